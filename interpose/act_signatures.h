@@ -4,8 +4,7 @@
  *
  * The functions are in acts.h. In scope are the wrapper's `call`, `cap` and `batch`. An expression that reads a
  * result of the call, or a structure of the program's, is evaluated only after the call has succeeded. */
-#ifndef GPUSPY_ACT_SIGNATURES_H
-#define GPUSPY_ACT_SIGNATURES_H
+#pragma once
 
 #define GS_MEMORY(act) GS_PICK(GS_PICK_MEMORY, GS_ACT_##act)
 #define GS_BEFORE(act) GS_PICK(GS_PICK_BEFORE, GS_ACT_##act)
@@ -120,5 +119,3 @@
 
 #define GS_ACT_FIND(name, pointer) (false, , gs_hand_out(gs_wrappers, name, pointer))
 #define GS_ACT_TELL(total, device) (false, , cap_total(OUT(total), device))
-
-#endif

@@ -1,8 +1,7 @@
 /* The acts of cuda_api.def: what a call does to memory or time. An act is a function before_<act>, one
  * after_<act>, or both, which a row's wrapper (door_plt.c) calls around the real call. Which of a row's
  * expressions its functions take: act_signatures.h. */
-#ifndef GPUSPY_ACTS_H
-#define GPUSPY_ACTS_H
+#pragma once
 
 #include <string.h>
 #include "interpose/allocator_state.h"
@@ -497,5 +496,3 @@ static inline void after_event_query(struct gs_hooked *call, uint64_t event)
     after_query(call, call->default_stream);
     if (call->result == 0) gs_record_event_done(call->t, event);
 }
-
-#endif

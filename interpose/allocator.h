@@ -1,7 +1,6 @@
 /* What PyTorch's caching allocator does besides its reports: which stream is current, and the events that keep a freed
  * block from being reused too early. */
-#ifndef GPUSPY_ALLOCATOR_H
-#define GPUSPY_ALLOCATOR_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,5 +41,3 @@ static inline void gs_allocator_waits_now(void)
 /* The stream that PyTorch has made current on the device, as CUDA names it; what is allocated now belongs to it.
  * GS_STREAM_UNKNOWN if PyTorch cannot be queried. */
 uint64_t gs_torch_stream(int device);
-
-#endif

@@ -1,7 +1,6 @@
 /* What PyTorch's caching allocator keeps in itself and does not report: how much memory it may reserve
  * (torch.cuda.set_per_process_memory_fraction), and the private pool of a block (CUDA graphs, torch.cuda.MemPool). */
-#ifndef GPUSPY_ALLOCATOR_STATE_H
-#define GPUSPY_ALLOCATOR_STATE_H
+#pragma once
 
 #include "interpose/recorder.h"
 
@@ -17,5 +16,3 @@ void gs_allocator_read_pool(struct gs_thread *t, int device, uint64_t block, int
 /* Finds private pools from which nothing allocates any more. Called after a graph was destroyed, and when memory is
  * short. */
 void gs_allocator_read_unused(struct gs_thread *t);
-
-#endif

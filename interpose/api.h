@@ -1,6 +1,5 @@
 /* The rows of cuda_api.def as numbers and tables. */
-#ifndef GPUSPY_API_H
-#define GPUSPY_API_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,5 +62,3 @@ extern _Atomic(void *) gs_reals[GS_API_CUDA_END][GS_VERSIONS];
 uint16_t gs_api_find(const char *name, enum gs_version version);
 /* Whether there is such a row in any version. */
 bool gs_api_known(const char *name);
-
-#endif

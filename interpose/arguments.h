@@ -1,6 +1,5 @@
 /* The program's command line in the form that a recording may contain. */
-#ifndef GPUSPY_ARGUMENTS_H
-#define GPUSPY_ARGUMENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,5 +14,3 @@ void gs_arguments_clean(char *text, size_t size);
 
 /* `words` are each terminated by a NUL. Returns how many bytes name the program. */
 size_t gs_arguments_program(const char *words, size_t length);
-
-#endif

@@ -1,7 +1,6 @@
 /* Real CUDA functions that gpuspy calls on its own account, never through a wrapper. They only read: none of them
  * leaves an error behind for the application to find. */
-#ifndef GPUSPY_ASK_H
-#define GPUSPY_ASK_H
+#pragma once
 
 #include <stdatomic.h>
 #include "interpose/resolve.h"
@@ -22,5 +21,3 @@ static inline void *gs_asked(enum gs_library library, const char *name, _Atomic(
         static _Atomic(void *) cache;                                               \
         return (result(*)(__VA_ARGS__))gs_asked(GS_LIBRARY_##layer, #name, &cache); \
     }
-
-#endif

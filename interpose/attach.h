@@ -1,7 +1,6 @@
 /* gpuspy in a process that already runs: `gpuspy attach` makes the process load this library and calls these two
  * functions by name. */
-#ifndef GPUSPY_ATTACH_H
-#define GPUSPY_ATTACH_H
+#pragma once
 
 #include <stdbool.h>
 #include "schema/attach.h"
@@ -14,5 +13,3 @@ const struct gs_attach_answer *gpuspy_detach(void);
 
 /* Called when the library is loaded; true: into a running process. It then does nothing until gpuspy_attach. */
 bool gs_attach_load(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Recordings of the programs that this process ran before an exec: they are unfinished, because exec runs no exit
  * handlers. The drain completes them in small steps. Call with the drain's lock held. */
-#ifndef GPUSPY_BEFORE_H
-#define GPUSPY_BEFORE_H
+#pragma once
 
 #include <stdbool.h>
 #include "interpose/run_path.h"
@@ -14,5 +13,3 @@ bool gs_before_step(void);
 void gs_before_finish(void);
 /* In a forked child: only the parent completes them. */
 void gs_before_forget(void);
-
-#endif

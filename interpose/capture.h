@@ -1,6 +1,5 @@
 /* Which streams are being captured into graphs, and whether graphs allocate. */
-#ifndef GPUSPY_CAPTURE_H
-#define GPUSPY_CAPTURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ bool gs_graph_has_allocated(void);
 
 /* A new session has no captures. */
 void gs_capture_forget(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Deadlines of waits. */
-#ifndef GPUSPY_CLOCK_H
-#define GPUSPY_CLOCK_H
+#pragma once
 
 #include <time.h>
 
@@ -14,5 +13,3 @@ static inline struct timespec gs_deadline(clockid_t clock, long ms)
     if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
     return t;
 }
-
-#endif

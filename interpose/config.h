@@ -1,6 +1,5 @@
 /* The settings of the recorder from the environment (GPUSPY_*), read once at load. */
-#ifndef GPUSPY_CONFIG_H
-#define GPUSPY_CONFIG_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -32,5 +31,3 @@ void gs_config_given(const char *lines);
 
 /* Reads the environment at the first call, which the library's constructor makes. */
 const struct gs_config *gs_config(void);
-
-#endif

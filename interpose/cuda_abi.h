@@ -2,8 +2,7 @@
  * toolkit to be built. If a toolkit is installed, `make test` compiles tests/toolkit_check.c, which compares every type
  * here and every row of cuda_api.def with its headers. Values: CUDA 13.0's driver_types.h and cuda.h; unchanged since
  * CUDA 11 unless noted. */
-#ifndef GPUSPY_CUDA_ABI_H
-#define GPUSPY_CUDA_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -365,5 +364,3 @@ enum {
 /* Pseudo stream handles (driver_types.h: cudaStreamLegacy, cudaStreamPerThread). */
 #define GS_STREAM_LEGACY 0x1ull
 #define GS_STREAM_PER_THREAD 0x2ull
-
-#endif

@@ -1,6 +1,5 @@
 /* Which device a thread works on, and what that device reports about itself. */
-#ifndef GPUSPY_DEVICE_H
-#define GPUSPY_DEVICE_H
+#pragma once
 
 #include "interpose/recorder.h"
 
@@ -31,5 +30,3 @@ void gs_device_bus_forget(void);
 
 /* A new session knows no device. */
 void gs_device_forget(void);
-
-#endif

@@ -1,8 +1,5 @@
 /* Makes NVTX find this library through the environment. */
-#ifndef GPUSPY_DOOR_NVTX_H
-#define GPUSPY_DOOR_NVTX_H
+#pragma once
 
 /* Sets NVTX's variable to this library, unless the user has chosen a tool or nothing is recorded. */
 void gs_nvtx_announce(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The door of those who request entry points from CUDA itself: every runtime since 11.3, NCCL, PyTorch. */
-#ifndef GPUSPY_DOOR_PROCADDRESS_H
-#define GPUSPY_DOOR_PROCADDRESS_H
+#pragma once
 
 #include "interpose/api.h"
 
@@ -9,5 +8,3 @@ typedef void *const (*gs_wrapper_table)[GS_VERSIONS];
 /* `*pointer` is CUDA's answer for the name `asked`. If it is an export that has a wrapper, it is replaced by the
  * wrapper. errno is kept. */
 void gs_hand_out(gs_wrapper_table wrappers, const char *asked, void **pointer);
-
-#endif

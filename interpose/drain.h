@@ -1,6 +1,5 @@
 /* The thread that turns the spool into rows while the program runs. */
-#ifndef GPUSPY_DRAIN_H
-#define GPUSPY_DRAIN_H
+#pragma once
 
 #include <stdbool.h>
 #include "schema/spool.h"
@@ -21,5 +20,3 @@ bool gs_drain_vanished(void);
 bool gs_drain_lock(int ms);
 void gs_drain_unlock(void);
 void gs_drain_forget(bool at_rest);
-
-#endif

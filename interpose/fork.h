@@ -1,6 +1,5 @@
 /* What gpuspy does before and after fork. */
-#ifndef GPUSPY_FORK_H
-#define GPUSPY_FORK_H
+#pragma once
 
 /* Code that may run while a sanitizer starts up. */
 #define GS_UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
@@ -15,5 +14,3 @@ void gs_fork_load(void);
  * handlers have already done so. Calls may be nested. */
 void gs_fork_rest(int ms);
 void gs_fork_go_on(void);
-
-#endif

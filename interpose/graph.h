@@ -1,6 +1,5 @@
 /* What graph memory and pools report about themselves. */
-#ifndef GPUSPY_GRAPH_H
-#define GPUSPY_GRAPH_H
+#pragma once
 
 #include "interpose/capture.h"
 #include "interpose/recorder.h"
@@ -12,5 +11,3 @@ void gs_record_pool_now(struct gs_thread *t, uint64_t pool);
 
 /* A new session knows no pools. */
 void gs_graph_forget(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Whether this process can be recorded without harm. */
-#ifndef GPUSPY_HOST_H
-#define GPUSPY_HOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ bool gs_host_malloc_is_libcs(void);
 /* Asked before a recording opens anything, in threads that have a table of descriptors of their own or
  * share the program's. False: one line in `why`. */
 bool gs_host_allows(bool own_files, char *why, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a loaded object imports: the slots that hold the addresses of other objects' functions. */
-#ifndef GPUSPY_IMPORTS_H
-#define GPUSPY_IMPORTS_H
+#pragma once
 
 #include <link.h>
 #include <stdbool.h>
@@ -35,5 +34,3 @@ const char *gs_import_version(const struct gs_imports *o, size_t symbol);
  * afterwards). False: the slot held something else, or cannot be written. The loader must have finished with the
  * object. */
 bool gs_import_write(const struct dl_phdr_info *info, uintptr_t *slot, uintptr_t now, uintptr_t value);
-
-#endif

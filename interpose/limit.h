@@ -5,8 +5,7 @@
  * minus what NVML reports for other processes: each process has the cap to itself. The size of most calls is known
  * beforehand. The others (arrays, pitched memory, pools, small allocations that may share a page) are made near the
  * cap, measured and undone. No lock: threads reserve before they call. */
-#ifndef GPUSPY_LIMIT_H
-#define GPUSPY_LIMIT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -78,5 +77,3 @@ bool gs_limit_others_known(int device, uint64_t *bytes);
 /* In a forked child, which starts anew. */
 void gs_limit_forget(void);
 void gs_limit_value_forget(void);
-
-#endif

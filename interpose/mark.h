@@ -1,7 +1,6 @@
 /* What the program marks itself: ranges and moments. They are events like others, but without a stack: ranges are
  * frequent, and their names identify them. */
-#ifndef GPUSPY_MARK_H
-#define GPUSPY_MARK_H
+#pragma once
 
 #include <stddef.h>
 #include <wchar.h>
@@ -44,5 +43,3 @@ void gs_mark_early_write(struct gs_thread *t);
 /* gs_enter for what is not a CUDA call: also NULL if no session records yet, because it starts none. */
 struct gs_thread *gs_enter_mark(void);
 void gs_leave_mark(struct gs_thread *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* What gpuspy prints on stderr. */
-#ifndef GPUSPY_MESSAGE_H
-#define GPUSPY_MESSAGE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ void gs_deactivate(const char *format, ...) __attribute__((format(printf, 1, 2))
 void gs_print_into(char *line, size_t size);
 /* In a child that starts anew: its first failure is reported again. */
 void gs_print_forget(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the driver's management library (NVML) reports about the devices that this process uses: once per second, and
  * soon after a failed allocation. Only NVML knows which other processes hold a GPU's memory. */
-#ifndef GPUSPY_NVML_H
-#define GPUSPY_NVML_H
+#pragma once
 
 #include <stdbool.h>
 #include "schema/spool.h"
@@ -29,5 +28,3 @@ unsigned gs_nvml_threads(void);
 void gs_nvml_lock(void);
 void gs_nvml_unlock(void);
 void gs_nvml_forget(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* The part of NVTX's injection interface that gpuspy needs: version 3, which NVTX keeps compatible with programs
  * compiled long ago. Facts of nvtx3/nvToolsExt.h and nvtxDetail/nvtxTypes.h; if a toolkit is installed,
  * tests/nvtx_check.c compares all of it with them. */
-#ifndef GPUSPY_NVTX_ABI_H
-#define GPUSPY_NVTX_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -55,5 +54,3 @@ struct nvtx_abi_attributes {
         const void *registered;
     } message;
 };
-
-#endif

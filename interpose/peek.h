@@ -1,6 +1,5 @@
 /* Reads memory of this process that may not be mapped: the kernel copies it, so that a stale pointer does no harm. */
-#ifndef GPUSPY_PEEK_H
-#define GPUSPY_PEEK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,5 +11,3 @@ size_t gs_peek(uintptr_t address, void *to, size_t bytes);
  * something else, until it returns true. `place`: where that was, and where the next call of the same caller begins; 0
  * at first; or NULL. Changes errno. */
 bool gs_peek_stack(bool (*is)(void *self, uintptr_t word), void *self, _Atomic size_t *place);
-
-#endif

@@ -1,7 +1,6 @@
 /* Addresses of CUDA functions that objects hold in their data, obtained before gpuspy was loaded: through them a
  * runtime calls the driver, and PyTorch's allocator maps memory. */
-#ifndef GPUSPY_POINTERS_H
-#define GPUSPY_POINTERS_H
+#pragma once
 
 #include <link.h>
 #include <stdbool.h>
@@ -11,5 +10,3 @@
 void gs_pointers_prepare(bool back);
 /* Replaces them in the writable data of one object. Addresses in malloc's memory are not found. */
 void gs_pointers_reroute(const struct dl_phdr_info *info);
-
-#endif

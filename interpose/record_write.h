@@ -1,6 +1,5 @@
 /* Writes an event into the thread's part of the spool. Inlined: every event passes here. */
-#ifndef GPUSPY_RECORD_WRITE_H
-#define GPUSPY_RECORD_WRITE_H
+#pragma once
 
 #include <time.h>
 #include "interpose/recorder.h"
@@ -47,5 +46,3 @@ static inline void record_end(struct gs_thread *t, const void *record)
     gs_writer_commit(&t->writer, ((const struct gs_rec *)record)->size);
     t->writing = false;
 }
-
-#endif

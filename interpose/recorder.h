@@ -12,8 +12,7 @@
  * the name that the user called. If both are about memory (gs_apis[].memory), the driver's call only stores the size
  * that it allocated, which goes into the event. A driver's call about memory inside another kind of call is a separate
  * act and makes its own event. */
-#ifndef GPUSPY_RECORDER_H
-#define GPUSPY_RECORDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,5 +131,3 @@ void gs_record_end(struct gs_thread *t, const void *record);
 
 /* The thread's current device is now known. */
 void gs_device_set(struct gs_thread *t, int device);
-
-#endif

@@ -1,8 +1,7 @@
 /* The size that the program requested from PyTorch's caching allocator. The report of an allocation has only the size
  * of the block, but it is made while the allocator holds the device's lock: its statistics, which count requested
  * bytes, can be read then. */
-#ifndef GPUSPY_REQUESTED_H
-#define GPUSPY_REQUESTED_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@
 uint32_t gs_requested_extra(const void *caller, int device, int64_t bytes, int64_t allocated, int64_t reserved);
 /* Where the device's statistics end in PyTorch's allocator; 0: unknown. */
 uintptr_t gs_requested_end(int device);
-
-#endif

@@ -1,7 +1,6 @@
 /* The doors of a gpuspy that was loaded into a running process: nothing binds to its names there, so the imports of the
  * loaded objects are redirected to its wrappers, and back again. */
-#ifndef GPUSPY_REROUTE_H
-#define GPUSPY_REROUTE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -17,5 +16,3 @@ void gs_reroute_due(void);
 
 /* In a forked child. */
 void gs_reroute_forked(void);
-
-#endif

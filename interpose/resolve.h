@@ -1,6 +1,5 @@
 /* Finds the real functions that gpuspy wraps. */
-#ifndef GPUSPY_RESOLVE_H
-#define GPUSPY_RESOLVE_H
+#pragma once
 
 #include <link.h>
 #include <stdbool.h>
@@ -57,5 +56,3 @@ void gs_pin_later(const void *address);
 void gs_pin_now(void);
 /* The process exits: pins nothing any more. */
 void gs_resolve_end(void);
-
-#endif

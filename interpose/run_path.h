@@ -1,6 +1,5 @@
 /* Which file this process records into. */
-#ifndef GPUSPY_RUN_PATH_H
-#define GPUSPY_RUN_PATH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -33,5 +32,3 @@ bool gs_run_path_left(const struct gs_run_path *path, int i, char *db, size_t si
 
 /* A path as the user would type it: relative if it is in the folder of the start. */
 const char *gs_run_path_shown(const char *path, const struct gs_config *config);
-
-#endif

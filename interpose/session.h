@@ -1,6 +1,5 @@
 /* A process's recording: from its first hooked call until exit, fork, or a failure. */
-#ifndef GPUSPY_SESSION_H
-#define GPUSPY_SESSION_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -50,5 +49,3 @@ void gs_session_load(void);
 bool gs_session_unprepared(void);
 /* The process ends: finishes the database and prints what was recorded. Once; in the thread that ends the process. */
 void gs_session_end(void);
-
-#endif

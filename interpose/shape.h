@@ -1,8 +1,7 @@
 /* Calls whose size or direction is not an argument but part of a structure: arrays, boxes, batches. The application's
  * structures are read only after the real call has succeeded, which then has read them too; those of a batch before it,
  * so that the time to read them is not part of the call's. */
-#ifndef GPUSPY_SHAPE_H
-#define GPUSPY_SHAPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t
 struct gs_batch gs_batch_3d(const struct cudaMemcpy3DBatchOp *ops, size_t count);
 struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, size_t count,
                                   const struct cudaMemLocation *to, const size_t *first_of, size_t locations);
-
-#endif

@@ -1,7 +1,6 @@
 /* Sections of an application's thread that nothing may interrupt: gpuspy holds a lock there, or has begun what a signal
  * handler's own call, a longjmp out of it or a cancellation would leave half done. Also gpuspy's own threads. */
-#ifndef GPUSPY_SHIELD_H
-#define GPUSPY_SHIELD_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -28,5 +27,3 @@ bool gs_has_own_files(void);
 /* A thread with all signals blocked, on a stack of this many bytes in addition to the program's thread-locals. Returns
  * 0 or an errno. */
 int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument);
-
-#endif

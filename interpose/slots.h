@@ -1,8 +1,7 @@
 /* Writers of ended threads, with their caches of stacks: the next new thread continues with one, so that a short thread
  * costs no chunk, no memory of its own and no definitions. At most 64 are kept. Any thread, at any time: no lock, no
  * malloc, no system call. */
-#ifndef GPUSPY_SLOTS_H
-#define GPUSPY_SLOTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ bool gs_slot_park(struct gs_writer *writer, struct gs_stacks *stacks, uint32_t s
 bool gs_slot_adopt(struct gs_writer *writer, struct gs_stacks **stacks, uint32_t session);
 /* In a forked child: they belong to the parent. */
 void gs_slots_forget(void);
-
-#endif

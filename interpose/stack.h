@@ -12,8 +12,7 @@
  *   stack_module.c   loaded objects: paths and build ids
  *   stack_id.c       merging both into a hash and a number; stack_cache.c: the caches
  */
-#ifndef GPUSPY_STACK_H
-#define GPUSPY_STACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ void gs_stack_unloaded(void);
  * wrapper whose return address is `caller` (__builtin_return_address(0) in the wrapper). The writer must not hold an
  * open reservation, because this may write definitions. */
 uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reads numbers from bytes that may be damaged: past the end everything is 0 and `bad` is set. */
-#ifndef GPUSPY_STACK_BYTES_H
-#define GPUSPY_STACK_BYTES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ static inline int64_t gs_take_sleb(struct gs_bytes *b)
 {
     return (int64_t)gs_take_leb(b, true);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* One thread's caches: which frames and stacks it has already written into its part of the spool. Private to
  * interpose/stack*.c and its tests. */
-#ifndef GPUSPY_STACK_CACHE_H
-#define GPUSPY_STACK_CACHE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -91,5 +90,3 @@ void gs_cache_new_epoch(struct gs_stacks *s, uint32_t epoch);
 
 /* Space for a definition, with its header and zeroed padding; NULL if the spool has no room. */
 void *gs_cache_reserve(struct gs_stacks *s, uint8_t type, uint32_t bytes);
-
-#endif

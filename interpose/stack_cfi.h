@@ -3,8 +3,7 @@
  *
  * Only bytes inside the object's readable segments are read, and every step is bounded: damaged
  * tables give GS_CFI_DAMAGED. No lock, no malloc, no system call. */
-#ifndef GPUSPY_STACK_CFI_H
-#define GPUSPY_STACK_CFI_H
+#pragma once
 
 #include <link.h>
 #include <stdbool.h>
@@ -82,5 +81,3 @@ enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struc
  * if it is not there. */
 enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers, struct gs_memory *memory,
                                 uintptr_t *place);
-
-#endif

@@ -1,8 +1,7 @@
 /* Reads loaded objects only through dl_iterate_phdr. dlsym, dladdr and dlopen take the loader's lock, which a thread in
  * dlopen holds while it runs constructors: a constructor that waits for a thread that gpuspy interrupts would wait
  * forever. dl_iterate_phdr does not take that lock, and it also sees objects that were loaded RTLD_LOCAL. */
-#ifndef GPUSPY_STACK_ELF_H
-#define GPUSPY_STACK_ELF_H
+#pragma once
 
 #include <link.h>
 #include <stdbool.h>
@@ -34,5 +33,3 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info);
 void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name);
 /* The bytes of the GNU build id in the loaded image, or NULL. */
 const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length);
-
-#endif

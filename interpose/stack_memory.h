@@ -2,8 +2,7 @@
  * interpose/stack*.c and its tests. The stack that the C library created for the thread exists as long as the thread,
  * so what was found out about it is kept. Any other stack (a coroutine's, a signal handler's own) may be unmapped at
  * any time: each capture checks it again. No descriptor, no lock, no malloc. */
-#ifndef GPUSPY_STACK_MEMORY_H
-#define GPUSPY_STACK_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ extern bool gs_memory_by_copy;
 
 /* At a session's start. Valgrind complains about uninitialised bytes that are passed to rt_sigprocmask. */
 void gs_memory_open(bool valgrind);
-
-#endif

@@ -1,8 +1,7 @@
 /* Finds the loaded object that contains an address. Private to interpose/stack*.c and its tests. No lock of gpuspy's:
  * each thread remembers the few objects that it met last, as long as the loader's counters show that no object was
  * loaded or unloaded, and uses dl_iterate_phdr for any other. */
-#ifndef GPUSPY_STACK_MODULE_H
-#define GPUSPY_STACK_MODULE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ extern struct gs_elf_range gs_stack_self;
 
 /* At a session's start. */
 void gs_modules_open(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The CPython interpreter in the process. Private to interpose/stack*.c and its tests. */
-#ifndef GPUSPY_STACK_PYTHON_H
-#define GPUSPY_STACK_PYTHON_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ static inline uint64_t gs_stack_mix(uint64_t hash, uint64_t a, uint64_t b)
     wide product = (wide)(hash ^ a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xd6e8feb86659fd93u);
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A table of the process caches the rule for each place in the code; any thread may read and write it at
  * any time. A cached frame takes 5 ns. */
-#ifndef GPUSPY_STACK_UNWIND_H
-#define GPUSPY_STACK_UNWIND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ struct gs_unwinder {
  * before. Stops at the first address in `stop` (none: an empty range), at the latest after `max` frames.
  * Returns the number of frames. */
 uint32_t gs_unwind(struct gs_unwinder *u, struct gs_frame from, struct gs_elf_range stop, uint32_t max);
-
-#endif

@@ -6,8 +6,7 @@
  * every old address, its callers' included, is still at its old place.
  *
  * Private to interpose/stack*.c and its tests. */
-#ifndef GPUSPY_STACK_WALK_H
-#define GPUSPY_STACK_WALK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -62,5 +61,3 @@ static inline void gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash,
     w->words = (uint32_t)((place[count - 1] - place[0]) / sizeof(uintptr_t));
     w->count = count - 1;
 }
-
-#endif

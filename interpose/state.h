@@ -1,6 +1,5 @@
 /* What every file may read of the session: whether it records, where, and since when. */
-#ifndef GPUSPY_STATE_H
-#define GPUSPY_STATE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,5 +29,3 @@ bool gs_session_new_spool(void);
 extern _Atomic bool gs_attached;
 /* … and must not record: before gpuspy_attach, and after gpuspy_detach. */
 extern _Atomic bool gs_dormant;
-
-#endif

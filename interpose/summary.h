@@ -1,6 +1,5 @@
 /* The line at exit. */
-#ifndef GPUSPY_SUMMARY_H
-#define GPUSPY_SUMMARY_H
+#pragma once
 
 #include "interpose/config.h"
 #include "interpose/run_path.h"
@@ -8,5 +7,3 @@
 
 /* How much was recorded, where it is, and what to type next. */
 void gs_summary_print(const struct gs_summary *summary, const struct gs_run_path *path, const struct gs_config *config);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which PyTorch the process has loaded. */
-#ifndef GPUSPY_TORCH_VERSION_H
-#define GPUSPY_TORCH_VERSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,5 +7,3 @@
 /* The version, such as "2.6.0+cu124", from the files beside the library at `module` (libc10_cuda.so); false: unknown.
  * Reads files, runs nothing. For the drain's thread. */
 bool gs_torch_version(const char *module, char *version, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* The thread of gpuspy that shares the program's descriptors while the drain has its own table: it prints the drain's
  * messages, and ends a process of which only gpuspy's threads are left. */
-#ifndef GPUSPY_WATCHER_H
-#define GPUSPY_WATCHER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ void gs_watcher_print(const char *line, size_t len);
 bool gs_program_ended(unsigned own, int *signal);
 /* Ends the process as its last thread would have: by the signal, with the status, or by exit(0). Returns at once. */
 void gs_watcher_end_process(int signal);
-
-#endif

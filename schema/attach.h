@@ -1,6 +1,5 @@
 /* The messages between `gpuspy attach` and the recorder in a running process. */
-#ifndef GPUSPY_SCHEMA_ATTACH_H
-#define GPUSPY_SCHEMA_ATTACH_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ struct gs_attach_answer {
     char text[4096]; /* DONE: the recording's path, perhaps a second line with a warning. Otherwise one line: why not */
 };
 #define GS_ATTACH_MAGIC "gpuspy attach 1"
-
-#endif

@@ -8,8 +8,7 @@
  * Order: a free's time is taken before the real call, an allocation's after it, so that over all
  * threads "free of X" sorts before the next allocation of X.
  */
-#ifndef GPUSPY_EVENT_H
-#define GPUSPY_EVENT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -404,5 +403,3 @@ struct gs_rec_pool {
     int16_t device;
     uint32_t pad;
 };
-
-#endif

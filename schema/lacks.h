@@ -1,7 +1,6 @@
 /* The table of functions that the simulated CUDA lacks. `gpuspy run --simulate` creates it in shared memory, every
  * process of the run maps it, and it survives the death of any of them. */
-#ifndef GPUSPY_LACKS_H
-#define GPUSPY_LACKS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ struct gs_lacks {
     uint32_t reserved;
     struct gs_lack rows[GS_LACKS];
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* Command lines and source code as they may be stored and shown: without the secrets that they contain. */
-#ifndef GPUSPY_MASK_H
-#define GPUSPY_MASK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -20,5 +19,3 @@ size_t gs_mask_arguments(char *out, size_t size, const char *text);
  * quotes is one (`api_key = "X"`, `{"password": "X"}`, `os.environ["HF_TOKEN"] = "X"`, `get("API_KEY", "X")`), except
  * in comments and within strings, where it is masked as in a command line. */
 size_t gs_mask_source(char *out, size_t size, const char *text, size_t length);
-
-#endif

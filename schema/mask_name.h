@@ -1,6 +1,5 @@
 /* Does a name suggest that its value is a secret? */
-#ifndef GPUSPY_MASK_NAME_H
-#define GPUSPY_MASK_NAME_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ enum gs_mask_kind gs_mask_name(const char *name, size_t length);
 bool gs_mask_flag(const char *name, size_t length);
 /* Compares without regard to case, in ASCII. */
 bool gs_mask_same(const char *text, size_t length, const char *word);
-
-#endif

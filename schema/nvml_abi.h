@@ -1,7 +1,6 @@
 /* The part of NVML's binary interface that gpuspy needs, so that no toolkit is needed to build. tests/nvml_check.c
  * compares it with nvml.h if a toolkit is installed, else with the simulator's header. */
-#ifndef GPUSPY_SCHEMA_NVML_ABI_H
-#define GPUSPY_SCHEMA_NVML_ABI_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ static inline bool nvml_abi_ids_are_ours(void)
     text[len] = 0;
     return strcmp(text, "pid:[4026531836]") == 0; /* the kernel's fixed number of the first namespace */
 }
-
-#endif

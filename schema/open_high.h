@@ -1,6 +1,5 @@
 /* Opens files with high descriptor numbers, so that the low ones stay free for the program. */
-#ifndef GPUSPY_OPEN_HIGH_H
-#define GPUSPY_OPEN_HIGH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ int gs_open_high(const char *path, int flags, int mode);
 /* Permits low numbers if no high one is free: in gpuspy's own process, and in threads with a table of
  * their own. */
 void gs_open_low(bool allowed);
-
-#endif

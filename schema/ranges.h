@@ -1,6 +1,5 @@
 /* Finds the allocation that contains an address: ordered, non-overlapping ranges in a treap. */
-#ifndef GPUSPY_RANGES_H
-#define GPUSPY_RANGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ const struct gs_range *gs_ranges_find(const struct gs_ranges *r, uint64_t addres
 /* The first range whose end is above `from`, in order of addresses; NULL at the end. */
 const struct gs_range *gs_ranges_from(const struct gs_ranges *r, uint64_t from);
 void gs_ranges_free(struct gs_ranges *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* Validates that bytes of a spool are a record, and returns its parts. */
-#ifndef GPUSPY_RECORD_H
-#define GPUSPY_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ static inline bool gs_record_is_definition(const struct gs_rec *rec)
 
 /* The time that sorts the record: when it was made, or shortly before. */
 uint64_t gs_record_time(const struct gs_rec *rec);
-
-#endif

@@ -1,6 +1,5 @@
 /* Quotes file names in suggested commands, so that they can be pasted into a shell. */
-#ifndef GPUSPY_SHELL_WORD_H
-#define GPUSPY_SHELL_WORD_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@
 char *gs_shell_word(char *out, size_t size, const char *text);
 /* The same for a file name, which must not be mistaken for an option: -x becomes ./-x. */
 char *gs_shell_path(char *out, size_t size, const char *path);
-
-#endif

@@ -1,8 +1,7 @@
 /* The text of the program's own Python files: the recorder stores it, and the analyzer reads it from disk if a
  * recording has none. Both follow these rules: regular files only, of bounded size, not changed since the recording
  * began, and without the secrets that gpuspy recognises. */
-#ifndef GPUSPY_SOURCE_FILE_H
-#define GPUSPY_SOURCE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ bool gs_source_is_own(const char *file);
  * is kept. */
 char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bool strict, size_t *length,
                      const char **left_out);
-
-#endif

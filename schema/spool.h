@@ -55,8 +55,7 @@
  * One pair is not ordered: a thread sets busy and then reads the clock without a fence, which would cost more than the
  * rest of an event. The reader can run between the two; GS_SLACK_NS allows for that (spool_read.c).
  */
-#ifndef GPUSPY_SPOOL_H
-#define GPUSPY_SPOOL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -314,5 +313,3 @@ uint64_t gs_reader_now(const struct gs_reader *r);
 /* Share of the chunks in use, 0..1: the drain works faster as it grows. */
 double gs_reader_fill(const struct gs_reader *r);
 void gs_reader_close(struct gs_reader *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* Functions that the files of the spool share; no other file includes this. */
-#ifndef GPUSPY_SPOOL_FILE_H
-#define GPUSPY_SPOOL_FILE_H
+#pragma once
 
 #include "schema/spool.h"
 
@@ -43,5 +42,3 @@ void gs_segment_remove(int shmid);
  * that their next program, or a report, may be about to complete them. */
 #define GS_ORPHAN_S 60
 void gs_segment_remove_orphans(long age_s);
-
-#endif

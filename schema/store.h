@@ -1,7 +1,6 @@
 /* Turns events into rows. Only this module writes to the database: the drain calls it in the recorded process, and the
  * analyzer calls it to complete the spool of a process that died. Both produce the same rows. Not thread-safe. */
-#ifndef GPUSPY_STORE_H
-#define GPUSPY_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -152,5 +151,3 @@ int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char 
 int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size);
 int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size);
 void gs_recovery_forget(struct gs_recovery *r); /* in a forked child: the parent continues it */
-
-#endif

@@ -1,7 +1,6 @@
 /* The database's files inside the recorded process: their descriptors do not collide with those of the application, and
  * gpuspy never writes to a descriptor that no longer belongs to the database. */
-#ifndef GPUSPY_STORE_FILES_H
-#define GPUSPY_STORE_FILES_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ struct gs_file_guard {
 };
 void gs_file_guard_begin(struct gs_file_guard *g);
 void gs_file_guard_end(struct gs_file_guard *g);
-
-#endif

@@ -1,6 +1,5 @@
 /* Keeps the index of the database's log in ordinary memory; see store_index.c. One thread at a time uses SQLite. */
-#ifndef GPUSPY_STORE_INDEX_H
-#define GPUSPY_STORE_INDEX_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -10,5 +9,3 @@ void gs_index_hook(sqlite3_vfs *vfs);
 /* SQLite has opened, or is about to close, the index of a log. */
 void gs_index_opened(int fd);
 void gs_index_closed(int fd);
-
-#endif

@@ -1,7 +1,6 @@
 /* The state of a recording of bounded size (GPUSPY_KEEP): the totals over time, the moments whose live sets stay
  * complete, and the progress of removals. Part of the store's state; not thread-safe. */
-#ifndef GPUSPY_STORE_KEEP_H
-#define GPUSPY_STORE_KEEP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -131,5 +130,3 @@ struct gs_keep {
 /* An allocation failed at `time_ns`. -1: out of memory. */
 int gs_keep_failure(struct gs_keep *k, uint64_t time_ns);
 void gs_keep_free(struct gs_keep *k);
-
-#endif

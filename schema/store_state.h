@@ -21,8 +21,7 @@
  *   store_scope.c   the peaks within ranges, by name
  *   store_keep.c    old rows → totals, in a recording of bounded size
  *   store_load.c    an unfinished database → the same state in memory */
-#ifndef GPUSPY_STORE_STATE_H
-#define GPUSPY_STORE_STATE_H
+#pragma once
 
 #include <sqlite3.h>
 #include "schema/ranges.h"
@@ -538,5 +537,3 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* aft
 int gs_store_open_feeds(struct gs_store *s);
 /* store_load.c */
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads);
-
-#endif

@@ -1,7 +1,6 @@
 /* The store's tables in memory: growing arrays, the live allocations, and content → id. If memory runs
  * out, each keeps its content and returns an error. */
-#ifndef GPUSPY_TABLES_H
-#define GPUSPY_TABLES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ struct gs_content gs_content_hash(struct gs_content seed, const void *bytes, siz
 uint32_t gs_id_find(const struct gs_id_map *m, struct gs_content key);
 bool gs_id_add(struct gs_id_map *m, struct gs_content key, uint32_t id);
 void gs_id_free(struct gs_id_map *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* One character of UTF-8 (RFC 3629): the shortest form, no surrogates, nothing above U+10FFFF. */
-#ifndef GPUSPY_UTF8_H
-#define GPUSPY_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ static inline size_t gs_utf8_decode(const char *text, size_t n, uint32_t *code)
     if (code) *code = value;
     return length;
 }
-
-#endif

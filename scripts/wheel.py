@@ -5,8 +5,8 @@ debugging information that was stripped. Two runs on one commit write the same b
 
     scripts/wheel.py BUILD DIST VERSION ARCH [OBJCOPY]
 
-The wheel puts the programs where `make install` does: bin/gpuspy, lib/libgpuspy.so, lib/gpuspy/sim, share/man and the
-completions, below the prefix of the environment. The Python packages are gpuspy, which reads recordings, and pytest's plugin (gpuspy[pytest]).
+The wheel puts the programs where `make install` does: bin/gpuspy, lib64/libgpuspy.so, lib64/gpuspy/sim, share/man and the
+completions, below the prefix of the environment; lib64, because `pip install --target` leaves out lib. The Python packages are gpuspy, which reads recordings, and pytest's plugin (gpuspy[pytest]).
 """
 import base64
 import gzip
@@ -111,7 +111,7 @@ def contents(build, version, arch, stripped, gpuspy):
     data, info = f"gpuspy-{version}.data", f"gpuspy-{version}.dist-info"
     files = {f"{data}/scripts/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
     for path, content in {**installed(build, stripped), **documents(gpuspy)}.items():
-        files[f"{data}/data/{path}"] = content
+        files[f"{data}/data/{re.sub('^lib/', 'lib64/', path)}"] = content
     files.update(python_packages())
     files[f"{info}/METADATA"] = (metadata(version), 0o644)
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: gpuspy\nRoot-Is-Purelib: false\n"
@@ -137,7 +137,7 @@ def write_wheel(path, files, when):
 def write_tree(path, files, version, when):
     """A tarball that runs from any folder: what the wheel puts below the prefix."""
     top = path.name[:-len(".tar.gz")]
-    places = {f"gpuspy-{version}.data/scripts": "bin", f"gpuspy-{version}.data/data": ".",
+    places = {f"gpuspy-{version}.data/scripts": "bin", f"gpuspy-{version}.data/data/lib64": "lib", f"gpuspy-{version}.data/data": ".",
               f"gpuspy-{version}.dist-info/licenses": "licenses", "gpuspy": PYTHON + "/gpuspy", "pytest_gpuspy": PYTHON + "/pytest_gpuspy"}
     with open(path, "wb") as out, gzip.GzipFile("", "wb", 9, out, when) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
         for name, (content, mode) in sorted(files.items()):

@@ -99,6 +99,11 @@ upgrade() { # from an older version, and away again
     [ -z "$(find "$scratch/upgraded" -path '*gpuspy*' ! -type d)" ]
 }
 check "an upgrade, and its removal" upgrade
+target() { # pip leaves out lib there
+    "$scratch/venv/bin/pip" -q --disable-pip-version-check install --no-index --target "$scratch/a target" "$wheel"
+    (cd "$scratch" && env -i PATH=/usr/bin:/bin PYTHONPATH="$scratch/a target" TMPDIR="$scratch" "$python" -m gpuspy run -o target.db --simulate t4 -- "$python" -c "$program")
+}
+check "pip install --target" target
 check "the tarball runs from any folder" tarball
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -8,21 +8,15 @@
 enum { UNSEEN = 64 };
 static const int64_t small_block = 1 << 20; /* larger blocks are in the pool of large ones */
 
-static const char *const moment_words[] = {
 #define WORD(s, w) [ALLOCATOR_MOMENT_##s] = w,
-    ALLOCATOR_MOMENTS(WORD)
+static const char *const moment_words[] = {ALLOCATOR_MOMENTS(WORD)};
 #undef WORD
-};
-static const char *const pool_words[] = {
 #define WORD(s, w) [ALLOCATOR_POOL_##s] = w,
-    ALLOCATOR_POOLS(WORD)
+static const char *const pool_words[] = {ALLOCATOR_POOLS(WORD)};
 #undef WORD
-};
-static const char *const flush_words[] = {
 #define WORD(s, w) [ALLOCATOR_FLUSH_##s] = w,
-    ALLOCATOR_FLUSHES(WORD)
+static const char *const flush_words[] = {ALLOCATOR_FLUSHES(WORD)};
 #undef WORD
-};
 const char *allocator_moment_word(enum allocator_moment_kind moment)
 {
     return moment_words[moment];
@@ -36,8 +30,6 @@ const char *allocator_flush_word(enum allocator_flush_kind kind)
     return flush_words[kind];
 }
 
-/* --- segments ------------------------------------------------------------------------------------ */
-
 static enum run_known is_torch_owner(const struct site_builder *b, uint32_t owner)
 {
     return !owner ? RUN_UNSURE : site_owner_kind(b, owner) == RESULT_OWNER_TORCH ? RUN_YES : RUN_NO;
@@ -50,7 +42,7 @@ enum run_known allocator_owns(struct site_builder *b, uint32_t location)
 
 enum run_known allocator_maps(struct site_builder *b, uint32_t stack)
 {
-    return is_torch_owner(b, stack == RUN_NONE ? 0 : site_owner_of(b, stack));
+    return is_torch_owner(b, site_owner_of_segment(b, stack));
 }
 
 static uint64_t moment_key(uint64_t address, int64_t alloc_ns)
@@ -102,8 +94,6 @@ struct allocator_affinity allocator_segment_affinity(const struct allocator_repl
     const struct allocator_segment *s = at == MAP_NEW ? NULL : &a->kept_list[at];
     return s && s->address == address && s->alloc_ns == alloc_ns ? s->affinity : nothing;
 }
-
-/* --- what a block tells -------------------------------------------------------------------------- */
 
 struct allocator_affinity allocator_block_affinity(const struct allocator_replay *a, int64_t bytes, uint64_t stream,
                                                    bool captured)
@@ -174,8 +164,6 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
     } while (mapping_waits(a, block->alloc_ns));
 }
 
-/* --- the replay ------------------------------------------------------------------------------------ */
-
 static void segments_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct allocator_replay *a = self;
@@ -230,8 +218,7 @@ static void segments_on_process_start(void *self, uint32_t process)
 static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct allocator_replay *a = self;
-    for (size_t i = 0; i < a->segments_n; i++) {
-        const struct allocator_segment *s = &a->segments[i];
+    EACH (s, a->segments, a->segments_n) {
         if (s->alloc_ns >= 0) {
             *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
             *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;

@@ -10,8 +10,7 @@
  *   cached      reserved and not active; a part of it is inactive_split: in a segment with an active block, so that
  *               empty_cache cannot free it
  */
-#ifndef GPUSPY_ALLOCATOR_H
-#define GPUSPY_ALLOCATOR_H
+#pragma once
 
 #include "analyzer/result/result.h"
 #include "analyzer/run/settings.h"
@@ -97,5 +96,3 @@ void allocator_close_process(struct site_builder *b, uint32_t process);
 /* After all passes: allocator[], cache_flushes[], and the time that retries[] cost. */
 void allocator_build(struct site_builder *b);
 void allocator_free(struct site_builder *b);
-
-#endif

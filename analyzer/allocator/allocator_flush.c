@@ -53,8 +53,6 @@ struct allocator_flushes {
 
 enum { TIMES = 1 << 16 };
 
-/* --- who gave it back -------------------------------------------------------------------------- */
-
 static bool is_flush_python(const struct run_frame *f)
 {
     return f->function && f->file && strcmp(f->function, "empty_cache") == 0 && strstr(f->file, "torch");
@@ -87,15 +85,6 @@ static bool is_flush_by_name(struct allocator_flushes *f, uint32_t stack, bool s
     return is_flush;
 }
 
-static uint32_t python_of(const struct run *run, uint32_t stack)
-{
-    while (stack != RUN_NONE && run_stack_frame(run, stack)->kind != GS_FRAME_PYTHON)
-        stack = run_stack_parent(run, stack);
-    return stack;
-}
-
-/* --- lines --------------------------------------------------------------------------------------- */
-
 static size_t flush_line_of(struct allocator_flushes *f, uint32_t process, int device, uint32_t stack,
                             enum allocator_flush_kind kind)
 {
@@ -127,8 +116,6 @@ static void add_flush(struct allocator_flushes *f, size_t at, int64_t ns, int64_
     f->owing = at;
     f->owed = arena_add_capped(f->owed, bytes);
 }
-
-/* --- the replay ------------------------------------------------------------------------------------ */
 
 static struct retry *open_on(struct allocator_flushes *f, int device)
 {
@@ -167,10 +154,10 @@ void allocator_flushes_free(struct allocator_flushes *f, const struct run_lifeti
 /* A threshold that is known to be off collects nothing. */
 static void count_collected_segment(struct allocator_flushes *f, const struct run_lifetime *life)
 {
-    const uint32_t here = python_of(f->b->run, life->stack);
+    const uint32_t here = run_stack_python(f->b->run, life->stack);
     if (!f->unnamed.segments || f->unnamed.device != life->device || f->unnamed.process != f->a->process ||
         f->unnamed.blocks_made != f->a->blocks_made || here == RUN_NONE ||
-        here != python_of(f->b->run, f->unnamed.stack))
+        here != run_stack_python(f->b->run, f->unnamed.stack))
         return;
     const struct run_torch_settings s = run_torch_settings(f->b->run, f->a->process);
     if (s.gc_threshold != 0) {
@@ -224,7 +211,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
         return;
     }
     if (!r || r->requested != oom->requested_bytes || r->device != oom->device ||
-        oom->time_ns - r->last_ns >= group_ns) {
+        (!r->open && oom->time_ns - r->last_ns >= group_ns)) {
         f->open -= r && r->open;
         if (r) r->open = false;
         *at = (uint32_t)f->retries_n;
@@ -271,8 +258,6 @@ struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a)
     f->owing = SIZE_MAX;
     return f;
 }
-
-/* --- answers ----------------------------------------------------------------------------------------- */
 
 /* Flushes in the steady steps; those between steps (an evaluation) do not count. */
 static double flushes_per_step(const struct allocator_flushes *f, const struct line *l)
@@ -324,21 +309,16 @@ static void judge_flush_line(struct allocator_flushes *f, struct line *l)
     }
 }
 
-static int order_flushes_by_bytes(const void *a, const void *b)
-{
-    const struct allocator_cache_flush *x = a, *y = b;
-    return SORT_DOWN(x->matters, y->matters) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->first_s, y->first_s);
-}
+SORT_ORDER(order_flushes_by_bytes, struct allocator_cache_flush,
+           SORT_DOWN(x->matters, y->matters) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->first_s, y->first_s))
 
 static void give_times(struct allocator_flushes *f)
 {
     struct result_report *report = f->b->report;
-    for (size_t i = 0; i < report->retries_n; i++) {
-        struct result_retry *to = &report->retries[i];
+    EACH (to, report->retries, report->retries_n) {
         to->blocked_s = NAN;
         to->freed_bytes = RUN_UNKNOWN;
-        for (size_t j = 0; j < f->retries_n; j++) {
-            const struct retry *r = &f->retries[j];
+        EACH (r, f->retries, f->retries_n) {
             if (r->device == to->device && r->process == to->process && !r->open &&
                 site_seconds(r->last_ns) == to->time_s) {
                 to->blocked_s = site_seconds(r->blocked_ns);
@@ -353,8 +333,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
     struct result_report *report = f->b->report;
     struct allocator_cache_flush *work = arena_realloc(NULL, f->lines_n + 1, sizeof *work);
     size_t n = 0;
-    for (size_t i = 0; i < f->lines_n; i++) {
-        struct line *l = &f->lines[i];
+    EACH (l, f->lines, f->lines_n) {
         if (!l->flush.count) continue; /* it only waited: there was nothing to free */
         judge_flush_line(f, l);
         l->flush.blocked_s = site_seconds(l->blocked_ns);

@@ -41,8 +41,6 @@ struct allocator_map_work {
     size_t states_n, states_cap;
 };
 
-/* --- which moments -------------------------------------------------------------------------------- */
-
 static void moment_add(struct allocator_map_work *w, uint32_t process, int device, enum allocator_moment_kind kind,
                        int64_t ns)
 {
@@ -50,11 +48,7 @@ static void moment_add(struct allocator_map_work *w, uint32_t process, int devic
         (struct moment){.state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
 }
 
-static int order_moments_by_time(const void *a, const void *b)
-{
-    const struct moment *x = a, *y = b;
-    return SORT_UP(x->state.time_ns, y->state.time_ns);
-}
+SORT_ORDER(order_moments_by_time, struct moment, SORT_UP(x->state.time_ns, y->state.time_ns))
 
 /* A device counts if PyTorch reported blocks there, or allocated from CUDA's pool. */
 static bool uses_pool(const struct site_builder *b, uint32_t process, int device)
@@ -62,10 +56,8 @@ static bool uses_pool(const struct site_builder *b, uint32_t process, int device
     size_t n;
     const struct run_torch_settings s = run_torch_settings(b->run, process);
     if (s.backend != RUN_BACKEND_ASYNC) return false;
-    for (size_t i = 0; i < b->report->peaks_n; i++) {
-        const struct result_peak *p = &b->report->peaks[i];
+    EACH (p, b->report->peaks, b->report->peaks_n)
         if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR) return false;
-    }
     run_devices(b->run, &n);
     return n > 0;
 }
@@ -74,8 +66,7 @@ static void list_map_moments(struct site_builder *b, struct allocator_map_work *
 {
     size_t n, failures = 0;
     const int64_t end = run_processes(b->run, &n)[process].last_alloc_ns;
-    for (size_t i = 0; i < b->report->peaks_n; i++) {
-        const struct result_peak *p = &b->report->peaks[i];
+    EACH (p, b->report->peaks, b->report->peaks_n) {
         const bool async =
             p->layer == RUN_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 && uses_pool(b, process, p->device);
         if (p->process == process && p->device >= 0 && p->bytes > 0 && (p->layer == RUN_SERIES_TENSOR || async)) {
@@ -109,8 +100,6 @@ const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_
     *n = w->n;
     return w->n ? w->times : NULL;
 }
-
-/* --- what was live --------------------------------------------------------------------------------- */
 
 static struct block map_block_of(const struct allocator_replay *a, uint64_t address, int64_t bytes, uint64_t stream,
                                  bool captured)
@@ -178,19 +167,9 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
     }
 }
 
-/* --- placing ----------------------------------------------------------------------------------------- */
+SORT_ORDER(piece_order, struct piece, SORT_UP(x->address, y->address))
 
-static int piece_order(const void *a, const void *b)
-{
-    const struct piece *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
-
-static int order_map_blocks(const void *a, const void *b)
-{
-    const struct block *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending);
-}
+SORT_ORDER(order_map_blocks, struct block, SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending))
 
 /* A freed block is reported once per event, and its free slightly before it ends. */
 static void draw_moment_once(struct moment *m)
@@ -287,8 +266,7 @@ static void place_piece(struct moment *m, struct sums *sums, struct piece *p, si
 static void doubt_streams(struct moment *m)
 {
     size_t at = 0;
-    for (size_t i = 0; i < m->pieces_n; i++) {
-        struct piece *p = &m->pieces[i];
+    EACH (p, m->pieces, m->pieces_n) {
         const uint64_t end = p->address + (uint64_t)p->bytes;
         for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
             const struct block *b = &m->blocks[at];
@@ -328,13 +306,9 @@ static void place_all(struct moment *m, struct sums *sums)
     }
 }
 
-/* --- answers --------------------------------------------------------------------------------------- */
-
-static int compare_pool_shares(const void *a, const void *b)
-{
-    const struct allocator_pool_share *x = a, *y = b;
-    return SORT_DOWN(x->reserved, y->reserved) ?: SORT_DOWN(x->allocated, y->allocated) ?: SORT_UP(x->pool, y->pool) ?: SORT_UP(x->stream, y->stream);
-}
+SORT_ORDER(compare_pool_shares, struct allocator_pool_share,
+           SORT_DOWN(x->reserved, y->reserved) ?: SORT_DOWN(x->allocated, y->allocated) ?: SORT_UP(x->pool, y->pool)
+               ?: SORT_UP(x->stream, y->stream))
 
 static struct allocator_pool_share *sort_pool_shares(struct site_builder *b, struct allocator_pool_share *list,
                                                      size_t n)
@@ -409,8 +383,7 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
     struct allocator_map_work *w = a->map;
     if (!w->n) return;
     allocator_each_pending_at(b->run, process, w->times, w->n, holes_on_pending, a);
-    for (size_t i = 0; i < w->n; i++) {
-        struct moment *m = &w->moments[i];
+    EACH (m, w->moments, w->n) {
         close_moment(a, m);
         if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM)
             *ARENA_PUSH(w->states, w->states_n, w->states_cap) = m->state;
@@ -421,11 +394,9 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
     w->n = 0;
 }
 
-static int order_pool_shares(const void *a, const void *b)
-{
-    const struct allocator_state *x = a, *y = b;
-    return SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->moment, y->moment);
-}
+SORT_ORDER(order_pool_shares, struct allocator_state,
+           SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->time_ns, y->time_ns)
+               ?: SORT_UP(x->moment, y->moment))
 
 static void allocator_map_work_build(struct allocator_replay *a)
 {

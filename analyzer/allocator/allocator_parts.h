@@ -1,6 +1,5 @@
 /* Declarations that allocator.c (the replay) and allocator_map.c (the moments) share. */
-#ifndef GPUSPY_ALLOCATOR_PARTS_H
-#define GPUSPY_ALLOCATOR_PARTS_H
+#pragma once
 
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/site/builder.h"
@@ -72,5 +71,3 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
 void allocator_flushes_sync(struct allocator_flushes *f, const struct run_sync *sync);
 void allocator_flushes_build(struct allocator_flushes *f); /* report: cache_flushes, retries' time */
 void allocator_flushes_end(struct allocator_flushes *f);
-
-#endif

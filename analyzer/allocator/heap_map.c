@@ -14,11 +14,7 @@ enum {
                     of a hole. Free memory at a segment's end would serve the next block: there is only one segment */
 };
 
-static int order_rows_by_address(const void *a, const void *b)
-{
-    const struct allocator_range *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_rows_by_address, struct allocator_range, SORT_UP(x->address, y->address))
 
 static void add_hole(struct allocator_heap_map *map, int64_t bytes)
 {

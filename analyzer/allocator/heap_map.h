@@ -1,6 +1,5 @@
 /* The holes in an allocator's segments. */
-#ifndef GPUSPY_HEAP_MAP_H
-#define GPUSPY_HEAP_MAP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ struct allocator_heap_map {
 /* Sorts both arrays. `reserved` is the allocator's own total, RUN_UNKNOWN if it was not reported. */
 struct allocator_heap_map allocator_heap_map(struct allocator_range *segments, size_t segments_n,
                                              struct allocator_range *blocks, size_t blocks_n, int64_t reserved);
-
-#endif

@@ -30,9 +30,8 @@ void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn ea
     struct run_database *db = &run->databases[run->processes[process].database];
     char sql[512];
     snprintf(sql, sizeof sql,
-             "SELECT a.kind, a.address, a.bytes, a.stream, coalesce(a.alloc_ns + a.life_ns, p.free_ns), "
-             "p.done_ns, p.event_stack_id, "
-             "p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
+             "SELECT a.kind, a.address, a.bytes, a.stream, coalesce(a.alloc_ns + a.life_ns, p.free_ns), p.done_ns, "
+             "p.event_stack_id, p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
              db->allocations);
     sqlite3_stmt *st = run_database_prepare(db, sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {

@@ -4,13 +4,13 @@
 #include "analyzer/attach/attach.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/attach/place.h"
 #include "analyzer/attach/thread.h"
 #include "schema/attach.h"
@@ -39,20 +39,11 @@ static enum attach_result fail_attach(const struct job *j, const char *format, .
     return ATTACH_FAILED;
 }
 
-static long long attach_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void pause_ms(int ms)
 {
     const struct timespec step = {.tv_nsec = ms * 1000000};
     nanosleep(&step, NULL);
 }
-
-/* ---------------------------------------------------------------- in a stopped thread */
 
 static bool call_in_target(struct attach_thread *t, uintptr_t function, uintptr_t first, uintptr_t second,
                            uintptr_t *result)
@@ -90,7 +81,7 @@ static enum attach_result call_entry(struct job *j, struct attach_thread *t)
             if (call_in_target(t, entry, settings, 0, &j->answer) && j->answer) return ATTACH_DONE;
         }
     }
-    if (t->gone) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+    if (t->gone) return fail_attach(j, "process %d has ended", (int)j->process->pid);
     return fail_attach(j, "process %d did not respond; it continues unrecorded", (int)j->process->pid);
 }
 
@@ -102,15 +93,12 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
 
     if (!attach_thread_begin(t) || !call_in_target(t, j->errno_at, 0, 0, &at) ||
         !attach_thread_read(t, at, &value, sizeof value))
-        return fail_attach(
-            j, t->gone ? "process %d ended meanwhile" : "process %d did not respond; it continues unrecorded",
-            (int)j->process->pid);
+        return fail_attach(j, t->gone ? "process %d has ended" : "process %d did not respond; it continues unrecorded",
+                           (int)j->process->pid);
     const enum attach_result result = call_entry(j, t);
     if (!t->gone) (void)attach_thread_write(t, at, &value, sizeof value);
     return result;
 }
-
-/* ---------------------------------------------------------------- choosing the thread */
 
 static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
@@ -134,12 +122,12 @@ static enum trial try_thread(struct job *j, pid_t tid, enum attach_result *resul
 static enum attach_result try_threads(struct job *j)
 {
     static pid_t tid[THREADS];
-    const long long until = attach_now_ms() + SEARCH_MS;
+    const long long until = clock_now_ms() + SEARCH_MS;
     enum attach_result result;
 
-    for (unsigned round = 0; attach_now_ms() < until; round++) {
+    for (unsigned round = 0; clock_now_ms() < until; round++) {
         const size_t n = attach_process_threads(j->process->pid, tid, THREADS);
-        if (!n) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+        if (!n) return fail_attach(j, "process %d has ended", (int)j->process->pid);
         for (size_t i = 0; i < n; i++) {
             if (attach_process_spares(j->process->pid, tid[i]) && round < 20) continue;
             const enum trial trial = try_thread(j, tid[i], &result);
@@ -158,8 +146,6 @@ static enum attach_result try_threads(struct job *j)
         (int)j->process->pid, SEARCH_MS / 1000);
 }
 
-/* ---------------------------------------------------------------- the answer */
-
 static bool read_answer(const struct job *j, struct gs_attach_answer *a)
 {
     const struct attach_thread reader = {.tid = j->process->pid};
@@ -172,13 +158,13 @@ static bool read_answer(const struct job *j, struct gs_attach_answer *a)
 static enum attach_result wait_answer(const struct job *j)
 {
     static struct gs_attach_answer a;
-    const long long until = attach_now_ms() + ANSWER_MS;
+    const long long until = clock_now_ms() + ANSWER_MS;
 
     do {
-        if (!read_answer(j, &a)) return fail_attach(j, "process %d ended meanwhile", (int)j->process->pid);
+        if (!read_answer(j, &a)) return fail_attach(j, "process %d has ended", (int)j->process->pid);
         if (a.step != GS_ATTACH_AT_WORK) break;
         pause_ms(2);
-    } while (attach_now_ms() < until);
+    } while (clock_now_ms() < until);
     if (a.step == GS_ATTACH_AT_WORK)
         return fail_attach(j, "process %d has not finished within the time limit", (int)j->process->pid);
     if (a.step == GS_ATTACH_DONE) snprintf(j->text, ATTACH_WHY, "%.*s", ATTACH_WHY - 1, a.text);
@@ -186,8 +172,6 @@ static enum attach_result wait_answer(const struct job *j)
     fail_attach(j, "process %d: %.*s", (int)j->process->pid, ATTACH_WHY - 64, a.text);
     return a.step == GS_ATTACH_REFUSED ? ATTACH_REFUSED : ATTACH_FAILED;
 }
-
-/* ---------------------------------------------------------------- */
 
 /* Blocks signals to gpuspy: if gpuspy ended now, the target's thread would stay in the middle of a call. */
 static enum attach_result try_undisturbed(struct job *j)

@@ -1,6 +1,5 @@
 /* Loads the recorder into a running process, and makes it begin or end a recording. */
-#ifndef GPUSPY_ATTACH_ATTACH_H
-#define GPUSPY_ATTACH_ATTACH_H
+#pragma once
 
 #include <stdbool.h>
 #include "analyzer/attach/process.h"
@@ -12,5 +11,3 @@ enum attach_result { ATTACH_DONE, ATTACH_REFUSED, ATTACH_FAILED };
 enum attach_result attach_begin(const struct attach_process *p, const char *library, const char *settings, char *text);
 /* Completes the recording; the process continues. */
 enum attach_result attach_end(const struct attach_process *p, char *text);
-
-#endif

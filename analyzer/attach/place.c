@@ -41,8 +41,6 @@ void attach_places_close(struct attach_places *p)
     free(p);
 }
 
-/* ---------------------------------------------------------------- objects */
-
 enum kind { OTHER, LIBC, FORBIDDEN };
 
 static bool module_starts_with(const char *text, const char *with)
@@ -59,9 +57,8 @@ static enum kind module_kind_of(Dwfl_Module *m)
                                             "libjemalloc", "libmimalloc", "libasan",      "libtsan",
                                             "libhwasan",   "liblsan",     "libheaptrack", "libmemray"};
     const char *name = m ? dwfl_module_info(m, NULL, NULL, NULL, NULL, NULL, NULL, NULL) : NULL;
-    const char *slash = name ? strrchr(name, '/') : NULL;
 
-    if (slash) name = slash + 1;
+    if (name) name = basename(name);
     for (size_t i = 0; name && i < sizeof libc / sizeof *libc; i++)
         if (module_starts_with(name, libc[i])) return LIBC;
     for (size_t i = 0; name && i < sizeof forbidden / sizeof *forbidden; i++)
@@ -100,8 +97,6 @@ uintptr_t attach_places_libc(struct attach_places *p, const char *name)
     (void)dwfl_getmodules(p->dwfl, find_in_libc, &w, 0);
     return w.at;
 }
-
-/* ---------------------------------------------------------------- a thread's frames */
 
 struct walk {
     Dwfl *dwfl;

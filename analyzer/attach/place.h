@@ -1,6 +1,5 @@
 /* Which function a stopped thread of another process executes, and the addresses of functions in that process. */
-#ifndef GPUSPY_ATTACH_PLACE_H
-#define GPUSPY_ATTACH_PLACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ uintptr_t attach_places_libc(struct attach_places *p, const char *name);
 /* Whether this stopped thread can call dlopen and start a thread: it holds no lock of the C library or the loader, and
  * is not in a signal handler, which may have interrupted somebody who does. */
 bool attach_places_safe(struct attach_places *p, const struct attach_thread *t);
-
-#endif

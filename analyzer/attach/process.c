@@ -39,8 +39,6 @@ static ssize_t read_process_file(const char *path, char *out, size_t size)
     return n;
 }
 
-/* ---------------------------------------------------------------- permission */
-
 /* The value of kernel.yama.ptrace_scope; -1: this kernel has no such setting. */
 static int attach_process_scope(void)
 {
@@ -115,8 +113,6 @@ bool attach_process_allowed(char *why)
            refuse_process(why, "the system call ptrace is forbidden here, as in many containers");
 }
 
-/* ---------------------------------------------------------------- its kind */
-
 static char process_state_of(pid_t pid)
 {
     char path[64], text[512];
@@ -136,7 +132,7 @@ static bool is_alive(pid_t pid, char *why)
         return refuse_process(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
     if (state == 'Z' || state == 'X') return refuse_process(why, "process %d has ended", (int)pid);
     if (state == 'T')
-        return refuse_process(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
+        return refuse_process(why, "process %d is stopped; resume it first: kill -CONT %d", (int)pid, (int)pid);
     if (leader != pid)
         return refuse_process(why, "%d is a thread of process %lld; type: gpuspy attach %lld", (int)pid, leader,
                               leader);
@@ -193,12 +189,6 @@ static FILE *open_maps(pid_t pid)
     return fopen(path, "re");
 }
 
-static const char *process_base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Whether both processes see the same file under this path: in a container it may be another file or none. */
 static bool is_same_here(const struct mapping *m)
 {
@@ -221,7 +211,7 @@ static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
     bool any = false, libc = false;
 
     while (maps && read_mapping(maps, &m)) {
-        const char *base = process_base_name(m.path);
+        const char *base = basename(m.path);
         any = true;
         if (strncmp(base, "libcuda", 7) == 0) p->has_cuda = true;
         if (strncmp(base, "libgpuspy", 9) == 0) memcpy(p->recorder, m.path, sizeof p->recorder);
@@ -273,8 +263,6 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
         return refuse_process(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;
 }
-
-/* ---------------------------------------------------------------- its threads */
 
 size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room)
 {

@@ -1,6 +1,5 @@
 /* A running process into which the recorder may be loaded, as /proc describes it. */
-#ifndef GPUSPY_ATTACH_PROCESS_H
-#define GPUSPY_ATTACH_PROCESS_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -35,5 +34,3 @@ bool attach_process_spares(pid_t pid, pid_t tid);
 
 /* The lowest address of the stack mapping that contains `sp`; 0: unknown. */
 uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp);
-
-#endif

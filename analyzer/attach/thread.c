@@ -2,6 +2,7 @@
  * called function returns to address 0 and faults there; gpuspy intercepts that SIGSEGV, so the program never sees it.
  */
 #include "analyzer/attach/thread.h"
+#include "analyzer/base/clock.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -14,8 +15,6 @@
 #include <time.h>
 
 enum { RED_ZONE = 256, CALL_MS = 20000, STOP_MS = 2000, ATTEMPTS = 100 };
-
-/* ---------------------------------------------------------------- registers */
 
 #if defined(__x86_64__)
 typedef struct user_regs_struct registers;
@@ -173,20 +172,11 @@ long attach_thread_syscall(const struct attach_thread *t)
     return syscall_of(t, &r);
 }
 
-/* ---------------------------------------------------------------- stopping */
-
-static long long thread_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Waits for the next stop. False: none within `ms`, or the thread has ended. */
 static bool wait_stop(struct attach_thread *t, int *status, int ms)
 {
     const struct timespec step = {.tv_nsec = 50000};
-    const long long until = thread_now_ms() + ms;
+    const long long until = clock_now_ms() + ms;
 
     for (;;) {
         const pid_t got = waitpid(t->tid, status, __WALL | WNOHANG);
@@ -195,7 +185,7 @@ static bool wait_stop(struct attach_thread *t, int *status, int ms)
             t->gone = true;
             return false;
         }
-        if (thread_now_ms() > until) return false;
+        if (clock_now_ms() > until) return false;
         nanosleep(&step, NULL);
     }
 }
@@ -238,8 +228,6 @@ void attach_thread_release(struct attach_thread *t)
     t->gone = true;
 }
 
-/* ---------------------------------------------------------------- memory */
-
 bool attach_thread_read(const struct attach_thread *t, uintptr_t at, void *out, size_t size)
 {
     struct iovec local = {out, size}, remote = {(void *)at, size};
@@ -258,8 +246,6 @@ uintptr_t attach_thread_put(struct attach_thread *t, const char *text)
     t->below = (t->below - size) & ~(uintptr_t)15;
     return attach_thread_write(t, t->below, text, size) ? t->below : 0;
 }
-
-/* ---------------------------------------------------------------- calls */
 
 bool attach_thread_begin(struct attach_thread *t)
 {
@@ -288,12 +274,12 @@ static enum outcome judge_stop(const struct attach_thread *t, int status, regist
 
 static bool wait_call(struct attach_thread *t, uintptr_t *result)
 {
-    const long long until = thread_now_ms() + CALL_MS;
+    const long long until = clock_now_ms() + CALL_MS;
     registers r;
     int status, deliver = 0;
 
     while (ptrace(PTRACE_CONT, t->tid, NULL, (void *)(intptr_t)deliver) == 0) {
-        const long long left = until - thread_now_ms();
+        const long long left = until - clock_now_ms();
         if (left <= 0 || !wait_stop(t, &status, (int)left)) break;
         const enum outcome outcome = judge_stop(t, status, &r);
         deliver = status >> 16 ? 0 : WSTOPSIG(status); /* such as SIGSTOP, which cannot be blocked */

@@ -1,7 +1,6 @@
 /* Stops one thread of another process, calls functions in it, and restores it, so that it continues as if nothing had
  * happened. */
-#ifndef GPUSPY_ATTACH_THREAD_H
-#define GPUSPY_ATTACH_THREAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ uintptr_t attach_thread_put(struct attach_thread *t, const char *text);
 /* Calls a function in the thread. False: the function crashed or did not return in time; the registers are restored. */
 bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintptr_t arguments[ATTACH_ARGUMENTS],
                         uintptr_t *result);
-
-#endif

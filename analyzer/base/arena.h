@@ -1,7 +1,6 @@
 /* Small memory tools of the analyzer. If memory runs out, the program prints a line and exits with status 3: a partial
  * answer is useless. */
-#ifndef GPUSPY_ARENA_H
-#define GPUSPY_ARENA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +20,8 @@ void *arena_zeroed(size_t count, size_t size);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
+/* for (p = &list[0], &list[1], … of n elements) */
+#define EACH(p, list, n) for (__typeof__(&*(list)) p = (list); p < (list) + (n); p++)
 
 /* A map from 64-bit keys to 32-bit values. Zero-initialise. */
 struct map {
@@ -63,5 +64,3 @@ static inline int64_t arena_add_capped(int64_t a, int64_t b)
     int64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? (b < 0 ? INT64_MIN + 1 : INT64_MAX - 1) : sum;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A command, for the parser of its options and for help. analyzer/command/commands.def lists all commands. */
-#ifndef GPUSPY_COMMAND_H
-#define GPUSPY_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,5 +42,3 @@ struct command {
     void (*print_help)(const struct command *self, FILE *stream); /* of --help */
     const struct command *const *all;                             /* the table of all commands, ends with NULL */
 };
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef GPUSPY_EXIT_CODE_H
-#define GPUSPY_EXIT_CODE_H
+#pragma once
 
 /* Scripts depend on these. `run` ends like the recorded program instead. */
 enum exit_code {
@@ -8,5 +7,3 @@ enum exit_code {
     EXIT_USAGE = 2, /* usage error */
     EXIT_INPUT = 3, /* a file that cannot be read, or output that cannot be written */
 };
-
-#endif

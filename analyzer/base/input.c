@@ -19,8 +19,9 @@ bool input_check_paths(const char *who, char **paths, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         if (stat(paths[i], &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) continue;
-        complain("%s: cannot read '%s': it is not a regular file; give a database that gpuspy recorded", who, paths[i]);
-        return false;
+        return complain_with(false,
+                             "%s: cannot read '%s': it is not a regular file; give a database that gpuspy recorded",
+                             who, paths[i]);
     }
     return true;
 }
@@ -84,7 +85,7 @@ static bool is_sibling_name(const char *name, const char *stem, size_t length)
 
 char **input_siblings(const char *path, size_t *n)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = basename(path);
     const size_t length = strlen(base), folder = (size_t)(base - path);
     char **list = NULL;
     size_t cap = 0;

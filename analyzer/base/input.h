@@ -1,6 +1,5 @@
 /* The files that commands read. */
-#ifndef GPUSPY_INPUT_H
-#define GPUSPY_INPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ bool input_newest(const char *who, char out[INPUT_NAME]);
 /* Databases beside a file whose names are those of the other processes of its run: run.<pid>.db beside run.db. In no
  * order; free the paths and the list. */
 char **input_siblings(const char *path, size_t *n);
-
-#endif

@@ -1,7 +1,5 @@
 #include "analyzer/base/json_out.h"
 
-#include <string.h>
-
 void json_out_text(FILE *out, const char *text)
 {
     if (!text) {

@@ -1,6 +1,5 @@
 /* Files that libraries map: ELF readers, SQLite's index of the log. */
-#ifndef GPUSPY_MAPPED_H
-#define GPUSPY_MAPPED_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ void mapped_survive(void);
 /* Removes the whole pages of a part that was read, not written, from this process's memory: the kernel reads them again
  * when they are needed. Does nothing if no file is mapped there. */
 void mapped_release(const void *start, size_t size);
-
-#endif

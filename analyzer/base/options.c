@@ -1,7 +1,6 @@
 #include "analyzer/base/options.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,6 @@
 #include "analyzer/base/command.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
-
-/* ---------------------------------------------------------------- words and slips */
 
 /* Calls `each` for each word, until it returns false. */
 static bool each_word(const char *words, bool (*each)(const char *, size_t, void *), void *data)
@@ -105,8 +102,6 @@ bool options_nearest(const char *text, const char *words, char *out, size_t size
     return true;
 }
 
-/* ---------------------------------------------------------------- values, one function a kind */
-
 struct value {
     const struct command *command;
     const struct option_row *row;
@@ -116,8 +111,7 @@ struct value {
 
 static bool reject_value(const struct value *v, const char *why, const char *what_to_do)
 {
-    complain("%s: --%s: '%s' %s; %s", v->command->name, v->row->name, v->text, why, what_to_do);
-    return false;
+    return complain_with(false, "%s: --%s: '%s' %s; %s", v->command->name, v->row->name, v->text, why, what_to_do);
 }
 
 static bool take_text(const struct value *v)
@@ -134,8 +128,8 @@ static bool unknown_word(const struct value *v, const char *word)
     if (options_nearest(word, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
     options_list(v->row->words, known, sizeof known);
-    complain("%s: --%s: '%s' is unknown; %sgive one of %s", v->command->name, v->row->name, word, hint, known);
-    return false;
+    return complain_with(false, "%s: --%s: '%s' is unknown; %sgive one of %s", v->command->name, v->row->name, word,
+                         hint, known);
 }
 
 static bool take_choice(const struct value *v)
@@ -275,8 +269,6 @@ static bool (*const take[])(const struct value *) = {
     [OPTION_TIME] = take_time,
 };
 
-/* ---------------------------------------------------------------- the line */
-
 struct line {
     const struct command *command;
     int argc, at; /* at: the current word */
@@ -335,8 +327,8 @@ static int store_option(struct line *l, const struct option_row *row, const char
 
     if (row->kind == OPTION_FLAG) {
         if (text) {
-            complain("%s: --%s takes no value; write it without '=%s'", l->command->name, row->name, text);
-            return OPTIONS_BAD;
+            return complain_with(OPTIONS_BAD, "%s: --%s takes no value; write it without '=%s'", l->command->name,
+                                 row->name, text);
         }
         *(bool *)v.to = true;
         return 0;
@@ -352,8 +344,8 @@ static int store_option(struct line *l, const struct option_row *row, const char
     }
     if (!v.text) {
         if (l->at + 1 >= l->argc || is_option(l->command, l->argv[l->at + 1])) {
-            complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name, row->name, row->argument);
-            return OPTIONS_BAD;
+            return complain_with(OPTIONS_BAD, "%s: --%s needs a value; write --%s=%s", l->command->name, row->name,
+                                 row->name, row->argument);
         }
         v.text = l->argv[++l->at];
     }

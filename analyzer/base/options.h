@@ -2,8 +2,7 @@
  *
  * A command has a struct of settings, filled with defaults before parsing, and a table of rows that
  * say where each option's value goes in it. */
-#ifndef GPUSPY_OPTIONS_H
-#define GPUSPY_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,5 +84,3 @@ bool options_nearest(const char *text, const char *words, char *out, size_t size
 void options_list(const char *words, char *out, size_t size);
 /* Is `text` one of `words`? */
 bool options_is_word(const char *text, const char *words);
-
-#endif

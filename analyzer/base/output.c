@@ -42,8 +42,7 @@ static void watch_output_path(const char *path)
 
 static bool report_write_failure(const char *who, const char *path, int why)
 {
-    complain("%s: cannot write '%s': %s", who, path, strerror(why));
-    return false;
+    return complain_with(false, "%s: cannot write '%s': %s", who, path, strerror(why));
 }
 
 /* Sets the mode that open() would have set. */

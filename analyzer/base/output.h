@@ -1,7 +1,6 @@
 /* A file that is either complete or absent: it is written under a temporary name in the same folder, and renamed at the
  * end. If a signal ends the program, or memory runs out, nothing is left behind. */
-#ifndef GPUSPY_OUTPUT_H
-#define GPUSPY_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,5 +25,3 @@ void output_drop(struct output *o);
 char *output_beside(const char *path);
 /* Removes and frees it; NULL does nothing. A file that should stay has been renamed by then. */
 void output_beside_remove(char *temporary);
-
-#endif

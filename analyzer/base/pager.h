@@ -1,7 +1,6 @@
 /* Long output on a terminal goes through a pager: GPUSPY_PAGER, else PAGER, else less. An empty name, or "cat", means
  * none. Never if stdout is not a terminal, nor on a dumb one. */
-#ifndef GPUSPY_PAGER_H
-#define GPUSPY_PAGER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ void pager_start(void);
 bool pager_is_running(void);
 /* After stdout was closed: waits until the user has left the pager. */
 void pager_wait(void);
-
-#endif

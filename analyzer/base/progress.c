@@ -2,8 +2,8 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 
@@ -11,14 +11,6 @@
 #define EACH_MS 100
 
 static volatile sig_atomic_t shown;
-
-static int64_t progress_now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-}
 
 /* In one write, so that the line never appears in part. */
 static void draw_progress(const char *what, uint64_t done, uint64_t total, int width)
@@ -43,10 +35,10 @@ void progress_show(void *unused, const char *what, uint64_t done, uint64_t total
 
     if (visible < 0) {
         visible = isatty(STDERR_FILENO) && !terminal_is_dumb();
-        next_ms = progress_now_ms() + FIRST_MS;
+        next_ms = clock_now_ms() + FIRST_MS;
     }
     if (!visible) return;
-    int64_t now = progress_now_ms();
+    int64_t now = clock_now_ms();
     if (now < next_ms) return;
     next_ms = now + EACH_MS;
     draw_progress(what, done, total, terminal_of(stderr).width);

@@ -1,7 +1,6 @@
 /* A progress line on stderr for long work: it appears after half a second and is removed when the work is done. Nothing
  * if stderr is not a terminal. */
-#ifndef GPUSPY_PROGRESS_H
-#define GPUSPY_PROGRESS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@
 void progress_show(void *unused, const char *what, uint64_t done, uint64_t total);
 /* Removes the line before anything else is written there. Async-signal-safe. */
 void progress_clear(void);
-
-#endif

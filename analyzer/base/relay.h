@@ -1,7 +1,6 @@
 /* Passes batches in order from one thread, the writer, to another, the reader. The caller owns RELAY_SLOTS batches; the
  * relay decides which of the two may use each. */
-#ifndef GPUSPY_RELAY_H
-#define GPUSPY_RELAY_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ void relay_give_back(struct relay *r);
 
 /* Starts a thread with all signals blocked; false if that fails. */
 bool relay_start(pthread_t *thread, void *(*run)(void *), void *self);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sorting, what functions that compare consist of, and searching in what is sorted. */
-#ifndef GPUSPY_SORT_H
-#define GPUSPY_SORT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -15,6 +14,22 @@ static inline void sort_elements(void *list, size_t n, size_t size, int (*order)
 /* Smaller or larger values first. One key after another: SORT_UP(x->device, y->device) ?: SORT_DOWN(x->bytes, …) */
 #define SORT_UP(a, b) (((a) > (b)) - ((a) < (b)))
 #define SORT_DOWN(a, b) SORT_UP(b, a)
+
+/* Defines a function for SORT that compares two elements of `type`, `x` and `y`:
+ * SORT_ORDER(order_rows, struct row, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->device, y->device)) */
+#define SORT_ORDER(name, type, order)                      \
+    static int name(const void *left_, const void *right_) \
+    {                                                      \
+        const type *x = left_, *y = right_;                \
+        return order;                                      \
+    }
+/* The same for a list of pointers to elements. */
+#define SORT_ORDER_OF_POINTERS(name, type, order)                                       \
+    static int name(const void *left_, const void *right_)                              \
+    {                                                                                   \
+        const type *x = *(const type *const *)left_, *y = *(const type *const *)right_; \
+        return order;                                                                   \
+    }
 
 /* Orders of int64_t, from the smallest or from the largest; of uint32_t; of char *. */
 int sort_int64_up(const void *a, const void *b);
@@ -38,5 +53,3 @@ int sort_compare_texts(const char *a, const char *b);
         }                                               \
         low_;                                           \
     })
-
-#endif

@@ -1,7 +1,6 @@
 /* What the other end of a stream can display; and cleaning of text from a database, so that it cannot control the
  * terminal. */
-#ifndef GPUSPY_TERM_H
-#define GPUSPY_TERM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,8 +56,8 @@ size_t terminal_fit(const char *text, int columns);
 
 /* Prints one cleaned line "gpuspy: …" on stderr. The analyzer reports all errors through this function. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same; returns `code`, the answer of a function that ends with a complaint. */
+int complain_with(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Until it is called with NULL: stores the first complaint, cleaned and without "gpuspy: ", in `out` and discards the
  * others. For callers that print it in a line of their own. */
 void complain_into(char *out, size_t size);
-
-#endif

@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +24,12 @@ static const char *path_below(const char *path, const char *folder)
 bool text_is_below(const char *path, const char *folder)
 {
     return path_below(path, folder) != NULL;
+}
+
+bool text_ends_with(const char *text, const char *ending)
+{
+    const size_t n = text ? strlen(text) : 0, m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
 void text_put(char *out, size_t size, const char *format, ...)
@@ -254,10 +259,47 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     return text_elide(out, size, name, columns, utf8);
 }
 
+static size_t text_blank(const char *text)
+{
+    return strcspn(text, " \n");
+}
+
+/* Is it one of the units after which a time goes on: "18 h 26 min"? */
+static bool is_part_of_time(const char *unit, size_t n)
+{
+    static const char *const units[] = {"d", "h", "min"};
+
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (n == strlen(units[i]) && strncmp(unit, units[i], n) == 0) return true;
+    return false;
+}
+
 size_t text_word_length(const char *text)
 {
-    const size_t n = strcspn(text, " "), sign = strspn(text, "(+-~");
+    size_t n = text_blank(text);
+    const size_t sign = strspn(text, "(+-~<");
     const bool number = n > sign && strspn(text + sign, "0123456789.,") == n - sign;
 
-    return number && text[n] ? n + 1 + strcspn(text + n + 1, " ") : n;
+    while (number && text[n] == ' ') {
+        const char *unit = text + n + 1;
+        const size_t length = text_blank(unit);
+        n += 1 + length;
+        if (!is_part_of_time(unit, length) || unit[length] != ' ' || !strchr("0123456789", unit[length + 1])) break;
+        n += 1 + text_blank(unit + length + 1);
+    }
+    return n;
+}
+
+size_t text_line_length(const char *text, int columns)
+{
+    const size_t fits = terminal_fit(text, columns);
+    size_t end = 0;
+
+    if (!text[fits]) return fits;
+    for (size_t at = strspn(text, " "); text[at]; at = end + strspn(text + end, " ")) {
+        const size_t next = at + text_word_length(text + at);
+        if (next > fits) break;
+        end = next;
+    }
+    return end ? end : fits;
 }

@@ -1,6 +1,5 @@
 /* Shortens names of files and functions for display. All functions write cleaned text (terminal_clean). */
-#ifndef GPUSPY_TEXT_H
-#define GPUSPY_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,6 +8,7 @@
  * command. */
 char *text_path_here(char *out, size_t size, const char *path);
 bool text_is_below(const char *path, const char *folder);
+bool text_ends_with(const char *text, const char *ending); /* not NULL */
 /* A path for display: relative to `cwd` (of the run; NULL unknown) if it is below it; without the folders that all
  * Python libraries share ("…/site-packages/torch/nn/x.py" → "torch/nn/x.py"); and at most `columns` wide, with an
  * ellipsis for the folders in the middle. */
@@ -17,10 +17,10 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
 char *text_function(char *out, size_t size, const char *function, int columns, bool utf8);
 /* snprintf for texts that may be truncated. */
 void text_put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)"), so that no line ends between them.
- */
+/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), so that no line ends
+ * between them. */
 size_t text_word_length(const char *text);
+/* Bytes of `text` that make a line of at most `columns`: whole words, or a part of a word that is too long. */
+size_t text_line_length(const char *text, int columns);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
-
-#endif

@@ -1,7 +1,9 @@
 #include "analyzer/base/text_table.h"
+#include "analyzer/base/arena.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 
 #define GAP 2
 #define LEAST 20 /* columns for the last cell; if there are fewer, it gets its own line */
@@ -65,23 +67,13 @@ static int last_column_room(const int *width, int n, const struct terminal *term
     return room;
 }
 
-/* Bytes of `text` that make a line: up to a blank, or cut if a single word is too long. */
-static size_t wrapped_line_length(const char *text, int room)
-{
-    size_t fits = terminal_fit(text, room), at = fits;
-
-    if (!text[fits]) return fits;
-    while (at > 0 && text[at] != ' ') at--;
-    return at ? at : fits;
-}
-
 static bool is_word_too_long(const struct text_table *t, int column, int room)
 {
     for (size_t i = 0; i < t->n; i++) {
         const char *text = table_cell_of(&t->rows[i], column);
         if (t->rows[i].item) continue;
         for (const char *p = text + strspn(text, " "); *p; p += strspn(p, " ")) {
-            const size_t n = strcspn(p, " ");
+            const size_t n = text_word_length(p);
             if ((int)n > room && terminal_fit(p, room) < n) return true;
             p += n;
         }
@@ -100,7 +92,7 @@ static void print_last_column(const struct text_table *t, const struct text_tabl
         return;
     }
     for (const char *p = table_cell_of(row, n - 1); *p;) {
-        size_t length = wrapped_line_length(p, room);
+        size_t length = text_line_length(p, room);
         fprintf(out, "%.*s", (int)length, p);
         p += length;
         p += strspn(p, " ");
@@ -165,8 +157,7 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
         room = term->width - start;
     }
     if (t->n) print_table_head(t, term, indent, width, below, out);
-    for (size_t i = 0; i < t->n; i++) {
-        struct text_table_row *row = &t->rows[i];
+    EACH (row, t->rows, t->n) {
         const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*table_cell_of(row, n - 1);
         for (int c = 0; c < n; c++) cells[c] = table_cell_of(row, c);

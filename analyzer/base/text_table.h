@@ -1,6 +1,5 @@
 /* A table with aligned numbers, whose last column, the call site, takes the rest of the line. */
-#ifndef GPUSPY_TEXT_TABLE_H
-#define GPUSPY_TEXT_TABLE_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/base/term.h"
@@ -33,5 +32,3 @@ struct text_table {
 struct text_table_row *text_table_add(struct text_table *t, const char *const *cells, const void *item);
 /* Prints with `indent` leading blanks, and frees the rows. */
 void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* A list of non-negative times in ns, in ascending order, in half the memory of an array: the low 32 bits of each, and
  * the positions at which the high bits change (every 4.3 s). Zero-initialise. */
-#ifndef GPUSPY_TIMES_H
-#define GPUSPY_TIMES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ static inline void times_add(struct times *t, int64_t ns)
     /* Hundreds of lists grow in turn, which the processor cannot predict. */
     __builtin_prefetch(&t->low[t->n + 16 < t->cap ? t->n + 16 : 0], 1);
 }
-
-#endif

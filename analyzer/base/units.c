@@ -76,9 +76,12 @@ char *units_format_seconds(char out[UNITS_TEXT], double s)
     } else if (s < 3599.5) {
         uint64_t whole = (uint64_t)(s + 0.5);
         snprintf(out, UNITS_TEXT, "%u min %02u s", (unsigned)(whole / 60), (unsigned)(whole % 60));
+    } else if (s < 86370) {
+        unsigned minutes = (unsigned)(s / 60 + 0.5);
+        snprintf(out, UNITS_TEXT, "%u h %02u min", minutes / 60, minutes % 60);
     } else {
-        uint64_t minutes = (uint64_t)(s / 60 + 0.5);
-        snprintf(out, UNITS_TEXT, "%llu h %02u min", (unsigned long long)(minutes / 60), (unsigned)(minutes % 60));
+        uint64_t hours = (uint64_t)(s / 3600 + 0.5);
+        snprintf(out, UNITS_TEXT, "%llu d %u h", (unsigned long long)(hours / 24), (unsigned)(hours % 24));
     }
     return out;
 }
@@ -127,8 +130,6 @@ char *units_format_share(char out[UNITS_TEXT], double share)
         snprintf(out, UNITS_TEXT, percent < 9.95 ? "%.1f %%" : "%.0f %%", percent);
     return out;
 }
-
-/* ---------------------------------------------------------------- reading */
 
 /* An exact decimal number without a sign: digits · 10^exponent. */
 struct decimal {

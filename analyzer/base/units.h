@@ -2,8 +2,7 @@
  *
  * Formatting writes into a caller's buffer of at least UNITS_TEXT bytes and returns that buffer, so
  * that it can stand in a printf's argument list. Nothing here depends on the locale. */
-#ifndef GPUSPY_UNITS_H
-#define GPUSPY_UNITS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,8 +17,8 @@ char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes);
 char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes);
 /* Decimal, as link speeds are given: "12.4 GB/s". */
 char *units_format_rate(char out[UNITS_TEXT], double bytes_per_s);
-/* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min"; three significant figures
- * below a minute. Never negative; not a number prints as "?". */
+/* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min", "3 d 1 h"; three
+ * significant figures below a minute. Never negative; not a number prints as "?". */
 char *units_format_seconds(char out[UNITS_TEXT], double seconds);
 /* The whole part; 0 for a negative number or NaN, UINT64_MAX for one that is too large. */
 uint64_t units_whole(double n);
@@ -45,5 +44,3 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
 bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Seconds since the recording began, without a unit: "12.5". */
 bool units_parse_seconds(const char *text, int64_t *ns);
-
-#endif

@@ -1,7 +1,6 @@
 /* Blocks of the replayed allocator, and ordered sets of them: treaps by stream, size, rank and address, or by stream
  * and address. A block is in at most one set. */
-#ifndef GPUSPY_CACHING_BLOCK_SET_H
-#define GPUSPY_CACHING_BLOCK_SET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ static inline struct caching_key caching_key_of(const struct caching_block *b)
 {
     return (struct caching_key){b->stream, b->bytes, b->rank, b->address};
 }
-
-#endif

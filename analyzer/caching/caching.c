@@ -108,8 +108,7 @@ int64_t caching_cached(const struct caching_allocator *a, int64_t *largest)
 {
     int64_t sum = 0;
     *largest = 0;
-    for (size_t i = 0; i < a->blocks_n; i++) {
-        const struct caching_block *b = &a->blocks[i];
+    EACH (b, a->blocks, a->blocks_n) {
         if (!b->bytes || b->allocated || b->pending || !b->mapped) continue;
         sum += b->bytes;
         *largest = b->bytes > *largest ? b->bytes : *largest;
@@ -139,8 +138,6 @@ static int64_t segment_bytes(const struct caching_rules *rules, int64_t bytes)
            : bytes < large_request ? rules->large_bytes
                                    : (bytes + large_step - 1) / large_step * large_step;
 }
-
-/* --- blocks -------------------------------------------------------------------------------------- */
 
 static uint32_t add_block(struct caching_allocator *a, struct caching_block block)
 {
@@ -236,8 +233,6 @@ static void free_block(struct caching_allocator *a, uint32_t at)
     merge_blocks(a, at, a->blocks[at].next);
     set_insert(a, at);
 }
-
-/* --- driver --------------------------------------------------------------------------------------- */
 
 static void count_reserved(struct caching_allocator *a, int64_t bytes, int segments)
 {
@@ -429,8 +424,6 @@ static void collect_garbage(struct caching_allocator *a)
     }
 }
 
-/* --- expandable segments ---------------------------------------------------------------------------- */
-
 /* Maps the first `bytes` of an unmapped block, in whole pages; false: refused. [map_block] */
 static bool map_block(struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
@@ -524,8 +517,6 @@ static uint32_t expand_segment(struct caching_allocator *a, const struct request
     set_erase(a, at);
     return at;
 }
-
-/* --- requests --------------------------------------------------------------------------------------- */
 
 static int64_t size_when_grown(const struct caching_allocator *a, const struct caching_block *b)
 {
@@ -660,8 +651,6 @@ void caching_finish_pending(struct caching_allocator *a, uint32_t block)
         return;
     }
 }
-
-/* --- what was there before --------------------------------------------------------------------------- */
 
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
                            uint32_t in)

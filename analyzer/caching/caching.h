@@ -4,8 +4,7 @@
  * Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch 1.13 to 2.15. Differences between versions are in versions.def.
  * Memory grows with live and cached blocks. Not thread-safe.
  */
-#ifndef GPUSPY_CACHING_CACHING_H
-#define GPUSPY_CACHING_CACHING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -96,5 +95,3 @@ const struct caching_totals *caching_totals(const struct caching_allocator *a);
 int64_t caching_cached(const struct caching_allocator *a, int64_t *largest);
 /* The bytes that a request takes: roundings applied. */
 int64_t caching_rounded(const struct caching_rules *rules, int64_t bytes);
-
-#endif

@@ -114,8 +114,7 @@ static struct place *place_add(struct work *w, int64_t time_ns, struct result_by
 static void list_places(struct work *w, uint32_t process)
 {
     struct result_report *r = w->b->report;
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        struct result_peak *peak = &r->peaks[i];
+    EACH (peak, r->peaks, r->peaks_n) {
         if (peak->process == process && peak->bytes > 0) {
             struct place *p = place_add(w, peak->time_ns, &peak->by_category);
             p->peak = peak;
@@ -124,8 +123,7 @@ static void list_places(struct work *w, uint32_t process)
             p->layer = peak->layer;
         }
     }
-    for (size_t i = 0; i < r->ooms_n; i++) {
-        struct result_oom_verdict *v = &r->ooms[i];
+    EACH (v, r->ooms, r->ooms_n) {
         if (v->process == process && v->live_sum != RUN_UNKNOWN && v->live_sum > 0) {
             struct place *p = place_add(w, v->time_ns, &v->by_category);
             p->bytes = v->live_sum;
@@ -141,8 +139,7 @@ static void list_ends(struct work *w, uint32_t process)
     struct result_report *r = w->b->report;
     if (!w->b->options->watch) return;
     if (!r->ends) r->ends = arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *peak = &r->peaks[i];
+    EACH (peak, r->peaks, r->peaks_n) {
         if (peak->process == process && peak->bytes > 0) {
             struct result_category_end *end = &r->ends[r->ends_n++];
             *end = (struct result_category_end){
@@ -162,11 +159,7 @@ static void list_category_moments(struct work *w, uint32_t process)
     for (size_t i = 0; i < n; i++) place_add(w, moments[i], NULL)->moment = i;
 }
 
-static int order_category_moments(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    return SORT_UP(x->time_ns, y->time_ns);
-}
+SORT_ORDER(order_category_moments, struct place, SORT_UP(x->time_ns, y->time_ns))
 
 /* Blocks of one size: PyTorch's large ones may have a rest of up to 1 MiB. */
 static uint64_t size_class(int64_t bytes)
@@ -244,9 +237,6 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
     }
 }
 
-/* --- what had not come to its end --------------------------------------------------------------
- */
-
 /* The round in which the category is determined: at once; for a pass that failed, when the parameters are known; or
  * last, for blocks that no rule covers. */
 enum round { KNOWN, FAILED, KEPT, ROUNDS };
@@ -300,8 +290,7 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
     for (size_t i = 0; w->died && i < w->late_n; i++) category_alike_request(alike, w->late[i].stack, w->late[i].bytes);
     bool ok = category_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
     for (enum round round = KNOWN; round < ROUNDS; round++) {
-        for (size_t i = 0; i < w->late_n; i++) {
-            struct late *l = &w->late[i];
+        EACH (l, w->late, w->late_n) {
             l->round = round == KNOWN ? categorize_round(w, l, alike) : l->round;
             if (l->round != round) continue;
             if (round != KNOWN) categorize_again(w, l);
@@ -313,11 +302,8 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
     return ok;
 }
 
-static int order_category_shares(const void *a, const void *b)
-{
-    const struct result_category_share *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(order_category_shares, struct result_category_share,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->category, y->category))
 
 /* Blocks of rows with inconsistent times may have been live in the replay but are not found again: the missing part is
  * unknown. */
@@ -376,8 +362,7 @@ static bool replay_places(struct work *w, uint32_t process, char *error, size_t 
     for (size_t i = 0; i < w->n; i++) moments[i] = w->places[i].time_ns;
     bool ok = run_each_live_at(w->b->run, process, moments, w->n, categories_on_live, w, error, error_size);
     ok = ok && count_late(w, process, error, error_size);
-    for (size_t i = 0; i < w->n; i++) {
-        struct place *p = &w->places[i];
+    EACH (p, w->places, w->n) {
         if (ok && p->to) close_place(w, p);
         free(p->by_rule);
         free(p->count_by_rule);

@@ -1,5 +1,4 @@
-#ifndef GPUSPY_CATEGORIES_H
-#define GPUSPY_CATEGORIES_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 
@@ -16,5 +15,3 @@ struct category_moment {
 };
 bool category_at(struct site_builder *b, uint32_t process, struct category_moment *moments, size_t n, char *error,
                  size_t error_size);
-
-#endif

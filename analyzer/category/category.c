@@ -154,8 +154,7 @@ static bool frame_row_fits(const struct frame_row *row, const struct run_frame *
 static struct facts collect_category_facts(const struct run_frame *f)
 {
     struct facts facts = {NOTHING, NONE};
-    for (size_t i = 0; i < FRAME_ROWS; i++) {
-        const struct frame_row *row = &frame_rows[i];
+    EACH (row, frame_rows, FRAME_ROWS) {
         if ((row->hint || facts.doing == NOTHING) && frame_row_fits(row, f)) {
             facts.hints |= row->hint;
             facts.doing = row->hint ? facts.doing : row->doing;

@@ -1,8 +1,7 @@
 /* The category of a block: a parameter, a gradient, an activation, … An inference, from the calls that made and freed
  * it and from the end of its life; the rules and their order are in category.def. A block that no rule covers is
  * unknown. */
-#ifndef GPUSPY_CATEGORY_H
-#define GPUSPY_CATEGORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,5 +72,3 @@ bool category_needs_setup(unsigned rule);    /* it needs an optimizer that sets 
 bool category_is_copied(unsigned rule);      /* it needs a copy to the GPU outside of modules */
 const char *category_evidence(unsigned rule);
 const char *category_while_word(unsigned rule); /* "STEP": the activity, as in category.def */
-
-#endif

@@ -119,8 +119,7 @@ bool category_alike_read(struct category_alike *a, struct run *run, uint32_t pro
     if (!a->n) return true;
     bool ok = run_each_last(run, process, ROWS, alike_on_last, a, error, error_size);
     SORT(a->clock, a->clock_n, sort_int64_up);
-    for (size_t i = 0; i < a->ends_n; i++) {
-        const struct end *e = &a->ends[i];
+    EACH (e, a->ends, a->ends_n) {
         size_t life = calls_until(a, e->free_ns) - calls_until(a, e->alloc_ns);
         add_alike(a, alike_key(e->stack, e->bytes), e->rule, life);
         add_alike(a, alike_key(e->stack, 0), e->rule, life);

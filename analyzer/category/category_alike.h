@@ -1,8 +1,7 @@
 /* The probable category of a block whose life the end of the run cut short: the category of earlier blocks of its call
  * path and size that lived at least as long, in allocations and frees. Unknown for a block that has outlived them all.
  */
-#ifndef GPUSPY_CATEGORY_ALIKE_H
-#define GPUSPY_CATEGORY_ALIKE_H
+#pragma once
 
 #include "analyzer/category/category_use.h"
 #include "analyzer/run/run.h"
@@ -19,5 +18,3 @@ bool category_alike_read(struct category_alike *a, struct run *run, uint32_t pro
                          size_t error_size);
 /* The rule of a block that was live at `until_ns`, see category_rule_count; RUN_NONE: there is none. */
 unsigned category_alike_rule(const struct category_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns);
-
-#endif

@@ -80,8 +80,6 @@ static const struct copies *copies_of(const struct course *c, uint32_t stack)
     return at == MAP_NEW ? NULL : &c->copies[at];
 }
 
-/* --- the replay ---------------------------------------------------------------------------------- */
-
 static void uses_on_process_start(void *self, uint32_t process)
 {
     struct category_uses *u = self;
@@ -321,8 +319,6 @@ struct category_uses *category_uses_read(struct run *run, char *error, size_t er
     }
     return u;
 }
-
-/* --- answers ------------------------------------------------------------------------------------- */
 
 static unsigned was_copied(const struct course *c, const struct copies *p, int64_t alloc_ns, int64_t free_ns)
 {

@@ -1,8 +1,7 @@
 /* How a process used a block: whether a forward or backward pass ran during its life, and whether its
  * call path allocates again in nearly every step. Recorded during a replay; the answers are known at
  * the end of each process. */
-#ifndef GPUSPY_CATEGORY_USE_H
-#define GPUSPY_CATEGORY_USE_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 
@@ -26,5 +25,3 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
                           int64_t free_ns);
 /* Was the process at that time in its first pass, or between that and the next one? */
 bool category_uses_is_first_step(const struct category_uses *u, uint32_t process, int64_t time_ns);
-
-#endif

@@ -39,8 +39,6 @@ static char *checked_text_of(struct arena *arena, const char *text)
     return text ? arena_printf(arena, "%s", text) : NULL;
 }
 
-/* ---------------------------------------------------------------- lines */
-
 static int compare_check_lines(const void *a, const void *b)
 {
     const struct check_line *x = a, *y = b;
@@ -81,14 +79,11 @@ static void settle_lines(struct checking *c, struct check_result *r)
     free(work);
 }
 
-/* ---------------------------------------------------------------- verdicts */
-
 static double base_value_of(const struct bases *b, enum check_gate_id gate, const char *scope, int device)
 {
     double most = NAN;
     bool same = false;
-    for (size_t i = 0; i < b->n; i++) {
-        const struct base *x = &b->list[i];
+    EACH (x, b->list, b->n) {
         if (x->gate != gate || !check_is_same_scope(x->scope, scope) || (same && x->device != device)) continue;
         if (x->device == device && !same) { /* its own GPU's, if it has one */
             same = true;
@@ -176,8 +171,6 @@ static void judge_reading(struct checking *c, const struct check_result *reading
     result->limit = limit_value_of(r, reading, l);
     judge_results(r, result);
 }
-
-/* ---------------------------------------------------------------- processes */
 
 static bool is_limited(const struct runner *r, enum check_gate_id gate)
 {
@@ -299,8 +292,7 @@ static void doubt_incomplete_run(struct check *c)
     bool whole = true;
     for (size_t i = 0; i < c->n; i++)
         whole = whole && (c->results[i].gate > GATE_LOST || c->results[i].status == CHECK_OK);
-    for (size_t i = 0; i < c->n; i++) {
-        struct check_result *r = &c->results[i];
+    EACH (r, c->results, c->n) {
         if (!whole && r->gate > GATE_LOST && r->status == CHECK_OK) {
             r->status = CHECK_UNKNOWN;
             r->why = "the recording is not complete";

@@ -7,8 +7,7 @@
  *
  * Figures are doubles: bytes, counts and shares far below 2^53. NAN: unknown, which is never ok.
  */
-#ifndef GPUSPY_CHECK_H
-#define GPUSPY_CHECK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -213,5 +212,3 @@ void check_measure_scopes(struct checking *c, enum run_series_layer layer);
 bool check_scopes_occurred(const struct check_scopes *s, const char *source, char *error, size_t error_size);
 void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct result_site *site,
                     double amount, const char *note);
-
-#endif

@@ -12,8 +12,6 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/model.h"
 
-/* ---------------------------------------------------------------- values */
-
 /* Digits with at most one point: nothing else that strtod accepts is a limit. */
 static bool plain_number(const char *text, double *out)
 {
@@ -108,8 +106,6 @@ static bool parse_limit_value(const struct check_gate *g, const char *text, stru
     }
     return ok;
 }
-
-/* ---------------------------------------------------------------- the budget */
 
 static const char budget_keys[] = "params|model|optimizer|precision|master-weights|activations|tolerance";
 
@@ -307,8 +303,6 @@ bool check_limit_parse(const struct check_gate *g, const char *text, struct chec
     }
     return parse_limit_value(g, text + out->relative, out, why);
 }
-
-/* ---------------------------------------------------------------- the file */
 
 struct reader {
     struct check_limits *l;

@@ -17,7 +17,7 @@ void check_limits_add(struct check_limits *l, const struct check_limit_entry *en
 static bool glob_fits_paths(const char *glob, const char *const *paths)
 {
     for (; *paths; paths++) {
-        const char *slash = strrchr(*paths, '/'), *last = slash ? slash + 1 : *paths;
+        const char *last = basename(*paths);
         const char *from = strncmp(*paths, "./", 2) == 0 ? *paths + 2 : *paths;
         if (fnmatch(glob, strchr(glob, '/') ? from : last, FNM_PERIOD) == 0 || fnmatch(glob, *paths, 0) == 0)
             return true;

@@ -46,8 +46,6 @@ static const char *over_steps(struct checking *c)
     return arena_printf(c->arena, "over %zu usual step%s", n, n == 1 ? "" : "s");
 }
 
-/* ---------------------------------------------------------------- the recording */
-
 /* Without a fatal OOM, which itself explains why the program ended. */
 static bool has_crashed(struct checking *c, char *failure, size_t size)
 {
@@ -95,16 +93,13 @@ static void measure_oom(struct checking *c)
 static void explain_oom(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    for (size_t i = 0; i < c->report->ooms_n; i++) {
-        const struct result_oom_verdict *v = &c->report->ooms[i];
+    EACH (v, c->report->ooms, c->report->ooms_n) {
         if (v->fatal) {
             check_line_add(c, r, &cap, v->stack.site.known || !v->blame.known ? &v->stack.site : &v->blame, NAN,
                            v->verdict);
         }
     }
 }
-
-/* ---------------------------------------------------------------- peaks */
 
 static const struct result_peak *measured_peak_of(const struct result_report *r, enum run_series_layer layer,
                                                   int device)
@@ -137,8 +132,7 @@ static void measure_peak(struct checking *c)
     check_measure_scopes(c, RUN_SERIES_DEVICE);
     if (emit_unknown_fact(c, RUN_FACT_MEMORY)) return;
     bool any = false, tensors = false;
-    for (size_t i = 0; i < c->report->peaks_n; i++) {
-        const struct result_peak *p = &c->report->peaks[i];
+    EACH (p, c->report->peaks, c->report->peaks_n) {
         tensors = tensors || (p->layer == RUN_SERIES_TENSOR && p->device >= 0);
         if (p->layer == RUN_SERIES_DEVICE) {
             emit_measure(c, p->device, (double)p->bytes, list_peak_parts(c, p->device));
@@ -156,8 +150,7 @@ static void measure_tensor_peak(struct checking *c)
     check_measure_scopes(c, RUN_SERIES_TENSOR);
     if (emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
     bool any = false, memory = false;
-    for (size_t i = 0; i < c->report->peaks_n; i++) {
-        const struct result_peak *p = &c->report->peaks[i];
+    EACH (p, c->report->peaks, c->report->peaks_n) {
         memory = memory || (p->layer == RUN_SERIES_DEVICE && p->bytes > 0);
         if (p->layer == RUN_SERIES_TENSOR && p->device >= 0) {
             emit_measure(c, p->device, (double)p->bytes, NULL);
@@ -291,8 +284,6 @@ static void explain_peak(struct checking *c, struct check_result *r)
     if (p) explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
 }
 
-/* ---------------------------------------------------------------- growth and leaks */
-
 static bool on_gpu(enum run_series_layer layer, int device)
 {
     return device >= 0 && (layer == RUN_SERIES_DEVICE || layer == RUN_SERIES_TENSOR);
@@ -330,8 +321,7 @@ static void measure_grown(struct checking *c, bool per_step)
     enum { DEVICES = 64 };
     double sum[DEVICES] = {0};
     bool grows[DEVICES] = {false}, any = false;
-    for (size_t i = 0; i < c->report->growth_n; i++) {
-        const struct result_growth *g = &c->report->growth[i];
+    EACH (g, c->report->growth, c->report->growth_n) {
         if (on_gpu(g->layer, g->device) && g->device < DEVICES) {
             sum[g->device] += per_step ? (g->by_steps ? g->bytes_per_step : (double)NAN) : (double)g->bytes;
             grows[g->device] = any = true;
@@ -360,11 +350,9 @@ static void explain_growth(struct checking *c, struct check_result *r)
 {
     bool per_step = check_gates[r->gate].unit == UNIT_BYTES_STEP;
     size_t cap = 0;
-    for (size_t i = 0; i < c->report->growth_n; i++) {
-        const struct result_growth *g = &c->report->growth[i];
+    EACH (g, c->report->growth, c->report->growth_n) {
         if (!on_gpu(g->layer, g->device) || g->device != r->device) continue;
-        for (size_t k = 0; k < g->lines_n; k++) {
-            const struct result_growth_line *l = &g->lines[k];
+        EACH (l, g->lines, g->lines_n) {
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
                            arena_printf(c->arena, "%llu allocation%s kept%s", (unsigned long long)l->count,
@@ -417,14 +405,10 @@ static void measure_leak(struct checking *c)
 static void explain_leak(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    for (size_t i = 0; i < c->report->leaks_n; i++) {
-        const struct result_leak *l = &c->report->leaks[i];
+    EACH (l, c->report->leaks, c->report->leaks_n)
         if (on_gpu(l->layer, l->device))
             check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, format_count_of(c, l->count, "allocations"));
-    }
 }
-
-/* ---------------------------------------------------------------- waits */
 
 /* Calls that occur rarely, such as logging at every tenth step, an evaluation or a checkpoint, are not calls of the
  * steps. They are left out and named. The number of steps from the first of them on is accidental: one more is allowed.
@@ -483,15 +467,12 @@ static void explain_syncs(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     bool share = check_gates[r->gate].unit == UNIT_SHARE;
-    for (size_t i = 0; i < c->report->syncs_n; i++) {
-        const struct result_sync_site *s = &c->report->syncs[i];
+    EACH (s, c->report->syncs, c->report->syncs_n) {
         double amount = !share ? s->pace.calls_per_step : !measured_steps_of(c) ? s->share : s->pace.steady_share;
         if (amount > 0 && (share || !is_pace_rare(&s->pace)))
             check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
     }
 }
-
-/* ---------------------------------------------------------------- copies */
 
 static bool with_host(const struct result_transfer *t)
 {
@@ -511,11 +492,9 @@ static void explain_copies(struct checking *c, struct check_result *r)
 {
     static const char *const words[] = {[GS_DIR_H2D] = "to the GPU", [GS_DIR_D2H] = "from the GPU"};
     size_t cap = 0;
-    for (size_t i = 0; i < c->report->transfers_n; i++) {
-        const struct result_transfer *t = &c->report->transfers[i];
+    EACH (t, c->report->transfers, c->report->transfers_n)
         if (with_host(t) && t->pace.calls_per_step > 0 && !is_pace_rare(&t->pace))
             check_line_add(c, r, &cap, &t->site, t->pace.calls_per_step, words[t->direction]);
-    }
 }
 
 /* Bytes of one line differ from call to call, so they are added up in one more pass. */
@@ -572,8 +551,6 @@ static void explain_h2d(struct checking *c, struct check_result *r)
     free_stacks(&k.stacks);
 }
 
-/* ---------------------------------------------------------------- the allocator */
-
 static void measure_retries(struct checking *c)
 {
     if (emit_unknown_fact(c, RUN_FACT_TENSORS) || emit_unknown_fact(c, RUN_FACT_MEMORY) ||
@@ -586,8 +563,7 @@ static void explain_retries(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     char bytes[UNITS_TEXT];
-    for (size_t i = 0; i < c->report->retries_n; i++) {
-        const struct result_retry *t = &c->report->retries[i];
+    EACH (t, c->report->retries, c->report->retries_n) {
         check_line_add(
             c, r, &cap, &t->stack.site, NAN,
             arena_printf(c->arena, "requested %s",
@@ -639,8 +615,7 @@ static void measure_fragmentation(struct checking *c)
         return;
     const struct result_report *r = c->report;
     bool any = false;
-    for (size_t i = 0; i < r->fragmentation_n; i++) {
-        const struct result_fragmentation *f = &r->fragmentation[i];
+    EACH (f, r->fragmentation, r->fragmentation_n) {
         bool pytorch = f->device >= 0 && measured_peak_of(r, RUN_SERIES_TENSOR, f->device);
         if (!pytorch) /* the cache of other allocators is not recorded */
             continue;
@@ -657,8 +632,6 @@ static void measure_fragmentation(struct checking *c)
         emit_measure(c, -1, memory ? NAN : 0, memory ? "PyTorch's allocator was not recorded" : NULL);
     }
 }
-
-/* ---------------------------------------------------------------- the budget */
 
 static void one_budget(struct checking *c, const char *what, double value, double estimate, const char *why)
 {
@@ -689,8 +662,7 @@ static void measure_budget(struct checking *c)
                      !tensors ? "PyTorch reported no tensors" : "the categories of the tensors are unknown");
         return;
     }
-    for (size_t i = 0; i < b->rows_n; i++) {
-        const struct result_budget_row *row = &b->rows[i];
+    EACH (row, b->rows, b->rows_n) {
         if (!isnan(row->estimate_bytes)) {
             double value = (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
             one_budget(c, result_category_text(row->category), value, row->estimate_bytes, row->why);
@@ -707,10 +679,8 @@ static void explain_budget(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     const struct result_peak *p = NULL;
-    for (size_t i = 0; i < c->report->peaks_n; i++) {
-        const struct result_peak *q = &c->report->peaks[i];
+    EACH (q, c->report->peaks, c->report->peaks_n)
         p = q->layer == RUN_SERIES_TENSOR && (!p || q->bytes > p->bytes) ? q : p;
-    }
     for (size_t i = 0; p && i < p->by_stack_n; i++) {
         const struct result_by_stack *s = &p->by_stack[i];
         const char *word = result_category_text(s->category);
@@ -719,8 +689,6 @@ static void explain_budget(struct checking *c, struct check_result *r)
         if (one || all || three) check_line_add(c, r, &cap, &s->stack.site, (double)s->bytes, one ? NULL : word);
     }
 }
-
-/* ---------------------------------------------------------------- the table */
 
 #define GATE(id, option, unit, argument, measure, explain, what, help) \
     [GATE_##id] = {option, UNIT_##unit, argument, what, help, measure_##measure, explain_##explain},

@@ -70,8 +70,7 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
 {
     struct check_scope *entry = scope_entry_of(c->scopes, name);
     size_t read = 0, others = 0, empty = 0, incomplete = 0;
-    for (size_t i = 0; i < c->report->scopes_n; i++) {
-        const struct result_scope *s = &c->report->scopes[i];
+    EACH (s, c->report->scopes, c->report->scopes_n) {
         if (strcmp(s->name, name) != 0) continue;
         if (s->incomplete) {
             incomplete++;

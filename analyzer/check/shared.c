@@ -4,7 +4,6 @@
  * is within the limit, the check is ok; if the peak of one process exceeds the limit, it fails; otherwise the result is
  * unknown.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/check/check.h"
@@ -60,8 +59,7 @@ static void judge_shared_result(struct check *c, struct check_result *r)
 void check_share(struct check *c)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        const struct check_result *r = &c->results[i];
+    EACH (r, c->results, c->n) {
         size_t at = kept;
         for (size_t k = 0; k < kept && at == kept && do_shares_add_up(r); k++)
             at = do_shares_add_up(&c->results[k]) && one_gpu(&c->results[k], r) ? k : at;

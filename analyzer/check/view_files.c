@@ -11,8 +11,6 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
-/* ---------------------------------------------------------------- JSON */
-
 /* Text from a database may be invalid UTF-8. */
 static json_t *check_text_json(const char *s)
 {
@@ -48,8 +46,7 @@ static const char *const units[] = {
 bool check_view_json(struct check *c, FILE *out)
 {
     json_t *root = json_object(), *list = json_array();
-    for (size_t i = 0; i < c->n; i++) {
-        const struct check_result *r = &c->results[i];
+    EACH (r, c->results, c->n) {
         json_t *o = json_object();
         set_json(o, "check", check_text_json(check_gate_name(r->gate)));
         set_json(o, "status", check_text_json(check_status_word(r->status)));
@@ -80,8 +77,6 @@ bool check_view_json(struct check *c, FILE *out)
     json_decref(root);
     return ok;
 }
-
-/* ---------------------------------------------------------------- JUnit */
 
 /* As an attribute or as text; characters that XML cannot represent become '?'. */
 static void print_xml_text(FILE *out, const char *s)
@@ -130,8 +125,7 @@ static void test_case(struct check *c, const struct check_result *r, FILE *out)
     print_xml_text(out, check_sentence(c, r));
     fputs("\">", out);
     print_xml_text(out, check_sentence(c, r));
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct check_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n) {
         fputc('\n', out);
         print_xml_text(out, l->file && l->line > 0 ? l->file : l->place);
         if (l->file && l->line > 0) {
@@ -165,8 +159,6 @@ bool check_view_junit(struct check *c, FILE *out)
     fputs("    <system-out/>\n    <system-err/>\n  </testsuite>\n</testsuites>\n", out);
     return !ferror(out);
 }
-
-/* ---------------------------------------------------------------- GitHub */
 
 /* A workflow command ends with its line; in a property ',' and ':' would also end the value. */
 static void print_annotation_text(FILE *out, const char *s, bool property)
@@ -231,8 +223,7 @@ static void print_annotation(struct check *c, const struct check_result *r, cons
 void check_view_github(struct check *c, FILE *out)
 {
     enum { LINES = 3 };
-    for (size_t i = 0; i < c->n; i++) {
-        const struct check_result *r = &c->results[i];
+    EACH (r, c->results, c->n) {
         if (r->status == CHECK_OK) continue;
         if (!r->lines_n) print_annotation(c, r, NULL, out);
         for (size_t k = 0; k < r->lines_n && k < LINES; k++) print_annotation(c, r, &r->lines[k], out);

@@ -5,7 +5,6 @@
 #include "analyzer/check/check.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
-#include "analyzer/base/units.h"
 
 enum { LINES = 8, CLEAN = 2048 };
 
@@ -75,8 +74,6 @@ char *check_sentence(struct check *c, const struct check_result *r)
                         check_gate_value(g, r->value - r->limit, over), limit, r->why ? " (" : "", r->why ? r->why : "",
                         r->why ? ")" : "");
 }
-
-/* ---------------------------------------------------------------- the terminal */
 
 static const char *const marks[] = {[CHECK_OK] = "ok", [CHECK_FAILED] = "FAILED", [CHECK_UNKNOWN] = "UNKNOWN"};
 static const enum terminal_style styles[] = {
@@ -186,8 +183,6 @@ void check_view_text(struct check *c, FILE *out, bool all)
                 terminal_style(&t, TERMINAL_PLAIN));
     }
 }
-
-/* ---------------------------------------------------------------- GitHub's summary */
 
 /* In Markdown's table: escapes characters that would end a cell or begin markup. */
 static void print_markdown_cell(FILE *out, const char *text)

@@ -1,6 +1,5 @@
 /* Attaches to one process as gpuspy attach does; for gpuspy top. */
-#ifndef GPUSPY_COMMAND_ATTACHED_H
-#define GPUSPY_COMMAND_ATTACHED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,5 +8,3 @@
 /* Records the process from now on, with the settings of the environment. True: `database` (of PATH_MAX bytes) receives
  * the recording's path. `line` receives a message to print. */
 bool command_attach_process(pid_t pid, char *database, char *line, size_t size);
-
-#endif

@@ -28,13 +28,13 @@ static const struct option_row options[] = {
      "record to FILE; default run.db in this folder. If FILE exists, gpuspy takes and prints the next free name"},
     LAUNCH_RECORDING_ROWS(struct settings),
     {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
-     "also the processes started by PID that use CUDA"},
+     "also attach to the processes that PID started and that use CUDA"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {0},
 };
 static const struct option_row detach_options[] = {
     {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
-     "also the processes started by PID that are recorded"},
+     "also detach from the processes that PID started"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {0},
 };
@@ -68,8 +68,6 @@ const struct command_text command_text_detach = {
              "is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
     .examples = detach_examples,
 };
-
-/* ---------------------------------------------------------------- what the recorder is given */
 
 struct text {
     char at[GS_ATTACH_GIVEN_BYTES];
@@ -129,8 +127,6 @@ static bool describe_settings(struct text *t, const struct settings *s)
     add_environment(t);
     return !t->cut && strlen(db) < PATH_MAX;
 }
-
-/* ---------------------------------------------------------------- one process */
 
 static bool read_pid(const char *word, pid_t *pid)
 {
@@ -225,8 +221,8 @@ static int parse_attach(const struct command *self, int argc, char **argv, struc
 
     for (int i = 0; i < operands; i++) {
         if (read_pid(argv[i], &pid)) continue;
-        complain("%s: '%s' is not a process id; type: gpuspy %s 4711", self->name, argv[i], self->name);
-        return OPTIONS_BAD;
+        return complain_with(OPTIONS_BAD, "%s: '%s' is not a process id; type: gpuspy %s 4711", self->name, argv[i],
+                             self->name);
     }
     if (operands == 0) complain("%s: no process given; type: gpuspy %s PID", self->name, self->name);
     return operands == 0 ? OPTIONS_BAD : operands;
@@ -241,13 +237,11 @@ int command_attach(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (!describe_settings(&given, &s)) {
-        complain("attach: cannot use the path of the recording or a setting: it is too long or has a line break");
-        return EXIT_USAGE;
+        return complain_with(
+            EXIT_USAGE,
+            "attach: cannot use the path of the recording or a setting: it is too long or has a line break");
     }
-    if (!launch_library(library, why, sizeof why)) {
-        complain("attach: %s", why);
-        return EXIT_INPUT;
-    }
+    if (!launch_library(library, why, sizeof why)) return complain_with(EXIT_INPUT, "attach: %s", why);
     struct job job = {.library = library, .given = &given, .quiet = s.quiet, .tree = s.tree};
     return attach_all(&job, argv, operands);
 }

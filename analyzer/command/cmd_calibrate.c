@@ -152,8 +152,8 @@ static int print_planned_calibration(const struct settings *s, char **paths, siz
 
     if (!plan_settings_model_given(&s->plan)) {
         if (s->plan.batch || s->plan.seq) {
-            complain("calibrate: --batch and --seq describe how a model was trained; add --model to name it");
-            return EXIT_USAGE;
+            return complain_with(
+                EXIT_USAGE, "calibrate: --batch and --seq describe how a model was trained; add --model to name it");
         }
         return learn_all(s, paths, n, NULL, NULL, c);
     }
@@ -181,9 +181,9 @@ static int run_calibrate(const struct settings *s, char **paths, size_t n)
     int code;
 
     if (s->output ? !fits_in(s->output, path, sizeof path) : !estimate_calibration_path(path, sizeof path)) {
-        complain(s->output ? "calibrate: --output: the name is too long"
-                           : "calibrate: no file to write to; give --output, or set HOME or GPUSPY_CALIBRATION");
-        return EXIT_INPUT;
+        return complain_with(
+            EXIT_INPUT, s->output ? "calibrate: --output: the name is too long"
+                                  : "calibrate: no file to write to; give --output, or set HOME or GPUSPY_CALIBRATION");
     }
     if (s->forget) return estimate_calibration_delete("calibrate", path) ? EXIT_YES : EXIT_INPUT;
     if (n && !input_check_paths("calibrate", paths, n)) return EXIT_INPUT;
@@ -202,13 +202,9 @@ int command_calibrate(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if ((s.show || s.forget) && (operands > 0 || (s.show && s.forget))) {
-        complain("calibrate: --show and --forget take no recording; leave it out");
-        return EXIT_USAGE;
-    }
-    if (operands == 0 && !s.show && !s.forget) {
-        complain("calibrate: no recording given; type: gpuspy calibrate run.db");
-        return EXIT_USAGE;
-    }
+    if ((s.show || s.forget) && (operands > 0 || (s.show && s.forget)))
+        return complain_with(EXIT_USAGE, "calibrate: --show and --forget take no recording; leave it out");
+    if (operands == 0 && !s.show && !s.forget)
+        return complain_with(EXIT_USAGE, "calibrate: no recording given; type: gpuspy calibrate run.db");
     return run_calibrate(&s, argv, (size_t)operands);
 }

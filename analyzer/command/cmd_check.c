@@ -85,8 +85,6 @@ const struct command_text command_text_check = {
     .examples = examples,
 };
 
-/* ---------------------------------------------------------------- limits */
-
 /* `text` NULL: the option is a flag. */
 static int add_limit(struct check_limits *l, int gate, const char *text)
 {
@@ -94,8 +92,8 @@ static int add_limit(struct check_limits *l, int gate, const char *text)
     char why[LIMIT_WHY];
 
     if (text && !check_limit_parse(&check_gates[gate], text, &e.limit, why)) {
-        complain("check: --%s: '%s' %s", check_gates[gate].option, text, why);
-        return e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE;
+        return complain_with(e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE, "check: --%s: '%s' %s",
+                             check_gates[gate].option, text, why);
     }
     check_limits_add(l, &e);
     return EXIT_YES;
@@ -166,9 +164,9 @@ static bool relative_without_baseline(const struct settings *s, const struct che
 {
     for (size_t i = 0; i < l->n && !s->baseline; i++) {
         if (l->entries[i].limit.relative) {
-            complain("check: --%s is relative; add --baseline=DATABASE, the recording that it is relative to",
-                     check_gates[l->entries[i].gate].option);
-            return true;
+            return complain_with(
+                true, "check: --%s is relative; add --baseline=DATABASE, the recording that it is relative to",
+                check_gates[l->entries[i].gate].option);
         }
     }
     return false;
@@ -176,10 +174,7 @@ static bool relative_without_baseline(const struct settings *s, const struct che
 
 static int limits_of(const struct settings *s, struct check_limits *l)
 {
-    if (s->config && s->no_config) {
-        complain("check: give --config or --no-config, not both");
-        return EXIT_USAGE;
-    }
+    if (s->config && s->no_config) return complain_with(EXIT_USAGE, "check: give --config or --no-config, not both");
     int code = from_file(s, l);
 
     if (code != EXIT_YES) return code;
@@ -187,13 +182,11 @@ static int limits_of(const struct settings *s, struct check_limits *l)
     if (code != EXIT_YES) return code;
     if (relative_without_baseline(s, l)) return EXIT_USAGE;
     if (!l->n) {
-        complain("check: no limits; give one, such as --max-peak 10GiB, or write them to %s", FOUND);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "check: no limits; give one, such as --max-peak 10GiB, or write them to %s",
+                             FOUND);
     }
     return EXIT_YES;
 }
-
-/* ---------------------------------------------------------------- output */
 
 static bool write_junit(const struct settings *s, struct check *c)
 {
@@ -264,10 +257,8 @@ int command_check(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands == 0) {
-        complain("check: no recording given; type: gpuspy check run.db --max-peak 10GiB");
-        return EXIT_USAGE;
-    }
+    if (operands == 0)
+        return complain_with(EXIT_USAGE, "check: no recording given; type: gpuspy check run.db --max-peak 10GiB");
     int code = limits_of(&s, &limits);
     struct check_request wish = {.paths = (const char *const *)argv,
                                  .n = (size_t)operands,

@@ -107,9 +107,9 @@ static bool parse_least(const char *text, struct diff_request *wish)
         wish->least = (int64_t)bytes;
         return true;
     }
-    complain("diff: --min: '%s' %s%s", text, *why ? why : "is not an amount of what is compared",
-             wish->what == PROFILE_WAITS ? "; give a time such as 10ms, or 1%" : "; give a size such as 1MiB, or 1%");
-    return false;
+    return complain_with(false, "diff: --min: '%s' %s%s", text, *why ? why : "is not an amount of what is compared",
+                         wish->what == PROFILE_WAITS ? "; give a time such as 10ms, or 1%"
+                                                     : "; give a size such as 1MiB, or 1%");
 }
 
 static bool wish_of(const struct settings *s, struct diff_request *wish)
@@ -128,12 +128,12 @@ static bool wish_of(const struct settings *s, struct diff_request *wish)
         wish->layer = s->layer && strcmp(s->layer, layers[i].word) == 0 ? layers[i].layer : wish->layer;
     bool memory = wish->what != PROFILE_WAITS && wish->what != PROFILE_COPIES;
     if (wish->by == DIFF_OWNER && (wish->what != PROFILE_PEAK || (s->layer && wish->layer != RUN_SERIES_DEVICE))) {
-        complain("diff: --by owner works for CUDA allocations at the peak only; leave out --what and --layer");
-        return false;
+        return complain_with(
+            false, "diff: --by owner works for CUDA allocations at the peak only; leave out --what and --layer");
     }
     if (!memory && (s->layer || wish->by == DIFF_CATEGORY)) {
-        complain("diff: --what %s: %s exists for memory only", s->what, s->layer ? "a layer" : "a category");
-        return false;
+        return complain_with(false, "diff: --what %s: %s exists for memory only", s->what,
+                             s->layer ? "a layer" : "a category");
     }
     return !s->least || parse_least(s->least, wish);
 }
@@ -221,9 +221,8 @@ int command_diff(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands != 2) {
-        complain("diff: %s: gpuspy diff before.db after.db",
-                 operands < 2 ? "give two recordings" : "give two recordings, not more");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "diff: %s: gpuspy diff before.db after.db",
+                             operands < 2 ? "give two recordings" : "give two recordings, not more");
     }
     if (!wish_of(&s, &wish)) return EXIT_USAGE;
     if (!input_check_paths("diff", argv, 2)) return EXIT_INPUT;

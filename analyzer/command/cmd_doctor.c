@@ -9,6 +9,7 @@
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/doctor/doctor_child.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 struct settings {
     bool json, deep;
@@ -49,14 +50,10 @@ static size_t count_findings(const struct doctor *d, enum doctor_state state)
     return n;
 }
 
-static const char *const sections[] = {
 #define SECTION(symbol, word) word,
-    DOCTOR_SECTIONS(SECTION)
+static const char *const sections[] = {DOCTOR_SECTIONS(SECTION)};
 #undef SECTION
-};
 static const char *const states[] = {"ok", "warning", "problem"};
-
-/* ---------------------------------------------------------------- printing */
 
 /* Prints the text wrapped. The cursor is at column `indent`, where the following lines start, too. */
 static void print_wrapped(const struct terminal *term, const char *text, int indent)
@@ -66,7 +63,7 @@ static void print_wrapped(const struct terminal *term, const char *text, int ind
     int room = term->width - indent, left = room;
 
     while (*p) {
-        size_t n = strcspn(p, " ");
+        size_t n = text_word_length(p);
         char word[4096];
         snprintf(word, sizeof word, "%.*s", (int)n, p);
         int columns = terminal_columns(word);
@@ -89,8 +86,7 @@ static void print_doctor_text(const struct doctor *d)
 
     for (int s = 0; s < DOCTOR_SECTIONS_N; s++) {
         const char *head = sections[s];
-        for (size_t i = 0; i < d->n; i++) {
-            const struct doctor_finding *f = &d->list[i];
+        EACH (f, d->list, d->n) {
             if ((int)f->section != s) continue;
             printf("%s%-10s%s  %s%-7s%s  ", terminal_style(&term, TERMINAL_BOLD), head,
                    terminal_style(&term, TERMINAL_PLAIN), terminal_style(&term, styles[f->state]), states[f->state],
@@ -124,8 +120,7 @@ static bool print_doctor_json(const struct doctor *d)
 {
     json_t *checks = json_array();
 
-    for (size_t i = 0; i < d->n; i++) {
-        const struct doctor_finding *f = &d->list[i];
+    EACH (f, d->list, d->n) {
         json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:o, s:o}", "section", sections[f->section], "id",
                                                 f->id, "state", states[f->state], "text", json_text(f->text), "fix",
                                                 json_text(f->fix)));
@@ -138,8 +133,6 @@ static bool print_doctor_json(const struct doctor *d)
     putchar('\n');
     return ok;
 }
-
-/* ---------------------------------------------------------------- the command */
 
 static int run_doctor_child(const char *what)
 {
@@ -160,10 +153,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
     if (child && *child && argc == 0) return run_doctor_child(child);
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 1) {
-        complain("doctor: give one Python or program at a time");
-        return EXIT_USAGE;
-    }
+    if (operands > 1) return complain_with(EXIT_USAGE, "doctor: give one Python or program at a time");
     struct doctor *d = arena_zeroed(1, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;

@@ -121,8 +121,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
         export_list_html(title, rows, out.file);
     if (!ok) {
         output_drop(&out);
-        complain("estimate: out of memory");
-        return false;
+        return complain_with(false, "estimate: out of memory");
     }
     if (!output_keep(&out, "estimate")) return false;
     if (!out.standard && stat(s->html, &st) == 0)
@@ -264,20 +263,18 @@ static int run_estimate(const struct command *self, int argc, char **argv, const
     if (operands > 0) {
         uint64_t n;
         char why[UNITS_WHY];
-        complain("estimate: '%s' is unexpected; did you mean --%s %s?", argv[0],
-                 units_parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "estimate: '%s' is unexpected; did you mean --%s %s?", argv[0],
+                             units_parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
     }
     if (s.json + s.csv + (s.html != NULL) > 1) {
-        complain("estimate: give %s or %s, not both", s.json ? "--json" : "--csv",
-                 s.json && s.csv ? "--csv" : "--html");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "estimate: give %s or %s, not both", s.json ? "--json" : "--csv",
+                             s.json && s.csv ? "--csv" : "--html");
     }
     /* "--memory 24" means GiB to most people, and the answer for 24 bytes would be nonsense */
     if (s.plan.memory && s.plan.memory < 1 << 20) {
-        complain("estimate: --memory: %ju bytes are less than any GPU has; add a unit, such as --memory 24GiB",
-                 (uintmax_t)s.plan.memory);
-        return EXIT_USAGE;
+        return complain_with(
+            EXIT_USAGE, "estimate: --memory: %ju bytes are less than any GPU has; add a unit, such as --memory 24GiB",
+            (uintmax_t)s.plan.memory);
     }
     if (s.plan.gpus == OPTION_ALONE)
         return print_known_list(&s, "gpus", "the GPUs that gpuspy knows", estimate_gpu_list_json,
@@ -285,9 +282,8 @@ static int run_estimate(const struct command *self, int argc, char **argv, const
     if (s.models)
         return print_known_list(&s, "models", "the models that have a name", model_list_json, model_list_text);
     if (!plan_settings_model_given(&s.plan)) {
-        complain("estimate: no model given%s; add --model llama-3-8b or --params 7B",
-                 recipe ? ", and the configuration names none" : "");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "estimate: no model given%s; add --model llama-3-8b or --params 7B",
+                             recipe ? ", and the configuration names none" : "");
     }
     return answer_estimate(&s, recipe, argc, argv);
 }

@@ -109,8 +109,6 @@ const struct command_text command_text_export = {
     .examples = examples,
 };
 
-/* ---------------------------------------------------------------- writing */
-
 /* The file name if none is given: "runs/run.db" → "run.pickle", and "runs/" → "runs.pickle". */
 static void export_usual_name(const char *database, const char *suffix, char *out, size_t size)
 {
@@ -134,10 +132,8 @@ static bool is_input(struct run *run, const char *path)
 
     if (stat(path, &out) != 0) return false;
     for (size_t i = 0; i < n; i++)
-        if (stat(p[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
-            complain("export: '%s' is the recording itself; give another name with -o", path);
-            return true;
-        }
+        if (stat(p[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+            return complain_with(true, "export: '%s' is the recording itself; give another name with -o", path);
     return false;
 }
 
@@ -158,8 +154,7 @@ static int write_moment(const struct settings *s, struct export *e, const struct
     export_progress_end(&e->progress);
     if (!ok) {
         output_drop(&out);
-        complain("export: %s", error);
-        return EXIT_INPUT;
+        return complain_with(EXIT_INPUT, "export: %s", error);
     }
     if (!output_keep(&out, "export")) return EXIT_INPUT;
     if (e->left_out)
@@ -186,14 +181,9 @@ static int export_moment(const struct settings *s, char **paths, const struct fo
     return code;
 }
 
-/* ---------------------------------------------------------------- the whole run */
-
 static int done_run(const struct export_run *e, const char *path, bool standard)
 {
-    if (e->nothing) {
-        complain("export: %s", e->note);
-        return EXIT_NO;
-    }
+    if (e->nothing) return complain_with(EXIT_NO, "export: %s", e->note);
     if (*e->note) complain("export: %s", e->note);
     if (!standard) complain("export: wrote %s", path);
     return EXIT_YES;
@@ -225,22 +215,18 @@ static int write_folder(struct export_run *e, const struct format *f, const char
     if (one && (strcmp(path, "-") == 0 || (exists ? !S_ISDIR(st.st_mode) : strchr(path, '.') != NULL)))
         return write_export_file(e, f, path);
     if (strcmp(path, "-") == 0) {
-        complain("export: %s consists of several files; give a folder with -o, or one table with --tables", f->word);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE,
+                             "export: %s consists of several files; give a folder with -o, or one table with --tables",
+                             f->word);
     }
-    if (!exists && mkdir(path, 0777) != 0) {
-        complain("export: cannot create the folder '%s': %s", path, strerror(errno));
-        return EXIT_INPUT;
-    }
+    if (!exists && mkdir(path, 0777) != 0)
+        return complain_with(EXIT_INPUT, "export: cannot create the folder '%s': %s", path, strerror(errno));
     if (exists && !S_ISDIR(st.st_mode)) {
-        complain("export: '%s' is not a folder; %s needs one, or one table with --tables", path, f->word);
-        return EXIT_INPUT;
+        return complain_with(EXIT_INPUT, "export: '%s' is not a folder; %s needs one, or one table with --tables", path,
+                             f->word);
     }
     e->folder = path;
-    if (!f->write_run(e, error, sizeof error)) {
-        complain("export: %s", error);
-        return EXIT_INPUT;
-    }
+    if (!f->write_run(e, error, sizeof error)) return complain_with(EXIT_INPUT, "export: %s", error);
     return done_run(e, path, false);
 }
 
@@ -262,8 +248,6 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
     if (e.run) run_close(e.run);
     return code;
 }
-
-/* ---------------------------------------------------------------- the command */
 
 static const struct format *format_of(const char *word)
 {

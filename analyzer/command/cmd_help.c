@@ -45,10 +45,8 @@ int command_help(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands + (s.completion != NULL) > 1 || (s.man && s.completion)) {
-        complain("help: give one command, or one of --man and --completion");
-        return EXIT_USAGE;
-    }
+    if (operands + (s.completion != NULL) > 1 || (s.man && s.completion))
+        return complain_with(EXIT_USAGE, "help: give one command, or one of --man and --completion");
     const struct command *c = operands ? command_find(self->all, argv[0]) : NULL;
     if (operands && !c) return command_unknown(argv[0]);
     if (s.completion)

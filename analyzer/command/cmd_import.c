@@ -40,7 +40,7 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_import = {
     .options = options,
-    .about = "Converts a recording of another tool, also compressed with gzip: a pickle of "
+    .about = "Converts a recording of another tool, plain or compressed with gzip: a pickle of "
              "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, a "
              "profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export --type "
              "sqlite REPORT). Every command that reads recordings also reads such files directly. What a format lacks "
@@ -59,11 +59,10 @@ static char *import_usual_name(const char *path)
 {
     static const char *const endings[] = {".gz",    ".pickle", ".pkl",  ".json",  ".raw",
                                           ".trace", ".pt",     ".prof", ".sqlite"};
-    const char *slash = strrchr(path, '/');
-    size_t length = strlen(slash ? slash + 1 : path);
+    size_t length = strlen(basename(path));
     char *name = malloc(length + sizeof ".db");
     if (!name) return NULL;
-    memcpy(name, slash ? slash + 1 : path, length + 1);
+    memcpy(name, basename(path), length + 1);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t n = strlen(endings[i]);
         if (length > n && strcmp(name + length - n, endings[i]) == 0) name[length -= n] = 0;
@@ -112,30 +111,21 @@ static int convert_file(const char *path, const char *to, const struct import_pa
     char error[768] = "";
     enum import_format format = import_format_of(path);
     const char *hint = import_hint(path);
-    if (!format && access(path, R_OK) != 0) {
-        complain("import: cannot read '%s': %s", path, strerror(errno));
-        return EXIT_INPUT;
-    }
-    if (!format && hint) {
-        complain("import: cannot read '%s': it is %s", path, hint);
-        return EXIT_INPUT;
-    }
+    if (!format && access(path, R_OK) != 0)
+        return complain_with(EXIT_INPUT, "import: cannot read '%s': %s", path, strerror(errno));
+    if (!format && hint) return complain_with(EXIT_INPUT, "import: cannot read '%s': it is %s", path, hint);
     if (!format) {
-        complain("import: cannot read '%s': gpuspy cannot convert this format; it reads pickles of "
-                 "torch.cuda.memory._snapshot(), traces of torch.profiler, device memory profiles of JAX and SQLite "
-                 "exports of Nsight Systems",
-                 path);
-        return EXIT_INPUT;
+        return complain_with(
+            EXIT_INPUT,
+            "import: cannot read '%s': gpuspy cannot convert this format; it reads pickles of "
+            "torch.cuda.memory._snapshot(), traces of torch.profiler, device memory profiles of JAX and SQLite "
+            "exports of Nsight Systems",
+            path);
     }
-    if (access(to, F_OK) == 0) {
-        complain("import: '%s' exists; remove it, or give another name with -o", to);
-        return EXIT_INPUT;
-    }
+    if (access(to, F_OK) == 0)
+        return complain_with(EXIT_INPUT, "import: '%s' exists; remove it, or give another name with -o", to);
     char *temporary = output_beside(to);
-    if (!temporary) {
-        complain("import: cannot write '%s': %s", to, strerror(errno));
-        return EXIT_INPUT;
-    }
+    if (!temporary) return complain_with(EXIT_INPUT, "import: cannot write '%s': %s", to, strerror(errno));
     unlink(temporary); /* the database must not exist yet */
     bool ok = import_file_part(path, format, temporary, part, show_import_progress, NULL, error, sizeof error);
     progress_clear();
@@ -161,12 +151,11 @@ static int choose_import_part(const struct settings *set, struct import_part *ra
     *part = set->from || set->to ? range : NULL;
     for (size_t i = 0; i < 2; i++) {
         if (!texts[i] || units_parse_seconds(texts[i], times[i])) continue;
-        complain("import: --%s takes seconds since the first event, such as 12.5, not '%s'", words[i], texts[i]);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "import: --%s takes seconds since the first event, such as 12.5, not '%s'",
+                             words[i], texts[i]);
     }
     if (range->from_ns < range->to_ns) return EXIT_YES;
-    complain("import: --from %s is not before --to %s", set->from, set->to);
-    return EXIT_USAGE;
+    return complain_with(EXIT_USAGE, "import: --from %s is not before --to %s", set->from, set->to);
 }
 
 int command_import(const struct command *self, int argc, char **argv)
@@ -174,14 +163,8 @@ int command_import(const struct command *self, int argc, char **argv)
     struct settings set = {0};
     int operands = options_parse(self, argc, argv, &set), code = EXIT_YES;
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands == 0) {
-        complain("import: no file given; type: gpuspy import snapshot.pickle");
-        return EXIT_USAGE;
-    }
-    if (set.output && operands > 1) {
-        complain("import: --output works with one file only");
-        return EXIT_USAGE;
-    }
+    if (operands == 0) return complain_with(EXIT_USAGE, "import: no file given; type: gpuspy import snapshot.pickle");
+    if (set.output && operands > 1) return complain_with(EXIT_USAGE, "import: --output works with one file only");
     struct import_part range;
     const struct import_part *part;
     code = choose_import_part(&set, &range, &part);

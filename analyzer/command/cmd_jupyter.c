@@ -67,8 +67,6 @@ static bool put_formatted(char *out, size_t size, const char *format, ...)
     return n >= 0 && (size_t)n < size;
 }
 
-/* ---------------------------------------------------------------- the kernel's Python */
-
 struct python {
     char executable[PATH_MAX], prefix[PATH_MAX];
     bool has_package; /* `import gpuspy` works */
@@ -122,8 +120,6 @@ static bool ask_python(const char *program, struct python *p)
     free(c);
     return ok;
 }
-
-/* ---------------------------------------------------------------- the file */
 
 /* Finds the Python package that belongs to the library, of `make install` or of a checkout. */
 static bool package_folder(const char *library, const char *name, char *out)
@@ -214,8 +210,6 @@ static bool write_kernel(const struct settings *s, const struct python *p, const
     return false;
 }
 
-/* ---------------------------------------------------------------- the command */
-
 /* The names that Jupyter accepts. */
 static bool is_kernel_name(const char *name)
 {
@@ -230,19 +224,18 @@ static int install_kernel(const struct settings *s)
     char library[PATH_MAX], why[PATH_MAX + 256], folder[2 * PATH_MAX], own[PATH_MAX + 16];
     const char *program = s->python ? s->python : find_beside_command(own, sizeof own) ? own : "python3";
 
-    if (!launch_library(library, why, sizeof why)) {
-        complain("jupyter: %s", why);
-        return EXIT_INPUT;
-    }
+    if (!launch_library(library, why, sizeof why)) return complain_with(EXIT_INPUT, "jupyter: %s", why);
+    if (strpbrk(library, LAUNCH_SEPARATORS)) /* a kernel outlives links in /tmp */
+        return complain_with(EXIT_INPUT,
+                             "jupyter: cannot preload '%s': the loader accepts no path with a space, colon or '$'; "
+                             "install gpuspy elsewhere, or point GPUSPY_LIB to a copy",
+                             library);
     if (!ask_python(program, &p)) return EXIT_INPUT;
-    if (!kernel_folder(s, &p, folder, sizeof folder)) {
-        complain("jupyter: neither JUPYTER_DATA_DIR nor HOME is set; give --prefix FOLDER");
-        return EXIT_INPUT;
-    }
+    if (!kernel_folder(s, &p, folder, sizeof folder))
+        return complain_with(EXIT_INPUT, "jupyter: neither JUPYTER_DATA_DIR nor HOME is set; give --prefix FOLDER");
     if (!make_kernel_folders(folder)) {
-        complain("jupyter: cannot create the folder '%s': %s; give --user, or another --prefix", folder,
-                 strerror(errno));
-        return EXIT_INPUT;
+        return complain_with(EXIT_INPUT, "jupyter: cannot create the folder '%s': %s; give --user, or another --prefix",
+                             folder, strerror(errno));
     }
     if (!write_kernel(s, &p, library, folder)) return EXIT_INPUT;
     printf("kernel '%s' of %s: %s\nremove it with: rm -r '%s'\n", s->name, p.executable, folder, folder);
@@ -255,17 +248,14 @@ int command_jupyter(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands != 1 || strcmp(argv[0], "install") != 0) {
-        complain("jupyter: no action given; type: gpuspy jupyter install");
-        return EXIT_USAGE;
-    }
-    if (s.user + s.sys_prefix + (s.prefix != NULL) > 1) {
-        complain("jupyter: give one of --user, --sys-prefix and --prefix");
-        return EXIT_USAGE;
-    }
+    if (operands != 1 || strcmp(argv[0], "install") != 0)
+        return complain_with(EXIT_USAGE, "jupyter: no action given; type: gpuspy jupyter install");
+    if (s.user + s.sys_prefix + (s.prefix != NULL) > 1)
+        return complain_with(EXIT_USAGE, "jupyter: give one of --user, --sys-prefix and --prefix");
     if (!is_kernel_name(s.name)) {
-        complain("jupyter: --name: '%s' is not a name for a kernel; use letters, digits, '.', '_' and '-'", s.name);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE,
+                             "jupyter: --name: '%s' is not a name for a kernel; use letters, digits, '.', '_' and '-'",
+                             s.name);
     }
     return install_kernel(&s);
 }

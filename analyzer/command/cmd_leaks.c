@@ -16,7 +16,7 @@ static const struct option_row options[] = {
     {"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
      "leave out rows below this size, such as 1MiB"},
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "one row per call path, with its frames, native ones too"},
+     "one row per call path, with its frames, including native ones"},
     VIEWING_TOP(struct settings, view, "at most N rows; default 20, with --json all"),
     VIEWING_OPTIONS(struct settings, view),
     {0},

@@ -64,10 +64,8 @@ static bool take_metrics_interval(const char *text, double *out)
 {
     char *end = NULL;
     *out = text ? strtod(text, &end) : 15;
-    if (text && (end == text || *end || !(*out >= 1) || !(*out <= 86400))) {
-        complain("metrics: --interval: '%s' is not a number of seconds from 1 to 86400", text);
-        return false;
-    }
+    if (text && (end == text || *end || !(*out >= 1) || !(*out <= 86400)))
+        return complain_with(false, "metrics: --interval: '%s' is not a number of seconds from 1 to 86400", text);
     return true;
 }
 
@@ -75,8 +73,8 @@ static bool is_textfile_folder(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0 || (!S_ISDIR(st.st_mode) && (errno = ENOTDIR)) || access(path, W_OK | X_OK) != 0) {
-        complain("metrics: cannot write to '%s': %s; give a folder that exists", path, strerror(errno));
-        return false;
+        return complain_with(false, "metrics: cannot write to '%s': %s; give a folder that exists", path,
+                             strerror(errno));
     }
     return true;
 }
@@ -98,10 +96,7 @@ static int serve_metrics(struct fleet *f, const struct settings *s, struct fleet
     if (s->listen || !service->textfile) {
         service->listener =
             fleet_listen(s->listen ? s->listen : ADDRESS, address, sizeof address, why, sizeof why, &usage);
-        if (service->listener < 0) {
-            complain("metrics: --listen: %s", why);
-            return usage ? EXIT_USAGE : EXIT_INPUT;
-        }
+        if (service->listener < 0) return complain_with(usage ? EXIT_USAGE : EXIT_INPUT, "metrics: --listen: %s", why);
         complain("metrics: serving http://%s/metrics", address);
     }
     const int code = fleet_serve(f, service);
@@ -118,14 +113,12 @@ int command_metrics(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain("metrics: '%s': no operand is expected; gpuspy finds the running recordings", argv[0]);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "metrics: '%s': no operand is expected; gpuspy finds the running recordings",
+                             argv[0]);
     }
     if (!take_metrics_interval(s.interval, &service.interval_s)) return EXIT_USAGE;
-    if (s.once && (s.listen || s.textfile)) {
-        complain("metrics: --once prints and exits; give it without --listen and --textfile");
-        return EXIT_USAGE;
-    }
+    if (s.once && (s.listen || s.textfile))
+        return complain_with(EXIT_USAGE, "metrics: --once prints and exits; give it without --listen and --textfile");
     fleet.lines = (unsigned)s.lines;
     service.textfile = s.textfile;
     const int code = s.once ? print_once(&fleet) : serve_metrics(&fleet, &s, &service);

@@ -49,7 +49,7 @@ static const struct option_row options[] = {
     {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
      "only these, separated by commas"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "the N largest of each list: 8, with --json 50"},
+     "N largest of each list; default 8, with --json 50"},
     CHOICE_OPTIONS(struct settings, choice),
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0, "show C and C++ frames"},
     {"paths", 0, OPTION_FLAG, offsetof(struct settings, paths), NULL, NULL, 0, 0, "show the call paths of each line"},
@@ -75,9 +75,9 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_report = {
     .options = options,
-    .about =
-        "Explains a recording, also of other tools ('gpuspy help import'): why memory ran out, what to do, which lines "
-        "hold memory, wait for the GPU or copy.",
+    .about = "Explains a recording, also one of another tool ('gpuspy help import'): why memory ran out, what to "
+             "do, which lines "
+             "hold memory, wait for the GPU or copy.",
     .examples = examples,
 };
 
@@ -210,24 +210,20 @@ int command_report(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (s.open && (s.json || (s.html && strcmp(s.html, "-") == 0))) {
-        complain("report: --open shows a page in the browser; leave out %s", s.json ? "--json" : "--html=-");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "report: --open shows a page in the browser; leave out %s",
+                             s.json ? "--json" : "--html=-");
     }
-    if (s.html && s.json) {
-        complain("report: give --json or --html, not both; a page contains what --json prints");
-        return EXIT_USAGE;
-    }
+    if (s.html && s.json)
+        return complain_with(EXIT_USAGE, "report: give --json or --html, not both; a page contains what --json prints");
     if (s.card && (s.json || s.html || s.open || s.only)) {
-        complain("report: --card writes a picture; leave out %s", s.json   ? "--json"
-                                                                  : s.html ? "--html"
-                                                                  : s.open ? "--open"
-                                                                           : "--only");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "report: --card writes a picture; leave out %s",
+                             s.json   ? "--json"
+                             : s.html ? "--html"
+                             : s.open ? "--open"
+                                      : "--only");
     }
-    if (s.html && s.only) {
-        complain("report: --only applies to text and --json; a page contains all sections");
-        return EXIT_USAGE;
-    }
+    if (s.html && s.only)
+        return complain_with(EXIT_USAGE, "report: --only applies to text and --json; a page contains all sections");
     if (operands == 0) {
         if (!input_newest("report", newest_name)) return EXIT_USAGE;
         argv = newest;

@@ -101,9 +101,8 @@ static bool rate_of(const struct settings *s, struct view_roofline *r)
     bool plain = rate == GPU_FP64 || rate == GPU_FP64_TENSOR;
     r->rate = r->op && !r->op->tensor ? plain ? GPU_FP64 : GPU_FP32 : rate;
     if (r->gpu && !(r->gpu->tflops[r->rate] > 0)) {
-        complain("roofline: --dtype: %s has no figure for %s (%s)", r->gpu->key, estimate_gpu_rate_name[r->rate],
-                 estimate_gpu_rate_meaning[r->rate]);
-        return false;
+        return complain_with(false, "roofline: --dtype: %s has no figure for %s (%s)", r->gpu->key,
+                             estimate_gpu_rate_name[r->rate], estimate_gpu_rate_meaning[r->rate]);
     }
     return true;
 }
@@ -140,8 +139,8 @@ static bool work_of(const struct settings *s, struct view_roofline *r)
         return true;
     }
     if (!estimate_roof_check(r->op, &r->shape, why, sizeof why)) {
-        complain(*why == '-' ? "roofline: %s%s" : "roofline: --op %s %s", *why == '-' ? "" : r->op->word, why);
-        return false;
+        return complain_with(false, *why == '-' ? "roofline: %s%s" : "roofline: --op %s %s",
+                             *why == '-' ? "" : r->op->word, why);
     }
     r->ways_n = estimate_roof_ways(r->op, &r->shape, estimate_gpu_rate_bytes[r->stored], r->ways);
     choose_gpu(s, r);
@@ -155,10 +154,8 @@ int command_roofline(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 0) {
-        complain("roofline: '%s' is unexpected; write --op before an operator", argv[0]);
-        return EXIT_USAGE;
-    }
+    if (operands > 0)
+        return complain_with(EXIT_USAGE, "roofline: '%s' is unexpected; write --op before an operator", argv[0]);
     if (!are_options_together(&s) || (s.gpu && !(r.gpu = estimate_gpu_require("roofline", "gpu", s.gpu))))
         return EXIT_USAGE;
     if (s.peak) r.gpu = described_gpu(&s);

@@ -151,8 +151,7 @@ static bool can_record(const char *db)
         errno = EISDIR;
     else if (access(folder, W_OK | X_OK) == 0)
         return true;
-    complain("run: cannot record to '%s': %s; the program runs unrecorded", db, strerror(errno));
-    return false;
+    return complain_with(false, "run: cannot record to '%s': %s; the program runs unrecorded", db, strerror(errno));
 }
 
 /* Settings with which a framework allocates each array from CUDA: JAX's "GPU memory allocation", TensorFlow's
@@ -231,11 +230,11 @@ static bool resolve_limit(struct settings *s)
         return true;
     }
     terminal_clean(clean, sizeof clean, wrong, true);
-    complain(
+    return complain_with(
+        false,
         "run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows (gpuspy estimate --gpu all "
         "names them); by device: 0:24GiB,1:40GiB, each once",
         clean);
-    return false;
 }
 
 int command_run(const struct command *self, int argc, char **argv)
@@ -247,26 +246,20 @@ int command_run(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s), code;
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands == 0) {
-        complain("run: no program given; type: gpuspy run -- python train.py");
-        return EXIT_USAGE;
-    }
+    if (operands == 0) return complain_with(EXIT_USAGE, "run: no program given; type: gpuspy run -- python train.py");
     argv[operands] = NULL; /* parsing only moves operands forward, and argv[argc] is NULL */
     output = s.output ? s.output : getenv("GPUSPY_DB");
     if (!output || !*output) output = "run.db";
     if (!make_path_absolute(output, db, sizeof db)) {
-        complain("run: cannot use the path '%s': it is too long, or the working directory does not exist", output);
-        return LAUNCH_FAILED;
+        return complain_with(LAUNCH_FAILED,
+                             "run: cannot use the path '%s': it is too long, or the working directory does not exist",
+                             output);
     }
     if (!resolve_limit(&s)) return EXIT_USAGE;
-    if (s.gpus && !s.simulate) {
-        complain("run: --gpus works with --simulate only; add --simulate GPU");
-        return EXIT_USAGE;
-    }
-    if (s.loops >= 0 && !s.simulate) {
-        complain("run: --simulate-loops works with --simulate only; add --simulate GPU");
-        return EXIT_USAGE;
-    }
+    if (s.gpus && !s.simulate)
+        return complain_with(EXIT_USAGE, "run: --gpus works with --simulate only; add --simulate GPU");
+    if (s.loops >= 0 && !s.simulate)
+        return complain_with(EXIT_USAGE, "run: --simulate-loops works with --simulate only; add --simulate GPU");
     if (s.simulate && (code = launch_simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0) return code;
     write_path_here(db, on_this_host, sizeof on_this_host);
     make_run_folder(db, on_this_host);

@@ -49,8 +49,6 @@ const struct command_text command_text_sql = {
     .examples = examples,
 };
 
-/* ---------------------------------------------------------------- one query */
-
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int number)
@@ -71,8 +69,9 @@ static bool is_blank_text(const char *text)
 static int print_error(struct sql_session *s, const char *message)
 {
     if (s->refused) {
-        complain("sql: %s is refused: gpuspy opens recordings read-only; use sqlite3 to change a copy", s->refused);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE,
+                             "sql: %s is refused: gpuspy opens recordings read-only; use sqlite3 to change a copy",
+                             s->refused);
     }
     int code = sqlite3_errcode(s->db) & 0xff;
     bool file = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_IOERR || code == SQLITE_CANTOPEN ||
@@ -105,8 +104,6 @@ static int run_query(struct sql_session *s, const struct sql_printer *p, const c
     }
     return EXIT_YES;
 }
-
-/* ---------------------------------------------------------------- a prompt */
 
 /* Line editing and history of libedit, if the system has it; else only those of the terminal. */
 struct editor {
@@ -223,8 +220,6 @@ static int from_stdin(struct sql_session *s, const struct sql_printer *p)
     return code;
 }
 
-/* ---------------------------------------------------------------- the command */
-
 /* Lists the given file and those of the run's other processes. Converts a recording of another tool first. */
 static size_t find_files(const char *path, bool alone, char **out, size_t room, bool *more)
 {
@@ -282,10 +277,9 @@ int command_sql(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0 || operands > 2 || (set.json && set.csv)) {
-        complain(operands == 0  ? "sql: no recording given; type: gpuspy sql run.db"
-                 : operands > 2 ? "sql: give one query, in quotes"
-                                : "sql: give --json or --csv, not both");
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, operands == 0  ? "sql: no recording given; type: gpuspy sql run.db"
+                                         : operands > 2 ? "sql: give one query, in quotes"
+                                                        : "sql: give --json or --csv, not both");
     }
     if (!input_check_paths("sql", argv, 1)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();

@@ -54,8 +54,6 @@ const struct command_text command_text_symbolize = {
     .examples = examples,
 };
 
-/* ---------------------------------------------------------------- the files */
-
 struct files {
     char **path; /* as the user named them or run_open found them */
     char **from; /* what to copy; NULL: in place */
@@ -76,7 +74,7 @@ static void files_free(struct files *f)
 /* The name of a copy: copy.db for run.db, copy.1234.db for run.1234.db. */
 static char *target_of(const char *output, const char *path, bool first)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = basename(path);
     size_t n = strlen(output), m = strlen(base);
     const char *end = m > 3 && strcmp(base + m - 3, ".db") == 0 ? base + m - 3 : base + m, *dot = end;
     char *to;
@@ -99,19 +97,16 @@ static bool list_symbolize_files(struct run *run, const char *output, struct fil
     }
     for (size_t i = 0; i < f->n; i++) {
         if (p[i].recording) {
-            complain("symbolize: '%s' is still being recorded; try again when the program has ended", p[i].path);
-            return false;
+            return complain_with(false, "symbolize: '%s' is still being recorded; try again when the program has ended",
+                                 p[i].path);
         }
         for (size_t k = 0; f->to[i] && k < i; k++)
             if (strcmp(f->to[i], f->to[k]) == 0) {
-                complain("symbolize: '%s' and '%s' would both become '%s'; give one at a time", f->path[k], f->path[i],
-                         f->to[i]);
-                return false;
+                return complain_with(false, "symbolize: '%s' and '%s' would both become '%s'; give one at a time",
+                                     f->path[k], f->path[i], f->to[i]);
             }
-        if (f->to[i] && access(f->to[i], F_OK) == 0) {
-            complain("symbolize: '%s' exists; remove it, or give another name", f->to[i]);
-            return false;
-        }
+        if (f->to[i] && access(f->to[i], F_OK) == 0)
+            return complain_with(false, "symbolize: '%s' exists; remove it, or give another name", f->to[i]);
     }
     return true;
 }
@@ -146,8 +141,6 @@ static bool in_place(struct symbolize *s, const char *path)
     return ok;
 }
 
-/* ---------------------------------------------------------------- what was done */
-
 static const char clear_line[] = "\r\033[K";
 
 static void show_progress(uint64_t done, uint64_t all)
@@ -161,8 +154,7 @@ static int print_symbolize_json(const struct symbolize *s, const struct files *f
     json_t *databases = json_array(), *modules = json_array();
 
     for (size_t i = 0; i < f->n; i++) json_array_append_new(databases, json_string(f->to[i] ? f->to[i] : f->path[i]));
-    for (size_t i = 0; i < s->modules_n; i++) {
-        const struct symbolize_module *m = &s->modules[i];
+    EACH (m, s->modules, s->modules_n) {
         char hint[512];
         bool hinted = m->lack && export_package_debug_hint(m->path, hint, sizeof hint);
         json_t *path = json_string(m->path); /* NULL: it is not UTF-8 */
@@ -189,8 +181,7 @@ static void print_lacks(const struct symbolize *s)
     char name[512], line[1024], hint[512] = "", before[512] = "";
     bool printed = false;
 
-    for (size_t i = 0; i < s->modules_n; i++) {
-        const struct symbolize_module *m = &s->modules[i];
+    EACH (m, s->modules, s->modules_n) {
         if (!m->lack) continue;
         if (!printed) printf("\nModules without all names and lines:\n");
         printed = true;
@@ -222,8 +213,6 @@ static void print_symbolize_text(const struct symbolize *s, const struct files *
     print_lacks(s);
     for (size_t i = 0; i < f->n && f->to[i]; i++) fprintf(stderr, "gpuspy: written to %s\n", f->to[i]);
 }
-
-/* ---------------------------------------------------------------- the command */
 
 static int run_symbolize(const struct settings *set, struct symbolize *s, char **paths, size_t n)
 {
@@ -262,21 +251,16 @@ int command_symbolize(const struct command *self, int argc, char **argv)
     const char *servers, *problem = NULL;
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands == 0) {
-        complain("symbolize: no recording given; type: gpuspy symbolize run.db");
-        return EXIT_USAGE;
-    }
-    if (set.output && operands > 1) {
-        complain("symbolize: --output works with one recording only");
-        return EXIT_USAGE;
-    }
+    if (operands == 0) return complain_with(EXIT_USAGE, "symbolize: no recording given; type: gpuspy symbolize run.db");
+    if (set.output && operands > 1)
+        return complain_with(EXIT_USAGE, "symbolize: --output works with one recording only");
     if (!input_check_paths("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
     for (int i = 0; i < operands; i++)
         if (import_format_of(argv[i])) {
-            complain(
+            return complain_with(
+                EXIT_INPUT,
                 "symbolize: '%s' is another tool's recording and has its own names; convert it first: gpuspy import",
                 argv[i]);
-            return EXIT_INPUT;
         }
     struct symbolize s = {.symbols = symbolizer_new(), .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     if (!s.symbols) return EXIT_INPUT;

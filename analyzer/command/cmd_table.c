@@ -65,8 +65,6 @@ static unsigned table_word_index(const char *word, const char *words)
     return 0;
 }
 
-/* ---------------------------------------------------------------- text */
-
 struct cells {
     const struct draw_text *t;
     enum profile_tally_by by;
@@ -143,8 +141,6 @@ static void print_tally_table(const struct draw_text *t, const struct profile *p
     draw_more(t, listed, shown);
 }
 
-/* ---------------------------------------------------------------- JSON */
-
 static json_t *tally_row_json(const struct profile *p, const struct profile_tally_row *r, enum profile_tally_by by)
 {
     static const char *const keys[] = {
@@ -203,8 +199,8 @@ static bool are_table_options_sensible(const char *who, const void *settings)
     bool calls = s->profile.what && (strcmp(s->profile.what, "waits") == 0 || strcmp(s->profile.what, "copies") == 0);
 
     if (calls && s->by && (strcmp(s->by, "category") == 0 || strcmp(s->by, "owner") == 0)) {
-        complain("%s: %s have no %s; --by line, function, file or module", who, s->profile.what, s->by);
-        return false;
+        return complain_with(false, "%s: %s have no %s; --by line, function, file or module", who, s->profile.what,
+                             s->by);
     }
     return view_profile_sensible(who, &s->profile);
 }

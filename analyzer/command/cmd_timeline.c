@@ -28,7 +28,7 @@ static const struct option_row options[] = {
     {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
      "with --json: N intervals; default 200"},
     {"host", 0, OPTION_FLAG, offsetof(struct settings, host), NULL, NULL, 0, 0,
-     "also pinned host memory and CPU tensors"},
+     "also draw pinned host memory and CPU tensors"},
     VIEWING_TOP(struct settings, view, "at most N charts; default 16"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
@@ -45,7 +45,7 @@ static const struct command_example examples[] = {
 const struct command_text command_text_timeline = {
     .options = options,
     .about = "Draws memory over time for each GPU and process: PyTorch's tensors, stacked by category, in front of the "
-             "CUDA allocations behind them. Each column shows the maximum of its interval; "
+             "CUDA allocations. Each column shows the maximum of its interval; "
              "marks below show the peak, failures, the program's steps and its NVTX ranges.\n\nAll charts of GPUs "
              "share one scale and "
              "one time axis; each process starts at 0.",
@@ -76,10 +76,7 @@ static int show_timeline(struct viewing *v, const struct settings *s, const stru
         return viewing_json(v, o);
     }
     const char *why = run_why_unknown(v->run, RUN_FACT_MEMORY), *once = run_why_unknown(v->run, RUN_FACT_HISTORY);
-    if (once) {
-        complain("%s: memory over time is unknown: %s", v->who, once);
-        return EXIT_NO;
-    }
+    if (once) return complain_with(EXIT_NO, "%s: memory over time is unknown: %s", v->who, once);
     if (!c->n) {
         if (why)
             complain("%s: memory is unknown: %s", v->who, why);

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/clock.h"
 #include "analyzer/command/attached.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
@@ -62,23 +63,23 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_top = {
     .options = options,
-    .about = "Shows a running program's GPU memory live: per process and device what tensors, the allocator's cache "
-             "and others use; per line of code what it holds, what grew in the last minute, and what allocates, copies "
-             "and waits; and which NVTX ranges are open. A curve shows the last five minutes; if memory grows "
-             "steadily, top states when the GPU is "
-             "full at that "
-             "growth. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt also lists processes that "
-             "use a GPU and "
-             "are not recorded, as NVML reports them; the key a attaches to the selected one, as gpuspy attach "
-             "does.\n\ntop only reads: the recording "
-             "neither waits for it nor changes, and "
-             "it works with any recording at any time. The last second may be missing; the first line shows the age of "
-             "the data.\n\nWithout an operand, gpuspy looks for running recordings in /proc and lists them if there "
-             "are several. A recording that has ended is shown as of its end.",
+    .about =
+        "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
+        "memory. "
+        "Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies and "
+        "waits. "
+        "Also: which NVTX ranges are open. A curve shows the last five minutes; if memory grows steadily, top prints "
+        "when "
+        "the GPU will be full. Utilization and temperature are NVML's. Press ? for the keys.\n\n"
+        "It also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
+        "selected one, as gpuspy attach does.\n\n"
+        "top only reads the recording and does not slow down the program. The last second may be missing; the first "
+        "line "
+        "shows the age of the data.\n\n"
+        "Without an operand, gpuspy finds running recordings in /proc and lists them if there are several. A recording "
+        "that has ended is shown in its final state.",
     .examples = examples,
 };
-
-/* ---------------------------------------------------------------- which recordings */
 
 static void add_once(struct top_model *m, const char *path)
 {
@@ -235,15 +236,6 @@ static int add_operand(struct top_model *m, const char *word)
     return EXIT_YES;
 }
 
-/* ---------------------------------------------------------------- looking */
-
-static int64_t top_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 /* How much of each interval the search for freed memory may take. */
 static int64_t draw_budget_ns(double interval_s)
 {
@@ -254,10 +246,11 @@ static int print_unreadable(const struct top_view *v)
 {
     const struct top_model *m = v->tables->model;
     if (m->sources_n == 0) {
-        complain(v->users.n ? "top: no program is being recorded; record one that runs already with: gpuspy attach PID"
-                            : "top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a "
-                              "recording");
-        return EXIT_NO;
+        return complain_with(
+            EXIT_NO, v->users.n
+                         ? "top: no program is being recorded; record one that runs already with: gpuspy attach PID"
+                         : "top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a "
+                           "recording");
     }
     const struct top_source *s = &m->sources[0];
     if (s->loaded || s->state == TOP_WAITING) return EXIT_YES;
@@ -290,7 +283,7 @@ static int print_reads(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count : s->interval && !s->once ? -1 : 1;
-    int64_t next = top_now_ns();
+    int64_t next = clock_now_ns();
     bool going = true;
     for (bool first = true; left != 0 && going && !ferror(stdout); first = false) {
         if (!first) {
@@ -308,8 +301,6 @@ static int print_reads(struct top_view *v, const struct settings *s)
     }
     return ferror(stdout) ? EXIT_INPUT : EXIT_YES;
 }
-
-/* ---------------------------------------------------------------- keys */
 
 static void next_process(struct top_view *v, int step)
 {
@@ -480,7 +471,7 @@ static int watch_top(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count - 1 : -1;
-    int64_t next = top_now_ns();
+    int64_t next = clock_now_ns();
     v->live = true;
     v->lists_users = m->sources_n == 0;
     for (bool on = true; on;) {
@@ -488,8 +479,8 @@ static int watch_top(struct top_view *v, const struct settings *s)
         v->chosen = v->chosen < v->users.n ? v->chosen : 0;
         draw_top(v);
         next += (int64_t)(v->interval_s * 1e9);
-        next = next < top_now_ns() ? top_now_ns() : next;
-        for (int64_t wait; on && (wait = next - top_now_ns()) > 0;) {
+        next = next < clock_now_ns() ? clock_now_ns() : next;
+        for (int64_t wait; on && (wait = next - clock_now_ns()) > 0;) {
             int key = top_screen_key((int)(wait / 1000000) + 1);
             on = press_key(v, key);
             if (on && key != KEY_NONE) draw_top(v);
@@ -501,16 +492,12 @@ static int watch_top(struct top_view *v, const struct settings *s)
     return EXIT_YES;
 }
 
-/* ---------------------------------------------------------------- the command */
-
 static bool take_top_interval(const char *text, double *out)
 {
     char *end = NULL;
     *out = text ? strtod(text, &end) : 1;
-    if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400))) {
-        complain("top: --interval: '%s' is not a number of seconds from 0.1 to 86400", text);
-        return false;
-    }
+    if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400)))
+        return complain_with(false, "top: --interval: '%s' is not a number of seconds from 0.1 to 86400", text);
     return true;
 }
 
@@ -543,10 +530,7 @@ int command_top(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 1) {
-        complain("top: give one recording, or the folder of a run");
-        return EXIT_USAGE;
-    }
+    if (operands > 1) return complain_with(EXIT_USAGE, "top: give one recording, or the folder of a run");
     if (!take_top_interval(s.interval, &v.interval_s)) return EXIT_USAGE;
     if (!input_check_paths("top", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();

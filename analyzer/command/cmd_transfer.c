@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
@@ -222,8 +223,7 @@ static void print_transfer_json(const struct settings *s, const struct answer *a
 {
     json_t *links = json_array();
 
-    for (size_t i = 0; i < a->n; i++) {
-        const struct link *l = &a->links[i];
+    EACH (l, a->links, a->n) {
         json_t *one =
             json_pack("{s:s, s:f, s:f}", "name", l->name, "bytes_per_s", l->rate, "one_pass_s", a->bytes / l->rate);
         if (l->slow > 0) json_object_set_new(one, "one_pass_most_s", json_real(a->bytes / l->slow));
@@ -252,18 +252,13 @@ static void print_transfer_json(const struct settings *s, const struct answer *a
 static bool are_transfer_options_sensible(const struct settings *s)
 {
     if (!s->bytes == !s->params) {
-        complain("%s", s->bytes ? "transfer: give --bytes or --params, not both"
-                                : "transfer: no size given; add --bytes 28GB or --params 7B");
-        return false;
+        return complain_with(false, "%s",
+                             s->bytes ? "transfer: give --bytes or --params, not both"
+                                      : "transfer: no size given; add --bytes 28GB or --params 7B");
     }
-    if (s->gpu && s->bandwidth) {
-        complain("transfer: give --gpu or --bandwidth, not both");
-        return false;
-    }
-    if (s->network && !s->gpu && !s->per_node) {
-        complain("transfer: --network needs the GPUs per machine; add --gpus-per-node or --gpu");
-        return false;
-    }
+    if (s->gpu && s->bandwidth) return complain_with(false, "transfer: give --gpu or --bandwidth, not both");
+    if (s->network && !s->gpu && !s->per_node)
+        return complain_with(false, "transfer: --network needs the GPUs per machine; add --gpus-per-node or --gpu");
     return true;
 }
 
@@ -276,8 +271,8 @@ int command_transfer(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain("transfer: '%s' is unexpected; write --bytes or --params before a size", argv[0]);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "transfer: '%s' is unexpected; write --bytes or --params before a size",
+                             argv[0]);
     }
     if (!are_transfer_options_sensible(&s) || (s.gpu && !(gpu = estimate_gpu_require("transfer", "gpu", s.gpu))))
         return EXIT_USAGE;

@@ -101,16 +101,14 @@ static bool parse_least_weight(const char *who, const char *text, int64_t whole,
             *least = (int64_t)((double)whole * share / 100);
             return true;
         }
-        complain("%s: --min: '%s' is not a share such as 0.5%%", who, text);
-        return false;
+        return complain_with(false, "%s: --min: '%s' is not a share such as 0.5%%", who, text);
     }
     if (bytes && units_parse_bytes(text, &size, why)) {
         *least = size > INT64_MAX ? INT64_MAX : (int64_t)size;
         return true;
     }
-    complain("%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text, bytes ? why : "is not a share",
-             bytes ? ", or a size such as 10MiB" : "");
-    return false;
+    return complain_with(false, "%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text,
+                         bytes ? why : "is not a share", bytes ? ", or a size such as 10MiB" : "");
 }
 
 static bool are_tree_options_sensible(const char *who, const void *settings)

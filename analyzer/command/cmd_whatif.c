@@ -28,17 +28,18 @@ struct settings {
 #define CATEGORIES "parameters|gradients|optimizer_state|activations|inputs|temporaries|workspaces|unknown"
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
-     "a setting of PYTORCH_CUDA_ALLOC_CONF over the recorded ones, such as expandable_segments:True"},
+     "override this setting of PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True"},
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "a smaller or larger GPU: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
+     "replay on a GPU of this size, such as 24GiB, or name ('gpuspy estimate --gpus' lists them)"},
     {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
-     "tensors allocated from this line are freed at the end of their step at the latest"},
+     "free the tensors allocated at this line at the end of their step at the latest"},
     {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
-     "tensors of a category have another size, such as activations=0.5"},
+     "multiply the sizes of a category's tensors, such as activations=0.5"},
     {"empty-cache-every", 0, OPTION_NUMBER, offsetof(struct settings, flush_every), "N", NULL, 1, 1000000,
      "call torch.cuda.empty_cache() every N steps"},
     {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
-     "replay useful settings and pairs of them, best first, and find the smallest GPU that is large enough"},
+     "try useful settings and pairs of them, list the best first, and find the smallest GPU that is large enough; the "
+     "default without another option"},
     {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
      "write the report's page with the what-if as a second curve"},
     VIEWING_OPTIONS(struct settings, view),
@@ -48,8 +49,8 @@ static const struct option_row options[] = {
 static const struct command_example examples[] = {
     {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
     {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
-    {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors died with their step"},
-    {"gpuspy whatif --scale activations=0.5 --limit 24GiB run.db", "and with half of the batch?"},
+    {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors were freed after each step"},
+    {"gpuspy whatif --scale activations=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
     {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
     {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
     {0},
@@ -58,16 +59,14 @@ static const struct command_example examples[] = {
 const struct command_text command_text_whatif = {
     .options = options,
     .about =
-        "Replays the recorded requests and frees by the rules of PyTorch's caching allocator, with settings, a GPU "
-        "or a line that the recording did not have: whether it runs out of memory, where, and how much it "
+        "Replays the recorded requests and frees by the rules of PyTorch's caching allocator with other settings, on "
+        "another GPU or without a line. Prints whether the run fits, where it fails, and how much memory it "
         "reserves.\n\n"
         "First it replays the recorded settings and compares each segment and each address with the recording. "
-        "If they differ, it prints where, and the what-ifs are inexact. Options are combined into one what-if; "
-        "without any it searches. The exit status is 1 if the what-if runs out of memory.",
+        "If they differ, it prints where, and the what-ifs are inexact. Options are combined into one what-if. The "
+        "exit status is 1 if that what-if runs out of memory; a search exits with 0.",
     .examples = examples,
 };
-
-/* --- the what-ifs ----------------------------------------------------------------------------------------- */
 
 static const char *const searched[] = {
     "expandable_segments:True",
@@ -121,21 +120,17 @@ static bool parse_scale(const struct option_list *list, double *scale)
         while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
         const double factor = equals ? strtod(equals + 1, &end) : 0;
         if (!equals || c == RESULT_CATEGORIES_N || end == equals + 1 || *end || !(factor >= 0 && factor <= 1000)) {
-            complain("whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
-                     " and a factor from 0 to 1000, such as activations=0.5",
-                     list->item[i].length, list->item[i].text);
-            return false;
+            return complain_with(false,
+                                 "whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
+                                 " and a factor from 0 to 1000, such as activations=0.5",
+                                 list->item[i].length, list->item[i].text);
         }
         scale[c] = factor;
     }
     return true;
 }
 
-static int by_size(const void *x, const void *y)
-{
-    const struct estimate_gpu *const *a = x, *const *b = y;
-    return SORT_UP((*a)->total_bytes, (*b)->total_bytes);
-}
+SORT_ORDER_OF_POINTERS(by_size, struct estimate_gpu, SORT_UP(x->total_bytes, y->total_bytes))
 
 /* A GPU for each size; only those smaller than `below`, if that is known. */
 static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
@@ -210,8 +205,6 @@ static bool wants_one(const struct settings *s)
 {
     return !s->search && (s->set.n || s->limit || s->without || s->scale.n || s->flush_every);
 }
-
-/* --- the command --------------------------------------------------------------------------------------------- */
 
 static bool one_fails(const struct question *q)
 {

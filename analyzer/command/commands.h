@@ -2,8 +2,7 @@
  *   1. a row in commands.def;
  *   2. cmd_NAME.c with `command_NAME` and `command_text_NAME`: it parses, asks the model, calls a view, and is short;
  *   3. nothing else: help, man page, completion and the tests over all commands read the table. */
-#ifndef GPUSPY_COMMANDS_H
-#define GPUSPY_COMMANDS_H
+#pragma once
 
 #include "analyzer/base/command.h"
 
@@ -14,5 +13,3 @@
 #undef COMMAND
 
 extern const struct command *const commands[]; /* ends with NULL */
-
-#endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 #define HELP_WIDTH 80
 #define WORDS_MANY 30 /* longer lists of words are shortened */
@@ -16,7 +17,7 @@
 static void wrap_help(FILE *f, const char *text, int indent, int at)
 {
     while (*text) {
-        size_t length = strcspn(text, " \n");
+        size_t length = text_word_length(text);
         if (at > indent && at + 1 + (int)length > HELP_WIDTH) {
             fputc('\n', f);
             at = 0;
@@ -71,7 +72,7 @@ void command_help_option_text(const struct option_row *row, char *out, size_t si
         for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
             if ((known[p - row->words] = *p) == '|') shown++;
         options_list(known, some, sizeof some);
-        snprintf(out, size, "%s; %s and so on, %zu in all", row->help, some, n);
+        snprintf(out, size, "%s; %s and so on, %zu in total", row->help, some, n);
         return;
     }
     options_list(row->words, known, sizeof known);
@@ -130,11 +131,9 @@ void command_print_help(const struct command *c, FILE *f)
 
 void command_help_overview(const struct command *const *all, FILE *f)
 {
-    static const char *const headings[] = {
 #define HEADING(symbol, heading) heading,
-        COMMAND_GROUPS(HEADING)
+    static const char *const headings[] = {COMMAND_GROUPS(HEADING)};
 #undef HEADING
-    };
 
     fputs("Usage: gpuspy COMMAND [OPTION...]\n\nRecords a program's GPU memory, copies and waits without changing the "
           "program,\nand explains afterwards which line of Python caused them.\n\nCommands:\n",

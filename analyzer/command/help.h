@@ -1,6 +1,5 @@
 /* Help, man pages and completion, from the rows of the commands. `all` ends with NULL. */
-#ifndef GPUSPY_HELP_H
-#define GPUSPY_HELP_H
+#pragma once
 
 #include "analyzer/base/command.h"
 
@@ -22,5 +21,3 @@ void command_help_man_command(const struct command *c, FILE *stream);
 void command_help_completion_bash(const struct command *const *all, FILE *stream);
 void command_help_completion_zsh(const struct command *const *all, FILE *stream);
 void command_help_completion_fish(const struct command *const *all, FILE *stream);
-
-#endif

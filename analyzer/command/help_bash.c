@@ -3,13 +3,41 @@
 #include <string.h>
 #include "analyzer/command/help.h"
 
+static bool takes_value(const struct option_row *r)
+{
+    return r->kind != OPTION_FLAG && r->kind != OPTION_HEADING && !options_is_optional(r);
+}
+
+static void bash_option(FILE *f, const struct command *c, const struct option_row *r)
+{
+    fprintf(f, "%s:--%s", c->name, r->name);
+    if (r->letter) fprintf(f, "|%s:-%c", c->name, r->letter);
+}
+
+/* Moves `at` over the options before the program that the command runs. */
+static void bash_program(FILE *f, const struct command *c)
+{
+    const char *name = c->name;
+
+    if (c->operands != OPERAND_PROGRAM) return;
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        if (!takes_value(r)) continue;
+        fputs("            ", f);
+        bash_option(f, c, r);
+        fputs(") (( at += 2 )); [[ ${COMP_WORDS[at-1]} == '=' ]] && (( at++ )) ;;\n", f);
+    }
+    fprintf(f,
+            "            %s:--) (( at++ )); break ;;\n            %s:-*) (( at++ )) ;;\n            %s:*) break ;;\n",
+            name, name, name);
+}
+
 /* "run:--output|run:-o) COMMANDS ;;" for every option that takes a value. */
 static void bash_values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
-        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || options_is_optional(r)) continue;
-        fprintf(f, "        %s:--%s", c->name, r->name);
-        if (r->letter) fprintf(f, "|%s:-%c", c->name, r->letter);
+        if (!takes_value(r)) continue;
+        fputs("        ", f);
+        bash_option(f, c, r);
         fputs(")\n            ", f);
         /* completes the word after the last comma */
         if (r->words && (r->kind == OPTION_SET || r->kind == OPTION_LIST)) {
@@ -23,7 +51,7 @@ static void bash_values(FILE *f, const struct command *c)
             command_help_words(f, r->words);
             fputs("' -- \"$cur\")", f);
         } else if (r->kind == OPTION_FILE) {
-            fputs("mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")", f);
+            fputs("_gpuspy_files", f);
         } else {
             fputs("COMPREPLY=()", f);
         }
@@ -42,8 +70,8 @@ static void option_names(FILE *f, const struct command *c)
 
 static const char *const operands[] = {
     [OPERAND_NONE] = "COMPREPLY=()",
-    [OPERAND_FILE] = "mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")",
-    [OPERAND_PROGRAM] = "mapfile -t COMPREPLY < <(compgen -c -f -- \"$cur\")",
+    [OPERAND_FILE] = "_gpuspy_files",
+    [OPERAND_PROGRAM] = "_gpuspy_files -c",
     [OPERAND_COMMAND] = "mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\")",
 };
 
@@ -65,6 +93,10 @@ static void bash_operand(FILE *f, const struct command *c)
 void command_help_completion_bash(const struct command *const *all, FILE *f)
 {
     fputs("# bash completion for gpuspy; made by: gpuspy help --completion=bash\n"
+          "_gpuspy_files()\n{\n"
+          "    compopt -o filenames\n"
+          "    mapfile -t COMPREPLY < <(compgen \"$@\" -f -- \"$cur\")\n"
+          "}\n"
           "_gpuspy()\n{\n"
           "    local commands='",
           f);
@@ -81,12 +113,27 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
           "        return\n"
           "    fi\n"
-          "    local command=${COMP_WORDS[1]}\n"
+          "    local command=${COMP_WORDS[1]} at=2 complete\n"
+          "    while (( at < COMP_CWORD )); do\n"
+          "        case $command:${COMP_WORDS[at]} in\n",
+          f);
+    bash_each(f, all, bash_program);
+    /* what follows the program is completed as if it had been typed without gpuspy, if bash-completion is there */
+    fputs("            *) at=$COMP_CWORD ;;\n"
+          "        esac\n"
+          "    done\n"
+          "    if (( at < COMP_CWORD )); then\n"
+          "        for complete in _comp_command_offset _command_offset; do\n"
+          "            declare -F $complete >/dev/null && { $complete $at; return; }\n"
+          "        done\n"
+          "        _gpuspy_files\n"
+          "        return\n"
+          "    fi\n"
           "    case $command:$prev in\n",
           f);
     bash_each(f, all, bash_values);
     fputs("    esac\n"
-          "    if [[ $cur == -* ]]; then\n"
+          "    if [[ $cur == -* && $prev != -- ]]; then\n"
           "        case $command in\n",
           f);
     bash_each(f, all, option_names);
@@ -100,6 +147,6 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
     bash_each(f, all, bash_operand);
     fputs("    esac\n"
           "}\n"
-          "complete -o filenames -F _gpuspy gpuspy\n",
+          "complete -F _gpuspy gpuspy\n",
           f);
 }

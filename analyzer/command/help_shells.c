@@ -28,8 +28,6 @@ static void put_shell_quoted(FILE *f, const char *text, const char *special, con
             fputc(*text, f);
 }
 
-/* ---------------------------------------------------------------- zsh */
-
 static void zsh_text(FILE *f, const char *text)
 {
     put_shell_quoted(f, text, "[]:\\", "'\\''");
@@ -74,15 +72,16 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
     static const char *const operands[] = {
         [OPERAND_NONE] = "",
         [OPERAND_FILE] = "'*:file:_files'",
-        [OPERAND_PROGRAM] = "'*::program:_normal'",
-        [OPERAND_COMMAND] = "':command:{ _describe command commands }'",
+        [OPERAND_PROGRAM] = "'(-)1:program:_command_names -e' '*::arguments:_normal'",
+        [OPERAND_COMMAND] = "':command:{ _describe command gpuspy_commands }'",
     };
 
     fputs("#compdef gpuspy\n"
           "# zsh completion for gpuspy; made by: gpuspy help --completion=zsh\n"
           "_gpuspy()\n{\n"
-          "    local -a commands\n"
-          "    commands=(",
+          /* `commands` is zsh's own, which the completion of other programs needs */
+          "    local -a gpuspy_commands\n"
+          "    gpuspy_commands=(",
           f);
     for (const struct command *const *c = all; *c; c++) {
         fprintf(f, "\n        '%s:", (*c)->name);
@@ -91,7 +90,7 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
     }
     fputs("\n    )\n"
           "    if (( CURRENT == 2 )); then\n"
-          "        _describe command commands\n"
+          "        _describe command gpuspy_commands\n"
           "        return\n"
           "    fi\n"
           "    local command=$words[2]\n"
@@ -100,7 +99,8 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
           "    case $command in\n",
           f);
     for (const struct command *const *c = all; *c; c++) {
-        fprintf(f, "    %s)\n        _arguments -s -S", (*c)->name);
+        fprintf(f, "    %s)\n        _arguments -s -S%s", (*c)->name,
+                (*c)->operands == OPERAND_PROGRAM ? " -A '-*'" : "");
         for (const struct option_row *r = (*c)->text->options; r->name; r++) zsh_option(f, r);
         fprintf(f, " \\\n            '(-h --help)'{-h,--help}'[explain it]' %s ;;\n", operands[(*c)->operands]);
     }
@@ -113,8 +113,6 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
           "fi\n",
           f);
 }
-
-/* ---------------------------------------------------------------- fish */
 
 static void fish_text(FILE *f, const char *text)
 {
@@ -144,11 +142,22 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     fputs("'\n", f);
 }
 
+/* The options whose value is not the program. */
+static void fish_valued(FILE *f, const struct command *c)
+{
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || options_is_optional(r)) continue;
+        fprintf(f, " --%s", r->name);
+        if (r->letter) fprintf(f, " -%c", r->letter);
+    }
+    fputs(")'\n", f);
+}
+
 void command_help_completion_fish(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_FILE] = "-F",
-        [OPERAND_PROGRAM] = "-F -a '(__fish_complete_command)'",
+        [OPERAND_PROGRAM] = "-x -a '(__fish_complete_subcommand --fcs-skip=2",
         [OPERAND_COMMAND] = "-a '(gpuspy_commands)'",
     };
 
@@ -166,7 +175,7 @@ void command_help_completion_fish(const struct command *const *all, FILE *f)
           "    set -l word (commandline -ct | string replace -r -- '^--[^=]*=' '')\n"
           "    set -l before (string match -r -- '.*,' $word)\n"
           "    for one in $argv\n"
-          "        contains -- $one (string split , -- $before); or echo $before$one\n"
+          "        contains -- $one (string split , -- $before); or echo \"$before$one\"\n"
           "    end\n"
           "end\n"
           "complete -c gpuspy -f\n"
@@ -176,8 +185,9 @@ void command_help_completion_fish(const struct command *const *all, FILE *f)
           f);
     for (const struct command *const *c = all; *c; c++) {
         for (const struct option_row *r = (*c)->text->options; r->name; r++) fish_option(f, *c, r);
-        if (operands[(*c)->operands])
-            fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' %s\n", (*c)->name,
-                    operands[(*c)->operands]);
+        if (!operands[(*c)->operands]) continue;
+        fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' %s", (*c)->name, operands[(*c)->operands]);
+        fputs((*c)->operands == OPERAND_PROGRAM ? "" : "\n", f);
+        if ((*c)->operands == OPERAND_PROGRAM) fish_valued(f, *c);
     }
 }

@@ -1,11 +1,11 @@
 #include "analyzer/base/input.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/command/unrecorded.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,8 +28,6 @@ struct list {
     char **path;
     size_t n;
 };
-
-/* ---------------------------------------------------------------- finding */
 
 /* Whether the database holds a process of the run. */
 static bool of_run(const char *path, const char *run_id)
@@ -96,22 +94,12 @@ static void forget_recorded(struct list *l)
     free(l->path);
 }
 
-/* ---------------------------------------------------------------- the summary */
-
-static const struct run_device *recorded_device_of(const struct result_report *r, int device)
-{
-    for (size_t i = 0; i < r->devices_n; i++)
-        if (r->devices[i].device == device) return &r->devices[i];
-    return NULL;
-}
-
 /* The largest peak of any process on the next device after `device`; NULL: there is none. */
 static const struct result_peak *next_device_peak(const struct result_report *r, int device)
 {
     const struct result_peak *next = NULL;
 
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n) {
         if (p->layer != RUN_SERIES_DEVICE || p->device <= device) continue;
         if (!next || p->device < next->device || (p->device == next->device && p->bytes > next->bytes)) next = p;
     }
@@ -126,7 +114,7 @@ static void print_peaks(const struct result_report *r)
     char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
 
     for (const struct result_peak *p = next_device_peak(r, -1); p; p = next_device_peak(r, p->device)) {
-        const struct run_device *d = recorded_device_of(r, p->device);
+        const struct run_device *d = result_device_of(r, p->device);
         any_device = true;
         units_format_bytes(bytes, (uint64_t)p->bytes);
         units_format_seconds(at, p->time_s);

@@ -1,6 +1,5 @@
 /* What `gpuspy run` prints after the program has ended. */
-#ifndef GPUSPY_RECORDED_H
-#define GPUSPY_RECORDED_H
+#pragma once
 
 #include <stdbool.h>
 #include <time.h>
@@ -22,5 +21,3 @@ void command_print_recorded(const struct command_recorded *r);
 /* Executes the command of --on-oom for the databases that have an OOM, unless it was executed already, and waits for
  * it. */
 void command_finish_on_oom(const struct command_recorded *r);
-
-#endif

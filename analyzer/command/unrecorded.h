@@ -1,10 +1,7 @@
 /* Explains why `gpuspy run` recorded nothing, as far as the program's end and its file show it. */
-#ifndef GPUSPY_UNRECORDED_H
-#define GPUSPY_UNRECORDED_H
+#pragma once
 
 #include <stdbool.h>
 
 /* Prints one line on stderr. `program` as the user typed it, `status` from waitpid. */
 void command_print_unrecorded(const char *program, int status, bool torch_cpu);
-
-#endif

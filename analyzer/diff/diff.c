@@ -1,7 +1,6 @@
 /* The rows of a comparison: both profiles summed by what is compared, and sorted. See diff.h. */
 #include "analyzer/diff/diff_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
@@ -40,9 +39,6 @@ struct work {
     struct map unit_of; /* side, process, device → unit */
     size_t units_cap;
 };
-
-/* --- processes -------------------------------------------------------------------------------------
- */
 
 static uint64_t unit_key(int side, uint32_t process, int device)
 {
@@ -142,9 +138,6 @@ static void add_units(struct work *w, int side)
         }
     }
 }
-
-/* --- what is summed --------------------------------------------------------------------------------
- */
 
 static uint64_t combine_text_key(uint64_t key, const char *text)
 {
@@ -249,9 +242,6 @@ static void sum_up_places(struct work *w)
     }
 }
 
-/* --- by owner: what the report says of the peak ----------------------------------------------------
- */
-
 static void add_owner(struct work *w, int side, const struct result_peak *p, const struct result_by_owner *by)
 {
     uint32_t *at = map_at(&w->unit_of, unit_key(side, p->process, p->device));
@@ -270,8 +260,7 @@ static void sum_owners(struct work *w)
 {
     for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
         const struct result_report *r = w->side[side].report;
-        for (size_t i = 0; i < r->peaks_n; i++) {
-            const struct result_peak *p = &r->peaks[i];
+        EACH (p, r->peaks, r->peaks_n) {
             bool meant = p->layer == RUN_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
                          (w->wish->rank < 0 || diff_rank_of(w, side, p->process) == w->wish->rank);
             if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW)
@@ -280,9 +269,6 @@ static void sum_owners(struct work *w)
         }
     }
 }
-
-/* --- the rows --------------------------------------------------------------------------------------
- */
 
 static int64_t absolute_value(int64_t x)
 {
@@ -302,15 +288,10 @@ static int64_t both_weights(const struct diff_row *r)
 }
 
 /* Both orders of the sides give one order of rows: the largest change first, then by name. */
-static int by_change(const void *x, const void *y)
-{
-    const struct diff_row *a = x, *b = y;
-    return SORT_DOWN(absolute_value(diff_change(&a->sum)), absolute_value(diff_change(&b->sum)))
-               ?: SORT_DOWN(both_weights(a), both_weights(b))
-               ?: sort_compare_texts(a->name, b->name)
-               ?: site_compare(diff_row_site(a), diff_row_site(b))
-               ?: SORT_UP(a->category, b->category);
-}
+SORT_ORDER(by_change, struct diff_row,
+           SORT_DOWN(absolute_value(diff_change(&x->sum)), absolute_value(diff_change(&y->sum)))
+               ?: SORT_DOWN(both_weights(x), both_weights(y)) ?: sort_compare_texts(x->name, y->name)
+               ?: site_compare(diff_row_site(x), diff_row_site(y)) ?: SORT_UP(x->category, y->category))
 
 static void characterise_rows(struct work *w)
 {
@@ -361,8 +342,7 @@ static void list_rows(struct work *w)
     characterise_rows(w);
     SORT(w->rows, w->rows_n, by_change);
     d->rows = arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
-    for (size_t i = 0; i < w->rows_n; i++) {
-        const struct diff_row *r = &w->rows[i];
+    EACH (r, w->rows, w->rows_n) {
         int64_t change = diff_change(&r->sum);
         if (change == 0) {
             add_sum(&d->same, &r->sum);
@@ -400,9 +380,6 @@ static void list_categories(struct work *w)
     for (size_t i = 0; i < RESULT_CATEGORIES_N; i++)
         if (rows[i].sum.rows) d->categories[d->categories_n++] = rows[i];
 }
-
-/* --- both profiles ---------------------------------------------------------------------------------
- */
 
 static bool bytes_of_memory(enum profile_what what)
 {

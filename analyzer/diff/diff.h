@@ -5,8 +5,7 @@
  * sums of its own, and what has no stack in a row. diff(b, a) is diff(a, b) with all signs turned.
  * Weights are bytes, of waits nanoseconds. Strings live until diff_free or belong to the runs.
  */
-#ifndef GPUSPY_DIFF_H
-#define GPUSPY_DIFF_H
+#pragma once
 
 #include "analyzer/diff/match.h"
 #include "analyzer/profile/profile.h"
@@ -115,5 +114,3 @@ static inline int64_t diff_change(const struct diff_sum *s)
 
 struct json_t;
 struct json_t *json_diff(const struct diff *d, const struct diff_side side[2], const char *const path[2]);
-
-#endif

@@ -23,11 +23,9 @@ static bool is_figure_meant(const struct asked *q, uint32_t process, int device)
 static double figure_most_of(const struct asked *q, enum run_series_layer layer, bool at_end)
 {
     double most = NAN;
-    for (size_t i = 0; i < q->report->peaks_n; i++) {
-        const struct result_peak *p = &q->report->peaks[i];
+    EACH (p, q->report->peaks, q->report->peaks_n)
         if (p->layer == layer && is_figure_meant(q, p->process, p->device))
             most = fmax(most, (double)(at_end ? p->end_bytes : p->bytes)); /* NAN gives way */
-    }
     return most;
 }
 
@@ -115,21 +113,17 @@ static double figure_copied(const struct asked *q)
 static double growth_per_step(const struct asked *q)
 {
     double sum = q->report->steps_n ? 0 : NAN;
-    for (size_t i = 0; i < q->report->growth_n; i++) {
-        const struct result_growth *g = &q->report->growth[i];
+    EACH (g, q->report->growth, q->report->growth_n)
         if (is_figure_meant(q, g->process, g->device) && g->by_steps)
             sum = (isfinite(sum) ? sum : 0) + g->bytes_per_step;
-    }
     return sum;
 }
 
 static double figure_growth(const struct asked *q)
 {
     double sum = q->report->no_memory || q->report->no_history ? NAN : 0;
-    for (size_t i = 0; i < q->report->growth_n; i++) {
-        const struct result_growth *g = &q->report->growth[i];
+    EACH (g, q->report->growth, q->report->growth_n)
         sum += is_figure_meant(q, g->process, g->device) ? (double)g->bytes : 0;
-    }
     return sum;
 }
 
@@ -183,10 +177,8 @@ static const struct {
 static const char *figure_cause(const struct asked *q)
 {
     const struct result_oom_verdict *found = NULL;
-    for (size_t i = 0; i < q->report->ooms_n; i++) {
-        const struct result_oom_verdict *v = &q->report->ooms[i];
+    EACH (v, q->report->ooms, q->report->ooms_n)
         if (is_figure_meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) found = v;
-    }
     return found ? result_cause_word(found->cause) : NULL;
 }
 

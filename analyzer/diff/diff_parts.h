@@ -1,6 +1,5 @@
 /* What the files that build a comparison share. */
-#ifndef GPUSPY_DIFF_PARTS_H
-#define GPUSPY_DIFF_PARTS_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/diff/diff.h"
@@ -43,5 +42,3 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2]);
 void diff_add_scopes(struct diff_owner *o, const struct diff_side side[2]);
 /* diff_words.c: the verdict. */
 void diff_write_verdict(struct diff_owner *o, const struct diff_side side[2]);
-
-#endif

@@ -40,9 +40,6 @@ static uint32_t native_slot(struct diff_sites *s, const struct result_site *site
     return site_slot(s, site->file, function, site->line);
 }
 
-/* --- what came through each stack ------------------------------------------------------------------
- */
-
 struct call { /* a site calls a name */
     uint32_t site;
     uint64_t name;
@@ -97,8 +94,7 @@ static void add_site_entries(struct through *t, const struct profile *p)
 {
     struct run *run = t->s->run;
     struct map seen = {0};
-    for (size_t i = 0; i < p->n; i++) {
-        const struct profile_entry *e = &p->entries[i];
+    EACH (e, p->entries, p->n) {
         uint32_t python = e->stack != RUN_NONE ? run_stack_python(run, e->stack) : RUN_NONE;
         if (e->stack != RUN_NONE && python == RUN_NONE) add_native(t, e);
         if (python == RUN_NONE) continue;
@@ -161,11 +157,7 @@ static void mark_program(struct through *t)
     for (size_t i = 0; i < t->s->n && file; i++) t->s->sites[i].program = strcmp(t->s->sites[i].file, file) == 0;
 }
 
-static int order_entries_by_site(const void *p, const void *q)
-{
-    const struct call *a = p, *b = q;
-    return SORT_UP(a->site, b->site) ?: SORT_UP(a->name, b->name);
-}
+SORT_ORDER(order_entries_by_site, struct call, SORT_UP(x->site, y->site) ?: SORT_UP(x->name, y->name))
 
 static void give_calls(struct through *t)
 {

@@ -42,8 +42,7 @@ static const char *subject_text(struct diff_owner *o, bool once)
 
 static const char *path_base(const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path ? path : "?";
+    return path ? basename(path) : "?";
 }
 
 /* "activations at model.py:88 in Block.forward" */
@@ -147,8 +146,11 @@ static void note_per_step(struct diff_owner *o)
     for (size_t i = 0; i < d->figures_n && summed; i++) {
         const struct diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
-            diff_add_note(o, "the first run has %.0f steps and the second %.0f: that is %s and %s per step",
-                          f->value[0], f->value[1], amount_text(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
+            char first[UNITS_TEXT], second[UNITS_TEXT];
+            diff_add_note(o, "the first run has %s and the second %s: that is %s and %s per step",
+                          units_format_plural(first, units_whole(f->value[0]), "step", NULL),
+                          units_format_count(second, units_whole(f->value[1])),
+                          amount_text(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
                           amount_text(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
         }
     }
@@ -167,10 +169,12 @@ static const char *failure_verdict(struct diff_owner *o, const struct diff_side 
     const struct result_oom_verdict *v[2] = {fatal_failure(side[0].report), fatal_failure(side[1].report)};
     if (!v[0] == !v[1]) {
         return v[0] && v[0]->cause != v[1]->cause
-                   ? arena_printf(&o->arena, "Both ran out of memory: the first of %s, the second of %s",
+                   ? arena_printf(&o->arena,
+                                  "Both ran out of memory: the cause is %s in the first run, %s in the second",
                                   result_cause_word(v[0]->cause), result_cause_word(v[1]->cause))
-               : v[0] ? arena_printf(&o->arena, "Both ran out of memory: %s", result_cause_word(v[0]->cause))
-                      : NULL;
+               : v[0]
+                   ? arena_printf(&o->arena, "Both ran out of memory: the cause is %s", result_cause_word(v[0]->cause))
+                   : NULL;
     }
     if (side[v[0] ? 1 : 0].report->no_memory) {
         return arena_printf(&o->arena, "The %s ran out of memory (%s); whether the %s did is unknown",

@@ -1,7 +1,6 @@
 /* Which line is which: the lines of a function aligned. See match.h; match_files.c pairs the files. */
 #include "analyzer/diff/match.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
@@ -60,8 +59,7 @@ static void pair_sites(struct matcher *x, uint32_t i, uint32_t j, bool function)
     x->m->how_a[i] = x->m->how_b[j] = function ? DIFF_MATCH_FUNCTION : same ? DIFF_MATCH_SAME : DIFF_MATCH_LINE;
 }
 
-/* --- alignment ------------------------------------------------------------------------------------
- * Cells are pairs of lines; the best chain of cells in which both sides' lines ascend. */
+/* Cells are pairs of lines; the best chain of cells in which both sides' lines ascend. */
 
 struct cell {
     double worth;  /* of the best chain that ends here; negative: they are not the same line */
@@ -254,9 +252,6 @@ static void pair_identical(struct matcher *x, const struct group *f, const struc
     }
 }
 
-/* --- functions ------------------------------------------------------------------------------------
- */
-
 struct groups {
     uint32_t *order;
     struct group *list;
@@ -338,11 +333,7 @@ struct renaming {
     double alike;
 };
 
-static int more_alike(const void *p, const void *q)
-{
-    const struct renaming *x = p, *y = q;
-    return SORT_DOWN(x->alike, y->alike);
-}
+SORT_ORDER(more_alike, struct renaming, SORT_DOWN(x->alike, y->alike))
 
 static void take_renamings(struct matcher *x, const struct groups *f, const struct groups *g, struct renaming *list,
                            size_t n)

@@ -7,8 +7,7 @@
  * through them, and that the line before them moved as far. Two lines that call nothing alike are never the
  * same line. Both orders give the same pairs: match(a, b) is match(b, a) read from the other side.
  */
-#ifndef GPUSPY_MATCH_H
-#define GPUSPY_MATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
                       const struct diff_match_site *b, size_t bn);
 /* The share of two sites' calls that both make, 0 … 1. */
 double diff_match_calls(const struct diff_match_site *a, const struct diff_match_site *b);
-
-#endif

@@ -129,11 +129,7 @@ struct candidate {
     size_t functions;
 };
 
-static int best_first(const void *x, const void *y)
-{
-    const struct candidate *a = x, *b = y;
-    return SORT_DOWN(a->end, b->end) ?: SORT_DOWN(a->functions, b->functions);
-}
+SORT_ORDER(best_first, struct candidate, SORT_DOWN(x->end, y->end) ?: SORT_DOWN(x->functions, y->functions))
 
 static void pair_files(struct side *a, struct side *b, uint32_t i, uint32_t j)
 {

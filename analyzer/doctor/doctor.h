@@ -1,8 +1,7 @@
 /* gpuspy doctor: what a recording made here would see, and what is in its way. Each check adds findings;
  * cmd_doctor.c prints them. Nothing here calls CUDA in this process: a driver that hangs must not hang
  * us, nor may one that crashes. */
-#ifndef GPUSPY_DOCTOR_H
-#define GPUSPY_DOCTOR_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -81,5 +80,3 @@ bool doctor_target(struct doctor *d);
 /* What the self-test runs in a child of its own, under the recorder: see doctor_test.c. */
 #define DOCTOR_CHILD "GPUSPY_DOCTOR_CHILD"
 int doctor_allocate(void);
-
-#endif

@@ -15,8 +15,6 @@
 
 enum { TIMEOUT_MS = 20000 };
 
-/* ---------------------------------------------------------------- in the child */
-
 static void print_path(void *symbol)
 {
     Dl_info info;
@@ -82,8 +80,6 @@ int doctor_ask_nvml(void)
     return 0;
 }
 
-/* ---------------------------------------------------------------- reading its answers */
-
 /* What follows `key` at the beginning of a line; NULL none. *rest is where to look for the next. */
 static const char *read_driver_answer(const char *text, const char *key, char *out, size_t size)
 {
@@ -115,8 +111,6 @@ static bool ask_in_child(struct launch_child *c, const char *what, bool all_devi
     if (all_devices) launch_child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
     return launch_child_run(c);
 }
-
-/* ---------------------------------------------------------------- the machine */
 
 static bool read_file_word(const char *path, char *out, size_t size)
 {
@@ -183,8 +177,6 @@ static bool check_permissions(struct doctor *d)
         }
     return true;
 }
-
-/* ---------------------------------------------------------------- what cuInit said */
 
 static const struct {
     int code;

@@ -21,8 +21,6 @@ enum { ENOUGH_MIB = 1024, LEAST_MIB = 128 };
 
 extern char **environ;
 
-/* ---------------------------------------------------------------- the folder */
-
 static const struct {
     unsigned long magic;
     const char *name;
@@ -124,8 +122,6 @@ void doctor_folder(struct doctor *d)
     check_space(d, path);
     check_memory(d);
 }
-
-/* ---------------------------------------------------------------- settings */
 
 /* "GPUSPY_DB=FILE" → "GPUSPY_DB|" */
 static const char *const known[] = {

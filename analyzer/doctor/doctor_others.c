@@ -25,20 +25,13 @@ static const struct {
      "unset it"},
 };
 
-static const char *name_after_slash(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 static void check_preloaded(struct doctor *d, const char *where, const char *list)
 {
     char copy[4096], *save = NULL;
 
     snprintf(copy, sizeof copy, "%s", list);
     for (char *word = strtok_r(copy, ": \n\t", &save); word; word = strtok_r(NULL, ": \n\t", &save)) {
-        const char *base = name_after_slash(word);
+        const char *base = basename(word);
         bool profiler = strstr(base, "Injection") || strstr(base, "nsys") || strstr(base, "cupti") ||
                         strstr(base, "heaptrack") || strstr(base, "memray");
         if (strncmp(base, "libgpuspy", 9) == 0 && d->library[0] && strcmp(word, d->library) != 0)
@@ -79,7 +72,7 @@ void doctor_others(struct doctor *d)
     check_preloaded(d, "/etc/ld.so.preload", system_wide);
     check_stubs(d);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if ((value = getenv(variables[i].name)) && *value && strncmp(name_after_slash(value), "libgpuspy", 9) != 0 &&
+        if ((value = getenv(variables[i].name)) && *value && strncmp(basename(value), "libgpuspy", 9) != 0 &&
             (!variables[i].unless || strcmp(value, variables[i].unless) != 0))
             doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s",
                                variables[i].name, value, variables[i].text);

@@ -39,8 +39,6 @@ static const char look_deep[] = "import json, torch\n"
                                 "    except Exception as e: o['error'] = str(e).split('\\n')[0]\n"
                                 "print(json.dumps(o))\n";
 
-/* ---------------------------------------------------------------- asking it */
-
 static json_t *run_python(const struct doctor *d, const char *script, int timeout_ms, struct launch_child *c)
 {
     const char *const argv[] = {d->python, "-c", script, NULL};
@@ -62,8 +60,6 @@ static const char *python_text_of(const json_t *o, const char *key)
 
     return text ? text : "";
 }
-
-/* ---------------------------------------------------------------- Python itself */
 
 static bool is_python_supported(int minor, bool free_threaded)
 {
@@ -100,8 +96,6 @@ static void check_python(struct doctor *d, const json_t *o)
         doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are recorded",
                            d->python, python_text_of(o, "version"), kind);
 }
-
-/* ---------------------------------------------------------------- PyTorch */
 
 /* The index of PyTorch's wheels for this driver. */
 static void wheel_of(const struct doctor *d, char *out, size_t size)
@@ -207,8 +201,6 @@ static void check_torch_deep(struct doctor *d)
     json_decref(o);
     free(c);
 }
-
-/* ---------------------------------------------------------------- others */
 
 static void check_frameworks(struct doctor *d, const json_t *o)
 {

@@ -16,8 +16,6 @@
 
 enum { TIMEOUT_MS = 10000, HEAD = 4096 };
 
-/* ---------------------------------------------------------------- what is to be recorded */
-
 static bool in_path(const char *name, char *out, size_t size)
 {
     const char *path = getenv("PATH");
@@ -40,7 +38,7 @@ static bool in_path(const char *name, char *out, size_t size)
 
 static bool is_python_path(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = basename(path);
 
     return strncmp(base, "python", 6) == 0 || strncmp(base, "pypy", 4) == 0;
 }
@@ -72,10 +70,8 @@ bool doctor_target(struct doctor *d)
         if (!in_path("python", d->python, sizeof d->python)) in_path("python3", d->python, sizeof d->python);
         return true;
     }
-    if (!in_path(d->operand, path, sizeof path)) {
-        complain("doctor: program '%s' not found; check its name and PATH", d->operand);
-        return false;
-    }
+    if (!in_path(d->operand, path, sizeof path))
+        return complain_with(false, "doctor: program '%s' not found; check its name and PATH", d->operand);
     if (is_python_path(path)) {
         snprintf(d->python, sizeof d->python, "%s", path);
         return true;
@@ -89,8 +85,6 @@ bool doctor_target(struct doctor *d)
     }
     return true;
 }
-
-/* ---------------------------------------------------------------- ELF files */
 
 struct elf_head {
     bool elf, dynamic; /* dynamic: it has an interpreter or is a library */
@@ -167,8 +161,6 @@ static void check_program(struct doctor *d)
                            "%s is neither an ELF program nor a script with an interpreter", d->program);
 }
 
-/* ---------------------------------------------------------------- attaching */
-
 static void check_attach(struct doctor *d)
 {
     char why[ATTACH_WHY];
@@ -182,8 +174,6 @@ static void check_attach(struct doctor *d)
                            "neither",
                            "gpuspy attach does not work for this user: %s", why);
 }
-
-/* ---------------------------------------------------------------- loading */
 
 /* What the loader says of it in a small program (Python, where there is one: it may bring its own). */
 static void check_loads(struct doctor *d)
@@ -220,7 +210,7 @@ void doctor_recorder(struct doctor *d)
     struct launch l = {0};
     char why[PATH_MAX + 256] = "";
 
-    if (!launch_library(l.library, why, sizeof why)) {
+    if (!launch_preload(l.library, why, sizeof why)) {
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "library", NULL, "%s", why);
         return;
     }

@@ -14,8 +14,6 @@
 
 enum { TIMEOUT_MS = 60000, BYTES = 1 << 20 };
 
-/* ---------------------------------------------------------------- in the child */
-
 #define LOAD(name, ...) int (*name)(__VA_ARGS__) = lib ? (int (*)(__VA_ARGS__))dlsym(lib, #name) : NULL
 
 int doctor_allocate(void)
@@ -41,8 +39,6 @@ int doctor_allocate(void)
     printf("result %d\n", rc);
     return rc != 0;
 }
-
-/* ---------------------------------------------------------------- reading it back */
 
 struct seen {
     struct run *run;
@@ -83,8 +79,6 @@ static void remove_folder(const char *folder)
     if (dir) closedir(dir);
     rmdir(folder);
 }
-
-/* ---------------------------------------------------------------- the test */
 
 /* What the recorder said: a setting that it could not use, a reason why it records nothing. */
 static void add_lines(struct doctor *d, char *text)

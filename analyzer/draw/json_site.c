@@ -1,6 +1,7 @@
 /* Frames, call sites and processes in JSON. */
 #include "analyzer/draw/json_site.h"
 
+#include "analyzer/base/arena.h"
 #include "analyzer/run/words.h"
 
 json_t *draw_json_frame(const struct run_frame *f)
@@ -67,8 +68,7 @@ void draw_json_holders(json_t *o, const struct result_holder *list, size_t n)
 json_t *draw_json_source(const struct result_excerpt *list, size_t n)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < n; i++) {
-        const struct result_excerpt *e = &list[i];
+    EACH (e, list, n) {
         for (size_t k = 0; k < e->n; k++) {
             json_t *o = json_object();
             const int line = e->first_line + (int)k;

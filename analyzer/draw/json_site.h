@@ -1,6 +1,5 @@
 /* Members, lists, frames and call sites in JSON, for every view that writes it. Unknown is null. */
-#ifndef GPUSPY_DRAW_JSON_SITE_H
-#define GPUSPY_DRAW_JSON_SITE_H
+#pragma once
 
 #include <jansson.h>
 #include <math.h>
@@ -53,5 +52,3 @@ json_t *draw_json_process(const struct run_process *p);
 void draw_json_holders(json_t *o, const struct result_holder *list, size_t n); /* holder (the first), holders */
 json_t *draw_json_source(const struct result_excerpt *list, size_t n);         /* a row a line */
 json_t *draw_json_site(const struct result_site *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the views for a terminal draw with: headings, wrapped words, call sites, call paths. */
-#ifndef GPUSPY_DRAW_VIEW_H
-#define GPUSPY_DRAW_VIEW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -58,5 +57,3 @@ const char *draw_layer_word(enum run_series_layer layer); /* for people: "tensor
 char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
                   enum run_series_layer layer);
 char *draw_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
-
-#endif

@@ -283,8 +283,7 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     FILE *f = paths->n > 1 && (v->paths || calls_libraries(paths)) ? open_memstream(&text, &size) : NULL;
 
     if (!f) return NULL;
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_line_path *p = &paths->list[i];
+    EACH (p, paths->list, shown) {
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
         units_format_count(amount, p->count); /* where neither bytes nor times are added up */
         path_place(v, place, sizeof place, p, v->term.width - indent - AMOUNT - 2);

@@ -8,11 +8,9 @@
 #include <string.h>
 #include "analyzer/estimate/shard.h"
 
-static const char *const titles[] = {
 #define GROUP(id, title) title,
-    ACT_GROUPS(GROUP)
+static const char *const titles[] = {ACT_GROUPS(GROUP)};
 #undef GROUP
-};
 
 static const char *const kept_titles[ACT_GROUPS_N] = {
     [ACT_ATTENTION] = "attention: kept matrix products, output",

@@ -7,8 +7,7 @@
  * The second is the closed forms of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
  * (2022), and of Megatron-LM's report. They hold for its fused kernels and for tensor, sequence and pipeline
  * parallelism. */
-#ifndef GPUSPY_ESTIMATE_ACTIVATIONS_H
-#define GPUSPY_ESTIMATE_ACTIVATIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,12 +30,9 @@
     GROUP(CONV, "convolutions, batch norms, ReLUs")
 /* clang-format on */
 
-enum estimate_act_group {
 #define GROUP(id, title) ACT_##id,
-    ACT_GROUPS(GROUP)
+enum estimate_act_group { ACT_GROUPS(GROUP) ACT_GROUPS_N };
 #undef GROUP
-        ACT_GROUPS_N
-};
 
 /* How the same layer is written: the variants from which low, expected and high are computed. */
 enum estimate_act_variant {
@@ -151,5 +147,3 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
  * it holds at once (activations_parallel.c). */
 void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r);
 double estimate_act_in_flight(const struct plan *p, uint64_t stage);
-
-#endif

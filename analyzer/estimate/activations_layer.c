@@ -3,6 +3,7 @@
  * (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/shard.h"
 
@@ -77,14 +78,14 @@ enum readers { READ_QKV, READ_OUT, READ_IN, READ_DOWN };
 
 static double adapted_readers(const struct plan *p, enum readers which)
 {
-    double in = p->model->shape.gated ? 2 : 1;
-    static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
+    static const unsigned readers[] = {PLAN_QKV, PLAN_OUTPUT, PLAN_GATE | PLAN_UP, PLAN_DOWN};
+    unsigned targets = p->targets & readers[which];
+    double n = 0;
 
     if (!estimate_adapter_kind(p)->trained) return 0;
     if (p->adapter == PLAN_ADAPTER_IA3) return which == READ_DOWN; /* IA3 scales this input, elsewhere outputs */
-    if (p->target == PLAN_TARGET_QV || p->target == PLAN_TARGET_KV) return qv[which];
-    if (p->target == PLAN_TARGET_ATTENTION) return attention[which];
-    return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
+    for (; targets; targets &= targets - 1) n++;
+    return which == READ_IN && !p->model->shape.gated && n > 1 ? 1 : n;
 }
 
 static bool is_base_frozen(const struct plan *p)
@@ -135,8 +136,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
     const double element = z->amp ? 2 : 4;
     double outputs = 0, kept = 0;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *w = &p->model->tensors[i];
+    EACH (w, p->model->tensors, p->model->tensors_n) {
         const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim, expert = w->role == TENSOR_EXPERT;
         const bool other = differ && w->kind && (w->kind == 2) != moe;
         const uint64_t layers = differ && w->layers ? w->layers : m->layers;

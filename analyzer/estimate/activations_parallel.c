@@ -2,7 +2,6 @@
  * Korthikanti et al. 2022, table 2, with each term's width taken from the model. For GPT (h = a·d, f = 4h) the sums
  * below equal theirs, 10 + 24/t + 5as/(ht). */
 #include <math.h>
-#include <stdio.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/shard.h"
 

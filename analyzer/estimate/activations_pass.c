@@ -5,7 +5,6 @@
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/shard.h"
-#include "analyzer/estimate/states.h"
 
 struct walk {
     double live;                        /* kept activations and gradients of activations */
@@ -144,91 +143,127 @@ static void save_encoder_ends(const struct plan *p, const struct estimate_act_si
     out->saved[ACT_CONV] += e->stream * spectrogram;
 }
 
-void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out)
+/* The layers of a model, dense ones and those of experts; of Whisper, the encoder's and the decoder's. */
+struct layers {
+    const struct plan *p;
+    const struct model_shape *m;
+    struct estimate_act_sizes z, e;
+    struct estimate_act_tape dense, moe, last; /* last: the norm after all of them */
+    struct estimate_act_kept of_dense, of_moe; /* of recomputed ones */
+    double dense_n, moe_n;
+    double stream, encoder_stream; /* bytes of one layer's input */
+    double embedding;              /* trained elements */
+    bool sound, again, has_logits; /* again: layers are recomputed */
+};
+
+static void read_layers(const struct plan *p, enum estimate_act_variant variant, struct layers *l)
 {
     const struct model_shape *m = &p->model->shape;
-    struct estimate_act_sizes z = estimate_act_sizes_of(p, variant), e = estimate_act_encoder_sizes(p, &z);
-    struct estimate_act_tape dense, moe, last;
-    struct walk w = {.accumulates = gradients_stay_elsewhere(p), .copies = z.amp && !estimate_shard_gathers(p)};
-    double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
-    bool sound = m->family == MODEL_WHISPER;
-    double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     uint64_t sparse = estimate_act_moe_layers(m);
-    bool again = plan_remakes_layers(p);
-    struct estimate_act_kept of_dense, of_moe;
-    double apart = estimate_act_keeps_input(p, &z) ? 0 : stream; /* input of a recomputed layer that does not keep it */
 
-    memset(out, 0, sizeof *out);
-    estimate_act_layer(p, &e, false, &dense);
-    estimate_act_layer(p, &z, true, &moe);
-    estimate_act_last_norm(p, &z, &last);
-    memset(&of_dense, 0, sizeof of_dense);
-    memset(&of_moe, 0, sizeof of_moe);
+    *l = (struct layers){.p = p, .m = m, .z = estimate_act_sizes_of(p, variant)};
+    l->e = estimate_act_encoder_sizes(p, &l->z);
+    l->dense_n = (double)(m->layers - sparse);
+    l->moe_n = (double)sparse;
+    l->stream = l->z.stream * l->z.tokens * (double)m->hidden;
+    l->encoder_stream = l->e.stream * l->e.tokens * (double)m->hidden;
+    l->embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
+    l->sound = m->family == MODEL_WHISPER;
+    l->again = plan_remakes_layers(p);
+    l->has_logits = estimate_act_has_logits(m);
+    estimate_act_layer(p, &l->e, false, &l->dense);
+    estimate_act_layer(p, &l->z, true, &l->moe);
+    estimate_act_last_norm(p, &l->z, &l->last);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP) {
-        estimate_act_kept(p, &e, false, &of_dense);
-        estimate_act_kept(p, &z, true, &of_moe);
+        estimate_act_kept(p, &l->e, false, &l->of_dense);
+        estimate_act_kept(p, &l->z, true, &l->of_moe);
     }
-    if (again) out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
-    double casts =
-        again ? 0 : (double)(m->layers - sparse) * casts_of(&w, &dense, &z) + (double)sparse * casts_of(&w, &moe, &z);
+}
+
+static void save_layers(const struct layers *l, struct estimate_act_pass *out)
+{
+    const struct estimate_act_sizes *z = &l->z;
+
+    if (l->again) out->inputs = l->dense_n * l->encoder_stream + l->moe_n * l->stream;
     for (int g = 0; g < ACT_GROUPS_N; g++)
-        out->saved[g] =
-            (double)(m->layers - sparse) * (again ? of_dense.group[g] : estimate_act_group_saved(&dense, g)) +
-            (double)sparse * (again ? of_moe.group[g] : estimate_act_group_saved(&moe, g));
-    out->head = estimate_act_saved(&last);
-    if (estimate_act_embedding_dropout(p, &z)) out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
-    if (m->family == MODEL_T5) { /* the encoder's own end, with its output; dropout at both ends of both stacks */
+        out->saved[g] = l->dense_n * (l->again ? l->of_dense.group[g] : estimate_act_group_saved(&l->dense, g)) +
+                        l->moe_n * (l->again ? l->of_moe.group[g] : estimate_act_group_saved(&l->moe, g));
+    out->head = estimate_act_saved(&l->last);
+    if (estimate_act_embedding_dropout(l->p, z)) out->saved[ACT_MASKS] += z->tokens * (double)l->m->hidden;
+    if (l->m->family == MODEL_T5) { /* the encoder's own end, with its output; dropout at both ends of both stacks */
         out->saved[ACT_NORM] += out->head;
-        out->saved[ACT_MASKS] += estimate_act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
+        out->saved[ACT_MASKS] += estimate_act_embedding_dropout(l->p, z) ? 3 * z->tokens * (double)l->m->hidden : 0;
     }
+    if (l->sound) save_encoder_ends(l->p, &l->e, out);
+}
 
-    if (sound) save_encoder_ends(p, &e, out);
+/* Backward of all layers and the embedding. The embedding's gradient is dense. If the output layer is tied, the two are
+ * added before they reach the parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor
+ * of its own. */
+static void walk_layers(const struct layers *l, struct walk *w)
+{
+    const struct model_shape *m = l->m;
+    const struct estimate_act_sizes *z = &l->z;
+    const uint64_t decoder = (uint64_t)l->dense_n; /* the first layer that is not dense */
+    /* input of a recomputed layer that does not keep it */
+    double apart = estimate_act_keeps_input(l->p, z) ? 0 : l->stream;
+    bool held_apart = w->accumulates && l->p->step != PLAN_STEP_IN_BACKWARD; /* the output layer's is in no sum */
+    double twice = m->tied && l->has_logits ? l->embedding * z->gradient : 0;
 
+    twice *= (w->copies ? 0 : 1) + (held_apart ? 1 : 0);
+    walk_backward(w, &l->last, z);
+    w->live += l->stream - (l->has_logits ? z->compute * z->tokens * (double)m->hidden : 0);
+    w->live += l->sound ? l->encoder_stream : 0; /* the gradient of the encoder's output, summed up layer by layer */
+    for (uint64_t i = m->layers; i-- > 0;) {
+        const bool moe = i >= decoder;
+        const struct estimate_act_tape *t = moe ? &l->moe : &l->dense;
+        w->when = i == 0 ? LATE : i < m->layers / 2 && !l->sound ? BETWEEN : EARLY;
+        if (l->sound && i + 1 == decoder) { /* end of the decoder: its stream's gradient is freed */
+            see_pass_peak(w, twice, l->embedding * z->gradient);
+            w->live -= l->stream;
+            apart = 0;
+        }
+        if (l->again) { /* kept results are part of what is recomputed, or are freed then */
+            w->live += estimate_act_saved(t) + casts_of(w, t, z) - ((moe ? l->stream : l->encoder_stream) - apart) -
+                       (moe ? &l->of_moe : &l->of_dense)->sum;
+            see_pass_peak(w, 0, 0);
+        }
+        walk_backward(w, t, z);
+        if (l->again) w->live -= apart;
+    }
+    w->when = LATE;
+    if (l->sound) /* Whisper's convolutions: two gradients of the longer one */
+        see_pass_peak(w, 2 * 2 * l->e.compute * l->e.tokens * (double)m->hidden, 0);
+    else
+        see_pass_peak(w, twice, l->embedding * z->gradient);
+}
+
+void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out)
+{
+    struct layers l;
+    const struct estimate_act_sizes *z = &l.z;
+    memset(out, 0, sizeof *out);
+    read_layers(p, variant, &l);
+    save_layers(&l, out);
+
+    struct walk w = {.accumulates = gradients_stay_elsewhere(p), .copies = z->amp && !estimate_shard_gathers(p)};
     w.live = out->inputs + out->head;
     for (int g = 0; g < ACT_GROUPS_N; g++) w.live += out->saved[g];
     double kept = w.live;
-    if (w.copies && estimate_act_has_logits(m)) casts += embedding * z.compute;
+    double casts = l.again ? 0 : l.dense_n * casts_of(&w, &l.dense, z) + l.moe_n * casts_of(&w, &l.moe, z);
+    if (w.copies && l.has_logits) casts += l.embedding * z->compute;
     w.live += casts;
-    w.all = z.gradient *
-            ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
-             params_of(&last, false) + embedding * (m->tied ? 1 : 2));
-    if (again && w.copies && estimate_act_has_logits(m)) /* autocast holds its copies of all weights until it ends */
+    w.all = z->gradient * (l.dense_n * params_of(&l.dense, false) + l.moe_n * params_of(&l.moe, false) +
+                           params_of(&l.last, false) + l.embedding * (l.m->tied ? 1 : 2));
+    if (l.again && w.copies && l.has_logits) /* autocast holds its copies of all weights until it ends */
         see_pass_peak(&w,
-                      z.compute * ((double)(m->layers - sparse) * params_of(&dense, true) +
-                                   (double)sparse * params_of(&moe, true)) +
-                          (p->chunked_loss ? 0 : (z.compute + 8) * z.tokens * (double)m->vocab),
+                      z->compute * (l.dense_n * params_of(&l.dense, true) + l.moe_n * params_of(&l.moe, true)) +
+                          (p->chunked_loss ? 0 : (z->compute + 8) * z->tokens * (double)l.m->vocab),
                       0);
-    if (estimate_act_has_logits(m)) walk_loss(p, &z, &w, out);
+    if (l.has_logits) walk_loss(p, z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;
-    bool held_apart = w.accumulates && p->step != PLAN_STEP_IN_BACKWARD; /* the output layer's is in no sum */
-    double twice = m->tied && estimate_act_has_logits(m) ? embedding * z.gradient : 0;
-    walk_backward(&w, &last, &z);
-    w.live += stream - (estimate_act_has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
-    w.live += sound ? encoder_stream : 0; /* the gradient of the encoder's output, summed up layer by layer */
-    for (uint64_t i = m->layers; i-- > 0;) {
-        const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;
-        w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
-        if (sound && i + 1 == m->layers - sparse) { /* end of the decoder: its stream's gradient is freed */
-            see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (held_apart ? 1 : 0)), embedding * z.gradient);
-            w.live -= stream;
-            apart = 0;
-        }
-        if (again) { /* kept results are part of what is recomputed, or are freed then */
-            w.live += estimate_act_saved(t) + casts_of(&w, t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
-                      (t == &moe ? &of_moe : &of_dense)->sum;
-            see_pass_peak(&w, 0, 0);
-        }
-        walk_backward(&w, t, &z);
-        if (again) w.live -= apart;
-    }
-    w.when = LATE;
-    /* The embedding's gradient is dense. If the output layer is tied, the two are added before they reach the
-     * parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor of its own. */
-    if (sound) /* Whisper's convolutions: two gradients of the longer one */
-        see_pass_peak(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
-    else
-        see_pass_peak(&w, twice * ((w.copies ? 0 : 1) + (held_apart ? 1 : 0)), embedding * z.gradient);
+    walk_layers(&l, &w);
     out->at_loss = out->at_loss && at_loss >= w.first_peak;
     out->first = fmax(at_loss, w.first_peak) - kept - casts;
     out->after_loss = fmax(0, at_loss - w.first_peak);

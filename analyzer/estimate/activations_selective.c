@@ -57,7 +57,8 @@ static void keep_attention(struct keeping *k, bool cross)
     const struct model_shape *m = &k->p->model->shape;
     double c = k->z->compute, heads = (double)m->heads, width = (double)m->hidden, out = heads * (double)m->head_dim;
     double q = out, kv = (double)(m->kv_heads * m->head_dim);
-    bool qv = k->p->target == PLAN_TARGET_QV, bias = m->qkv_bias, sound = m->family == MODEL_WHISPER;
+    const unsigned on = k->p->targets;
+    bool bias = m->qkv_bias, sound = m->family == MODEL_WHISPER;
     double keys = sound && cross ? (double)m->sound : k->z->keys,
            encoder_tokens = sound && cross && k->z->seq > 0 ? keys / k->z->seq : 1;
 
@@ -65,25 +66,26 @@ static void keep_attention(struct keeping *k, bool cross)
         double latent = (double)m->kv_rank, each = (double)(m->nope_dim + m->rope_dim);
         out = heads * (double)m->v_dim;
         if (m->q_rank) keep_linear(k, ACT_ATTENTION, width, (double)m->q_rank, bias, false, true);
-        keep_linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank, true,
-                    false);
-        keep_linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, !qv, true);
-        keep_linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false, true, false);
+        keep_linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank,
+                    on & PLAN_QUERIES, false);
+        keep_linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, on & PLAN_OUTPUT, true);
+        keep_linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false,
+                    on & (PLAN_KEYS | PLAN_VALUES), false);
     } else if (m->fused_qkv &&
                !(m->family == MODEL_VIT && k->z->variant == ACT_PADDED)) { /* estimate_act_layer's one_matrix */
-        keep_linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, true, false);
+        keep_linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, on & PLAN_QKV, false);
     } else {
-        keep_linear(k, ACT_ATTENTION, width, q, bias, true, false);
-        keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias && !sound, !qv,
+        keep_linear(k, ACT_ATTENTION, width, q, bias, on & PLAN_QUERIES, false);
+        keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias && !sound, on & PLAN_KEYS,
                     false); /* Whisper's keys have no bias */
-        keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias, true, false);
+        keep_linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias, on & PLAN_VALUES, false);
     }
     if (k->p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(k->p, k->z))
         k->out->group[ACT_SCORES] += c * heads * keys;
     else
         k->out->group[ACT_ATTENTION] += 4 * heads;
     k->out->group[ACT_ATTENTION] += c * out;
-    keep_linear(k, ACT_ATTENTION, out, width, m->out_bias, !qv, true);
+    keep_linear(k, ACT_ATTENTION, out, width, m->out_bias, on & PLAN_OUTPUT, true);
 }
 
 /* `end`: the result leaves the layer, and no norm reads it. */
@@ -91,17 +93,17 @@ static void keep_mlp(struct keeping *k, double f, bool end)
 {
     const struct model_shape *m = &k->p->model->shape;
     double width = (double)m->hidden;
-    bool adapted = k->p->target == PLAN_TARGET_LINEAR;
+    const unsigned on = k->p->targets;
     struct estimate_act_kept before;
 
     if (m->gated && !m->fused_gate) {
-        keep_linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
-        keep_linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
+        keep_linear(k, ACT_MLP, width, f, m->mlp_bias, on & PLAN_GATE, false);
+        keep_linear(k, ACT_MLP, width, f, m->mlp_bias, on & PLAN_UP, false);
     } else {
-        keep_linear(k, ACT_MLP, width, m->gated ? 2 * f : f, m->mlp_bias, adapted, false);
+        keep_linear(k, ACT_MLP, width, m->gated ? 2 * f : f, m->mlp_bias, on & (PLAN_GATE | PLAN_UP), false);
     }
     before = *k->out;
-    keep_linear(k, ACT_MLP, f, width, m->mlp_bias, adapted, true);
+    keep_linear(k, ACT_MLP, f, width, m->mlp_bias, on & PLAN_DOWN, true);
     if (end && k->z->variant == ACT_FUSED) { /* nothing in backward reads it */
         double again = k->out->again;
         *k->out = before;

@@ -2,6 +2,7 @@
 #include "analyzer/estimate/adapter_kinds.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "analyzer/estimate/estimate.h"
 
@@ -160,20 +161,117 @@ static bool any_in(const char *name, const char *const *words)
     return false;
 }
 
+/* Words of --target, and what other models and tools call the same modules. */
+static const struct {
+    const char *word;
+    unsigned matrices;
+} modules[] = {
+#define WORD(word, matrices) {word, matrices},
+    PLAN_TARGETS(WORD)
+#undef WORD
+        {"c_attn", PLAN_QKV},
+    {"query_key_value", PLAN_QKV},
+    {"Wqkv", PLAN_QKV},
+    {"wqkv", PLAN_QKV},
+    {"W_pack", PLAN_QKV},
+    {"linear_qkv", PLAN_QKV},
+    {"q", PLAN_QUERIES},
+    {"query", PLAN_QUERIES},
+    {"wq", PLAN_QUERIES},
+    {"k", PLAN_KEYS},
+    {"key", PLAN_KEYS},
+    {"wk", PLAN_KEYS},
+    {"v", PLAN_VALUES},
+    {"value", PLAN_VALUES},
+    {"wv", PLAN_VALUES},
+    {"o", PLAN_OUTPUT},
+    {"output_proj", PLAN_OUTPUT},
+    {"out_proj", PLAN_OUTPUT},
+    {"wo", PLAN_OUTPUT},
+    {"dense", PLAN_OUTPUT},
+    {"linear_proj", PLAN_OUTPUT},
+    {"w1", PLAN_GATE},
+    {"w3", PLAN_UP},
+    {"w2", PLAN_DOWN},
+    {"fc1", PLAN_UP},
+    {"c_fc", PLAN_UP},
+    {"dense_h_to_4h", PLAN_UP},
+    {"fc2", PLAN_DOWN},
+    {"dense_4h_to_h", PLAN_DOWN},
+    {"linear_fc2", PLAN_DOWN},
+    {"wi_0", PLAN_GATE},
+    {"wi_1", PLAN_UP},
+    {"linear_fc1", PLAN_GATE | PLAN_UP},
+    {"c_proj", PLAN_OUTPUT | PLAN_DOWN},
+    {"all", PLAN_LINEAR},
+    {"linear", PLAN_LINEAR},
+};
+
+unsigned estimate_adapter_find_matrices(const char *name, size_t length)
+{
+    for (size_t i = length; i > 0; i--)
+        if (name[i - 1] == '.' || name[i - 1] == '*') {
+            name += i;
+            length -= i;
+            break;
+        }
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (strlen(modules[i].word) == length && strncmp(modules[i].word, name, length) == 0)
+            return modules[i].matrices;
+    return 0;
+}
+
+unsigned estimate_adapter_usual_matrices(const struct plan *p)
+{
+    return p->adapter == PLAN_ADAPTER_IA3 ? PLAN_KEYS | PLAN_VALUES : PLAN_LINEAR;
+}
+
+const char *estimate_adapter_name_matrices(unsigned matrices, char out[ESTIMATE_MATRICES_TEXT])
+{
+    size_t at = 0;
+
+    *out = 0;
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        const unsigned each = modules[i].matrices;
+        if (!strstr(modules[i].word, "_proj")) {
+            if (each == matrices && !at) return modules[i].word;
+        } else if (!(each & (each - 1)) && (each & matrices)) {
+            at += (size_t)snprintf(out + at, ESTIMATE_MATRICES_TEXT - at, "%s%s", at ? "," : "", modules[i].word);
+            matrices &= ~each;
+        }
+    }
+    return out;
+}
+
+/* Which of PLAN_QUERIES … a matrix is; latent attention's first factors count as its output. */
+static unsigned matrices_of(const struct model_tensor *t)
+{
+    static const char *const joined[] = {"qkv", "c_attn", "Wqkv", "W_pack", NULL},
+                             *const queries[] = {"q_proj", "q_b_proj", "query", "q_lin", "to_q", NULL},
+                             *const keys[] = {"k_proj", "key", "k_lin", "to_k", "kv_b_proj", NULL},
+                             *const values[] = {"v_proj", "value", "v_lin", "to_v", "kv_b_proj", NULL},
+                             *const last[] = {"down", "fc2", "w2", "wo", "4h_to_h", "c_proj", NULL};
+    unsigned found = 0;
+
+    if (t->role == TENSOR_ATTENTION) {
+        if (any_in(t->name, joined)) return PLAN_QKV;
+        if (any_in(t->name, queries)) found |= PLAN_QUERIES;
+        if (any_in(t->name, keys)) found |= PLAN_KEYS;
+        if (any_in(t->name, values)) found |= PLAN_VALUES;
+        return found ? found : PLAN_OUTPUT;
+    }
+    if (t->role != TENSOR_MLP && t->role != TENSOR_EXPERT) return 0;
+    if (any_in(t->name, last)) return PLAN_DOWN;
+    return strstr(t->name, "gate_up") ? PLAN_GATE | PLAN_UP : strstr(t->name, "gate") ? PLAN_GATE : PLAN_UP;
+}
+
 bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor *t)
 {
-    static const char *const queries[] = {"q_proj", "q_b_proj", "query", "q_lin", "to_q", NULL},
-                             *const keys[] = {"k_proj", "key", "k_lin", "to_k", NULL},
-                             *const values[] = {"v_proj", "kv_b_proj", "value", "v_lin", "qkv", "c_attn", "to_v", NULL},
-                             *const last[] = {"down", "fc2", "w2", "wo", "4h_to_h", "c_proj", NULL};
-    const enum plan_target target = p->target;
+    const unsigned matrices = matrices_of(t);
 
     if (t->dims < 2 || t->tower || !estimate_adapter_kind(p)->trained) return false;
-    if (t->role == TENSOR_ATTENTION)
-        return (target != PLAN_TARGET_QV && target != PLAN_TARGET_KV) || any_in(t->name, values) ||
-               any_in(t->name, target == PLAN_TARGET_QV ? queries : keys);
-    if (t->role != TENSOR_MLP && t->role != TENSOR_EXPERT) return false;
-    return p->adapter == PLAN_ADAPTER_IA3 ? any_in(t->name, last) : target == PLAN_TARGET_LINEAR;
+    if (p->adapter == PLAN_ADAPTER_IA3 && (matrices & PLAN_MLP)) return matrices == PLAN_DOWN;
+    return (matrices & p->targets) != 0;
 }
 
 double estimate_adapter_frozen(const struct plan *p, double rows, double cols)

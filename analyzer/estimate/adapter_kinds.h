@@ -1,6 +1,5 @@
 /* Kinds of adapters: what each trains, keeps beside it, and saves for backward. */
-#ifndef GPUSPY_ESTIMATE_ADAPTER_KINDS_H
-#define GPUSPY_ESTIMATE_ADAPTER_KINDS_H
+#pragma once
 
 #include "analyzer/estimate/plan.h"
 
@@ -26,6 +25,12 @@ struct estimate_adapter_kind {
 
 /* The kind of the plan's adapter; all zero without one. */
 const struct estimate_adapter_kind *estimate_adapter_kind(const struct plan *p);
+/* The matrices (PLAN_QUERIES …) that a module's name or a word of --target means, 0 if it is unknown: "q_proj",
+ * "self_attn.q_proj", "c_attn", "qv". Those that an adapter has without --target. A set in words of --target. */
+enum { ESTIMATE_MATRICES_TEXT = 96 };
+unsigned estimate_adapter_find_matrices(const char *name, size_t length);
+unsigned estimate_adapter_usual_matrices(const struct plan *p);
+const char *estimate_adapter_name_matrices(unsigned matrices, char out[ESTIMATE_MATRICES_TEXT]);
 /* Whether the plan puts an adapter on this matrix. */
 bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor *t);
 /* Of a weight of rows · cols: adapter parameters that are not trained. Of one with `cols` inputs: bytes of rotations
@@ -34,5 +39,3 @@ double estimate_adapter_frozen(const struct plan *p, double rows, double cols);
 double estimate_adapter_blocks(const struct plan *p, double cols, bool amp);
 /* "lora-rank", "block-size", "virtual-tokens"; NULL: it has no size. */
 const char *estimate_adapter_option(const struct plan *p);
-
-#endif

@@ -6,14 +6,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/states.h"
 
 #define FLOAT32 ADAPTERS_BYTES
-
-/* ---------------------------------------------------------------- frozen weights */
 
 struct frozen {
     struct estimate_shard_sum n;
@@ -27,8 +26,7 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
     struct frozen f = {.n = estimate_shard_sum(p, stage, NULL)};
     struct estimate_shard s;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *t = &p->model->tensors[i];
+    EACH (t, p->model->tensors, p->model->tensors_n) {
         double plain = p->weights ? 16 : 8.0 * p->precision->weights, bits, n;
         if (!estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols / (divided ? estimate_shard_group(p, s.expert) : 1);
@@ -74,8 +72,6 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
     if (upcast)
         line->why = "peft's prepare_model_for_kbit_training converts them to float32; torchtune and Unsloth do not";
 }
-
-/* ---------------------------------------------------------------- adapters */
 
 struct adapted {
     struct estimate_shard_sum n;
@@ -138,8 +134,7 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
     struct adapted a = {0};
     struct estimate_shard s;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *t = &p->model->tensors[i];
+    EACH (t, p->model->tensors, p->model->tensors_n) {
         if (!estimate_adapter_is_target(p, t) || !estimate_shard_of(p, stage, t, &s)) continue;
         if (p->tp > 1 && (strstr(t->name, "o_proj") || strstr(t->name, "down_proj"))) { /* divided by inputs */
             s.cols /= (double)t->rows / s.rows;
@@ -233,8 +228,6 @@ static void add_bucket(struct estimate_result *r)
                      "2 · 500,000,000 · 2 B");
     line->why = "Hugging Face's \"auto\" makes them as small as hidden · hidden";
 }
-
-/* ---------------------------------------------------------------- modules_to_save */
 
 static bool is_saved(const struct plan *p, const struct model_tensor *t)
 {

@@ -1,6 +1,5 @@
 /* Adapters beside frozen weights. */
-#ifndef GPUSPY_ESTIMATE_ADAPTERS_H
-#define GPUSPY_ESTIMATE_ADAPTERS_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 
@@ -11,5 +10,3 @@ struct estimate_adapters_moved {
     double trained, frozen_bytes;
 };
 struct estimate_adapters_moved estimate_adapters_moved(const struct plan *p, uint64_t stage);
-
-#endif

@@ -2,31 +2,24 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "schema/shell_word.h"
 
-const char *const estimate_part_key[] = {
 #define PART(id, key, title) key,
-    ESTIMATE_PARTS(PART)
+const char *const estimate_part_key[] = {ESTIMATE_PARTS(PART)};
 #undef PART
-};
-const char *const estimate_part_title[] = {
 #define PART(id, key, title) title,
-    ESTIMATE_PARTS(PART)
+const char *const estimate_part_title[] = {ESTIMATE_PARTS(PART)};
 #undef PART
-};
-const char *const estimate_phase_key[] = {
 #define PHASE(id, key, title) key,
-    ESTIMATE_PHASES(PHASE)
+const char *const estimate_phase_key[] = {ESTIMATE_PHASES(PHASE)};
 #undef PHASE
-};
-const char *const estimate_phase_title[] = {
 #define PHASE(id, key, title) title,
-    ESTIMATE_PHASES(PHASE)
+const char *const estimate_phase_title[] = {ESTIMATE_PHASES(PHASE)};
 #undef PHASE
-};
 
 struct estimate_interval estimate_answer_part(const struct estimate_result *r, enum estimate_part part,
                                               unsigned *phases)
@@ -37,8 +30,7 @@ struct estimate_interval estimate_answer_part(const struct estimate_result *r, e
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
         if (r->phase[phase].high <= 0) continue;
-        for (size_t i = 0; i < r->lines_n; i++) {
-            const struct estimate_line *line = &r->lines[i];
+        EACH (line, r->lines, r->lines_n) {
             if (line->part == part && !line->host && (line->phases & 1u << phase)) {
                 sum = estimate_interval_add(sum, line->bytes);
                 *phases |= 1u << phase;
@@ -80,8 +72,7 @@ double estimate_answer_host_bytes(const struct estimate_result *r)
 
 static bool too_much(const char *command)
 {
-    complain("%s: this needs more than 2^63 bytes on one GPU; check the numbers", command);
-    return false;
+    return complain_with(false, "%s: this needs more than 2^63 bytes on one GPU; check the numbers", command);
 }
 
 /* The plan on another GPU. */
@@ -107,13 +98,14 @@ static bool compare_with_gpu(const struct estimate_answer *a, const struct estim
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)};
+                         *const frozen[] = {PLAN_FROZEN(WORD)};
 #undef WORD
 
 /* " --model gpt2 --batch 8 --seq 1024": what the estimate depends on, as options of gpuspy report. Empty if it has no
  * such options: for several GPUs, offload and diffusion models. */
 static void format_beside_model(const struct plan *p, const char *model, char *out, size_t size)
 {
+    char targets[ESTIMATE_MATRICES_TEXT];
     size_t at;
 
     out[0] = 0;
@@ -144,9 +136,8 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},
-        {p->adapter != PLAN_ADAPTER_NONE &&
-             p->target != (p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV : PLAN_TARGET_LINEAR),
-         "target", targets[p->target]},
+        {p->adapter != PLAN_ADAPTER_NONE && p->targets != estimate_adapter_usual_matrices(p), "target",
+         estimate_adapter_name_matrices(p->targets, targets)},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)
@@ -214,17 +205,14 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
     a->floor = estimate_floor(plan->model, plan->optimizer, plan->precision, plan->master_weights);
     a->targets_n = n ? n : plan->memory > 0;
     a->targets = calloc(a->targets_n + 1, sizeof *a->targets);
-    if (!a->targets) {
-        complain("%s: out of memory", command);
-        return false;
-    }
+    if (!a->targets) return complain_with(false, "%s: out of memory", command);
     for (size_t i = 0; i < a->targets_n; i++)
         if (!compare_with_gpu(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : estimate_fit_usable(named[i]),
                               &a->targets[i]))
             return too_much(command);
     if (a->plan.share > 0 && !a->targets_n) {
-        complain("%s: --serve: the size of the cache depends on the GPU; add --gpu or --memory", command);
-        return false;
+        return complain_with(false, "%s: --serve: the size of the cache depends on the GPU; add --gpu or --memory",
+                             command);
     }
     estimate_wires_build(&a->plan, wish->network, &a->wires);
     if (!find_changes(a)) return too_much(command);
@@ -234,8 +222,8 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
     format_beside_model(&a->plan, wish->model, a->beside, sizeof a->beside);
     a->solved = wish->solve >= 0;
     if (a->solved && n > ANSWER_FEW && !(a->plan.memory > 0)) {
-        complain("%s: --solve takes one GPU, and these are %zu; name one, such as --gpu h100-80g", command, n);
-        return false;
+        return complain_with(false, "%s: --solve takes one GPU, and these are %zu; name one, such as --gpu h100-80g",
+                             command, n);
     }
     if (a->solved && !estimate_solve(command, &a->plan, (enum estimate_solve_what)wish->solve, &a->solution))
         return false;
@@ -256,8 +244,6 @@ bool estimate_answer_fits(const struct estimate_answer *a)
     for (size_t i = 0; i < a->targets_n; i++) fits = fits || a->targets[i].fit.verdict != FIT_NO;
     return fits;
 }
-
-/* ---------------------------------------------------------------- what to type next */
 
 /* Whether `word` is an option in `options` ("--batch 1 --ema without --tied"). `value`: whether the next word is its
  * value. */

@@ -1,7 +1,6 @@
 /* The answer to a plan, for the views: the lines, the GPUs that it is compared with, what would help, and the result of
  * --solve. */
-#ifndef GPUSPY_ANSWER_H
-#define GPUSPY_ANSWER_H
+#pragma once
 
 #include "analyzer/estimate/changes.h"
 #include "analyzer/estimate/estimate.h"
@@ -13,7 +12,7 @@
 #include "analyzer/estimate/wires.h"
 
 /* Shown if activations are unknown. */
-#define ESTIMATE_ON_TOP "Activations and temporary buffers come on top"
+#define ESTIMATE_ON_TOP "Activations and temporary buffers are not included"
 
 /* A memory size that the estimate is compared with. */
 struct estimate_target {
@@ -83,5 +82,3 @@ char *estimate_answer_way(const struct estimate_answer *a, char *out, size_t siz
 
 extern const char *const estimate_part_key[], *const estimate_part_title[];
 extern const char *const estimate_phase_key[], *const estimate_phase_title[];
-
-#endif

@@ -19,8 +19,6 @@
 #define KIND "gpuspy calibration"
 enum { SCHEMA = 1, FILE_MAX = 4 << 20 };
 
-/* --- where --------------------------------------------------------------------------------------- */
-
 static const char *set_in(const char *name)
 {
     const char *value = getenv(name);
@@ -39,8 +37,6 @@ bool estimate_calibration_path(char *path, size_t size)
     if (!fits) *path = 0;
     return fits;
 }
-
-/* --- the file ------------------------------------------------------------------------------------ */
 
 /* Of each row: TEXT(JSON key, field) and NUMBER(JSON key, field, least and most plausible value). An unknown value is
  * absent, NAN. Fragmentation is a share of the used memory: 0 without holes; more than 100 times it is not plausible.
@@ -183,16 +179,15 @@ bool estimate_calibration_load(const char *command, const char *path, struct est
     *c = (struct estimate_calibration){0};
     *exit_code = EXIT_INPUT;
     if (strlen(path) >= sizeof c->path) {
-        complain("%s: the name of the calibration file is longer than %zu bytes", command, sizeof c->path - 1);
-        return false;
+        return complain_with(false, "%s: the name of the calibration file is longer than %zu bytes", command,
+                             sizeof c->path - 1);
     }
     strcpy(c->path, path);
     text = *path ? read_calibration_file(path, &n) : NULL;
     if (!text) {
         if (!*path || errno == ENOENT) return true;
-        complain("%s: cannot read the calibration '%s': %s", command, path,
-                 errno == ENOTSUP ? "it is not a regular file" : strerror(errno));
-        return false;
+        return complain_with(false, "%s: cannot read the calibration '%s': %s", command, path,
+                             errno == ENOTSUP ? "it is not a regular file" : strerror(errno));
     }
     ok = estimate_calibration_parse(text, n, c, why, sizeof why);
     free(text);
@@ -298,8 +293,6 @@ bool estimate_calibration_save(const char *command, const struct estimate_calibr
     return output_keep(&out, command);
 }
 
-/* --- what was seen ------------------------------------------------------------------------------- */
-
 static void see_calibrated_value(struct estimate_calibrated *seen, double value)
 {
     if (isnan(value)) return;
@@ -391,8 +384,6 @@ struct estimate_calibrated estimate_calibration_activations(const struct estimat
     return seen;
 }
 
-/* --- all of it ----------------------------------------------------------------------------------- */
-
 static double calibration_value_of(const struct estimate_calibration_row *row, enum estimate_calibration_what what)
 {
     return what == CALIBRATION_CONTEXT         ? row->context
@@ -420,8 +411,7 @@ struct estimate_calibration_known *estimate_calibration_list(const struct estima
     *n = 0;
     for (int what = CALIBRATION_CONTEXT; what <= CALIBRATION_ACTIVATIONS; what++) {
         size_t first = *n;
-        for (size_t i = 0; i < c->rows_n; i++) {
-            const struct estimate_calibration_row *row = &c->rows[i];
+        EACH (row, c->rows, c->rows_n) {
             size_t k = first;
             if (isnan(calibration_value_of(row, what))) continue;
             while (k < *n && !are_rows_alike(list[k].of, row, what)) k++;
@@ -452,18 +442,11 @@ bool estimate_calibration_delete(const char *command, const char *path)
     struct stat st;
 
     if (stat(path, &st) != 0 && errno == ENOENT) return true;
-    if (!S_ISREG(st.st_mode) || !is_calibration_file(path)) {
-        complain("%s: '%s' is not a calibration file of gpuspy and was not removed", command, path);
-        return false;
-    }
-    if (unlink(path) != 0) {
-        complain("%s: cannot remove '%s': %s", command, path, strerror(errno));
-        return false;
-    }
+    if (!S_ISREG(st.st_mode) || !is_calibration_file(path))
+        return complain_with(false, "%s: '%s' is not a calibration file of gpuspy and was not removed", command, path);
+    if (unlink(path) != 0) return complain_with(false, "%s: cannot remove '%s': %s", command, path, strerror(errno));
     return true;
 }
-
-/* --- the next estimate ---------------------------------------------------------------------------- */
 
 static const char *calibration_runs_text(size_t runs, char out[32])
 {

@@ -2,8 +2,7 @@
  *
  * The file keeps what was observed of each run, one row per process and device: a run that is read again replaces its
  * row, and rows learned with other formulas can be recognised. Everything else is computed from the rows on request. */
-#ifndef GPUSPY_CALIBRATION_H
-#define GPUSPY_CALIBRATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -108,5 +107,3 @@ void estimate_calibrate(const struct plan *p, struct estimate_result *r);
 /* The user's own file, as `gpuspy estimate` uses it: NULL if there is none or it has no rows. Valid until the program
  * ends. False after one line on stderr, with the exit code. */
 bool estimate_calibration_load_own(const char *command, const struct estimate_calibration **c, int *exit_code);
-
-#endif

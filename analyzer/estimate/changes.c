@@ -5,20 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/sort.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/changes_moves.h"
 #include "analyzer/estimate/wires.h"
 
-const char *const estimate_change_cost_word[] = {
 #define COST(id, word, weight) word,
-    CHANGE_COSTS(COST)
+const char *const estimate_change_cost_word[] = {CHANGE_COSTS(COST)};
 #undef COST
-};
-static const unsigned weights[] = {
 #define COST(id, word, weight) weight,
-    CHANGE_COSTS(COST)
+static const unsigned weights[] = {CHANGE_COSTS(COST)};
 #undef COST
-};
 
 #define TOO_LITTLE (1024 * 1024) /* bytes: changes that save less are not listed */
 
@@ -38,8 +35,6 @@ static bool try_move(const struct estimate_move *move, struct plan *p, struct es
     return (p->inference ? move->inference : move->training) && move->apply(move, p, w) && plan_possible(p) &&
            estimate_make(p, after);
 }
-
-/* ---------------------------------------------------------------- one change */
 
 /* Adds the time of transfers per step to the cost, if the change increases it. */
 static void add_wires(const struct plan *before, const struct plan *after, struct estimate_change *c)
@@ -94,13 +89,8 @@ static void keep_change(struct estimate_changes *out, const struct estimate_chan
     if (out->n < CHANGES_MAX) out->rows[out->n++] = *c;
 }
 
-static int by_saved(const void *a, const void *b)
-{
-    const struct estimate_change *x = a, *y = b;
-
-    if (x->saved.likely != y->saved.likely) return x->saved.likely < y->saved.likely ? 1 : -1;
-    return (int)weights[x->cost_class] - (int)weights[y->cost_class];
-}
+SORT_ORDER(by_saved, struct estimate_change,
+           SORT_DOWN(x->saved.likely, y->saved.likely) ?: SORT_UP(weights[x->cost_class], weights[y->cost_class]))
 
 static void find_singles(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out)
 {
@@ -120,8 +110,6 @@ static void find_singles(const struct plan *p, const struct estimate_result *now
     }
     qsort(out->rows, out->n, sizeof *out->rows, by_saved);
 }
-
-/* ---------------------------------------------------------------- several together */
 
 struct way {
     size_t moves[CHANGES_WAY_MAX];

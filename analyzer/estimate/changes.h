@@ -1,7 +1,6 @@
 /* What would save memory: single changes of a plan, each computed anew by estimate_make, and the cheapest of them, or
  * of their combinations, that makes it fit. */
-#ifndef GPUSPY_CHANGES_H
-#define GPUSPY_CHANGES_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/fit.h"
@@ -19,12 +18,9 @@
     COST(HARDWARE, "hardware", 16)
 /* clang-format on */
 
-enum estimate_change_cost {
 #define COST(id, word, weight) CHANGE_COST_##id,
-    CHANGE_COSTS(COST)
+enum estimate_change_cost { CHANGE_COSTS(COST) CHANGE_COSTS_N };
 #undef COST
-        CHANGE_COSTS_N
-};
 
 extern const char *const estimate_change_cost_word[];
 
@@ -56,5 +52,3 @@ struct estimate_changes {
 
 /* `now` is the plan's own result. */
 void estimate_find_changes(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out);
-
-#endif

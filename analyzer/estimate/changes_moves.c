@@ -52,8 +52,6 @@ static int gpu_capability(const struct plan *p)
     return p->gpu ? (int)(atof(p->gpu->capability) * 10 + 0.5) : 0;
 }
 
-/* ---------------------------------------------------------------- the same results */
-
 APPLY(fused_step)
 {
     static const char *const fused[] = {"adam", "adamw",        "adam-amsgrad", "adamw-amsgrad",
@@ -203,8 +201,6 @@ APPLY(micro_batch)
     return true;
 }
 
-/* ---------------------------------------------------------------- among GPUs */
-
 /* DeepSpeed's PipelineEngine asserts zero_optimization_stage() < gradients (deepspeed/runtime/pipe/engine.py), so only
  * FSDP has stages 2 and 3: torchtitan applies fully_shard in each pipeline stage, and keeps what it gathered for
  * forward until backward (torchtitan/distributed/fsdp.py), which is zero2. */
@@ -272,8 +268,6 @@ APPLY(move_to_tensor_parallel)
              (uintmax_t)(p->gpus / move->n));
     return true;
 }
-
-/* ---------------------------------------------------------------- other numbers */
 
 APPLY(move_to_autocast)
 {
@@ -387,8 +381,6 @@ APPLY(tensor_parallel_within)
     return true;
 }
 
-/* ---------------------------------------------------------------- something else */
-
 APPLY(move_to_lora)
 {
     bool master = p->master_weights;
@@ -432,8 +424,6 @@ APPLY(move_to_shorter)
                                 : "the model learns no dependencies over longer distances");
     return true;
 }
-
-/* ---------------------------------------------------------------- inference */
 
 APPLY(move_to_smaller_weights)
 {

@@ -1,6 +1,5 @@
 /* The single changes that changes.c tries. */
-#ifndef GPUSPY_CHANGES_MOVES_H
-#define GPUSPY_CHANGES_MOVES_H
+#pragma once
 
 #include "analyzer/estimate/changes.h"
 
@@ -21,5 +20,3 @@ struct estimate_move {
 
 extern const struct estimate_move estimate_moves[];
 extern const size_t estimate_move_count;
-
-#endif

@@ -7,8 +7,7 @@
  *   pure 16-bit Adam        2 + 2 + 4      =  8 B
  *   16-bit Adam with master 2 + 2 + 8 + 4  = 16 B (ZeRO, Rajbhandari et al. 2020, section 3.1)
  * Sources of each optimizer's states: optimizers.def; of the precisions: precisions.def. */
-#ifndef GPUSPY_ESTIMATE_H
-#define GPUSPY_ESTIMATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -112,12 +111,9 @@ static inline struct estimate_interval estimate_interval_add(struct estimate_int
     PART(ALLOCATOR, "allocator", "fragmentation")
 /* clang-format on */
 
-enum estimate_part {
 #define PART(id, key, title) ESTIMATE_##id,
-    ESTIMATE_PARTS(PART)
+enum estimate_part { ESTIMATE_PARTS(PART) ESTIMATE_PARTS_N };
 #undef PART
-        ESTIMATE_PARTS_N
-};
 
 /* PHASE(id, key, title): moments at which the lines are summed, from the second step on: zero_grad has freed the
  * gradients, and the optimizer has its states. */
@@ -133,12 +129,9 @@ enum estimate_part {
     PHASE(IMAGE, "image", "the VAE decodes")
 /* clang-format on */
 
-enum estimate_phase {
 #define PHASE(id, key, title) PHASE_##id,
-    ESTIMATE_PHASES(PHASE)
+enum estimate_phase { ESTIMATE_PHASES(PHASE) ESTIMATE_PHASES_N };
 #undef PHASE
-        ESTIMATE_PHASES_N
-};
 
 #define IN_PHASE(id) (1u << PHASE_##id)
 #define IN_TRAINING (IN_PHASE(FORWARD) | IN_PHASE(BACKWARD) | IN_PHASE(STEP))
@@ -210,5 +203,3 @@ struct estimate_local_params {
     double largest_layer; /* of both together */
 };
 struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage); /* states.c */
-
-#endif

@@ -1,21 +1,15 @@
 /* Compares an estimate with a GPU's memory. */
 #include "analyzer/estimate/fit.h"
 
-const char *const estimate_fit_word[] = {
 #define VERDICT(id, word, words, meaning) word,
-    FIT_VERDICTS(VERDICT)
+const char *const estimate_fit_word[] = {FIT_VERDICTS(VERDICT)};
 #undef VERDICT
-};
-const char *const estimate_fit_words[] = {
 #define VERDICT(id, word, words, meaning) words,
-    FIT_VERDICTS(VERDICT)
+const char *const estimate_fit_words[] = {FIT_VERDICTS(VERDICT)};
 #undef VERDICT
-};
-const char *const estimate_fit_meaning[] = {
 #define VERDICT(id, word, words, meaning) meaning,
-    FIT_VERDICTS(VERDICT)
+const char *const estimate_fit_meaning[] = {FIT_VERDICTS(VERDICT)};
 #undef VERDICT
-};
 
 struct estimate_fit estimate_fit(const struct estimate_result *r, double memory)
 {

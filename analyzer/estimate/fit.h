@@ -2,8 +2,7 @@
  *
  * Usable is the memory that the driver offers to a program (gpu.total_bytes, or --memory): the CUDA context is already
  * a line of the estimate. */
-#ifndef GPUSPY_FIT_H
-#define GPUSPY_FIT_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
@@ -17,11 +16,9 @@
     VERDICT(NO, "does_not_fit", "does not fit", "the expected need exceeds the memory")
 /* clang-format on */
 
-enum estimate_fit_verdict {
 #define VERDICT(id, word, words, meaning) FIT_##id,
-    FIT_VERDICTS(VERDICT)
+enum estimate_fit_verdict { FIT_VERDICTS(VERDICT) };
 #undef VERDICT
-};
 
 /* By verdict: "does_not_fit", "does not fit", "the expected need exceeds the memory". */
 extern const char *const estimate_fit_word[], *const estimate_fit_words[], *const estimate_fit_meaning[];
@@ -45,5 +42,3 @@ static inline double estimate_fit_usable(const struct estimate_gpu *gpu)
 {
     return (double)gpu->total_bytes;
 }
-
-#endif

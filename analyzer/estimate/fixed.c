@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "analyzer/base/units.h"
 #include "analyzer/estimate/calibration.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/replay.h"
@@ -17,8 +17,6 @@
 
 static const char own[] = "your own recordings (gpuspy calibrate)";
 static const char own_why[] = "the lowest and highest value in your own recordings";
-
-/* ---------------------------------------------------------------- context and workspaces */
 
 /* Published measurements, with kernels loaded lazily as CUDA does since 12.2: 110 MiB (RTX 3060, 28 multiprocessors),
  * 287 MB (V100, 80), 426 MiB (RTX 6000 Ada, 142), 0.47 GiB and more (A100, 108; H100, 132): 3.0 to 4.5 MiB per
@@ -104,8 +102,6 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
         known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB per handle on Hopper; add --gpu to name the GPU";
 }
 
-/* ---------------------------------------------------------------- NCCL */
-
 static void add_nccl(const struct plan *p, struct estimate_result *r)
 {
     const struct {
@@ -131,16 +127,13 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
     line->why = "4 to 32 channels, depending on topology and NCCL's version; trees and NVLS add connections";
 }
 
-/* ---------------------------------------------------------------- the caching allocator */
-
 /* Each block is a multiple of 512 bytes. Flat shards (ZeRO) have few blocks. */
 static double rounded_bytes(const struct plan *p, uint64_t stage)
 {
     double waste = 0, element = estimate_states_element(p);
     struct estimate_shard s;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *t = &p->model->tensors[i];
+    EACH (t, p->model->tensors, p->model->tensors_n) {
         const double kinds[] = {p->precision->weights, p->precision->gradients};
         if (t->dims == 0 || !estimate_shard_of(p, stage, t, &s)) continue;
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -196,8 +189,7 @@ static struct estimate_interval largest_tensor(const struct plan *p, const struc
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
-        for (size_t i = 0; i < r->lines_n; i++) {
-            const struct estimate_line *l = &r->lines[i];
+        EACH (l, r->lines, r->lines_n) {
             unsigned active = l->phases & estimate_phases(p);
             if (!l->host && (active & 1u << phase) &&
                 (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
@@ -213,10 +205,8 @@ static double outside_of(const struct estimate_result *r)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct estimate_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n)
         sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
-    }
     return sum;
 }
 
@@ -273,8 +263,7 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
     double sum = 0;
 
     *all = 0;
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct estimate_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n) {
         if (l->host || !(l->phases & 1u << phase)) continue;
         *all += l->bytes.likely;
         sum += l->part == ESTIMATE_ACTIVATIONS ? l->bytes.likely : 0;

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 #include <jansson.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/base/options.h"
@@ -15,33 +16,23 @@ const char estimate_gpu_rate_words[] =
     GPU_RATES(RATE)
 #undef RATE
         "";
-const char *const estimate_gpu_rate_name[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) word,
-    GPU_RATES(RATE)
+const char *const estimate_gpu_rate_name[GPU_RATES_N] = {GPU_RATES(RATE)};
 #undef RATE
-};
-const char *const estimate_gpu_rate_meaning[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) what,
-    GPU_RATES(RATE)
+const char *const estimate_gpu_rate_meaning[GPU_RATES_N] = {GPU_RATES(RATE)};
 #undef RATE
-};
-const double estimate_gpu_rate_bytes[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) bytes,
-    GPU_RATES(RATE)
+const double estimate_gpu_rate_bytes[GPU_RATES_N] = {GPU_RATES(RATE)};
 #undef RATE
-};
 
-static const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {
 #define KNOWN(symbol, off, text) text,
-    GPU_KNOWNS(KNOWN)
+static const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {GPU_KNOWNS(KNOWN)};
 #undef KNOWN
-};
 /* How far the GPU's total may be off, in MiB. */
-enum {
 #define KNOWN(symbol, off, text) OFF_##symbol = (int)((off)*1024),
-    GPU_KNOWNS(KNOWN)
+enum { GPU_KNOWNS(KNOWN) };
 #undef KNOWN
-};
 
 #define ROW(simulates, k, p, mib, how, cap, sms, hbm_gb, host, link, joins, machine, from, ...) \
     {.key = k,                                                                                  \
@@ -94,8 +85,6 @@ static const char *const aliases[][2] = {
 #undef GPU
 #undef ALIAS
 };
-
-/* ---------------------------------------------------------------- by name */
 
 /* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, without makers and families. */
 static void bare_gpu_name(const char *name, char *out, size_t size)
@@ -167,8 +156,6 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
     return NULL;
 }
 
-/* ---------------------------------------------------------------- the list */
-
 static const char *gpu_rate_text(double tflops, char out[16])
 {
     if (tflops <= 0) return "-";
@@ -195,8 +182,7 @@ void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain
             terminal_style(term, TERMINAL_BOLD), wide ? "  name" : "", terminal_style(term, TERMINAL_PLAIN));
     fprintf(out, "%s                         GB/s (host, link one way)       TFLOPS, dense%s\n",
             terminal_style(term, TERMINAL_DIM), terminal_style(term, TERMINAL_PLAIN));
-    for (size_t i = 0; i < estimate_gpu_count; i++) {
-        const struct estimate_gpu *g = &estimate_gpus[i];
+    EACH (g, estimate_gpus, estimate_gpu_count) {
         char size[UNITS_TEXT], link[16], rate[16];
         fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, units_format_bytes(size, g->total_bytes), g->hbm / 1e9,
                 g->pcie / 1e9);
@@ -221,8 +207,7 @@ struct json_t *estimate_gpu_list_json(void)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < estimate_gpu_count; i++) {
-        const struct estimate_gpu *g = &estimate_gpus[i];
+    EACH (g, estimate_gpus, estimate_gpu_count) {
         json_t *rates = json_object();
         for (int r = 0; r < GPU_RATES_N; r++)
             json_object_set_new(rates, estimate_gpu_rate_name[r],

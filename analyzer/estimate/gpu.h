@@ -1,6 +1,5 @@
 /* The GPUs that estimates know: gpus.def, and the names that people use for them. */
-#ifndef GPUSPY_GPU_H
-#define GPUSPY_GPU_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ struct json_t;
 /* `explain`: below each GPU, its name and the sources of its figures. */
 void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain);
 struct json_t *estimate_gpu_list_json(void); /* {"schema", "gpus": [...]}; the caller's to decref */
-
-#endif

@@ -1,6 +1,5 @@
 /* What an optimizer keeps for the tensors of one GPU, and what its step takes on top. */
-#ifndef GPUSPY_ESTIMATE_OPTIMIZER_H
-#define GPUSPY_ESTIMATE_OPTIMIZER_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/shard.h"
@@ -23,5 +22,3 @@ void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *
 /* Temporaries of a step; `how`: their cause in words (static). */
 struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, const struct estimate_optimizer_sum *sum,
                                                         double element, const char **how);
-
-#endif

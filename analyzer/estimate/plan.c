@@ -311,6 +311,5 @@ bool plan_check(const char *command, const struct plan *p)
     char why[WHY];
 
     if (!check_contradictions(p, why)) return true;
-    complain("%s: %s", command, why);
-    return false;
+    return complain_with(false, "%s: %s", command, why);
 }

@@ -1,6 +1,5 @@
 /* What is to be estimated: a model, and how it is trained or served. */
-#ifndef GPUSPY_ESTIMATE_PLAN_H
-#define GPUSPY_ESTIMATE_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,13 +68,36 @@ struct estimate_precision;
     X(PREFIX, "prefix", "prefix tuning: keys and values of virtual tokens")
 /* clang-format on */
 
-/* clang-format off */
-#define PLAN_TARGETS(X)                                    \
-    X(QV, "qv", "the query and value projections")         \
-    X(ATTENTION, "attention", "q, k, v and output")        \
-    X(LINEAR, "all-linear", "attention and MLP matrices")  \
-    X(KV, "kv", "the key and value projections")
-/* clang-format on */
+/* The matrices of a layer that can have adapters, as a set. One that joins several counts as each of them. */
+enum {
+    PLAN_QUERIES = 1,
+    PLAN_KEYS = 2,
+    PLAN_VALUES = 4,
+    PLAN_OUTPUT = 8,
+    PLAN_GATE = 16,
+    PLAN_UP = 32,
+    PLAN_DOWN = 64,
+    PLAN_QKV = 7,
+    PLAN_MLP = 112,
+    PLAN_LINEAR = 127
+};
+
+/* X(word on the command line, matrices). The first word for a set is its name in outputs. */
+#define PLAN_TARGETS(X)                    \
+    X("all-linear", PLAN_LINEAR)           \
+    X("qv", PLAN_QUERIES | PLAN_VALUES)    \
+    X("kv", PLAN_KEYS | PLAN_VALUES)       \
+    X("attention", PLAN_QKV | PLAN_OUTPUT) \
+    X("mlp", PLAN_MLP)                     \
+    X("q_proj", PLAN_QUERIES)              \
+    X("k_proj", PLAN_KEYS)                 \
+    X("v_proj", PLAN_VALUES)               \
+    X("qkv_proj", PLAN_QKV)                \
+    X("o_proj", PLAN_OUTPUT)               \
+    X("gate_proj", PLAN_GATE)              \
+    X("up_proj", PLAN_UP)                  \
+    X("gate_up_proj", PLAN_GATE | PLAN_UP) \
+    X("down_proj", PLAN_DOWN)
 
 #define PLAN_SAVED(X)                            \
     X(NONE, "none", "only adapters are trained") \
@@ -117,9 +139,6 @@ enum plan_offload { PLAN_OFFLOADS(OFFLOAD) };
 #define ADAPTER(id, word, what) PLAN_ADAPTER_##id,
 enum plan_adapter { PLAN_ADAPTERS(ADAPTER) };
 #undef ADAPTER
-#define TARGET(id, word, what) PLAN_TARGET_##id,
-enum plan_target { PLAN_TARGETS(TARGET) };
-#undef TARGET
 #define FROZEN(id, word, what) PLAN_FROZEN_##id,
 enum plan_frozen { PLAN_FROZEN(FROZEN) };
 #undef FROZEN
@@ -177,9 +196,9 @@ struct plan {
 
     enum plan_frozen frozen;
     enum plan_adapter adapter;
-    bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
-    uint64_t rank; /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */
-    enum plan_target target;
+    bool prepared;    /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
+    uint64_t rank;    /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */
+    unsigned targets; /* PLAN_QUERIES and so on: what has adapters */
     enum plan_saved saved;                       /* peft's modules_to_save */
     const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
     bool ema;                                    /* an exponential moving average of the weights, float32, on the GPU */
@@ -229,7 +248,5 @@ enum { PLAN_RANK = 16 };
 #define PLAN_DEFAULT                                                                                   \
     {                                                                                                  \
         .accumulation = 1, .gpus = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .interleave = 1, .rank = 16, \
-        .target = PLAN_TARGET_LINEAR                                                                   \
+        .targets = PLAN_LINEAR                                                                         \
     }
-
-#endif

@@ -7,7 +7,6 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/gpu.h"
-#include "analyzer/estimate/quantisation.h"
 #include "analyzer/model/denoisers.h"
 
 #define WORD(id, word, what) word "|"
@@ -17,13 +16,15 @@ const char plan_steps[] = PLAN_STEPS(WORD);
 const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last three: sharding_of() */
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
 const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: set_adapter() */
-const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
 const char plan_frozen_words[] = PLAN_FROZEN(WORD);
 const char plan_residents[] = PLAN_RESIDENTS(WORD);
 const char plan_decodings[] = PLAN_DECODINGS(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
+#undef WORD
+#define WORD(word, matrices) word "|"
+const char plan_targets[] = PLAN_TARGETS(WORD);
 #undef WORD
 
 #define GPU(key, ...) key "|"
@@ -130,18 +131,16 @@ static bool find_model_alone(const char *command, const struct plan_settings *s,
     *m = (struct model){.source = "--params"};
     *exit_code = EXIT_USAGE;
     if (s->model.model && s->model.params) {
-        complain("%s: --model: '%s' has a number of parameters; give it or --params, not both", command,
-                 s->model.model);
-        return false;
+        return complain_with(false, "%s: --model: '%s' has a number of parameters; give it or --params, not both",
+                             command, s->model.model);
     }
     if ((s->model.model || s->model.params) && shape_given(s)) {
-        complain("%s: --layers, --hidden and --heads describe a model; leave them out, or %s", command,
-                 s->model.model ? "--model" : "--params");
-        return false;
+        return complain_with(false, "%s: --layers, --hidden and --heads describe a model; leave them out, or %s",
+                             command, s->model.model ? "--model" : "--params");
     }
     if (s->image && !s->model.model && shape.family != MODEL_VIT) {
-        complain("%s: --image: only image models have images; name one, such as --model resnet-50", command);
-        return false;
+        return complain_with(false, "%s: --image: only image models have images; name one, such as --model resnet-50",
+                             command);
     }
     if (s->model.model)
         return model_from_name(command, s->model.model, m, exit_code) &&
@@ -220,16 +219,25 @@ static uint64_t settings_gpus(const struct plan_settings *s)
 
 /* "qlora" is LoRA as peft's users apply it: with prepare_model_for_kbit_training, and quantised as in its paper unless
  * --weights is given. */
-static void set_adapter(const struct plan_settings *s, struct plan *p)
+static bool set_adapter(const char *command, const struct plan_settings *s, struct plan *p)
 {
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
 
     p->adapter = qlora ? PLAN_ADAPTER_LORA : setting_word_index(s->adapter, plan_adapters);
     p->prepared = qlora;
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
-    p->target = s->target                        ? setting_word_index(s->target, plan_targets)
-                : p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV
-                                                 : PLAN_TARGET_LINEAR;
+    p->targets = s->target.n ? 0 : estimate_adapter_usual_matrices(p);
+    for (size_t i = 0; i < s->target.n; i++) {
+        const unsigned matrices =
+            estimate_adapter_find_matrices(s->target.item[i].text, (size_t)s->target.item[i].length);
+        if (!matrices) {
+            complain("%s: --target: '%.*s' is unknown; give all-linear, attention, mlp, or matrices: q_proj,v_proj",
+                     command, s->target.item[i].length, s->target.item[i].text);
+            return false;
+        }
+        p->targets |= matrices;
+    }
+    return true;
 }
 
 /* The one number of a kind of adapters; without adapters, GaLore's rank. */
@@ -252,17 +260,15 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
         const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE;
         if (!sizes[i].given) continue;
         if (!rank && sizes[i].what != kind->size_is) {
-            complain("%s: --%s: %s%s%s%s", command, sizes[i].option,
-                     p->adapter == PLAN_ADAPTER_NONE ? "only adapters have it; add --adapter" : "not with --adapter ",
-                     p->adapter == PLAN_ADAPTER_NONE ? "" : s->adapter, option ? "; give --" : "",
-                     option ? option : "");
-            return false;
+            return complain_with(
+                false, "%s: --%s: %s%s%s%s", command, sizes[i].option,
+                p->adapter == PLAN_ADAPTER_NONE ? "only adapters have it; add --adapter" : "not with --adapter ",
+                p->adapter == PLAN_ADAPTER_NONE ? "" : s->adapter, option ? "; give --" : "", option ? option : "");
         }
         p->rank = sizes[i].given;
     }
     if (p->rank || kind->size_is == ADAPTER_HAS_NO_SIZE) return true;
-    complain("%s: --adapter: '%s' needs --%s, too", command, s->adapter, option);
-    return false;
+    return complain_with(false, "%s: --adapter: '%s' needs --%s, too", command, s->adapter, option);
 }
 
 /* "0.9" or "90%"; 0 without --serve. */
@@ -271,10 +277,8 @@ static bool read_memory_share(const char *command, const struct plan_settings *s
     char *end = "";
 
     *share = s->serve ? 0.9 : 0; /* vLLM's default */
-    if (s->share && !s->serve) {
-        complain("%s: --gpu-memory-utilization applies to servers only; add --serve vllm", command);
-        return false;
-    }
+    if (s->share && !s->serve)
+        return complain_with(false, "%s: --gpu-memory-utilization applies to servers only; add --serve vllm", command);
     if (s->share) {
         *share = strtod(s->share, &end);
         if (strcmp(end, "%") == 0) {
@@ -283,8 +287,8 @@ static bool read_memory_share(const char *command, const struct plan_settings *s
         }
     }
     if (!s->serve || (!*end && *share > 0 && *share <= 1)) return true;
-    complain("%s: --gpu-memory-utilization: '%s' is not a share; give 0.9 or 90%%", command, s->share);
-    return false;
+    return complain_with(false, "%s: --gpu-memory-utilization: '%s' is not a share; give 0.9 or 90%%", command,
+                         s->share);
 }
 
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
@@ -292,17 +296,15 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
 {
     if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
-    if (s->one_kernel_gelu && m->shape.family != MODEL_GPT) {
-        complain("%s: --one-kernel-gelu: only models of GPT-2's kind have gelu_new", command);
-        return false;
-    }
+    if (s->one_kernel_gelu && m->shape.family != MODEL_GPT)
+        return complain_with(false, "%s: --one-kernel-gelu: only models of GPT-2's kind have gelu_new", command);
     m->shape.one_kernel_gelu = m->shape.one_kernel_gelu || s->one_kernel_gelu;
     m->shape.new_gelu = m->shape.new_gelu && !s->one_kernel_gelu;
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
-        complain(
+        return complain_with(
+            false,
             "%s: --seq: an image model has no sequence; use --image for the images' size, --batch for their number",
             command);
-        return false;
     }
     *p = (struct plan){
         .model = m,
@@ -354,7 +356,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
-    set_adapter(s, p);
+    if (!set_adapter(command, s, p)) return false;
     if (!adapter_size_of(command, s, p)) return false;
     if (!read_memory_share(command, s, &p->share)) return false;
     return plan_check(command, p);

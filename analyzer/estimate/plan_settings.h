@@ -1,7 +1,6 @@
 /* The options that describe a plan, as read from the command line, and the plan that they make. To add one:
  * a row below, a field, a line in plan_settings.c. */
-#ifndef GPUSPY_ESTIMATE_PLAN_SETTINGS_H
-#define GPUSPY_ESTIMATE_PLAN_SETTINGS_H
+#pragma once
 
 #include "analyzer/base/options.h"
 #include "analyzer/estimate/estimate.h"
@@ -25,7 +24,8 @@ struct plan_settings {
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
     const char *sharding, *offload;
-    const char *adapter, *target, *saved;
+    const char *adapter, *saved;
+    struct option_list target;
     uint64_t rank, block_size, virtual_tokens;
     const char *weights; /* quantisation */
     const char *text_weights, *resident, *vae;
@@ -160,7 +160,15 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "block-size", block_size, "N", "inputs per block of oft and boft; default 32, 4"), \
         PLAN_COUNT(type, member, "virtual-tokens", virtual_tokens, "N",                                             \
                    "number of virtual tokens of prompt and prefix tuning"),                                         \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),      \
+        {"target",                                                                                                  \
+         0,                                                                                                         \
+         OPTION_LIST,                                                                                               \
+         PLAN_AT(type, member, target),                                                                             \
+         "NAMES",                                                                                                   \
+         plan_targets,                                                                                              \
+         0,                                                                                                         \
+         0,                                                                                                         \
+         "matrices with adapters, several separated by commas; default all-linear"},                                \
         PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                               \
                   "layers trained in full beside adapters, like peft's modules_to_save; default none"),             \
     {                                                                                                               \
@@ -247,5 +255,3 @@ void plan_assume(struct plan *p, struct plan_assumed *assumed);
  * stderr, with the exit code. */
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
                         int *exit_code);
-
-#endif

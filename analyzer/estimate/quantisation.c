@@ -24,8 +24,6 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
     return NULL;
 }
 
-/* ---------------------------------------------------------------- GGUF */
-
 /* TYPE(id, bytes of a block, weights in it, type if rows are not a multiple of that). ggml-common.h;
  * tensor_type_fallback in llama-quant.cpp. */
 /* clang-format off */
@@ -46,20 +44,16 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
     TYPE(IQ4_XS, 136, 256, IQ4_NL)
 /* clang-format on */
 
-enum type {
 #define TYPE(id, bytes, weights, fallback) id,
-    TYPES(TYPE)
+enum type { TYPES(TYPE) };
 #undef TYPE
-};
 
 static const struct {
     unsigned bytes, weights;
     enum type fallback;
-} types[] = {
 #define TYPE(id, bytes, weights, fallback) {bytes, weights, fallback},
-    TYPES(TYPE)
+} types[] = {TYPES(TYPE)};
 #undef TYPE
-};
 
 enum kind { EMBEDDING, OUTPUT, Q, K, V, O, DOWN, EXPERT, OTHER, ANY };
 
@@ -224,8 +218,6 @@ static double gguf_bits(const struct estimate_quantisation *q, const struct mode
         bits += type_bits(quantised_type_of(q->word, base, kind, m, t, layer, layers), row);
     return bits / (double)layers;
 }
-
-/* ---------------------------------------------------------------- any */
 
 /* Matrices in the layers that a token is multiplied with. A bare number of parameters counts as such, because nearly
  * all of them are. */

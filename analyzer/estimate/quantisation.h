@@ -1,6 +1,5 @@
 /* Bits of stored weights, tensor by tensor. */
-#ifndef GPUSPY_QUANTISATION_H
-#define GPUSPY_QUANTISATION_H
+#pragma once
 
 #include "analyzer/estimate/plan.h"
 
@@ -11,5 +10,3 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
  * different types for different layers. `plain`: bits of tensors that are not quantised (16). */
 double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
                                   const struct model_tensor *t, double plain);
-
-#endif

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/model/model.h"
 
@@ -20,9 +21,9 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
-    const json_t *processor, *decoder_trained;
+    const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
-    int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
@@ -114,8 +115,6 @@ static const struct {
     {"came_pytorch", "adafactor", false},
 };
 
-/* ---------------------------------------------------------------- what a value means */
-
 static const char *recipe_text_of(const json_t *value)
 {
     const char *text = json_string_value(value);
@@ -163,8 +162,6 @@ static int64_t recipe_count_of(const json_t *value)
     const long long n = strtoll(recipe_text_of(value), &end, 10);
     return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
 }
-
-/* ---------------------------------------------------------------- reading keys */
 
 static bool recipe_pattern_matches(const char *pattern, const char *path)
 {
@@ -281,37 +278,9 @@ static const char *tool_of(const json_t *root)
     return "";
 }
 
-/* ---------------------------------------------------------------- from values to options */
-
 static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
     return strstr(r->tools, tool) != NULL;
-}
-
-/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". */
-static void spell_name(char *out, size_t size, const char *name)
-{
-    size_t n = 0;
-
-    for (const char *c = name; *c && n + 2 < size; c++) {
-        const bool digit = isdigit((unsigned char)*c), after_digit = c > name && isdigit((unsigned char)c[-1]);
-        const bool between = *c == '_' && after_digit && isdigit((unsigned char)c[1]) &&
-                             !isdigit((unsigned char)c[2]) && (c[2] == '_' || !c[2]);
-        if (digit && c > name && isalpha((unsigned char)c[-1]) && strncasecmp(name, "qwen", 4) != 0 && n < 8)
-            out[n++] = '-';
-        out[n++] = between ? '.' : *c == '_' ? '-' : *c;
-    }
-    out[n] = 0;
-}
-
-static const char *last_path_part(char *path)
-{
-    size_t n = strlen(path);
-
-    while (n > 1 && path[n - 1] == '/') path[--n] = 0;
-    if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
@@ -322,14 +291,14 @@ static void model_of_torchtune(const struct values *s, char *out, size_t size)
     const char *component = strrchr(recipe_text_of(s->component), '.');
 
     snprintf(path, sizeof path, "%s", recipe_text_of(s->folder));
-    const char *folder = last_path_part(path);
+    const char *folder = estimate_recipe_last_part(path);
     component = component ? component + 1 : "";
     if (strncmp(component, "qlora_", 6) == 0 || strncmp(component, "lora_", 5) == 0)
         component = strchr(component, '_') + 1;
     if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
         snprintf(out, size, "%s", folder);
     else
-        spell_name(out, size, component);
+        estimate_recipe_spell(out, size, component);
 }
 
 /* Endings of the names of models with quantized weights; NULL: the adapter's own option implies the format. */
@@ -338,9 +307,19 @@ static const struct {
 } stored[] = {{"-gptq", "gptq"},   {"-awq", "awq"},     {"-bnb-nf4-bf16", NULL}, {"-unsloth-bnb-4bit", NULL},
               {"-bnb-4bit", NULL}, {"-nvfp4", "nvfp4"}, {"-fp8", "fp8"}};
 
-/* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq. */
+/* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq, "…/hub/models--a--b/snapshots/…" is a/b. */
 static void put_model_name(struct estimate_recipe *r, const char *name, bool quantized)
 {
+    char cached[PATH_PARTS];
+    const char *folder = strstr(name, "models--");
+
+    if (folder) {
+        snprintf(cached, sizeof cached, "%.*s", (int)strcspn(folder + 8, "/"), folder + 8);
+        char *dashes = strstr(cached, "--");
+        if (dashes) memmove(dashes + 1, dashes + 2, strlen(dashes + 1));
+        if (dashes) *dashes = '/';
+        name = cached;
+    }
     const size_t n = strlen(name);
 
     for (size_t i = 0; quantized && i < sizeof stored / sizeof *stored; i++) {
@@ -367,6 +346,18 @@ static void put_frozen(struct estimate_recipe *r, const struct values *s)
         put_recipe_option(r, "--frozen=tower");
 }
 
+/* Megatron-LM takes the number of words from the tokenizer, and rounds it up. */
+static void put_vocab(struct estimate_recipe *r, const struct values *s)
+{
+    const int64_t words = estimate_recipe_vocab(recipe_text_of(s->tokenizer), recipe_text_of(s->tokenizer_model),
+                                                recipe_text_of(s->words)),
+                  step = (s->vocab_step > 0 && s->vocab_step < 1 << 20 ? s->vocab_step : 128) *
+                         (s->tp > 0 && s->tp < 1 << 20 ? s->tp : 1);
+
+    put_recipe_option(r, "--vocab=%" PRId64, (words + step - 1) / step * step);
+    leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
+}
+
 static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     char name[512] = "", family[64];
@@ -376,7 +367,7 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     else if (s->component || s->folder)
         model_of_torchtune(s, name, sizeof name);
     else if (s->titan_name && s->titan_flavor) {
-        spell_name(family, sizeof family, recipe_text_of(s->titan_name));
+        estimate_recipe_spell(family, sizeof family, recipe_text_of(s->titan_name));
         snprintf(name, sizeof name, "%s%s-%s", family,
                  is_recipe_word(s->titan_name, "llama3") && is_recipe_word(s->titan_flavor, "405B") ? ".1" : "",
                  recipe_text_of(s->titan_flavor));
@@ -390,13 +381,20 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     const struct {
         const char *option;
         int64_t n;
-    } shape[] = {{"layers", s->layers},     {"hidden", s->hidden},   {"heads", s->heads},
-                 {"kv-heads", s->kv_heads}, {"ffn", s->ffn},         {"vocab", s->vocab},
-                 {"context", s->context},   {"experts", s->experts}, {"experts-used", s->experts_used}};
+    } shape[] = {{"layers", s->layers},
+                 {"hidden", s->hidden},
+                 {"heads", s->heads},
+                 {"kv-heads", s->kv_heads},
+                 {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
+                 {"vocab", s->vocab},
+                 {"context", s->context},
+                 {"experts", s->experts},
+                 {"experts-used", s->experts_used}};
     const bool gated = s->gated > 0 || value_has_word(s->activation, "swiglu");
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
+    if (s->layers > 0 && s->vocab <= 0) put_vocab(r, s);
     if (s->layers > 0 && s->ffn <= 0 && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
         put_recipe_option(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
 }
@@ -514,22 +512,36 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     put_step(r, s->fused_step > 0 || is_written_for(r, "torchtitan"), in_backward);
 }
 
-/* Targets are names of modules, or one word. IA3's factors of the MLP come in addition to the named ones. */
+/* The matrices of a text: names separated by commas or blanks, or a pattern. */
+static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
+{
+    unsigned found = 0;
+
+    if (strchr(text, '(') || strchr(text, '|'))
+        return strstr(text, "up") || strstr(text, "mlp") ? PLAN_LINEAR : PLAN_QKV | PLAN_OUTPUT;
+    for (size_t length; *text; text += length + (text[length] != 0)) {
+        length = strcspn(text, ", ");
+        const unsigned matrices = estimate_adapter_find_matrices(text, length);
+        if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
+        found |= matrices;
+    }
+    return found;
+}
+
+/* IA3's factors of the MLP come in addition to the named ones. */
 static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
 {
-    const bool mlp = value_has_word(s->target, "gate") || value_has_word(s->target, "up_proj") ||
-                     value_has_word(s->target, "down") || value_has_word(s->target, "all") ||
-                     value_has_word(s->target, "mlp") || value_has_word(s->target, "fc");
-    const bool q = value_has_word(s->target, "q_proj"), k = value_has_word(s->target, "k_proj"),
-               output = value_has_word(s->target, "o_proj") || value_has_word(s->target, "output");
+    const bool attention_only = is_written_for(r, "torchtune"); /* its MLP has a key of its own */
+    unsigned found = matrices_of_text(r, recipe_text_of(s->target)),
+             usual = factors ? PLAN_KEYS | PLAN_VALUES : PLAN_LINEAR;
+    char text[ESTIMATE_MATRICES_TEXT];
+    size_t i;
+    json_t *item;
 
-    if (!s->target || s->all_linear > 0 || (mlp && !factors)) return;
-    if (factors && !q && !k) return;
-    if (k && !q && !output) {
-        if (!factors) put_recipe_option(r, "--target=kv");
-        return;
-    }
-    put_recipe_option(r, "--target=%s", k || output ? "attention" : "qv");
+    json_array_foreach((json_t *)s->target, i, item) found |= matrices_of_text(r, recipe_text_of(item));
+    if (s->all_linear > 0) found = attention_only && found ? found | PLAN_MLP : 0;
+    if (factors) found &= PLAN_QKV | PLAN_OUTPUT;
+    if (found && found != usual) put_recipe_option(r, "--target=%s", estimate_adapter_name_matrices(found, text));
 }
 
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
@@ -612,7 +624,10 @@ static int64_t recipe_gpus(const struct values *s)
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
     if (s->gpus > 0) return s->gpus;
-    if (s->devices > 0) return s->devices * count_or_one(s->nodes);
+    if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
+        const int64_t n = s->devices * count_or_one(s->nodes);
+        return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
+    }
     if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20)
         return s->shards * count_or_one(s->replicas) * divided;
     return 0;
@@ -685,8 +700,6 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_activations(r, s);
     put_sharding(r, s, gpus);
 }
-
-/* ---------------------------------------------------------------- files */
 
 /* Loads a configuration that another one names (DeepSpeed's): relative to the folder of that one, or to one of the
  * folders above it. */

@@ -1,10 +1,10 @@
 /* Options of an estimate from the configuration of a training or serving tool: axolotl, torchtune, LLaMA-Factory, TRL,
  * accelerate, DeepSpeed, torchtitan, Megatron-LM, NeMo, vLLM. Each known key is a row of recipe_keys.def. */
-#ifndef GPUSPY_ESTIMATE_RECIPE_H
-#define GPUSPY_ESTIMATE_RECIPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct json_t;
 
@@ -29,5 +29,9 @@ void estimate_recipe_free(struct estimate_recipe *recipe);
 /* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL
  * with a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share the value that they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
-
-#endif
+/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". The last part of a path, without "/original"; shortens it.
+ */
+void estimate_recipe_spell(char *out, size_t size, const char *name);
+const char *estimate_recipe_last_part(char *path);
+/* Words of a tokenizer by its type, its model or its file of words, as Megatron-LM names them; GPT-2's if unknown. */
+int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file);

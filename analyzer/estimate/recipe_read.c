@@ -1,5 +1,6 @@
 /* Text in, JSON out: the four forms of configuration. */
 #include "analyzer/estimate/recipe.h"
+#include "analyzer/base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,8 +12,6 @@
 #include <yaml.h>
 
 enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128 };
-
-/* ---------------------------------------------------------------- scalars */
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
@@ -51,8 +50,6 @@ static json_t *scalar_json(const char *text)
     }
     return string_json(text);
 }
-
-/* ---------------------------------------------------------------- YAML */
 
 struct yaml {
     yaml_parser_t parser;
@@ -177,8 +174,6 @@ static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
     return root;
 }
 
-/* ---------------------------------------------------------------- TOML: [section], key = value */
-
 static char *trim_line(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
@@ -250,8 +245,6 @@ static json_t *read_toml(char *text)
     return root;
 }
 
-/* ---------------------------------------------------------------- a command line: --name value, NAME=value */
-
 static void strip_quotes(char *word)
 {
     size_t n = strlen(word);
@@ -262,50 +255,118 @@ static void strip_quotes(char *word)
     }
 }
 
-/* The value assigned to $NAME or ${NAME}; the word itself if there is none. */
-static const char *resolve_variable(const json_t *variables, const char *word)
+/* Comments, and the quotes around options, become blanks: ARGS="--num-layers 24", ("--vocab-size 32000"). */
+static void clear_comments_and_quotes(char *text)
 {
-    char name[NAME];
+    for (char *c = text; *c; c++) {
+        if (*c == '#' && (c == text || isspace((unsigned char)c[-1]))) {
+            for (; *c && *c != '\n'; c++) *c = ' ';
+            if (!*c) return;
+        }
+        char *end = *c == '"' || *c == '\'' ? strchr(c + 1, *c) : NULL;
+        if (!end) continue;
+        if (strncmp(c + 1 + strspn(c + 1, " \t\r\n\\"), "--", 2) == 0)
+            *c = *end = ' ';
+        else if (!memchr(c, '\n', (size_t)(end - c)))
+            c = end;
+    }
+}
+
+/* The value assigned to $NAME or ${NAME}, else the default of ${NAME:-default}, else the word itself. */
+static const char *resolve_variable(const json_t *variables, char *word)
+{
+    char name[NAME], *other = strstr(word, ":-");
     const char *value;
 
     if (*word != '$') return word;
     snprintf(name, sizeof name, "%s", word + 1 + (word[1] == '{'));
     name[strcspn(name, "}:")] = 0;
     value = json_string_value(json_object_get(variables, name));
-    return value ? value : word;
+    if (value || !other || word[1] != '{') return value ? value : word;
+    other += 2;
+    other[strcspn(other, "}")] = 0;
+    strip_quotes(other);
+    return other;
+}
+
+/* `name`: the option before, which waits for its value. */
+static void take_argument(json_t *root, json_t *variables, char *word, char name[NAME])
+{
+    char *equals = strchr(word, '=');
+
+    strip_quotes(word);
+    if (strncmp(word, "--", 2) == 0) {
+        snprintf(name, NAME, "%s", word + 2);
+        char *value = strchr(name, '=');
+        if (value) *value++ = 0;
+        json_object_set_new(root, name, value ? scalar_json(resolve_variable(variables, value)) : json_true());
+        if (value) *name = 0;
+    } else if (*name) {
+        json_object_set_new(root, name, scalar_json(resolve_variable(variables, word)));
+        *name = 0;
+    } else if (equals) {
+        *equals = 0;
+        strip_quotes(equals + 1);
+        json_object_set_new(variables, word, json_string(resolve_variable(variables, equals + 1)));
+    }
 }
 
 static json_t *read_arguments(char *text)
 {
     json_t *root = json_object(), *variables = json_object();
-    char *rest = NULL, name[NAME] = "";
+    char *lines = NULL, *words = NULL;
 
-    for (char *word = strtok_r(text, " \t\r\n\\()", &rest); word; word = strtok_r(NULL, " \t\r\n\\()", &rest)) {
-        char *equals = strchr(word, '=');
-        strip_quotes(word);
-        if (strncmp(word, "--", 2) == 0) {
-            snprintf(name, sizeof name, "%s", word + 2);
-            char *value = strchr(name, '=');
-            if (value) *value++ = 0;
-            json_object_set_new(root, name, value ? scalar_json(resolve_variable(variables, value)) : json_true());
-            if (value) name[0] = 0;
-        } else if (equals && !*name) {
-            *equals = 0;
-            strip_quotes(equals + 1);
-            json_object_set_new(variables, word, json_string(resolve_variable(variables, equals + 1)));
-        } else if (*name) {
-            json_object_set_new(root, name, scalar_json(resolve_variable(variables, word)));
-            name[0] = 0;
-        } else if (equals) {
-            *equals = 0;
-            json_object_set_new(variables, word, json_string(equals + 1));
-        }
+    clear_comments_and_quotes(text);
+    for (char *line = strtok_r(text, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
+        char name[NAME] = ""; /* a value is on its option's line */
+        for (char *word = strtok_r(line, " \t\r\\()", &words); word; word = strtok_r(NULL, " \t\r\\()", &words))
+            take_argument(root, variables, word, name);
     }
     json_decref(variables);
     return root;
 }
 
-/* ---------------------------------------------------------------- which of them */
+void estimate_recipe_spell(char *out, size_t size, const char *name)
+{
+    size_t n = 0;
+
+    for (const char *c = name; *c && n + 2 < size; c++) {
+        const bool digit = isdigit((unsigned char)*c), after_digit = c > name && isdigit((unsigned char)c[-1]);
+        const bool between = *c == '_' && after_digit && isdigit((unsigned char)c[1]) &&
+                             !isdigit((unsigned char)c[2]) && (c[2] == '_' || !c[2]);
+        if (digit && c > name && isalpha((unsigned char)c[-1]) && strncasecmp(name, "qwen", 4) != 0 && n < 8)
+            out[n++] = '-';
+        out[n++] = between ? '.' : *c == '_' ? '-' : *c;
+    }
+    out[n] = 0;
+}
+
+const char *estimate_recipe_last_part(char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/') path[--n] = 0;
+    if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* What tokenizers are called, and how many words they have. */
+static const struct {
+    const char *part;
+    int64_t words;
+} tokenizers[] = {{"gpt-oss", 201088},     {"gpt2", 50257},  {"bert", 30522},    {"llama3", 128256},
+                  {"llama-3", 128256},     {"llama", 32000}, {"mistral", 32000}, {"mixtral", 32000},
+                  {"deepseek-v3", 129280}, {"qwen", 151936}, {"gemma", 256000},  {"tiktoken", 128256}};
+
+int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file)
+{
+    for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
+        if (strcasestr(model, tokenizers[i].part) || strcasestr(type, tokenizers[i].part) ||
+            strcasestr(file, tokenizers[i].part))
+            return tokenizers[i].words;
+    return 50257;
+}
 
 static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why_size)
 {
@@ -331,13 +392,6 @@ static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why
     return NULL;
 }
 
-static bool recipe_path_ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool begins_with_an_option(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -355,9 +409,9 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
-    } else if (recipe_path_ends_with(path, ".toml"))
+    } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
-    else if (recipe_path_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
+    else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
         root = read_arguments(text);
     else
         root = read_yaml(text, n, why, why_size);

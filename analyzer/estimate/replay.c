@@ -54,8 +54,6 @@ struct pass {
     bool refused; /* a request found no memory, even after cached segments were freed */
 };
 
-/* --- the allocator ----------------------------------------------------------------------------- */
-
 static bool give_segment(void *self, int64_t bytes, int64_t page, uint64_t *address)
 {
     struct pass *c = self;
@@ -114,8 +112,6 @@ static void for_a_moment(struct pass *c, double bytes)
     return_block(c, &block);
 }
 
-/* --- tensors ----------------------------------------------------------------------------------- */
-
 static uint32_t make_tensor(struct pass *c, double bytes)
 {
     uint32_t i = c->spare;
@@ -153,8 +149,6 @@ static void save_own(struct pass *c, struct node *node, double bytes)
     else if (bytes >= 1 && node->saved_n < SAVED)
         node->saved[node->saved_n++] = make_tensor(c, bytes);
 }
-
-/* --- operations -------------------------------------------------------------------------------- */
 
 /* Calls `use` for each operation whose output operation `i` reads. */
 static void each_input(struct pass *c, size_t i, uint32_t gradient, void (*use)(struct pass *, uint32_t from, uint32_t))
@@ -424,8 +418,6 @@ static void replay_backward(struct pass *c, size_t i)
     node->gradient = NOTHING;
     release_tensor(c, gradient);
 }
-
-/* --- a training -------------------------------------------------------------------------------- */
 
 static void replay_load(struct pass *c)
 {

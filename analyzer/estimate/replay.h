@@ -1,8 +1,7 @@
 /* What PyTorch's caching allocator reserves in a training: the tensors that autograd makes and frees, operation by
  * operation, are requested from an allocator with the same rules (caching/). replay_conv.c, replay_layers.c and
  * replay_denoiser.c list the operations of a model; replay.c runs them forward and backward for three steps. */
-#ifndef GPUSPY_ESTIMATE_REPLAY_H
-#define GPUSPY_ESTIMATE_REPLAY_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 
@@ -67,5 +66,3 @@ double estimate_replay_forward(const struct plan *p);
  * forward and backward each request once. False: the operations are unknown, or the image is too large. */
 bool estimate_replay(const struct plan *p, double capacity, double workspace, bool converts,
                      struct estimate_replay_peaks *out);
-
-#endif

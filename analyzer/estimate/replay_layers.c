@@ -15,18 +15,7 @@ struct build {
     unsigned adapted;         /* the matrices that have a LoRA; 0: all weights are trained */
 };
 
-/* The matrices of a layer. */
-enum { NO_ADAPTER, QUERIES = 1, KEYS = 2, VALUES = 4, OUTPUT = 8, MLP = 16, ALL = 31 };
-
-static unsigned put_adapted(const struct plan *p)
-{
-    static const unsigned targets[] = {[PLAN_TARGET_QV] = QUERIES | VALUES,
-                                       [PLAN_TARGET_ATTENTION] = QUERIES | KEYS | VALUES | OUTPUT,
-                                       [PLAN_TARGET_LINEAR] = ALL,
-                                       [PLAN_TARGET_KV] = KEYS | VALUES};
-
-    return p->adapter == PLAN_ADAPTER_NONE ? 0 : targets[p->target];
-}
+enum { NO_ADAPTER };
 
 static uint32_t put_node(struct build *b, struct estimate_replay_op op)
 {
@@ -170,8 +159,6 @@ static uint32_t put_linear(struct build *b, uint32_t in, double width, double ou
     return which & b->adapted ? with_lora(b, x, read, width, out) : x;
 }
 
-/* --- attention --------------------------------------------------------------------------------- */
-
 /* A part of a joined product: a view, which the KV cache copies. */
 static uint32_t put_part(struct build *b, uint32_t in, double width, bool copied)
 {
@@ -240,13 +227,13 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
     uint32_t q, k, v;
 
     if (joined) {
-        q = put_linear(b, in, width, q_width + 2 * k_width, m->qkv_bias, QUERIES | VALUES);
+        q = put_linear(b, in, width, q_width + 2 * k_width, m->qkv_bias, PLAN_QKV);
         q = put_node(b, (struct estimate_replay_op){.flags = REPLAY_PARTS, .from = q, .bytes = node_bytes(b, q)});
         k = v = q;
     } else {
-        q = put_linear(b, in, width, q_width, m->qkv_bias, QUERIES);
-        k = put_linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias, KEYS);
-        v = put_linear(b, in, width, k_width, m->qkv_bias, VALUES);
+        q = put_linear(b, in, width, q_width, m->qkv_bias, PLAN_QUERIES);
+        k = put_linear(b, in, width, k_width, m->qkv_bias && !m->no_k_bias, PLAN_KEYS);
+        v = put_linear(b, in, width, k_width, m->qkv_bias, PLAN_VALUES);
         if (b->h.opt) q = put_map(b, q, 0, 0); /* scaled before the product */
     }
     if (!joined || m->family == MODEL_LLAMA || !m->positions) {
@@ -270,10 +257,8 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         v = put_node(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
     q = eager ? put_score_nodes(b, q, k, v, 0) : fused_attention(b, q, k, v);
-    return put_dropout(b, put_linear(b, q, q_width, width, m->out_bias, OUTPUT), width);
+    return put_dropout(b, put_linear(b, q, q_width, width, m->out_bias, PLAN_OUTPUT), width);
 }
-
-/* --- the MLP ----------------------------------------------------------------------------------- */
 
 /* gelu_new: x · 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
 static uint32_t new_gelu(struct build *b, uint32_t in)
@@ -294,10 +279,10 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
     double width = (double)m->hidden, f = (double)m->ffn;
-    uint32_t x = put_linear(b, in, width, f, m->mlp_bias, MLP), y;
+    uint32_t x = put_linear(b, in, width, f, m->mlp_bias, m->gated ? PLAN_GATE : PLAN_UP), y;
 
     if (m->gated) {
-        y = put_linear(b, in, width, f, m->mlp_bias, MLP);
+        y = put_linear(b, in, width, f, m->mlp_bias, PLAN_UP);
         x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                                     .from = put_map(b, x, REPLAY_KEEPS_INPUT, 0),
                                                     .others = {y},
@@ -307,10 +292,8 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
     } else {
         x = put_map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
     }
-    return put_dropout(b, put_linear(b, x, f, width, m->mlp_bias, MLP), width);
+    return put_dropout(b, put_linear(b, x, f, width, m->mlp_bias, PLAN_DOWN), width);
 }
-
-/* --- T5 ----------------------------------------------------------------------------------------- */
 
 /* The input of the "math" kernel: float32, scaled, ordered by head. */
 static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
@@ -441,8 +424,6 @@ static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uin
     return put_dropout(b, put_norm_node(b, x, width), width);
 }
 
-/* --- a model ----------------------------------------------------------------------------------- */
-
 static uint32_t put_layer(struct build *b, uint32_t x)
 {
     double width = (double)b->m->hidden;
@@ -522,7 +503,7 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
     uint32_t x, tokens;
 
     b.h = estimate_act_habits_of(p, &b.z);
-    b.adapted = put_adapted(p);
+    b.adapted = p->adapter == PLAN_ADAPTER_NONE ? 0 : p->targets;
     b.tokens = b.z.tokens;
     b.c = b.z.compute;
     b.stream = b.z.stream;

@@ -7,11 +7,9 @@
 
 #define TOO_MUCH 1e24 /* operations or bytes: more are refused */
 
-const char *const estimate_roof_dim_option[ROOF_DIMS_N] = {
 #define DIM(field, option, what) option,
-    ROOF_DIMS(DIM)
+const char *const estimate_roof_dim_option[ROOF_DIMS_N] = {ROOF_DIMS(DIM)};
 #undef DIM
-};
 
 struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s)
 {
@@ -25,8 +23,6 @@ struct estimate_roof_point estimate_roof_point(double flops, double bytes, doubl
     p.attainable = p.by_memory ? p.intensity * bytes_per_s : flops_per_s;
     return p;
 }
-
-/* ---------------------------------------------------------------- operators */
 
 static double dim_or(const struct estimate_roof_shape *s, enum estimate_roof_dim which, double otherwise)
 {
@@ -197,8 +193,6 @@ const struct estimate_roof_op *estimate_roof_op_find(const char *word)
         if (strcmp(estimate_roof_ops[i].word, word) == 0) return &estimate_roof_ops[i];
     return NULL;
 }
-
-/* ---------------------------------------------------------------- shapes */
 
 __attribute__((format(printf, 3, 4))) static bool refuse_shape(char *why, size_t size, const char *text, ...)
 {

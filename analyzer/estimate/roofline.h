@@ -4,8 +4,7 @@
  *
  * An operator can be implemented in several ways, which differ in the bytes that they move (naive attention also
  * computes what a causal mask hides). */
-#ifndef GPUSPY_ESTIMATE_ROOFLINE_H
-#define GPUSPY_ESTIMATE_ROOFLINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,12 +39,9 @@
     DIM(groups, "groups", "conv2d: default 1")
 /* clang-format on */
 
-enum estimate_roof_dim {
 #define DIM(field, option, what) ROOF_##field,
-    ROOF_DIMS(DIM)
+enum estimate_roof_dim { ROOF_DIMS(DIM) ROOF_DIMS_N };
 #undef DIM
-        ROOF_DIMS_N
-};
 extern const char *const estimate_roof_dim_option[ROOF_DIMS_N];
 #define ROOF_DIM_MAX 1e12
 
@@ -93,5 +89,3 @@ struct estimate_roof_point {
     bool by_memory; /* memory bounds it, not compute */
 };
 struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
-
-#endif

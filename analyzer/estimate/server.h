@@ -1,7 +1,6 @@
 /* How much of a GPU a server uses for its KV cache: vLLM takes a share of the GPU (gpu_memory_utilization), subtracts
  * what a profiling pass needed, and divides the rest into blocks. */
-#ifndef GPUSPY_ESTIMATE_SERVER_H
-#define GPUSPY_ESTIMATE_SERVER_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 
@@ -17,5 +16,3 @@ struct estimate_server {
 
 /* `memory`: the GPU's. False: a sum exceeds 2^63 bytes, or the model has no cache. */
 bool estimate_server(const struct plan *p, double memory, struct estimate_server *s);
-
-#endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/serving.h"
@@ -17,8 +18,6 @@ static double whole_up(double n)
     double down = (double)(uint64_t)n;
     return down < n ? down + 1 : down;
 }
-
-/* ---------------------------------------------------------------- shares of one GPU */
 
 /* Layers of a pipeline stage: the first stages get the remainder. */
 static uint64_t layers_of(const struct plan *p, uint64_t stage)
@@ -62,8 +61,6 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
     }
 }
 
-/* ---------------------------------------------------------------- weights */
-
 /* Bits of weights that are not quantised. */
 static double plain_bits(const struct plan *p)
 {
@@ -86,8 +83,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     double plain = p->weights ? 16 : plain_bits(p);
     struct sums sums = {0};
 
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         double share = place_share(p, stage, t) * tensor_share(p, t);
         double params = (double)t->rows * (double)t->cols * (double)t->count * share;
         double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, plain) : plain;
@@ -111,10 +107,6 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
 #define KEPT_LIKELY 0.04
 #define KEPT_HIGH 0.14
 
-/* What loaders keep in addition to quantised matrices (workspaces, padding): published peaks of Qwen3 with FP8 and AWQ
- * weights are up to 0.7 % above the sum. */
-#define LOADER_HIGH 0.01
-
 static void add_served_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     struct sums sums = weights_of(p, stage);
@@ -124,11 +116,8 @@ static void add_served_weights(const struct plan *p, uint64_t stage, struct esti
     if (sums.bytes > 0) {
         double more = p->weights->bits < 16 ? sums.unknown * (16 - p->weights->bits) / 8 : 0;
         struct estimate_interval bytes = {sums.bytes, sums.bytes + KEPT_LIKELY * more, sums.bytes + KEPT_HIGH * more};
-        if (p->weights->scheme != QUANTISATION_GGUF)
-            bytes.high = ceil(fmax(bytes.high, (1 + LOADER_HIGH) * sums.bytes));
         snprintf(name, sizeof name, "weights, %s", p->weights->word);
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
-        line->why = "depends on what loaders keep besides the matrices";
         estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
                          units_format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
         if (more > 0) line->why = "the number of embedding parameters, which keep 16 bits, is unknown";
@@ -146,25 +135,56 @@ static void add_served_weights(const struct plan *p, uint64_t stage, struct esti
     }
 }
 
-/* Published FP8 and AWQ checkpoints store the output layer, and loaders keep it in addition to the embedding to which
- * it was tied: transformers 4.51 on Qwen3 0.6B to 4B. GPTQ checkpoints do not store it. */
+/* Published FP8 and AWQ checkpoints store the output layer. With FP8, loaders keep it in addition to the embedding to
+ * which it was tied: transformers 4.51 on Qwen3 0.6B to 4B. With AWQ it is there only while weights are loaded:
+ * Qwen2.5's peaks with long prompts are those of GPTQ, whose checkpoints do not store it. */
 static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
     const char *word = p->weights ? p->weights->word : "";
     const double bytes = 2 * (double)s->vocab * (double)s->hidden / (double)p->tp;
+    const bool kept = strncmp(word, "fp8", 3) == 0;
     struct estimate_line *line;
 
-    if (!s->tied || stage != p->pp - 1 || (strncmp(word, "fp8", 3) != 0 && strcmp(word, "awq") != 0)) return;
+    if (!s->tied || stage != p->pp - 1 || (!kept && strcmp(word, "awq") != 0)) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, "output layer, untied by quantization",
-                        (struct estimate_interval){0, bytes, bytes});
-    line->why = "none if the loader ties it to the embedding again";
-    estimate_explain(line, "published peaks of Qwen3's FP8 and AWQ models",
+                        (struct estimate_interval){0, kept ? bytes : 0, bytes});
+    line->why = kept ? "none if the loader ties it to the embedding again" : "only while weights are loaded";
+    estimate_explain(line, "published peaks of Qwen3's FP8 and Qwen2.5's AWQ models",
                      "vocabulary %ju · hidden %ju · 2 B / tp %ju", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
                      (uintmax_t)p->tp);
 }
 
-/* ---------------------------------------------------------------- KV cache */
+/* Peaks that Qwen publishes for Qwen2.5 and Qwen3 (transformers 4.46 and 4.51, bfloat16 and quantised, allocated) are
+ * up to 2.1 % of the weights above the sum of the other lines. */
+#define KEPT_BY_PROGRAM 0.02
+
+/* What transformers' loaders and kernels keep besides the matrices. AutoGPTQ's 4-bit kernels have a buffer for the
+ * largest matrix in 16 bits, and one for 2048 tokens of its wider side. */
+static void add_loader(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    const struct model *m = p->model;
+    const struct sums sums = weights_of(p, stage);
+    const bool unpacks = p->weights && strcmp(p->weights->word, "gptq") == 0;
+    double matrix = 0, wide = 0;
+    struct estimate_line *line;
+
+    for (size_t i = 0; unpacks && i < m->tensors_n; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->dims < 2 || estimate_quantisation_bits(p->weights, m, t, 16) == 16) continue;
+        matrix = fmax(matrix, (double)t->rows * (double)t->cols * tensor_share(p, t));
+        wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
+    }
+    line = estimate_add(
+        r, ESTIMATE_WORKSPACE, IN_INFERENCE, "what loaders and kernels keep",
+        (struct estimate_interval){
+            0, 2 * matrix, ceil(2 * matrix + 2 * 2048 * wide + KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes))});
+    estimate_explain(line,
+                     unpacks ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
+                     "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.0f %% of weights",
+                     2 * matrix, wide, 100 * KEPT_BY_PROGRAM);
+    line->why = unpacks ? "other kernels unpack in registers" : "depends on loaders and kernels";
+}
 
 static double element_size(const struct plan *p);
 static double mamba_taps(const struct plan *p);
@@ -320,8 +340,6 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
                      "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
 }
-
-/* ---------------------------------------------------------------- activations */
 
 static double element_size(const struct plan *p)
 {
@@ -495,8 +513,6 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
             units_format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
-/* ---------------------------------------------------------------- Mamba */
-
 /* A layer's state for one sequence: bytes of the inputs that the convolution still reads, in the model's type; below,
  * elements of the scan's state. */
 static double mamba_taps(const struct plan *p)
@@ -588,8 +604,6 @@ static void add_linear_state(const struct plan *p, struct estimate_result *r)
         "%ju layers · batch %ju · %.0f B, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch, each);
 }
 
-/* ---------------------------------------------------------------- all */
-
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -598,6 +612,8 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     if (!p->inference || estimate_serving_denoiser(p, r)) return;
     add_served_weights(p, stage, r);
     add_untied_copy(p, stage, r);
+    if (!p->cache_block && is_decoder_shape(s) && !(p->weights && p->weights->scheme == QUANTISATION_GGUF))
+        add_loader(p, stage, r);
     if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV

@@ -1,6 +1,5 @@
 /* Parts of an inference estimate that other files use: bytes on one GPU of a pipeline stage. */
-#ifndef GPUSPY_SERVING_H
-#define GPUSPY_SERVING_H
+#pragma once
 
 #include "analyzer/estimate/plan.h"
 
@@ -16,5 +15,3 @@ void estimate_serving_beside(const struct plan *p, struct estimate_result *r);
 double estimate_serving_beside_bytes(const struct plan *p);
 /* Whether the model generates token after token, and so has a KV cache. */
 bool estimate_serving_decodes(const struct plan *p);
-
-#endif

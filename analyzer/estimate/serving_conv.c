@@ -1,7 +1,5 @@
 /* What a convolutional network keeps at once without gradients: what its largest operation reads and writes, and
  * tensors that wait for a later operation. */
-#include <stdio.h>
-#include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/serving.h"
 #include "analyzer/model/convnets.h"

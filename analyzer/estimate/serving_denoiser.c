@@ -2,7 +2,9 @@
  * the GPU; and in training what is on the GPU beside the denoiser. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/replay.h"
@@ -16,7 +18,9 @@ static const char measured[] = "diffusers' modules on PyTorch 2.11, torch.cuda.m
 struct component {
     const char *name;
     unsigned when;
-    double params, bytes, layer;
+    double params;
+    struct estimate_interval bytes;
+    double layer;
 };
 
 static double element_bytes(const struct plan *p)
@@ -24,13 +28,18 @@ static double element_bytes(const struct plan *p)
     return p->precision_given && p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
 }
 
-static double text_bytes(const struct plan *p, double params)
+/* Embeddings are not quantised, nor is CLIP beside a large encoder. bitsandbytes keeps T5's `wo` in float32
+ * (transformers' _keep_in_fp32_modules), other loaders in 16 bits. */
+static struct estimate_interval quantised_text(const struct plan *p)
 {
+    const struct model_pipeline *around = model_pipeline_of(p->model);
     const struct model_tensor t = {.role = TENSOR_MLP, .dims = 2, .rows = 4096, .cols = 4096};
+    const double bits = estimate_quantisation_bits(p->text_weights, p->model, &t, 16), wo = (double)around->wo;
+    const bool four = strncmp(p->text_weights->word, "nf4", 3) == 0 || strcmp(p->text_weights->word, "fp4") == 0;
+    const double others = (double)(around->text - around->plain - around->wo) * bits / 8 + 2 * (double)around->plain;
 
-    /* all of it, although embeddings are not quantised: 3 % of T5's weights, 25 % of CLIP's */
-    return params *
-           (p->text_weights ? estimate_quantisation_bits(p->text_weights, p->model, &t, 16) / 8 : element_bytes(p));
+    if (bits >= 16) return EXACTLY((double)around->text * bits / 8);
+    return (struct estimate_interval){others + wo * bits / 8, others + wo * (four ? 4 : 2), others + wo * 4};
 }
 
 static double denoiser_bytes(const struct plan *p, double *largest)
@@ -39,8 +48,7 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     double sum = 0;
 
     *largest = 0;
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         const double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, 16) : 8 * element_bytes(p);
         const double bytes = (double)t->rows * (double)t->cols * (double)t->count * bits / 8;
         sum += bytes;
@@ -56,11 +64,13 @@ static void add_component(const struct plan *p, const struct component *c, struc
     const bool one = p->offload == PLAN_OFFLOAD_MODEL, layer = p->offload == PLAN_OFFLOAD_SEQUENTIAL;
     struct estimate_line *line =
         estimate_add(r, ESTIMATE_WEIGHTS, p->inference && (one || layer) ? c->when : estimate_phases(p), c->name,
-                     EXACTLY(layer ? c->layer : c->bytes));
+                     layer ? EXACTLY(c->layer) : c->bytes);
     char count[UNITS_TEXT];
 
+    if (line->bytes.low < line->bytes.high)
+        line->why = "depends on the loader: transformers keeps some matrices of T5 in 16 or 32 bits";
     estimate_explain(line, counted, "%s parameters · %.5g B%s", units_format_count(count, units_whole(c->params)),
-                     c->bytes / c->params,
+                     c->bytes.likely / c->params,
                      layer ? ", of which the largest layer is on the GPU"
                      : one ? ", only while it runs"
                            : "");
@@ -91,15 +101,15 @@ void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
     const unsigned all = IN_TRAINING | IN_DIFFUSION;
     const double e = p->inference ? element_bytes(p) : p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
     const struct component text = {"text encoders", IN_PHASE(TEXT) | (all & IN_TRAINING), (double)around->text,
-                                   text_bytes(p, (double)around->text) / (p->text_weights ? 1 : element_bytes(p)) *
-                                       (p->text_weights ? 1 : e),
+                                   p->text_weights ? quantised_text(p) : EXACTLY((double)around->text * e),
                                    2 * 32128 * 4096.0},
                            vae = {"VAE", IN_PHASE(IMAGE) | (all & IN_TRAINING), (double)around->vae,
-                                  (double)around->vae * (p->inference ? vae_element(p) : e), 9.0 * 512 * 512 * e};
+                                  EXACTLY((double)around->vae * (p->inference ? vae_element(p) : e)),
+                                  9.0 * 512 * 512 * e};
 
     const double numbers = (double)p->model->shape.denoiser.table;
-    const struct component table = {"table of positions", IN_PHASE(DENOISE) | (all & IN_TRAINING), numbers, numbers * e,
-                                    numbers * e};
+    const struct component table = {"table of positions", IN_PHASE(DENOISE) | (all & IN_TRAINING), numbers,
+                                    EXACTLY(numbers * e), numbers * e};
 
     if (numbers > 0) add_component(p, &table, r);
     if (has_text(p) && around->text) add_component(p, &text, r);
@@ -116,8 +126,6 @@ double estimate_serving_beside_bytes(const struct plan *p)
     for (size_t i = 0; i < r.lines_n; i++) sum += r.lines[i].bytes.likely;
     return sum;
 }
-
-/* --- images ----------------------------------------------------------------------------------- */
 
 /* Pixels that the VAE decodes at once; `pixels`: of all images. */
 static double pixels_at_once(const struct plan *p, double *pixels)
@@ -187,7 +195,7 @@ bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r)
     double largest;
     const double bytes = denoiser_bytes(p, &largest);
     const struct component denoiser = {p->weights ? "denoiser, quantised" : "denoiser", IN_PHASE(DENOISE),
-                                       (double)p->model->params, bytes, largest};
+                                       (double)p->model->params, EXACTLY(bytes), largest};
 
     if (p->model->shape.family != MODEL_DENOISER) return false;
     add_component(p, &denoiser, r);

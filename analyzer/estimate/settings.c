@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/base/exit_code.h"
 
 const char estimate_default_precision[] = "fp32";
 
@@ -32,10 +31,10 @@ bool estimate_parts_of(const char *command, const struct estimate_settings *s, c
     *p = estimate_precision(s->precision);
     if (!*o || !*p) return false;
     if (s->master_weights && (*p)->weights >= 4) {
-        complain("%s: --master-weights: with --precision %s the weights are already float32; use it "
-                 "with bf16 or fp16",
-                 command, (*p)->name);
-        return false;
+        return complain_with(false,
+                             "%s: --master-weights: with --precision %s the weights are already float32; use it "
+                             "with bf16 or fp16",
+                             command, (*p)->name);
     }
     return true;
 }

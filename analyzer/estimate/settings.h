@@ -1,6 +1,5 @@
 /* The options that describe a model, the same in every command that has them. */
-#ifndef GPUSPY_ESTIMATE_SETTINGS_H
-#define GPUSPY_ESTIMATE_SETTINGS_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/base/options.h"
@@ -72,5 +71,3 @@ static inline bool estimate_is_requested(const struct estimate_settings *s)
 /* The optimizer and the precision; false after a line on stderr. */
 bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct estimate_optimizer **o,
                        const struct estimate_precision **p);
-
-#endif

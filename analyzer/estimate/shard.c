@@ -1,4 +1,5 @@
 #include "analyzer/estimate/shard.h"
+#include "analyzer/base/arena.h"
 
 #include <math.h>
 #include <string.h>
@@ -153,8 +154,7 @@ struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stag
     struct estimate_shard_sum sum = {0};
     struct estimate_shard s;
 
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *t = &p->model->tensors[i];
+    EACH (t, p->model->tensors, p->model->tensors_n) {
         double n;
         if ((keep && !keep(p, t)) || !estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols;
@@ -175,8 +175,7 @@ double estimate_shard_layer(const struct plan *p, uint64_t stage)
     struct estimate_shard s;
 
     if (!layers) return 0;
-    for (size_t i = 0; i < p->model->tensors_n; i++) {
-        const struct model_tensor *t = &p->model->tensors[i];
+    EACH (t, p->model->tensors, p->model->tensors_n) {
         uint64_t have = t->layers && t->layers <= layers ? t->layers : layers;
         if (t->place != TENSOR_IN_LAYER || !estimate_shard_of(p, stage, t, &s)) continue;
         kinds[t->kind < KINDS ? t->kind : KINDS - 1] +=

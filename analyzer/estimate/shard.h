@@ -1,7 +1,6 @@
 /* Which part of a model one GPU has: by pipeline stage, tensor and expert parallelism, and among how many
  * data-parallel GPUs that part can be divided further (ZeRO). */
-#ifndef GPUSPY_ESTIMATE_SHARD_H
-#define GPUSPY_ESTIMATE_SHARD_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 
@@ -38,5 +37,3 @@ struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stag
 /* Parameters of the largest layer; parameters outside of the layers. */
 double estimate_shard_layer(const struct plan *p, uint64_t stage);
 double estimate_shard_outside(const struct plan *p, uint64_t stage);
-
-#endif

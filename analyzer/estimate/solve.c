@@ -14,16 +14,12 @@ const char estimate_solve_words[] =
     SOLVE_WHATS(SOLVE)
 #undef SOLVE
         "";
-const char *const estimate_solve_word[] = {
 #define SOLVE(id, word, what) word,
-    SOLVE_WHATS(SOLVE)
+const char *const estimate_solve_word[] = {SOLVE_WHATS(SOLVE)};
 #undef SOLVE
-};
-const char *const estimate_solve_words_of[] = {
 #define SOLVE(id, word, what) what,
-    SOLVE_WHATS(SOLVE)
+const char *const estimate_solve_words_of[] = {SOLVE_WHATS(SOLVE)};
 #undef SOLVE
-};
 
 enum { LIMIT_BATCH = 1 << 20, LIMIT_SEQ = 1 << 24, LIMIT_LAYERS = 100000, LIMIT_GPUS = 16384 };
 
@@ -34,8 +30,6 @@ struct search {
     struct model model; /* with other layers; its tensors are a copy */
     struct estimate_result result;
 };
-
-/* ---------------------------------------------------------------- one value */
 
 static uint64_t scale_rounded_up(uint64_t n, uint64_t from, uint64_t to)
 {
@@ -92,8 +86,6 @@ static bool is_within_memory(struct estimate_interval peak, double memory, bool 
     return (surely ? peak.high : peak.likely) <= memory;
 }
 
-/* ---------------------------------------------------------------- the largest */
-
 static void find_largest(struct search *s, uint64_t limit, bool surely, struct estimate_solve_answer *a)
 {
     double memory = s->p->memory;
@@ -122,8 +114,6 @@ static void find_largest(struct search *s, uint64_t limit, bool surely, struct e
     if (!a->limited) a->next = peak_at_value(s, a->value + s->step);
     snprintf(a->option, sizeof a->option, "--%s %ju", estimate_solve_word[s->what], (uintmax_t)a->value);
 }
-
-/* ---------------------------------------------------------------- the fewest GPUs */
 
 static uint64_t gpus_of_node(const struct plan *p)
 {
@@ -272,8 +262,6 @@ static void find_fewest_gpus(const struct plan *p, struct estimate_solution *s)
                  "or --checkpointing first");
 }
 
-/* ---------------------------------------------------------------- the question */
-
 /* Adds what the question needs, and notes what it assumed. */
 static bool prepare_solution(const char *command, struct plan *p, struct estimate_solution *s)
 {
@@ -281,17 +269,15 @@ static bool prepare_solution(const char *command, struct plan *p, struct estimat
     bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV || shape->family == MODEL_DENOISER;
 
     if (!(p->memory > 0)) {
-        complain("%s: --solve needs the amount of memory; add --gpu h100-80g or --memory 80GiB", command);
-        return false;
+        return complain_with(false, "%s: --solve needs the amount of memory; add --gpu h100-80g or --memory 80GiB",
+                             command);
     }
     if (s->what == SOLVE_LAYERS && !shape->layers) {
-        complain("%s: --solve layers: the model's layers are unknown; add --model, or --layers, --hidden …", command);
-        return false;
+        return complain_with(
+            false, "%s: --solve layers: the model's layers are unknown; add --model, or --layers, --hidden …", command);
     }
-    if (s->what == SOLVE_SEQ && images) {
-        complain("%s: --solve seq: images have no sequence length to choose", command);
-        return false;
-    }
+    if (s->what == SOLVE_SEQ && images)
+        return complain_with(false, "%s: --solve seq: images have no sequence length to choose", command);
     if (s->what == SOLVE_SEQ && !p->batch) {
         p->batch = 1;
         snprintf(s->note, sizeof s->note, "--batch 1 is assumed");
@@ -339,10 +325,7 @@ bool estimate_solve(const char *command, const struct plan *plan, enum estimate_
     search = (struct search){.p = &p, .what = what, .step = solve_step_of(&p, what)};
     if (search.step > s->limit) s->limit = search.step;
     search.model.tensors = what == SOLVE_LAYERS ? calloc(p.model->tensors_n + 1, sizeof *search.model.tensors) : NULL;
-    if (what == SOLVE_LAYERS && !search.model.tensors) {
-        complain("%s: out of memory", command);
-        return false;
-    }
+    if (what == SOLVE_LAYERS && !search.model.tensors) return complain_with(false, "%s: out of memory", command);
     if (what != SOLVE_LAYERS && peak_at_value(&search, search.step).likely == peak_at_value(&search, s->limit).likely &&
         isfinite(search.result.peak.likely)) {
         complain(

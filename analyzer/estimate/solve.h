@@ -1,6 +1,5 @@
 /* The largest batch, sequence or model, or the fewest GPUs, that fit. */
-#ifndef GPUSPY_SOLVE_H
-#define GPUSPY_SOLVE_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 
@@ -13,12 +12,9 @@
     SOLVE(LAYERS, "layers", "most layers")
 /* clang-format on */
 
-enum estimate_solve_what {
 #define SOLVE(id, word, what) SOLVE_##id,
-    SOLVE_WHATS(SOLVE)
+enum estimate_solve_what { SOLVE_WHATS(SOLVE) SOLVE_WHATS_N };
 #undef SOLVE
-        SOLVE_WHATS_N
-};
 
 extern const char estimate_solve_words[]; /* "batch|seq|…" */
 extern const char *const estimate_solve_word[], *const estimate_solve_words_of[];
@@ -43,5 +39,3 @@ struct estimate_solution {
 /* False after one line on stderr if there is no memory, or if the model has no such setting. */
 bool estimate_solve(const char *command, const struct plan *p, enum estimate_solve_what what,
                     struct estimate_solution *s);
-
-#endif

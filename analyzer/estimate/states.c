@@ -3,19 +3,17 @@
  * Each GPU of a pipeline stage holds its part by tensor and expert parallelism (shard.c). ZeRO's stage determines what
  * of that is divided again among the GPUs with other data: 1 optimizer states and master weights, 2 gradients too, 3
  * weights too (Rajbhandari et al. 2020, section 5). */
-#include "analyzer/estimate/estimate.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
-#include "analyzer/estimate/optimizer.h"
-#include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
 
 #define BUCKET 5e8 /* elements: DeepSpeed's reduce_bucket_size */
 #define LIVE 1e9   /* elements: DeepSpeed's stage3_max_live_parameters */
+#define TILE 1e9   /* elements: DeepSpeed's sub_group_size */
 
 static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
@@ -195,12 +193,34 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
     }
 }
 
+/* Gradients in float32 for master weights. DeepSpeed makes them for the step out of a flat copy in 16 bits: stages 1
+ * and 2 of all of its part at once, stage 3 of one tile after the other. Megatron-LM has them, or half of them,
+ * already. */
+static void add_step_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
+{
+    const bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p);
+    const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE, megatron = p->tp * p->pp > 1;
+    const double part = part_of(n, divided), bytes = half ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
+                                              (struct estimate_interval){0, half ? 0 : ceil(bytes), ceil(bytes)});
+
+    if (tiles)
+        estimate_explain(line, "DeepSpeed stage3.py: _prepare_fp32_grad_for_sub_group, sub_group_size 1e9",
+                         "1,000,000,000 parameters at once · %s", megatron ? "4 B" : "(4 + 2) B");
+    else
+        estimate_states_explain(
+            line, "DeepSpeed stage_1_and_2.py: gradients are flattened, then converted for the step", p, n,
+            half       ? "2 B"
+            : megatron ? "4 B"
+                       : "(4 + 2) B",
+            divided);
+    line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
+}
+
 /* What the step allocates and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
 void estimate_states_step(const struct plan *p, const struct estimate_shard_sum *n,
                           const struct estimate_optimizer_sum *sum, double element, struct estimate_result *r)
 {
-    bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p); /* half exists already */
-    double gradients = ceil(part_of(n, divided) * 4);
     const char *how;
     char here[UNITS_TEXT], largest[UNITS_TEXT];
     struct estimate_interval bytes = estimate_optimizer_temporaries(p, sum, element, &how);
@@ -208,13 +228,7 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
 
     if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host runs the step */
     if (p->master_weights) {
-        line =
-            estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
-                         (struct estimate_interval){0, half ? 0 : gradients, half ? ceil(gradients / 2) : gradients});
-        estimate_states_explain(line,
-                                "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p,
-                                n, half ? "2 B" : "4 B", divided);
-        line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
+        add_step_gradients(p, n, r);
         if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;
     }
     if (bytes.high <= 0) return;
@@ -232,8 +246,6 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
     else if (bytes.low < bytes.high)
         line->why = "depends on the order of the tensors: the previous tensor's temporary is still live";
 }
-
-/* ---------------------------------------------------------------- buckets and gathers */
 
 void estimate_states_buckets(const struct plan *p, const struct estimate_shard_sum *n, unsigned each,
                              struct estimate_result *r)
@@ -377,8 +389,6 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     if (estimate_shard_gathers(p)) estimate_states_gathered(p, stage, n, unit_element(p), r);
 }
 
-/* ---------------------------------------------------------------- copies that are multiplied with */
-
 static bool in_float8(const struct plan *p, const struct model_tensor *t)
 {
     (void)p;
@@ -444,8 +454,6 @@ void estimate_states_casts(const struct plan *p, uint64_t stage, struct estimate
     if (p->precision->cast == PRECISION_CAST_AUTOCAST) add_autocast(p, stage, r);
     if (p->precision->cast == PRECISION_CAST_FP8) add_float8(p, stage, r);
 }
-
-/* ---------------------------------------------------------------- all of it */
 
 static void add_ema(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {

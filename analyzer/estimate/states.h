@@ -1,6 +1,5 @@
 /* Shared by the files for memory that does not depend on the batch: states.c, adapters.c. */
-#ifndef GPUSPY_ESTIMATE_STATES_H
-#define GPUSPY_ESTIMATE_STATES_H
+#pragma once
 
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/optimizer.h"
@@ -28,5 +27,3 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
 void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n, double each,
                               struct estimate_result *r);
 void estimate_states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r);
-
-#endif

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/adapters.h"
@@ -13,13 +14,9 @@
 
 #define RING "ring: Patarasuk and Yuan 2009; NCCL"
 
-const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {
 #define KIND(id, word) word,
-    WIRE_KINDS(KIND)
+const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {WIRE_KINDS(KIND)};
 #undef KIND
-};
-
-/* ---------------------------------------------------------------- links */
 
 struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, uint64_t gpus_used, uint64_t per_node)
 {
@@ -47,8 +44,6 @@ struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, 
     }
     return l;
 }
-
-/* ---------------------------------------------------------------- one transfer */
 
 /* The share of S that passes a GPU's links, in a group of n. */
 static double wire_share(enum estimate_wire_kind kind, double n)
@@ -143,8 +138,6 @@ void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, st
     w->one_pass_s *= w->times;
     w->ring_s *= w->times;
 }
-
-/* ---------------------------------------------------------------- a plan's */
 
 struct making {
     const struct plan *p;
@@ -332,8 +325,7 @@ static double active_params(const struct model *m)
     const struct model_shape *s = &m->shape;
     double used = s->experts && s->experts_used ? (double)s->experts_used / (double)s->experts : 1, sum = 0;
 
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
         double params = (double)t->rows * (double)t->cols * (double)t->count;
         if (t->role != TENSOR_EMBEDDING || s->tied) sum += params * (t->role == TENSOR_EXPERT ? used : 1);
     }

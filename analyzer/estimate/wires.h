@@ -13,8 +13,7 @@
  * evenly, g is floor(n/m), the fewest GPUs of a machine: the others wait for its network cards.
  * Assumed: no latency, no overlap, no other traffic. NCCL's protocol takes about 20 % of NVLink (nccl-tests issue
  * 212); all-reduces that H100's switches add up (NVLink SHARP) save about as much. */
-#ifndef GPUSPY_ESTIMATE_WIRES_H
-#define GPUSPY_ESTIMATE_WIRES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,5 +92,3 @@ void estimate_wire_time(const struct estimate_wire_links *links, uint64_t stride
 /* What the plan moves per step (in inference: for one forward pass of the prompt and for one token), on the fullest
  * GPU. No rows if nothing is moved. `network`: bytes/s per GPU; 0: as in estimate_wires_links. */
 void estimate_wires_build(const struct plan *p, double network, struct estimate_wires *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* The input of an export format: a run, the part of it to write, and where to write. cmd_export.c fills it in. Some
  * formats show one process at one moment (struct export), others the whole run (struct export_run). */
-#ifndef GPUSPY_EXPORT_H
-#define GPUSPY_EXPORT_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/profile/profile.h"
@@ -82,5 +81,3 @@ const char *export_unknown_table(const char *words);
 /* Call it for each event: now and then it prints the progress on a terminal. */
 void export_progress_show(struct export *e);
 void export_progress_end(const struct export_progress *p);
-
-#endif

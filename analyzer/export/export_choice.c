@@ -8,8 +8,6 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 
-/* ---------------------------------------------------------------- the process */
-
 struct overview {
     struct run *run;
     struct export_device (*devices)[EXPORT_DEVICES]; /* by process */
@@ -105,8 +103,6 @@ static uint32_t choose_process(const struct export_request *w, const struct over
     return first;
 }
 
-/* ---------------------------------------------------------------- the moment */
-
 static const struct run_oom *last_oom(const struct export *e, bool fatal)
 {
     size_t n;
@@ -164,8 +160,7 @@ static int choose_moment(const struct export_request *w, struct export *e)
         e->moment_ns = end;
         note_moment(e, "the end", -1);
     } else if (asks_oom && !oom) {
-        complain("export: memory did not run out in this process; --at peak shows the peak");
-        return EXIT_NO;
+        return complain_with(EXIT_NO, "export: memory did not run out in this process; --at peak shows the peak");
     } else if (oom && (asks_oom || !w->at)) {
         e->moment_ns = oom->time_ns;
         note_moment(e, "the out-of-memory error", oom->device);
@@ -240,8 +235,6 @@ int export_choose(const struct export_request *w, const char *path, struct symbo
     print_notes(e->run);
     return choose_moment(w, e);
 }
-
-/* ---------------------------------------------------------------- the whole run */
 
 /* Drops all processes except the requested one. */
 static int keep_process(const struct export_request *w, struct symbolizer *symbols, struct export_run *e)

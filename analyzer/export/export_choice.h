@@ -1,6 +1,5 @@
 /* Chooses what of a recording is exported: a process at a moment, or the whole run. */
-#ifndef GPUSPY_EXPORT_CHOICE_H
-#define GPUSPY_EXPORT_CHOICE_H
+#pragma once
 
 #include "analyzer/export/export.h"
 #include "analyzer/symbol/symbol.h"
@@ -18,5 +17,3 @@ int export_choose(const struct export_request *w, const char *path, struct symbo
 /* The same for a format of the whole run: fills in e->run, what, at_ns and device. */
 int export_choose_run(const struct export_request *w, char **paths, size_t n, struct symbolizer *symbols,
                       struct export_run *e);
-
-#endif

@@ -14,8 +14,6 @@
 
 enum { STEPS_MOST = 20000, STEPS_TRACK = 2000000000 };
 
-/* --- numbers of processes and threads ------------------------------------------------------------ */
-
 static void place_processes(struct export_chrome *c)
 {
     size_t n;
@@ -83,8 +81,6 @@ static void name_threads(struct export_chrome *c)
         }
     }
 }
-
-/* --- moments ------------------------------------------------------------------------------------- */
 
 static void put_chrome_int(struct export_chrome *c, const char *key, int64_t value)
 {
@@ -165,8 +161,6 @@ static void write_steps(struct export_chrome *c, const struct result_report *r)
         }
     }
 }
-
-/* --- the whole file ------------------------------------------------------------------------------ */
 
 static bool write_report(struct export_chrome *c, char *error, size_t error_size)
 {

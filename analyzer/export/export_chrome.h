@@ -1,6 +1,5 @@
 /* The Chrome trace format: a JSON list of events, one per line. What the files of the format share. */
-#ifndef GPUSPY_EXPORT_CHROME_H
-#define GPUSPY_EXPORT_CHROME_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export.h"
@@ -37,5 +36,3 @@ void export_chrome_text(struct export_chrome *c, const char *key, const char *te
 bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_size);
 /* export_chrome_calls.c: slices of waits, copies and marks. */
 bool export_chrome_calls(struct export_chrome *c, char *error, size_t error_size);
-
-#endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_chrome.h"
-#include "analyzer/base/json_out.h"
 #include "analyzer/site/site.h"
 #include "analyzer/base/term.h"
 #include "analyzer/run/words.h"
@@ -111,8 +110,6 @@ static void slices_on_call(void *self, const struct run_copy *copy, const struct
         end_args(s, sync->stack);
     }
 }
-
-/* --- marks --------------------------------------------------------------------------------------- */
 
 static void finish_mark(struct calls *s, const struct run_mark *m)
 {

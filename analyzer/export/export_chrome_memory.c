@@ -6,7 +6,6 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/question/question.h"
-#include "analyzer/report/report.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
 
@@ -123,11 +122,7 @@ static void counters_on_process_start(void *self, uint32_t process)
     m->last_alloc_ns = p->last_alloc_ns;
 }
 
-static int order_counter_lines(const void *a, const void *b)
-{
-    const struct point *x = a, *y = b;
-    return SORT_UP(x->time_ns, y->time_ns);
-}
+SORT_ORDER(order_counter_lines, struct point, SORT_UP(x->time_ns, y->time_ns))
 
 static void write_parts(struct memory *m, uint32_t series)
 {
@@ -155,8 +150,6 @@ static void counters_on_process_end(void *self, uint32_t process, int64_t end_ns
         }
     }
 }
-
-/* --- what PyTorch and NVML reported -------------------------------------------------------------- */
 
 static void write_counter_value(struct memory *m, uint32_t process, int device, int64_t time_ns, const char *name,
                                 const char *unit, int64_t value)

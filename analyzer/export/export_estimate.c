@@ -1,6 +1,7 @@
 #include "analyzer/export/export_estimate.h"
 
 #include <math.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/export/export_table.h"
 
 /* Lists the phases that occur: "forward_end backward_end". */
@@ -72,8 +73,7 @@ static void export_estimate_lines(const struct estimate_answer *a, FILE *out)
     struct export_table t;
 
     export_table_begin(&t, out, false, "part,name,phases,low_bytes,bytes,high_bytes,host,formula,source,why");
-    for (size_t i = 0; i < a->result.lines_n; i++) {
-        const struct estimate_line *l = &a->result.lines[i];
+    EACH (l, a->result.lines, a->result.lines_n) {
         char phases[160];
         phases_text(&a->result, l->phases, phases, sizeof phases);
         export_table_text(&t, estimate_part_key[l->part]);

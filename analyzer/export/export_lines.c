@@ -30,20 +30,12 @@ void export_lines_free(struct export_lines *l)
 }
 
 /* Compares pointers, because equal texts of a run have the same address. */
-static int same_place(const void *a, const void *b)
-{
-    const struct export_line *x = a, *y = b;
-    return SORT_UP(x->process, y->process)
-               ?: SORT_UP(x->device, y->device)
-               ?: SORT_UP(x->kind, y->kind)
-               ?: SORT_UP(x->site.known, y->site.known)
-               ?: SORT_UP(x->site.line, y->site.line)
-               ?: SORT_UP(x->site.library, y->site.library)
-               ?: SORT_UP(x->site.file, y->site.file)
-               ?: SORT_UP(x->site.function, y->site.function)
-               ?: SORT_UP(x->site.operation, y->site.operation)
-               ?: (x->site.line > 0 ? 0 : SORT_UP(x->site.offset, y->site.offset));
-}
+SORT_ORDER(same_place, struct export_line,
+           SORT_UP(x->process, y->process) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->kind, y->kind)
+               ?: SORT_UP(x->site.known, y->site.known) ?: SORT_UP(x->site.line, y->site.line)
+               ?: SORT_UP(x->site.library, y->site.library) ?: SORT_UP(x->site.file, y->site.file)
+               ?: SORT_UP(x->site.function, y->site.function) ?: SORT_UP(x->site.operation, y->site.operation)
+               ?: (x->site.line > 0 ? 0 : SORT_UP(x->site.offset, y->site.offset)))
 
 static int compare_lines(const void *a, const void *b)
 {
@@ -85,8 +77,6 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
     map_free(&helpers);
 }
 
-/* --- gathering ----------------------------------------------------------------------------------- */
-
 static bool add_peaks(struct export_tables *x, char *error, size_t error_size)
 {
     struct profile_request wish = {.what = PROFILE_PEAK, .process = -1, .device = x->e->device, .layer = PROFILE_ALL};
@@ -121,8 +111,7 @@ static void add_removed_lines(struct export_tables *x)
 {
     size_t n;
     const struct run_removed *removed = run_removed(x->e->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         const enum run_series_layer layer = run_removed_layer(r);
         const int device = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST ? -1 : r->device;
         const struct run_series s = {.process = r->process, .device = device, .layer = layer};
@@ -217,8 +206,6 @@ bool export_tables_gather(struct export_tables *x, char *error, size_t error_siz
     return ok;
 }
 
-/* --- writing ------------------------------------------------------------------------------------- */
-
 static void put_place_cells(struct export_tables *x, const struct result_site *s)
 {
     export_table_text(&x->t, s->function);
@@ -236,8 +223,7 @@ static void put_line_values(struct export_tables *x, const struct export_line *l
 void export_table_of_sites(struct export_tables *x)
 {
     static const unsigned which[] = {0, 1, 2, 3, 4, 5};
-    for (size_t i = 0; i < x->sites.n; i++) {
-        const struct export_line *l = &x->sites.list[i];
+    EACH (l, x->sites.list, x->sites.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, result_series_word((enum run_series_layer)l->kind));
@@ -250,8 +236,7 @@ void export_table_of_sites(struct export_tables *x)
 void export_table_of_waits(struct export_tables *x)
 {
     static const unsigned which[] = {1, 0, 2};
-    for (size_t i = 0; i < x->waits.n; i++) {
-        const struct export_line *l = &x->waits.list[i];
+    EACH (l, x->waits.list, x->waits.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, run_sync_word(l->kind));
@@ -264,8 +249,7 @@ void export_table_of_waits(struct export_tables *x)
 void export_table_of_copies(struct export_tables *x)
 {
     static const unsigned which[] = {1, 0, 2, 3};
-    for (size_t i = 0; i < x->copies.n; i++) {
-        const struct export_line *l = &x->copies.list[i];
+    EACH (l, x->copies.list, x->copies.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
             export_table_text(&x->t, run_direction_word(l->kind >> 16));

@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/export/export_table.h"
@@ -74,8 +75,6 @@ void export_list_csv(const json_t *rows, FILE *out)
     }
 }
 
-/* ---------------------------------------------------------------- a page */
-
 static void put_list_text(const char *text, FILE *out)
 {
     char clean[1024];
@@ -88,13 +87,6 @@ static void put_list_text(const char *text, FILE *out)
             fputc(*p, out);
 }
 
-static bool key_ends_with(const char *key, const char *with)
-{
-    size_t n = strlen(key), m = strlen(with);
-
-    return n >= m && strcmp(key + n - m, with) == 0;
-}
-
 /* Removes the unit from a name such as "total_bytes", because each number has one. */
 static void put_list_head(const char *key, FILE *out)
 {
@@ -103,7 +95,7 @@ static void put_list_head(const char *key, FILE *out)
 
     snprintf(text, sizeof text, "%s", key);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (key_ends_with(text, units[i])) text[strlen(text) - strlen(units[i])] = 0;
+        if (text_ends_with(text, units[i])) text[strlen(text) - strlen(units[i])] = 0;
     for (char *p = text; *p; p++) *p = *p == '_' || *p == '.' ? ' ' : *p;
     fputs("<th>", out);
     put_list_text(text, out);
@@ -119,9 +111,9 @@ static void put_cell(const char *key, const json_t *v, FILE *out)
         put_list_text(json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "yes" : "no", out);
     } else {
         double n = json_number_value(v);
-        if (n > 0 && key_ends_with(key, "_bytes_per_s"))
+        if (n > 0 && text_ends_with(key, "_bytes_per_s"))
             units_format_rate(text, n);
-        else if (n > 0 && key_ends_with(key, "_bytes"))
+        else if (n > 0 && text_ends_with(key, "_bytes"))
             units_format_bytes(text, (uint64_t)n);
         else if (json_is_integer(v) && n > 0)
             units_format_count(text, (uint64_t)n);

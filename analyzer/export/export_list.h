@@ -1,6 +1,5 @@
 /* A list of known names as a table for spreadsheets and browsers. The rows are JSON objects. */
-#ifndef GPUSPY_EXPORT_LIST_H
-#define GPUSPY_EXPORT_LIST_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -9,5 +8,3 @@
 void export_list_csv(const json_t *rows, FILE *out);
 /* A complete page without scripts: sizes and rates with units, everything else unchanged. */
 void export_list_html(const char *title, const json_t *rows, FILE *out);
-
-#endif

@@ -2,7 +2,6 @@
  * because a recording is complete and its figures do not increase any more. Every sample has the labels run_id, pid and
  * rank, so that files of several runs in one folder do not contradict each other. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_tables.h"
@@ -17,18 +16,15 @@ struct metrics {
     const struct family *family;
 };
 
-/* One row a family: `write` writes its samples, or asks what follows in the row for each one's value; a time is in
+/* One row a family: `write` writes its samples, or takes each one's value as the row describes; a time is in
  * nanoseconds. */
 struct family {
     const char *name, *unit, *help; /* unit NULL: none */
     void (*write)(struct metrics *m);
-    int64_t (*of_process)(const struct run_process *p);
-    int64_t (*of_peak)(const struct result_peak *p);
-    int64_t (*of_steps)(const struct step_list *s);
+    int64_t (*of_process)(const struct run_process *p); /* NULL: the member at `at` */
+    size_t at;        /* of an integer of 64 bits in struct run_process, result_peak or step_list */
     unsigned of_line; /* which of its values */
 };
-
-/* --- samples ------------------------------------------------------------------------------------- */
 
 static void put_metric_label(struct metrics *m, const char *key, const char *value)
 {
@@ -80,8 +76,6 @@ static void end_value(struct metrics *m, int64_t value)
     (unit && strcmp(unit, "seconds") == 0 ? end_seconds : end_metric)(m, value);
 }
 
-/* --- families ------------------------------------------------------------------------------------ */
-
 static void run_info(struct metrics *m)
 {
     size_t n;
@@ -96,13 +90,20 @@ static void run_info(struct metrics *m)
     }
 }
 
+static int64_t value_at(const struct metrics *m, const void *of)
+{
+    int64_t value;
+    memcpy(&value, (const char *)of + m->family->at, sizeof value);
+    return value;
+}
+
 static void of_processes(struct metrics *m)
 {
     size_t n;
     const struct run_process *p = run_processes(m->x.e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin_metric(m, i);
-        end_value(m, m->family->of_process(&p[i]));
+        end_value(m, m->family->of_process ? m->family->of_process(&p[i]) : value_at(m, &p[i]));
     }
 }
 
@@ -114,11 +115,6 @@ static int64_t metric_duration_of(const struct run_process *p)
 static int64_t is_process_complete(const struct run_process *p)
 {
     return p->complete && !p->recording;
-}
-
-static int64_t metric_lost_of(const struct run_process *p)
-{
-    return (int64_t)p->lost_events;
 }
 
 static void device_total(struct metrics *m)
@@ -137,41 +133,19 @@ static void device_total(struct metrics *m)
 
 static void of_peaks(struct metrics *m)
 {
-    for (size_t i = 0; i < m->x.report->peaks_n; i++) {
-        const struct result_peak *p = &m->x.report->peaks[i];
+    EACH (p, m->x.report->peaks, m->x.report->peaks_n) {
         if (export_includes_device(m->x.e, p->device)) {
             begin_metric(m, p->process);
             put_int_label(m, "device", p->device);
             put_metric_label(m, "layer", result_series_word(p->layer));
-            end_value(m, m->family->of_peak(p));
+            end_value(m, value_at(m, p));
         }
     }
 }
 
-static int64_t metric_peak_of(const struct result_peak *p)
-{
-    return p->bytes;
-}
-
-static int64_t metric_end_of(const struct result_peak *p)
-{
-    return p->end_bytes;
-}
-
-static int64_t allocated_of(const struct result_peak *p)
-{
-    return p->allocated_bytes;
-}
-
-static int64_t metric_allocations_of(const struct result_peak *p)
-{
-    return (int64_t)p->allocations;
-}
-
 static void put_category_bytes(struct metrics *m)
 {
-    for (size_t i = 0; i < m->x.report->peaks_n; i++) {
-        const struct result_peak *p = &m->x.report->peaks[i];
+    EACH (p, m->x.report->peaks, m->x.report->peaks_n) {
         for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(m->x.e, p->device); c++) {
             if (p->by_category.bytes[c] && p->layer == RUN_SERIES_TENSOR) {
                 begin_metric(m, p->process);
@@ -198,29 +172,24 @@ static void put_counted(struct metrics *m, struct export_lines *l, const char *l
 static void put_ooms(struct metrics *m)
 {
     struct export_lines l = {0};
-    for (size_t i = 0; i < m->x.report->ooms_n; i++) {
-        const struct result_oom_verdict *o = &m->x.report->ooms[i];
+    EACH (o, m->x.report->ooms, m->x.report->ooms_n)
         if (export_includes_device(m->x.e, o->device))
             export_lines_at(&l, o->process, RUN_NONE, o->device, o->fatal)->values[0]++;
-    }
     put_counted(m, &l, "fatal");
 }
 
 static void put_retries(struct metrics *m)
 {
     struct export_lines l = {0};
-    for (size_t i = 0; i < m->x.report->retries_n; i++) {
-        const struct result_retry *r = &m->x.report->retries[i];
+    EACH (r, m->x.report->retries, m->x.report->retries_n)
         if (export_includes_device(m->x.e, r->device))
             export_lines_at(&l, r->process, RUN_NONE, r->device, 0)->values[0]++;
-    }
     put_counted(m, &l, NULL);
 }
 
 static void of_waits(struct metrics *m)
 {
-    for (size_t i = 0; i < m->waits.n; i++) {
-        const struct export_line *l = &m->waits.list[i];
+    EACH (l, m->waits.list, m->waits.n) {
         begin_metric(m, l->process);
         put_int_label(m, "device", l->device);
         put_metric_label(m, "kind", run_sync_word(l->kind));
@@ -230,8 +199,7 @@ static void of_waits(struct metrics *m)
 
 static void of_copies(struct metrics *m)
 {
-    for (size_t i = 0; i < m->copies.n; i++) {
-        const struct export_line *l = &m->copies.list[i];
+    EACH (l, m->copies.list, m->copies.n) {
         begin_metric(m, l->process);
         put_int_label(m, "device", l->device);
         put_metric_label(m, "direction", run_direction_word(l->kind >> 16));
@@ -243,8 +211,7 @@ static void of_copies(struct metrics *m)
 
 static void put_utilisation(struct metrics *m)
 {
-    for (size_t i = 0; i < m->x.report->fragmentation_n; i++) {
-        const struct result_fragmentation *f = &m->x.report->fragmentation[i];
+    EACH (f, m->x.report->fragmentation, m->x.report->fragmentation_n) {
         if (export_includes_device(m->x.e, f->device) && !isnan(f->utilisation)) {
             begin_metric(m, f->process);
             put_int_label(m, "device", f->device);
@@ -257,18 +224,8 @@ static void of_all_steps(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->steps_n; i++) {
         begin_metric(m, m->x.report->steps[i]->process);
-        end_value(m, m->family->of_steps(m->x.report->steps[i]));
+        end_value(m, value_at(m, m->x.report->steps[i]));
     }
-}
-
-static int64_t metric_steps_of(const struct step_list *s)
-{
-    return (int64_t)s->n;
-}
-
-static int64_t metric_median_of(const struct step_list *s)
-{
-    return s->median_ns;
 }
 
 static const struct family families[] = {
@@ -278,15 +235,17 @@ static const struct family families[] = {
     {"gpuspy_complete", NULL, "1 if the process ended normally, else 0.", .write = of_processes,
      .of_process = is_process_complete},
     {"gpuspy_lost_events", NULL, "Events that were dropped because there was no space.", .write = of_processes,
-     .of_process = metric_lost_of},
+     .at = offsetof(struct run_process, lost_events)},
     {"gpuspy_device_memory_bytes", "bytes", "Memory of the GPU as its driver reports it.", .write = device_total},
     {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", .write = of_peaks,
-     .of_peak = metric_peak_of},
+     .at = offsetof(struct result_peak, bytes)},
     {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", .write = put_category_bytes},
     {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", .write = of_peaks,
-     .of_peak = metric_end_of},
-    {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", .write = of_peaks, .of_peak = allocated_of},
-    {"gpuspy_allocations", NULL, "Allocations over the run.", .write = of_peaks, .of_peak = metric_allocations_of},
+     .at = offsetof(struct result_peak, end_bytes)},
+    {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", .write = of_peaks,
+     .at = offsetof(struct result_peak, allocated_bytes)},
+    {"gpuspy_allocations", NULL, "Allocations over the run.", .write = of_peaks,
+     .at = offsetof(struct result_peak, allocations)},
     {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", .write = put_ooms},
     {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.",
      .write = put_retries},
@@ -299,16 +258,15 @@ static const struct family families[] = {
     {"gpuspy_copy_blocked_seconds", "seconds", "Time that the host spent in calls that copy.", .write = of_copies,
      .of_line = 2},
     {"gpuspy_steps", NULL, "The program's own steps, if it has any.", .write = of_all_steps,
-     .of_steps = metric_steps_of},
+     .at = offsetof(struct step_list, n)},
     {"gpuspy_step_median_seconds", "seconds", "The usual time per step.", .write = of_all_steps,
-     .of_steps = metric_median_of},
+     .at = offsetof(struct step_list, median_ns)},
 };
 
 /* Adds up the lines of each process, device and kind. */
 static void add_up_lines(const struct export_lines *from, struct export_lines *to)
 {
-    for (size_t i = 0; i < from->n; i++) {
-        const struct export_line *f = &from->list[i];
+    EACH (f, from->list, from->n) {
         struct export_line *l = export_lines_at(to, f->process, RUN_NONE, f->device, f->kind);
         for (unsigned v = 0; v < EXPORT_LINE_VALUES; v++) l->values[v] = arena_add_capped(l->values[v], f->values[v]);
     }
@@ -323,8 +281,7 @@ bool export_metrics(struct export_run *e, char *error, size_t error_size)
     if (ok) {
         add_up_lines(&m.x.waits, &m.waits);
         add_up_lines(&m.x.copies, &m.copies);
-        for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-            const struct family *f = &families[i];
+        EACH (f, families, sizeof families / sizeof *families) {
             m.family = f;
             fprintf(e->out, "# TYPE %s gauge\n", f->name);
             if (f->unit) fprintf(e->out, "# UNIT %s %s\n", f->name, f->unit);

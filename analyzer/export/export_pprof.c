@@ -8,7 +8,6 @@
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
-#include "analyzer/report/report.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
 
@@ -76,8 +75,6 @@ struct pprof {
     size_t steps_n, steps_cap;
 };
 
-/* --- texts --------------------------------------------------------------------------------------- */
-
 static uint64_t put_pprof_text(struct pprof *p, const char *s)
 {
     uint64_t hash = 1469598103934665603u;
@@ -91,8 +88,6 @@ static uint64_t put_pprof_text(struct pprof *p, const char *s)
     *ARENA_PUSH(p->text, p->text_n, p->text_cap) = arena_printf(&p->arena, "%s", s);
     return *head = (uint32_t)(p->text_n - 1);
 }
-
-/* --- frames -------------------------------------------------------------------------------------- */
 
 static uint32_t pprof_module_of(struct pprof *p, const struct run_frame *f)
 {
@@ -141,8 +136,6 @@ static struct path pprof_path_of(struct pprof *p, uint32_t stack)
     }
     return p->paths[*at];
 }
-
-/* --- samples ------------------------------------------------------------------------------------- */
 
 static void add_pprof_profile(struct pprof *p, const struct profile *profile, size_t value)
 {
@@ -216,8 +209,6 @@ static void write_pprof_sample(struct pprof *p, const struct sample *s, size_t v
     put_text_label(p, "host", process->host);
     export_protobuf_message(&p->out, P_SAMPLE, &p->message);
 }
-
-/* --- the tables ---------------------------------------------------------------------------------- */
 
 /* Each module gets its own range of addresses. */
 static void write_modules(struct pprof *p)

@@ -22,8 +22,6 @@ struct snapshot {
     struct export_trace_state states[EXPORT_DEVICES];
 };
 
-/* --- frames ------------------------------------------------------------------------------------- */
-
 static void write_snapshot_frame(struct snapshot *s, const struct run_frame *f)
 {
     uint32_t *memo = map_at(&s->frames, (uint64_t)(uintptr_t)f);
@@ -90,8 +88,6 @@ static void write_snapshot_frames(struct snapshot *s, uint32_t stack)
     export_pickle_end(&s->p);
 }
 
-/* --- categories ---------------------------------------------------------------------------------- */
-
 static enum result_category snapshot_category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept,
                                               int64_t alloc_ns, int64_t free_ns)
 {
@@ -104,8 +100,6 @@ static void write_category(struct snapshot *s, enum result_category c)
     export_pickle_key(&s->p, "category");
     export_pickle_text(&s->p, result_category_word(c));
 }
-
-/* --- the trace ----------------------------------------------------------------------------------- */
 
 static void put_snapshot_int(struct snapshot *s, const char *key, int64_t value)
 {
@@ -198,8 +192,6 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
     return true;
 }
 
-/* --- the segments -------------------------------------------------------------------------------- */
-
 static void write_block(struct snapshot *s, uint64_t at, int64_t bytes, const struct export_trace_block *b)
 {
     export_pickle_dict(&s->p);
@@ -252,8 +244,6 @@ static void write_snapshot_segment(struct snapshot *s, int device, const struct 
     write_blocks(s, g, blocks);
     export_pickle_end(&s->p);
 }
-
-/* --- the whole file ------------------------------------------------------------------------------ */
 
 /* Writes only the settings that are known. */
 static void write_settings(struct snapshot *s)

@@ -1,6 +1,5 @@
 /* Tables for other programs: the same columns as CSV (RFC 4180) or as JSON, one line per row. */
-#ifndef GPUSPY_EXPORT_TABLE_H
-#define GPUSPY_EXPORT_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void export_table_bool(struct export_table *t, bool value);
 /* CSV only: cleans the text (terminal_clean), and puts an apostrophe before what a spreadsheet would take for a
  * formula. */
 void export_table_text(struct export_table *t, const char *value);
-
-#endif

@@ -30,8 +30,6 @@ static const char table_words[] =
 #undef TABLE
     ;
 
-/* --- the tables from the report ------------------------------------------------------------------ */
-
 void export_table_of_processes(struct export_tables *x)
 {
     size_t n;
@@ -66,8 +64,7 @@ void export_table_of_devices(struct export_tables *x)
 
 void export_table_of_peaks(struct export_tables *x)
 {
-    for (size_t i = 0; i < x->report->peaks_n; i++) {
-        const struct result_peak *p = &x->report->peaks[i];
+    EACH (p, x->report->peaks, x->report->peaks_n) {
         if (export_includes_device(x->e, p->device) && export_table_keys(x, p->process)) {
             export_table_device(&x->t, p->device);
             export_table_text(&x->t, result_series_word(p->layer));
@@ -92,8 +89,7 @@ static uint64_t count_of_category(const struct result_by_category *c, enum resul
 
 void export_table_of_categories(struct export_tables *x)
 {
-    for (size_t i = 0; i < x->report->peaks_n; i++) {
-        const struct result_peak *p = &x->report->peaks[i];
+    EACH (p, x->report->peaks, x->report->peaks_n) {
         for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(x->e, p->device); c++) {
             if (p->by_category.bytes[c] && export_table_keys(x, p->process)) {
                 export_table_device(&x->t, p->device);
@@ -108,8 +104,7 @@ void export_table_of_categories(struct export_tables *x)
 
 void export_table_of_timeline(struct export_tables *x)
 {
-    for (size_t i = 0; i < x->report->timelines_n; i++) {
-        const struct result_timeline *l = &x->report->timelines[i];
+    EACH (l, x->report->timelines, x->report->timelines_n) {
         for (size_t k = 0; k < l->n && export_includes_device(x->e, l->device); k++) {
             if (export_table_keys(x, l->process)) {
                 export_table_device(&x->t, l->device);
@@ -123,8 +118,7 @@ void export_table_of_timeline(struct export_tables *x)
 
 void export_table_of_ooms(struct export_tables *x)
 {
-    for (size_t i = 0; i < x->report->ooms_n; i++) {
-        const struct result_oom_verdict *o = &x->report->ooms[i];
+    EACH (o, x->report->ooms, x->report->ooms_n) {
         if (export_includes_device(x->e, o->device) && export_table_keys(x, o->process)) {
             export_table_device(&x->t, o->device);
             export_table_int(&x->t, o->time_ns);
@@ -158,8 +152,7 @@ void export_table_of_steps(struct export_tables *x)
 
 void export_table_of_scopes(struct export_tables *x)
 {
-    for (size_t i = 0; i < x->report->scopes_n; i++) {
-        const struct result_scope *s = &x->report->scopes[i];
+    EACH (s, x->report->scopes, x->report->scopes_n) {
         if (export_includes_device(x->e, s->device) && export_table_keys(x, s->process)) {
             export_table_device(&x->t, s->device);
             export_table_text(&x->t, result_series_word(s->layer));
@@ -174,8 +167,6 @@ void export_table_of_scopes(struct export_tables *x)
         }
     }
 }
-
-/* --- marks --------------------------------------------------------------------------------------- */
 
 struct mark {
     const char *name, *domain;
@@ -212,11 +203,9 @@ static void table_on_mark(void *self, const struct run_mark *m)
 
 void export_table_of_marks(struct export_tables *x)
 {
-    static const char *const kinds[] = {
 #define WORD(s, v, w) [v] = w,
-        GS_MARK_KINDS(WORD)
+    static const char *const kinds[] = {GS_MARK_KINDS(WORD)};
 #undef WORD
-    };
     size_t n;
     char error[256]; /* the report has already stated what cannot be read */
     run_processes(x->e->run, &n);
@@ -236,8 +225,6 @@ void export_table_of_marks(struct export_tables *x)
         free(s.list);
     }
 }
-
-/* --- files --------------------------------------------------------------------------------------- */
 
 static bool is_table_chosen(const struct export_run *e, const char *word)
 {

@@ -1,6 +1,5 @@
 /* What the tables share: rows by process, GPU and line, added up. */
-#ifndef GPUSPY_EXPORT_TABLES_H
-#define GPUSPY_EXPORT_TABLES_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export.h"
@@ -50,5 +49,3 @@ bool export_tables_gather_calls(struct export_tables *x, char *error, size_t err
 
 /* Writes the keys of a row; false: the row's process was not requested. */
 bool export_table_keys(struct export_tables *x, uint32_t process);
-
-#endif

@@ -54,11 +54,9 @@ struct tracer {
 
 const char *export_trace_word(enum export_trace_action action)
 {
-    static const char *const words[] = {
 #define WORD(s, w) [EXPORT_TRACE_##s] = w,
-        EXPORT_TRACE_ACTIONS(WORD)
+    static const char *const words[] = {EXPORT_TRACE_ACTIONS(WORD)};
 #undef WORD
-    };
     return words[action];
 }
 
@@ -125,8 +123,6 @@ static void emit_free(struct tracer *t, const struct export_trace_block *b, int6
                                                      .address = b->address,
                                                      .stream = b->stream});
 }
-
-/* --- pieces ------------------------------------------------------------------------------------ */
 
 /* The number of pieces that begin at or before the address. */
 static size_t pieces_up_to(const struct tracer *t, uint64_t address)
@@ -198,13 +194,8 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
     }
 }
 
-/* --- mappings ----------------------------------------------------------------------------------- */
-
-static int order_changes(const void *a, const void *b)
-{
-    const struct change *x = a, *y = b;
-    return SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->mapped, y->mapped) ?: SORT_UP(x->mapping, y->mapping);
-}
+SORT_ORDER(order_changes, struct change,
+           SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->mapped, y->mapped) ?: SORT_UP(x->mapping, y->mapping))
 
 static void list_changes(struct tracer *t)
 {
@@ -237,13 +228,7 @@ static void block_free(struct tracer *t, const struct export_trace_block *b, int
     if (whole) emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_SEGMENT_FREE);
 }
 
-/* --- frees that wait ---------------------------------------------------------------------------- */
-
-static int pending_order(const void *a, const void *b)
-{
-    const struct pending *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_UP(x->free_ns, y->free_ns);
-}
+SORT_ORDER(pending_order, struct pending, SORT_UP(x->address, y->address) ?: SORT_UP(x->free_ns, y->free_ns))
 
 static void trace_on_pending(void *self, const struct run_pending *p)
 {
@@ -299,8 +284,6 @@ static void complete_trace(struct tracer *t)
         t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns : t->next_done_ns;
 }
 
-/* --- merging in order of time ------------------------------------------------------------------- */
-
 static struct export_trace_block block_of_mapping(const struct run_mapping *m)
 {
     return (struct export_trace_block){.address = m->address,
@@ -345,8 +328,6 @@ static void catch_up(struct tracer *t, int64_t time_ns)
         }
     }
 }
-
-/* --- lifetimes ---------------------------------------------------------------------------------- */
 
 /* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
 static bool is_device_lifetime(const struct run_lifetime *life)
@@ -460,8 +441,6 @@ static void trace_on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
-/* --- the state at the moment --------------------------------------------------------------------- */
-
 static void add_segment(struct tracer *t, struct export_trace_segment s)
 {
     *ARENA_PUSH(t->state->segments, t->state->segments_n, t->segments_cap) = s;
@@ -506,8 +485,7 @@ static void gather_trace_mappings(struct tracer *t)
 static void gather_pieces(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
-    for (size_t i = 0; i < t->pieces_n; i++) {
-        const struct piece *p = &t->pieces[i];
+    EACH (p, t->pieces, t->pieces_n) {
         struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
         if (!p->written) continue;
         if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
@@ -525,25 +503,16 @@ static void gather_pieces(struct tracer *t)
     }
 }
 
-static int order_trace_segments(const void *a, const void *b)
-{
-    const struct export_trace_segment *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_trace_segments, struct export_trace_segment, SORT_UP(x->address, y->address))
 
-static int order_trace_blocks(const void *a, const void *b)
-{
-    const struct export_trace_block *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_trace_blocks, struct export_trace_block, SORT_UP(x->address, y->address))
 
 /* Assigns the blocks to their segments. Of blocks that overlap or extend beyond their segment, keeps the first, because
  * the sizes must add up. */
 static void share_out_trace_blocks(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;
-    for (size_t i = 0; i < s->segments_n; i++) {
-        struct export_trace_segment *g = &s->segments[i];
+    EACH (g, s->segments, s->segments_n) {
         uint64_t from = g->address, end = g->address + (uint64_t)g->bytes;
         g->first = kept;
         for (; at < s->blocks_n && s->blocks[at].address < end; at++) {

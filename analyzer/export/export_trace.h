@@ -4,8 +4,7 @@
  * A segment is memory that the allocator reserved: a CUDA allocation, or memory mapped into an expandable segment, that
  * contained a block. CUDA allocations of other libraries are left out. On a device without PyTorch's tensors each
  * allocation is a segment with one block that fills it. */
-#ifndef GPUSPY_EXPORT_TRACE_H
-#define GPUSPY_EXPORT_TRACE_H
+#pragma once
 
 #include "analyzer/run/run.h"
 
@@ -72,5 +71,3 @@ struct export_trace_request {
  * caller frees it. */
 bool export_trace_device(struct run *run, const struct export_trace_request *wish, struct export_trace_state *state,
                          char *error, size_t error_size);
-
-#endif

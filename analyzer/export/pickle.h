@@ -5,8 +5,7 @@
  * its export_pickle_key. An object that is needed again is written once, named with export_pickle_memo, and later
  * referenced with export_pickle_again: the reader then gets one and the same object. Texts are shared automatically.
  * Write errors stay in the stream: see ferror. */
-#ifndef GPUSPY_PICKLE_H
-#define GPUSPY_PICKLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ void export_pickle_text(struct export_pickle *p, const char *text);
 /* Names the object that was just begun or written. */
 uint32_t export_pickle_memo(struct export_pickle *p);
 void export_pickle_again(struct export_pickle *p, uint32_t memo);
-
-#endif

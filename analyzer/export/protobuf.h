@@ -1,6 +1,5 @@
 /* Writes protocol buffers: messages are built in memory and put into one another. */
-#ifndef GPUSPY_PROTOBUF_H
-#define GPUSPY_PROTOBUF_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ void export_protobuf_bytes(struct export_protobuf *p, unsigned field, const void
 void export_protobuf_message(struct export_protobuf *p, unsigned field, struct export_protobuf *inner);
 void export_protobuf_packed(struct export_protobuf *p, unsigned field, const uint64_t *values, size_t n);
 void export_protobuf_free(struct export_protobuf *p);
-
-#endif

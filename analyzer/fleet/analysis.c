@@ -17,8 +17,6 @@
 enum { EACH_S = 60, EACH_YOUNG_S = 10, YOUNG_S = 120, REST = 30, CPU_S = 120, WALL_S = 300, NICE = 10 };
 #define MEMORY_MAX ((rlim_t)4 << 30)
 
-/* ---------------------------------------------------------------- in the child */
-
 static bool in_range(int device)
 {
     return device >= 0 && device < FLEET_DEVICES;
@@ -39,17 +37,14 @@ static void take_analysis(const struct result_report *report, struct fleet_analy
         a->steps = report->steps[0]->n;
         a->median_ns = report->steps[0]->median_ns;
     }
-    for (size_t i = 0; i < report->growth_n; i++) {
-        const struct result_growth *g = &report->growth[i];
+    EACH (g, report->growth, report->growth_n) {
         const enum run_series_layer layer =
             report_has_tensors(report, g->device) ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
         if (in_range(g->device) && g->by_steps && g->layer == layer) a->device[g->device].growth += g->bytes_per_step;
     }
-    for (size_t i = 0; i < report->peaks_n; i++) {
-        const struct result_peak *p = &report->peaks[i];
+    EACH (p, report->peaks, report->peaks_n)
         for (int c = 0; c < RESULT_CATEGORIES_N && in_range(p->device) && p->layer == RUN_SERIES_TENSOR; c++)
             a->device[p->device].by_category[c] = p->by_category.bytes[c];
-    }
 }
 
 static void run_analysis(const char *database, struct fleet_analysis *a)
@@ -77,8 +72,6 @@ static void be_analyst(const char *database, int out)
     run_analysis(database, &a);
     _exit(write(out, &a, sizeof a) == (ssize_t)sizeof a ? 0 : 1);
 }
-
-/* ---------------------------------------------------------------- in the parent */
 
 static struct fleet_recording *recording_due(const struct fleet *f, int64_t now)
 {
@@ -133,7 +126,7 @@ static void finish_analysis(struct fleet *f, int64_t now)
 
 void fleet_analyse(struct fleet *f)
 {
-    const int64_t now = fleet_clock_ns();
+    const int64_t now = clock_now_ns();
     if (f->analysis.pid) {
         const pid_t ended = waitpid(f->analysis.pid, NULL, WNOHANG);
         if (ended == f->analysis.pid || (ended < 0 && errno == ECHILD))
@@ -151,7 +144,7 @@ void fleet_analyse_all(struct fleet *f)
     do {
         fleet_analyse(f);
         if (f->analysis.pid) poll(NULL, 0, 10);
-    } while (f->analysis.pid || recording_due(f, fleet_clock_ns()));
+    } while (f->analysis.pid || recording_due(f, clock_now_ns()));
 }
 
 void fleet_analysis_stop(struct fleet *f)

@@ -2,18 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "analyzer/top/find.h"
 
 #define SECOND 1000000000ll
 enum { FIND_S = 5, LINGER_S = 300, BUDGET_MS = 50 };
-
-int64_t fleet_clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static void free_recording(struct fleet_recording *r)
 {
@@ -99,10 +91,10 @@ static void update_recordings(struct fleet *f, int64_t now)
 
 void fleet_refresh(struct fleet *f)
 {
-    const int64_t now = fleet_clock_ns();
+    const int64_t now = clock_now_ns();
     if (f->refreshed_ns && now - f->refreshed_ns < SECOND) return;
     if (!f->found_ns || now - f->found_ns > FIND_S * SECOND) find_recordings(f, now);
     update_recordings(f, now);
     f->refreshed_ns = now;
-    f->refresh_s = (double)(fleet_clock_ns() - now) / 1e9;
+    f->refresh_s = (double)(clock_now_ns() - now) / 1e9;
 }

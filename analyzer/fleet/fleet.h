@@ -1,11 +1,11 @@
 /* All active recordings of this machine, for gpuspy metrics. Each is read as gpuspy top reads it, gets the labels of
  * the job and pod that its environment names, and is analysed from time to time in a child process. Bounded: at most
  * FLEET_RECORDINGS recordings with FLEET_LINES_MAX lines each. */
-#ifndef GPUSPY_FLEET_H
-#define GPUSPY_FLEET_H
+#pragma once
 
 #include <stdio.h>
 #include <sys/types.h>
+#include "analyzer/base/clock.h"
 #include "analyzer/top/view.h"
 
 enum { FLEET_RECORDINGS = 256, FLEET_LINES = 10, FLEET_LINES_MAX = 100, FLEET_DEVICES = 16, FLEET_WORD = 256 };
@@ -55,7 +55,6 @@ struct fleet {
     } analysis;
 };
 
-int64_t fleet_clock_ns(void);
 /* Reads new events, at most once per second, and searches for new recordings every five seconds. */
 void fleet_refresh(struct fleet *f);
 void fleet_free(struct fleet *f);
@@ -68,5 +67,3 @@ void fleet_analysis_stop(struct fleet *f);
 
 /* OpenMetrics 1.0, or Prometheus's older text format. */
 void fleet_write(const struct fleet *f, bool openmetrics, FILE *out);
-
-#endif

@@ -30,8 +30,6 @@ struct writer {
     bool openmetrics, has_head, has_label;
 };
 
-/* ---------------------------------------------------------------- samples */
-
 static const char *counter_suffix(const struct writer *w)
 {
     return w->family->type == COUNTER ? "_total" : w->family->type == INFO ? "_info" : "";
@@ -123,8 +121,6 @@ static const struct top_source *current_source(const struct writer *w)
     return &w->r->model->sources[0];
 }
 
-/* ---------------------------------------------------------------- the recording */
-
 static void write_recording(struct writer *w)
 {
     begin_sample(w);
@@ -164,12 +160,9 @@ static void write_failures(struct writer *w)
     end_int(w, (int64_t)current_source(w)->failures_seen);
 }
 
-/* ---------------------------------------------------------------- memory */
-
 static void write_each_series(struct writer *w)
 {
-    for (size_t i = 0; i < w->r->model->series_n; i++) {
-        const struct top_series *s = &w->r->model->series[i];
+    EACH (s, w->r->model->series, w->r->model->series_n) {
         const int64_t value = w->family->of_series(s);
         if (value != RUN_UNKNOWN) {
             begin_sample(w);
@@ -277,8 +270,6 @@ static void write_step(struct writer *w)
     }
 }
 
-/* ---------------------------------------------------------------- lines */
-
 struct line {
     char file[512], function[256], caller[576]; /* caller: as "train.py:7" */
     int line;
@@ -330,8 +321,6 @@ static void write_lines(struct writer *w)
     }
     free(list);
 }
-
-/* ---------------------------------------------------------------- waits and copies */
 
 enum { KINDS = 8 };
 struct kinds {
@@ -388,8 +377,6 @@ static void write_copied(struct writer *w)
 {
     write_calls(w, w->r->model->copies, w->r->model->copies_n, "direction", run_direction_word, BYTES);
 }
-
-/* ---------------------------------------------------------------- all of it */
 
 static void write_recordings(struct writer *w)
 {

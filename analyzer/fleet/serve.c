@@ -20,8 +20,6 @@ enum { CLIENTS = 32, BACKLOG = 64, READ_S = 5, WRITE_S = 10, CLOSE_S = 1, TICK_M
 
 static volatile sig_atomic_t stopped;
 
-/* ---------------------------------------------------------------- the address */
-
 static bool split_address(const char *text, char *host, size_t size, const char **port)
 {
     const char *colon = strrchr(text, ':'), *end = colon;
@@ -82,8 +80,6 @@ int fleet_listen(const char *text, char *address, size_t size, char *why, size_t
     freeaddrinfo(a);
     return fd;
 }
-
-/* ---------------------------------------------------------------- clients */
 
 enum phase { READING, WRITING, CLOSING };
 struct client {
@@ -154,7 +150,7 @@ static void answer_client(struct server *s, struct client *c, enum fleet_answer 
     }
     free(text);
     c->phase = WRITING;
-    c->until_ns = fleet_clock_ns() + WRITE_S * SECOND;
+    c->until_ns = clock_now_ns() + WRITE_S * SECOND;
 }
 
 /* False: the connection can be closed. */
@@ -178,7 +174,7 @@ static bool write_answer(struct client *c)
         c->answer_n) { /* closing a socket that has unread input would reset the connection and truncate the answer */
         shutdown(c->fd, SHUT_WR);
         c->phase = CLOSING;
-        c->until_ns = fleet_clock_ns() + CLOSE_S * SECOND;
+        c->until_ns = clock_now_ns() + CLOSE_S * SECOND;
     }
     return true;
 }
@@ -230,11 +226,9 @@ static void accept_client(struct server *s)
     const int fd = accept4(s->service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     struct client *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct client){.fd = fd, .until_ns = fleet_clock_ns() + READ_S * SECOND};
+    *c = (struct client){.fd = fd, .until_ns = clock_now_ns() + READ_S * SECOND};
     s->clients[s->n++] = c;
 }
-
-/* ---------------------------------------------------------------- the file */
 
 static void name_files(const char *folder, char *path, char *temporary, size_t size)
 {
@@ -272,8 +266,6 @@ static void write_textfile(struct server *s)
     s->file_useful |= !failed;
 }
 
-/* ---------------------------------------------------------------- the loop */
-
 static void stop_serving(int number)
 {
     stopped = 1;
@@ -288,7 +280,7 @@ void fleet_stop_on_signals(void)
 
 static int64_t serving_wait_ms(const struct server *s)
 {
-    const int64_t left = s->service->textfile ? (s->file_ns - fleet_clock_ns()) / 1000000 + 1 : TICK_MS;
+    const int64_t left = s->service->textfile ? (s->file_ns - clock_now_ns()) / 1000000 + 1 : TICK_MS;
     return left < 0 ? 0 : left < TICK_MS ? left : TICK_MS;
 }
 
@@ -300,7 +292,7 @@ static void poll_once(struct server *s)
         p[i] = (struct pollfd){.fd = s->clients[i]->fd, .events = s->clients[i]->phase == WRITING ? POLLOUT : POLLIN};
     p[n] = (struct pollfd){.fd = has_room(s) ? s->service->listener : -1, .events = POLLIN};
     if (poll(p, n + 1, (int)serving_wait_ms(s)) < 0) return;
-    const int64_t now = fleet_clock_ns();
+    const int64_t now = clock_now_ns();
     for (size_t i = n; i-- > 0;)
         if ((p[i].revents && !attend_client(s, s->clients[i])) || now > s->clients[i]->until_ns) forget_client(s, i);
     if (p[n].revents & POLLIN) accept_client(s);
@@ -308,12 +300,12 @@ static void poll_once(struct server *s)
 
 int fleet_serve(struct fleet *f, const struct fleet_service *service)
 {
-    struct server s = {.fleet = f, .service = service, .file_ns = fleet_clock_ns()};
+    struct server s = {.fleet = f, .service = service, .file_ns = clock_now_ns()};
     while (!stopped && (s.file_useful || !s.file_failed)) {
         poll_once(&s);
         fleet_refresh(f);
         fleet_analyse(f);
-        if (service->textfile && fleet_clock_ns() >= s.file_ns) {
+        if (service->textfile && clock_now_ns() >= s.file_ns) {
             write_textfile(&s);
             s.file_ns += (int64_t)(service->interval_s * 1e9);
         }

@@ -1,6 +1,5 @@
 /* Serves the metrics by HTTP/1.1, writes them to a file, or both, until SIGTERM or SIGINT. */
-#ifndef GPUSPY_FLEET_SERVE_H
-#define GPUSPY_FLEET_SERVE_H
+#pragma once
 
 #include "analyzer/fleet/fleet.h"
 
@@ -34,5 +33,3 @@ struct fleet_request {
 };
 enum { FLEET_HEAD_MAX = 8192 };
 enum fleet_answer fleet_request_read(const char *text, size_t n, struct fleet_request *out);
-
-#endif

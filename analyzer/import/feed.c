@@ -146,8 +146,6 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
     return f;
 }
 
-/* --- stacks ------------------------------------------------------------------------------------ */
-
 static uint32_t native_index(struct import_feed *f, const struct import_frame *frame, uint64_t hash)
 {
     return MAP_INDEX(&f->native_indexes, hash, f->natives, f->natives_n, f->natives_cap,
@@ -214,8 +212,6 @@ uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *fra
     }
     return *number;
 }
-
-/* --- events ------------------------------------------------------------------------------------ */
 
 static uint32_t extra_of(const struct import_event *e)
 {
@@ -451,8 +447,6 @@ void import_feed_remark(struct import_feed *f, uint32_t number, const char *form
     vsnprintf(note->text, sizeof note->text, format, args);
     va_end(args);
 }
-
-/* --- the end ----------------------------------------------------------------------------------- */
 
 static void bind_feed_text(sqlite3_stmt *st, int at, const char *text)
 {

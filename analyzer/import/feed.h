@@ -1,6 +1,5 @@
 /* Turns the events of an imported recording into a run.db, with the same store as the recorder. */
-#ifndef GPUSPY_IMPORT_FEED_H
-#define GPUSPY_IMPORT_FEED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,5 +96,3 @@ void import_feed_remark(struct import_feed *f, uint32_t number, const char *form
 /* Finishes the database and frees the feed. If something could not be written: deletes the database, and returns false
  * and a line in `error`. */
 bool import_feed_end(struct import_feed *f, char *error, size_t error_size);
-
-#endif

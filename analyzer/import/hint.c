@@ -1,6 +1,5 @@
 /* Recognises files that users confuse with recordings, and what to do instead. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>

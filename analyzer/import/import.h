@@ -1,6 +1,5 @@
 /* Converts recordings of other tools to a run.db. What a format does not contain stays unknown. */
-#ifndef GPUSPY_IMPORT_H
-#define GPUSPY_IMPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ struct import_part {
 /* Imports a part. Also false for formats other than PyTorch snapshots. */
 bool import_file_part(const char *path, enum import_format format, const char *to, const struct import_part *part,
                       void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size);
-
-#endif

@@ -76,8 +76,6 @@ bool import_holds_nsys(const char *path)
     return import_nsys_has_tables(path);
 }
 
-/* --- threads and call chains ------------------------------------------------------------------- */
-
 static const char *column_text(sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
@@ -125,8 +123,7 @@ static const char *api_name(struct reading *r, int64_t id)
 /* A frame of CUPTI, or a frame of CUDA without a symbol. */
 static bool is_inside(const struct import_frame *frame)
 {
-    const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
-    const char *name = slash ? slash + 1 : frame->module;
+    const char *name = frame->module ? basename(frame->module) : NULL;
     return name && (strncmp(name, "libcupti", 8) == 0 || (!frame->function && strncmp(name, "libcuda", 7) == 0));
 }
 
@@ -169,8 +166,6 @@ static uint16_t api_of(struct reading *r, int64_t id)
     uint32_t number = id ? map_get(&r->apis, (uint64_t)id) : 0;
     return number == MAP_NEW ? 0 : (uint16_t)number;
 }
-
-/* --- a process --------------------------------------------------------------------------------- */
 
 static sqlite3_stmt *prepare_nsys(struct reading *r, const char *sql)
 {
@@ -290,8 +285,6 @@ static bool start_nsys_process(struct reading *r, int64_t process, const char *n
     import_feed_until(r->feed, last - r->base);
     return add_apis(r) && add_nsys_devices(r);
 }
-
-/* --- events ------------------------------------------------------------------------------------ */
 
 static struct import_event nsys_event_of(struct reading *r, sqlite3_stmt *st)
 {
@@ -416,8 +409,6 @@ static void read_nsys_event(struct reading *r, sqlite3_stmt *st)
     }
 }
 
-/* --- the export -------------------------------------------------------------------------------- */
-
 /* Events of one process, up to the first event of the next. */
 static bool read_nsys_process(struct reading *r, int *rc)
 {
@@ -513,9 +504,8 @@ static bool read_export(struct reading *r)
 bool import_nsys(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                  size_t error_size)
 {
-    const char *slash = strrchr(path, '/');
     struct import_nsys s = {.progress = progress, .self = self};
-    struct reading r = {.s = &s, .to = to, .file = slash ? slash + 1 : path, .error = error, .error_size = error_size};
+    struct reading r = {.s = &s, .to = to, .file = basename(path), .error = error, .error_size = error_size};
     if (error_size) *error = 0;
     bool ok = import_nsys_open(&s, path, to, error, error_size) && import_nsys_stage(&s, error, error_size) &&
               read_export(&r);

@@ -1,6 +1,5 @@
 /* Converts exports of Nsight Systems (nsys export --type sqlite) to a run.db per process that called CUDA. */
-#ifndef GPUSPY_IMPORT_NSYS_H
-#define GPUSPY_IMPORT_NSYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,5 +10,3 @@ bool import_is_nsys(const unsigned char *head, size_t n);
 bool import_holds_nsys(const char *path);
 bool import_nsys(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                  size_t error_size);
-
-#endif

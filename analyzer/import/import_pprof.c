@@ -3,7 +3,6 @@
  * github.com/google/pprof, profile.proto; how JAX fills them: xla/python/py_client.cc, HeapProfile. */
 #include "analyzer/import/import_pprof.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,8 +66,6 @@ bool import_is_pprof(const unsigned char *head, size_t n)
     /* The file begins with a ValueType, whose fields are two small integers. */
     return n >= 6 && head[0] == 0x0a && head[1] <= 12 && (head[2] == 0x08 || head[2] == 0x10);
 }
-
-/* --- the file ---------------------------------------------------------------------------------- */
 
 static bool load_pprof(struct profile *p, const char *path, char *error, size_t error_size)
 {
@@ -215,8 +212,6 @@ bool import_pprof_is_memory(const char *path)
     release_pprof(&p);
     return memory;
 }
-
-/* --- samples ----------------------------------------------------------------------------------- */
 
 /* Such as "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
 static bool read_pprof_device(const char *text, int *device)
@@ -385,10 +380,9 @@ bool import_pprof(const char *path, const char *to, void (*progress)(void *, uin
                   size_t error_size)
 {
     struct profile p;
-    const char *slash = strrchr(path, '/');
     bool ok = read_profile(&p, path, error, error_size);
     struct import_source source = {.format = "JAX device memory profile",
-                                   .file = slash ? slash + 1 : path,
+                                   .file = basename(path),
                                    .start_real_ns = p.time_ns < INT64_MAX ? p.time_ns : 0};
     if (ok) p.feed = import_feed_start(to, &source, error, error_size);
     ok = ok && p.feed;

@@ -3,7 +3,7 @@
  * end: the memory at the end, minus what the events allocated, plus what they freed.
  *
  * Events have the requested size. A block that is live at the end has its own size; for others it is the requested size
- * rounded up to 512 bytes, which is what the allocator does by default. */
+ * rounded up to 512 bytes, which is what the allocator does by default, and what snapshot_layout.c adds. */
 #include "analyzer/import/import_snapshot.h"
 
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/import/feed.h"
+#include "analyzer/import/snapshot_layout.h"
 #include "analyzer/import/snapshot_read.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
@@ -53,8 +54,6 @@ bool import_is_snapshot(const unsigned char *head, size_t n)
     return n >= 2 && ((head[0] == 0x80 && head[1] <= 5) || (head[0] == '(' && (head[1] == 'd' || head[1] == 'l')) ||
                       ((head[0] == '}' || head[0] == ']') && (head[1] == 'q' || head[1] == '(')));
 }
-
-/* --- what is held ------------------------------------------------------------------------------ */
 
 static void hold_piece(struct set *set, const struct import_snapshot_piece *h)
 {
@@ -99,24 +98,19 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
     }
 }
 
-static int order_pieces_by_address(const void *a, const void *b)
-{
-    const struct import_snapshot_piece *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_pieces_by_address, struct import_snapshot_piece, SORT_UP(x->address, y->address))
 
 static void hold_end(struct importer *s)
 {
-    for (size_t i = 0; i < s->from.segments.n; i++) {
-        const struct import_snapshot_piece *p = &s->from.segments.list[i];
+    EACH (p, s->from.segments.list, s->from.segments.n) {
         if (p->mapped)
             hold_pages(s, *p, true);
         else
             hold_piece(&s->held, p);
         if (p->pool >= IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
-    for (size_t i = 0; i < s->from.blocks.n; i++) {
-        const struct import_snapshot_piece *p = &s->from.blocks.list[i];
+    EACH (p, s->from.blocks.list, s->from.blocks.n) {
+        p->exact = true;
         hold_piece(p->pending ? &s->pending : &s->blocks, p);
     }
     SORT(s->private.list, s->private.n, order_pieces_by_address);
@@ -140,13 +134,12 @@ static uint16_t event_pool_of(const struct importer *s, const struct import_snap
     return IMPORT_POOL_UNKNOWN;
 }
 
-/* --- back to the beginning ----------------------------------------------------------------------- */
-
 static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 {
     struct import_snapshot_piece *earlier = find_piece(&s->blocks, e->address, e->device);
     if (earlier) {
         e->bytes = earlier->bytes;
+        e->exact = earlier->exact;
         e->pool = earlier->pool;
         earlier->bytes = 0;
     } else {
@@ -161,6 +154,7 @@ static void undo_free(struct importer *s, struct import_snapshot_event *e, struc
     const size_t next = s->next[e->device]; /* if the block is freed at once, this is the completion */
     struct import_snapshot_event *after = next < s->end ? &s->from.events[next] : NULL;
     e->bytes = h.bytes = waits ? waits->bytes : rounded_request(e);
+    h.exact = waits && waits->exact;
     e->later = waits && !(after && after->action == IMPORT_COMPLETED && after->address == e->address);
     if (waits && !e->later) after->bytes = 0;
     if (waits) waits->bytes = 0;
@@ -214,7 +208,23 @@ static void forget_cut_frees(struct importer *s)
     }
 }
 
-/* --- writing ----------------------------------------------------------------------------------- */
+static size_t add_layout_pieces(struct import_layout_piece *list, size_t n, const struct set *set, bool block)
+{
+    for (size_t i = 0; i < set->pieces.n; i++)
+        if (set->pieces.list[i].bytes) list[n++] = (struct import_layout_piece){&set->pieces.list[i], block};
+    return n;
+}
+
+static void find_block_sizes(struct importer *s)
+{
+    struct import_layout_piece *list =
+        arena_realloc(NULL, s->held.pieces.n + s->blocks.pieces.n + s->pending.pieces.n + 1, sizeof *list);
+    size_t n = add_layout_pieces(list, 0, &s->held, false);
+    n = add_layout_pieces(list, n, &s->blocks, true);
+    n = add_layout_pieces(list, n, &s->pending, true);
+    import_layout_sizes(&s->from, s->first, s->end, list, n);
+    free(list);
+}
 
 static bool is_python_file(const char *file)
 {
@@ -388,8 +398,6 @@ static void write_imported_event(struct importer *s, const struct import_snapsho
     }
 }
 
-/* --- the program's annotations -------------------------------------------------------------------- */
-
 static bool is_same(const struct import_snapshot_note *a, const struct import_snapshot_note *b)
 {
     return a->name == b->name && a->device == b->device;
@@ -421,8 +429,7 @@ static int64_t write_imported_notes(struct importer *s, int64_t until_us, int64_
 static void skip_notes(struct importer *s)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < s->from.notes_n; i++) {
-        struct import_snapshot_note *note = &s->from.notes[i];
+    EACH (note, s->from.notes, s->from.notes_n) {
         size_t k = kept;
         if (note->ends && note->time_us < s->start_us) {
             const size_t least = kept > OPEN_NOTES ? kept - OPEN_NOTES : 0;
@@ -436,8 +443,6 @@ static void skip_notes(struct importer *s)
     }
     s->from.notes_n = kept;
 }
-
-/* --- facts beside the events ------------------------------------------------------------------------ */
 
 static void remark_totals(struct importer *s)
 {
@@ -500,8 +505,6 @@ static void write_about(struct importer *s)
         import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }
 
-/* --- the whole file -------------------------------------------------------------------------------- */
-
 /* Chooses the events of a part. The memory at its begin follows from the end, as for the whole history. */
 static bool choose_part(struct importer *s, const struct import_part *part, char *error, size_t error_size)
 {
@@ -534,6 +537,7 @@ static void write_imported_snapshot(struct importer *s)
     for (size_t d = 0; d <= IMPORT_DEVICES; d++) s->next[d] = SIZE_MAX;
     for (size_t i = from->events_n; i-- > s->first;) undo_event(s, i);
     forget_cut_frees(s);
+    find_block_sizes(s);
     write_about(s);
     write_held(s);
     if (from->timed) skip_notes(s);
@@ -562,12 +566,11 @@ static void release_importer(struct importer *s)
 bool import_snapshot_part(const char *path, const char *to, const struct import_part *part,
                           void (*progress)(void *, uint64_t), void *self, char *error, size_t error_size)
 {
-    const char *slash = strrchr(path, '/');
     struct importer *s = arena_zeroed(1, sizeof *s);
     bool ok = import_snapshot_read(&s->from, path, progress, self, error, error_size) &&
               choose_part(s, part, error, error_size);
     if (ok) {
-        struct import_source source = {.format = "PyTorch snapshot", .file = slash ? slash + 1 : path};
+        struct import_source source = {.format = "PyTorch snapshot", .file = basename(path)};
         if (s->start_us > 1) source.start_real_ns = (uint64_t)s->start_us * 1000 - BEFORE_NS;
         s->feed = import_feed_start(to, &source, error, error_size);
         ok = s->feed != NULL;

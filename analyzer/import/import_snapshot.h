@@ -1,6 +1,5 @@
 /* Snapshots of PyTorch's allocator: pickles of torch.cuda.memory._snapshot() and _dump_snapshot(). */
-#ifndef GPUSPY_IMPORT_SNAPSHOT_H
-#define GPUSPY_IMPORT_SNAPSHOT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ bool import_snapshot_part(const char *path, const char *to, const struct import_
                           void (*progress)(void *, uint64_t), void *self, char *error, size_t error_size);
 bool import_snapshot(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                      size_t error_size);
-
-#endif

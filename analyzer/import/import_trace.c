@@ -43,8 +43,6 @@ bool import_is_json(const unsigned char *head, size_t n)
     return i < n && (head[i] == '{' || head[i] == '[');
 }
 
-/* --- calls and their copies on the GPU --------------------------------------------------------- */
-
 static uint64_t chain_key(uint32_t correlation, uint8_t kind)
 {
     return (uint64_t)correlation << 8 | kind;
@@ -90,11 +88,7 @@ static void claim_block(struct writing *w, struct import_trace_record *r)
     if (r->a && r->bytes >= 0 && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = r->bytes;
 }
 
-static int order_records_by_time(const void *a, const void *b)
-{
-    const struct import_trace_record *x = a, *y = b;
-    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a);
-}
+SORT_ORDER(order_records_by_time, struct import_trace_record, SORT_UP(x->at_ns, y->at_ns) ?: SORT_UP(x->a, y->a))
 
 static void find_alone(struct writing *w)
 {
@@ -146,8 +140,6 @@ static bool prepare_records(struct writing *w, char *error, size_t error_size)
                  strerror(import_records_error(w->t->records)));
     return ok;
 }
-
-/* --- events ------------------------------------------------------------------------------------ */
 
 static int64_t trace_time_of(const struct writing *w, int64_t at_ns)
 {
@@ -337,8 +329,6 @@ static void write_devices(struct writing *w)
     }
 }
 
-/* --- notes ------------------------------------------------------------------------------------- */
-
 #define REMARK(w, ...) import_feed_remark((w)->feed, ++(w)->notes, __VA_ARGS__)
 
 static void note_levels(struct writing *w)
@@ -367,7 +357,7 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
                units_format_plural(count, t->events, "event", NULL));
     }
-    if (t->has_more) REMARK(w, "the file goes on after the first trace, which is all that gpuspy read");
+    if (t->has_more) REMARK(w, "the file has more than one trace; gpuspy read only the first");
     if (w->levels.unplaced && !t->timeline) {
         REMARK(w, "the trace has no addresses: a free is assumed to free the youngest live tensor of its size");
     } else if (w->levels.unplaced) {
@@ -447,14 +437,11 @@ static void write_trace_notes(struct writing *w)
     note_limits(w);
 }
 
-/* --- the whole file ---------------------------------------------------------------------------- */
-
 static struct import_source source_of(const struct writing *w, const char *path)
 {
     const struct import_trace *t = w->t;
-    const char *slash = strrchr(path, '/');
     struct import_source source = {.format = t->timeline ? "PyTorch memory timeline" : "torch.profiler trace",
-                                   .file = slash ? slash + 1 : path,
+                                   .file = basename(path),
                                    .rank_plus_1 = t->rank + 1};
     int64_t real = w->start_ns > in_1973_ns ? w->start_ns : t->base_ns ? arena_add_capped(t->base_ns, w->start_ns) : 0;
     source.start_real_ns = real > BEFORE_NS ? (uint64_t)(real - BEFORE_NS) : 0;

@@ -1,6 +1,5 @@
 /* Traces of torch.profiler, and of torch.autograd.profiler: JSON for Chrome's trace viewer. */
-#ifndef GPUSPY_IMPORT_TRACE_H
-#define GPUSPY_IMPORT_TRACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,5 +8,3 @@
 bool import_is_json(const unsigned char *head, size_t n);
 bool import_trace(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                   size_t error_size);
-
-#endif

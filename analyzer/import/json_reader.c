@@ -79,8 +79,6 @@ __attribute__((format(printf, 2, 3))) static enum import_json_token fail_json(st
     return IMPORT_JSON_BROKEN;
 }
 
-/* --- bytes ------------------------------------------------------------------------------------- */
-
 static bool fill_json(struct import_json *j)
 {
     int code = Z_OK;
@@ -116,8 +114,6 @@ static void put_json_bytes(struct import_json *j, const void *bytes, size_t n)
     memcpy(j->text + j->length, bytes, n);
     j->length += n;
 }
-
-/* --- strings ----------------------------------------------------------------------------------- */
 
 static void put_code(struct import_json *j, uint32_t code)
 {
@@ -211,8 +207,6 @@ static bool read_string(struct import_json *j)
     j->text[j->length] = 0;
     return true;
 }
-
-/* --- tokens ------------------------------------------------------------------------------------ */
 
 static bool is_json_word(int c)
 {

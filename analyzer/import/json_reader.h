@@ -1,8 +1,7 @@
 /* Reads JSON from a file, also packed by gzip, one token at a time. Keeps in memory one buffer, one text of at most
  * IMPORT_JSON_TEXT bytes (the rest of a longer one is dropped) and one byte per open object or list. Accepts what
  * profilers write: NaN, inf, unknown escapes and a comma before a closing bracket. */
-#ifndef GPUSPY_IMPORT_JSON_READER_H
-#define GPUSPY_IMPORT_JSON_READER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ size_t import_json_depth(const struct import_json *j);
 uint64_t import_json_bytes(const struct import_json *j);
 /* After IMPORT_JSON_BROKEN: the reason, such as "it ends inside a value". */
 const char *import_json_problem(const struct import_json *j);
-
-#endif

@@ -1,6 +1,5 @@
 #include "analyzer/import/nsys_calls.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "schema/event.h"
@@ -116,8 +115,6 @@ static int space_of(int kind)
     default: return -1;
     }
 }
-
-/* --- in SQL ------------------------------------------------------------------------------------ */
 
 static void sql_name(sqlite3_context *context, int n, sqlite3_value **v)
 {

@@ -1,6 +1,5 @@
 /* The meaning of CUDA calls' names and of CUPTI's numbers, for C and as SQL functions. */
-#ifndef GPUSPY_IMPORT_NSYS_CALLS_H
-#define GPUSPY_IMPORT_NSYS_CALLS_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -38,5 +37,3 @@ struct import_spans {
     struct map index; /* process → index in list */
 };
 bool import_calls_note_spans(sqlite3 *db, struct import_spans *spans);
-
-#endif

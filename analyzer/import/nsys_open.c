@@ -33,8 +33,6 @@ bool import_nsys_is_database(const unsigned char *head, size_t n)
     return ((uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3]) != GS_APPLICATION_ID;
 }
 
-/* --- unpacking --------------------------------------------------------------------------------- */
-
 static bool is_packed(const char *path)
 {
     unsigned char magic[2] = {0};
@@ -97,8 +95,6 @@ static bool unpack_nsys(struct import_nsys *s, const char *path, const char *to,
     gzclose(file);
     return ok;
 }
-
-/* --- SQLite ------------------------------------------------------------------------------------ */
 
 bool import_nsys_bad(struct import_nsys *s, char *error, size_t error_size)
 {

@@ -129,8 +129,6 @@ static bool count_damaged(struct staging *g, const char *table, const char *cond
     return ok || import_nsys_bad(g->s, g->error, g->error_size);
 }
 
-/* --- names ------------------------------------------------------------------------------------- */
-
 static bool stage_names(struct staging *g)
 {
     if (has_nsys_column(g, "StringIds", "value") && has_nsys_table(g, "StringIds") &&
@@ -152,8 +150,6 @@ static bool stage_names(struct staging *g)
         return false;
     return true;
 }
-
-/* --- calls ------------------------------------------------------------------------------------- */
 
 /* With call chains a call may have two rows of the same number, one of which has the chain: makes one call of the
  * longer duration. */
@@ -229,8 +225,6 @@ static bool stage_processes(struct staging *g)
     return ok || import_nsys_bad(g->s, g->error, g->error_size);
 }
 
-/* --- waits ------------------------------------------------------------------------------------- */
-
 static bool stage_syncs(struct staging *g)
 {
     if (!has_nsys_table(g, SYNC)) return true;
@@ -271,8 +265,6 @@ static bool stage_waits(struct staging *g)
                IMPORT_STAGED_WAIT, GS_SYNC_IMPLICIT, GS_SYNC_STREAM, GS_SYNC_CONTEXT, GS_SYNC_EVENT, GS_SYNC_STREAM,
                GS_SYNC_CONTEXT, IMPORT_ROLE_FREE);
 }
-
-/* --- copies, fills, memory --------------------------------------------------------------------- */
 
 /* A copy begins when the host calls it, and blocks the host for the duration of the call. A copy of a graph, a
  * migration of managed memory, or a copy whose call was not recorded begins when the GPU begins it. */
@@ -367,8 +359,6 @@ static bool stage_chains(struct staging *g)
            find_first_chain(g);
 }
 
-/* --- NVTX -------------------------------------------------------------------------------------- */
-
 static const char *nvtx_name(struct staging *g)
 {
     const char *id = number_column(g, "NVTX_EVENTS", "textId", "NULL");
@@ -415,8 +405,6 @@ static bool stage_ranges(struct staging *g)
                   "last = max(last, excluded.last)");
 }
 
-/* --- processes and GPUs ------------------------------------------------------------------------ */
-
 static bool stage_process_names(struct staging *g)
 {
     static const char table[] = "PROCESSES";
@@ -461,8 +449,6 @@ static bool stage_gpus(struct staging *g)
         "WHERE %s = gpu.device LIMIT 1) WHERE name IS NULL",
         number_column(g, table, "totalMemory", "0"), ordinal);
 }
-
-/* ----------------------------------------------------------------------------------------------- */
 
 static bool stage_events(struct staging *g)
 {

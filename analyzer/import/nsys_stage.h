@@ -1,8 +1,7 @@
 /* An export of Nsight Systems, opened as hostile input, and its rows in a temporary database of one form for all
  * schemas: tables call, event, range, domain, chain, text, thread, process and gpu (nsys_stage.c). Beyond a few MiB
  * SQLite keeps that database on disk. */
-#ifndef GPUSPY_IMPORT_NSYS_STAGE_H
-#define GPUSPY_IMPORT_NSYS_STAGE_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -49,5 +48,3 @@ void import_nsys_close(struct import_nsys *s);
 sqlite3_stmt *import_nsys_prepare(struct import_nsys *s, const char *sql, char *error, size_t error_size);
 /* Puts SQLite's error into `error`; always false. */
 bool import_nsys_bad(struct import_nsys *s, char *error, size_t error_size);
-
-#endif

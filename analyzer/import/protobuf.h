@@ -1,6 +1,5 @@
 /* Reads the fields of a protobuf message in memory. It never reads outside the message. */
-#ifndef GPUSPY_IMPORT_PROTOBUF_H
-#define GPUSPY_IMPORT_PROTOBUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ struct import_field {
 bool import_protobuf_next(struct import_message *m, struct import_field *field);
 /* The next integer of a repeated field, packed or not. The first call takes the field, later calls continue in it. */
 bool import_protobuf_integer(struct import_field *field, uint64_t *value);
-
-#endif

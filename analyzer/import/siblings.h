@@ -1,6 +1,5 @@
 /* The names of a run's databases: run.db for the first process, run.<pid>.db for the others. */
-#ifndef GPUSPY_IMPORT_SIBLINGS_H
-#define GPUSPY_IMPORT_SIBLINGS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,5 +9,3 @@ void import_sibling_name(char *out, size_t size, const char *path, uint32_t numb
 /* The databases that exist beside `path`, unsorted; the caller frees paths and list. */
 char **import_siblings(const char *path, size_t *n);
 void import_remove_siblings(const char *path);
-
-#endif

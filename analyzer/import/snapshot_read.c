@@ -6,13 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/base/arena.h"
 #include "analyzer/import/import.h"
 #include "analyzer/base/sort.h"
 
 static const int64_t largest = (int64_t)1 << 48;
-
-/* --- events -------------------------------------------------------------------------------------- */
 
 #define FIELDS(X)                 \
     X(ACTION, "action")           \
@@ -177,10 +174,8 @@ static void merge_devices(struct import_snapshot *s, struct cursor *devices, siz
     struct import_snapshot_event *merged = arena_realloc(NULL, s->events_n, sizeof *merged);
     for (size_t i = 0; i < s->events_n; i++) {
         struct cursor *first = NULL;
-        for (size_t d = 0; d < n; d++) {
-            struct cursor *c = &devices[d];
+        EACH (c, devices, n)
             if (c->at < c->end && (!first || s->events[c->at].time_us < s->events[first->at].time_us)) first = c;
-        }
         merged[i] = s->events[first->at++];
     }
     free(s->events);
@@ -222,8 +217,6 @@ static void place_events(struct import_snapshot *s, const struct import_value *r
     if (s->timed && filled > 1) merge_devices(s, devices, IMPORT_DEVICES + 1);
 }
 
-/* --- events that the program skipped ---------------------------------------------------------------- */
-
 static bool has_address_twice(const struct import_snapshot *s, enum import_action action)
 {
     struct map seen = {0};
@@ -246,8 +239,7 @@ static void settle_skipped(struct import_snapshot *s)
 {
     size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
     bool seen[IMPORT_DEVICES + 1] = {0};
-    for (size_t i = 0; i < s->events_n; i++) {
-        const struct import_snapshot_event *e = &s->events[i];
+    EACH (e, s->events, s->events_n) {
         n[e->action]++;
         later_n += e->action == IMPORT_COMPLETED && seen[e->device];
         seen[e->device] = true;
@@ -260,8 +252,6 @@ static void settle_skipped(struct import_snapshot *s)
     if (!n[IMPORT_FREE] && !n[IMPORT_COMPLETED] && has_address_twice(s, IMPORT_ALLOC)) s->skipped = "frees";
     if (s->skipped) s->events_n = 0;
 }
-
-/* --- memory at the end ------------------------------------------------------------------------------ */
 
 /* Before 2.1 a block has a `history` instead of frames and the requested size. */
 static const struct import_list *frames_of(const struct import_value *v)
@@ -350,13 +340,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
     }
 }
 
-/* --- the program's annotations -------------------------------------------------------------------------- */
-
-static int order_notes_by_time(const void *a, const void *b)
-{
-    const struct import_snapshot_note *x = a, *y = b;
-    return SORT_UP(x->time_us, y->time_us);
-}
+SORT_ORDER(order_notes_by_time, struct import_snapshot_note, SORT_UP(x->time_us, y->time_us))
 
 static void read_notes(struct import_snapshot *s, const struct import_value *notes)
 {
@@ -371,8 +355,6 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
     }
     SORT(s->notes, s->notes_n, order_notes_by_time);
 }
-
-/* --- the whole file ------------------------------------------------------------------------------------- */
 
 static bool are_segments(const struct import_value *list)
 {

@@ -1,7 +1,6 @@
 /* The contents of a PyTorch snapshot, read from its pickle: the memory at the end, and the events before. Texts and
  * frames belong to the pickle. Units: bytes, microseconds of the wall clock. */
-#ifndef GPUSPY_IMPORT_SNAPSHOT_READ_H
-#define GPUSPY_IMPORT_SNAPSHOT_READ_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/import/unpickle.h"
@@ -29,7 +28,9 @@ struct import_snapshot_event {
     int64_t bytes, requested; /* requested: only of ALLOC and FREE */
     uint8_t action, device;
     uint16_t pool;
-    bool later; /* FREE, COMPLETED: another stream used the block, so the two events are separate */
+    uint16_t extra; /* of the block beyond `bytes`, in 512 bytes: snapshot_layout.c */
+    bool exact;     /* `bytes` is the block's size, which the end states */
+    bool later;     /* FREE, COMPLETED: another stream used the block, so the two events are separate */
 };
 
 /* A block or a segment at some moment; bytes 0: it does not exist any more. */
@@ -38,9 +39,10 @@ struct import_snapshot_piece {
     int64_t bytes, requested; /* requested: of a block; 0: unknown */
     const struct import_list *frames;
     uint8_t device;
-    uint16_t pool;
-    bool pending; /* freed, but waits for other streams */
-    bool mapped;  /* of an expandable segment */
+    uint16_t pool, extra; /* extra: as in events */
+    bool exact;           /* as in events */
+    bool pending;         /* freed, but waits for other streams */
+    bool mapped;          /* of an expandable segment */
 };
 struct import_snapshot_pieces {
     struct import_snapshot_piece *list;
@@ -86,5 +88,3 @@ struct import_snapshot {
 bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,
                           char *error, size_t error_size);
 void import_snapshot_release(struct import_snapshot *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* One event of a Chrome trace, decoded. */
-#ifndef GPUSPY_IMPORT_TRACE_EVENT_H
-#define GPUSPY_IMPORT_TRACE_EVENT_H
+#pragma once
 
 #include "analyzer/import/json_reader.h"
 
@@ -37,5 +36,3 @@ struct import_trace_event {
 bool import_trace_event_read(struct import_json *j, struct import_trace_event *e);
 /* Converts decimal microseconds to nanoseconds; IMPORT_UNKNOWN if the text is not a valid time. */
 int64_t import_json_integer(const char *text);
-
-#endif

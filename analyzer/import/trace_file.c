@@ -17,8 +17,6 @@ struct reading {
     struct import_trace_event event;
 };
 
-/* --- records -------------------------------------------------------------------------------- */
-
 static uint32_t thread_of(struct import_trace *t, const struct import_trace_event *e)
 {
     uint32_t pid = import_name_of(&t->names, e->pid), tid = import_name_of(&t->names, e->tid);
@@ -132,8 +130,6 @@ static void keep_trace_call(struct import_trace *t, const struct import_trace_ev
     }
 }
 
-/* --- copies and fills on the GPU --------------------------------------------------------------- */
-
 /* Names of CUPTI, then of ROCm and of Intel's PTI, with M for pageable memory. False: the name has no direction. */
 static bool read_copy_name(const char *name, struct import_trace_gpu *g)
 {
@@ -227,8 +223,6 @@ static void keep_event(struct reading *r)
     default: break;
     }
 }
-
-/* --- the file ---------------------------------------------------------------------------------- */
 
 /* A new version of a tensor is a free and an allocation of the same bytes at the same time: drops both. */
 static void drop_version(struct import_trace *t)
@@ -389,8 +383,6 @@ void import_trace_free(struct import_trace *t)
     free(t->threads);
     free(t);
 }
-
-/* --- detection --------------------------------------------------------------------------------- */
 
 /* The first element of a list: an event, or the four numbers of a memory timeline. */
 static bool is_event(struct import_json *j)

@@ -1,8 +1,7 @@
 /* A torch.profiler trace as compact records: slices on CPU threads that can hold memory, copies or waits, memory events
  * and calls. In memory it keeps 48 bytes for each copy or fill on the GPU and each name once; kernels, launches and
  * arrows are dropped as they are read. */
-#ifndef GPUSPY_IMPORT_TRACE_FILE_H
-#define GPUSPY_IMPORT_TRACE_FILE_H
+#pragma once
 
 #include "analyzer/import/trace_names.h"
 #include "analyzer/import/trace_records.h"
@@ -59,5 +58,3 @@ struct import_trace *import_trace_read(const char *path, const char *to, void (*
 void import_trace_free(struct import_trace *t);
 /* Reads until it finds the list of events of a trace or of a memory timeline. */
 bool import_trace_has_events(const char *path);
-
-#endif

@@ -123,8 +123,7 @@ void import_trace_finding_add(struct import_finding *f, uint32_t process, struct
 
 void import_trace_finding_end(struct import_finding *f)
 {
-    for (size_t i = 0; i < f->l->n; i++) {
-        struct import_level *level = &f->l->list[i];
+    EACH (level, f->l->list, f->l->n) {
         const int64_t kept = level->has_total ? level->before - level->blocks : 0;
         level->kept = kept > 0 ? kept : 0;
         if (level->kept) add_before(f, level, make_address(f, kept), kept);

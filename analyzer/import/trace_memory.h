@@ -1,6 +1,5 @@
 /* What a trace's memory events imply about memory that was allocated before the first one. */
-#ifndef GPUSPY_IMPORT_TRACE_MEMORY_H
-#define GPUSPY_IMPORT_TRACE_MEMORY_H
+#pragma once
 
 #include "analyzer/import/trace_file.h"
 
@@ -42,5 +41,3 @@ void import_trace_finding_end(struct import_finding *f);
 void import_trace_levels_free(struct import_trace_levels *l);
 /* Makes addresses of several processes distinct, because they share a database. */
 uint64_t import_trace_address(uint64_t address, uint32_t process);
-
-#endif

@@ -1,6 +1,5 @@
 /* Names of a trace, each stored once, and their frames. */
-#ifndef GPUSPY_IMPORT_TRACE_NAMES_H
-#define GPUSPY_IMPORT_TRACE_NAMES_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/import/feed.h"
@@ -23,5 +22,3 @@ const char *import_name_text(const struct import_names *names, uint32_t name);
 /* "train.py(42): step" is a Python frame; any other name is a native frame without a file. */
 struct import_frame import_name_frame(struct import_names *names, uint32_t name);
 void import_names_free(struct import_names *names);
-
-#endif

@@ -57,13 +57,8 @@ void import_records_free(struct import_records *s)
     free(s);
 }
 
-static int order_trace_records(const void *a, const void *b)
-{
-    const struct import_trace_record *x = a, *y = b;
-    return SORT_UP(x->at_ns, y->at_ns) ?: SORT_DOWN(x->duration_ns, y->duration_ns) ?: SORT_UP(x->number, y->number);
-}
-
-/* --- files ------------------------------------------------------------------------------------- */
+SORT_ORDER(order_trace_records, struct import_trace_record,
+           SORT_UP(x->at_ns, y->at_ns) ?: SORT_DOWN(x->duration_ns, y->duration_ns) ?: SORT_UP(x->number, y->number))
 
 /* A file without a name. */
 static int open_records_file(struct import_records *s)
@@ -130,8 +125,6 @@ static void write_piece(struct import_records *s, size_t n)
     s->n -= n;
 }
 
-/* --- adding ------------------------------------------------------------------------------------ */
-
 struct import_trace_record *import_records_add(struct import_records *s)
 {
     if (s->n == s->most) write_piece(s, s->n - 1); /* the caller may still change the last one */
@@ -155,8 +148,6 @@ uint64_t import_records_count(const struct import_records *s)
 {
     return s->count;
 }
-
-/* --- sorting ----------------------------------------------------------------------------------- */
 
 static bool is_before(const struct piece *a, const struct piece *b)
 {

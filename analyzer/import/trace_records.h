@@ -1,7 +1,6 @@
 /* Sorts a trace's records by time in bounded memory: what exceeds it is sorted in pieces, in nameless files beside the
  * database. */
-#ifndef GPUSPY_IMPORT_TRACE_RECORDS_H
-#define GPUSPY_IMPORT_TRACE_RECORDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ bool import_records_sort(struct import_records *s, void (*each)(void *self, stru
 /* The next record in that order; NULL after the last, or if the file cannot be read (import_records_error). */
 const struct import_trace_record *import_records_next(struct import_records *s);
 int import_records_error(const struct import_records *s); /* an errno; 0: none */
-
-#endif

@@ -1,6 +1,5 @@
 /* The open slices of a thread, and the call stack that they are. */
-#ifndef GPUSPY_IMPORT_TRACE_STACK_H
-#define GPUSPY_IMPORT_TRACE_STACK_H
+#pragma once
 
 #include "analyzer/import/trace_file.h"
 
@@ -15,5 +14,3 @@ void import_lane_open(struct import_lane *lane, const struct import_trace_record
 uint32_t import_lane_stack(struct import_lane *lane, const struct import_trace_record *r, struct import_trace *t,
                            struct import_feed *feed, uint64_t thread, struct map *stacks);
 void import_lane_free(struct import_lane *lane);
-
-#endif

@@ -67,8 +67,6 @@ __attribute__((format(printf, 2, 3), noreturn)) static void fail_unpickle(struct
     longjmp(r->failed, 1);
 }
 
-/* --- bytes ------------------------------------------------------------------------------------- */
-
 /* False at the end of the file. */
 static bool fill_more(struct reader *r)
 {
@@ -141,8 +139,6 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
     *length = n;
     return own;
 }
-
-/* --- the stack --------------------------------------------------------------------------------- */
 
 static inline void push_value(struct reader *r, struct import_value v)
 {
@@ -319,8 +315,6 @@ static void push_last(struct reader *r, size_t n)
     if (r->stack_n - floor < n) fail_unpickle(r, "a value is missing");
     collect_values(r, r->stack_n - n, IMPORT_LIST);
 }
-
-/* --- values ------------------------------------------------------------------------------------ */
 
 static uint64_t hash_unpickled(const char *bytes, size_t n)
 {
@@ -721,8 +715,6 @@ bool import_unpickled_more(const struct import_pickle *p)
 {
     return p->has_more;
 }
-
-/* --- access ------------------------------------------------------------------------------------ */
 
 const struct import_value *import_member(const struct import_value *dict, const char *key)
 {

@@ -1,7 +1,6 @@
 /* Reads pickles of plain data, protocols 0 to 5: dicts, lists, tuples, texts, bytes, numbers, None and booleans.
  * Refuses everything that would import or call something. */
-#ifndef GPUSPY_IMPORT_UNPICKLE_H
-#define GPUSPY_IMPORT_UNPICKLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ int64_t import_integer(const struct import_value *v, int64_t otherwise);
 size_t import_taken(const struct import_value *dict);
 /* NULL for a value that is not a text. Equal texts of at most 255 bytes are the same pointer. */
 const char *import_text(const struct import_value *v);
-
-#endif

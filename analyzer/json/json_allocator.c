@@ -1,5 +1,6 @@
 /* allocator[] and cache_flushes[] of the JSON report. */
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
 
 static const char *known_json_word(enum run_known known)
@@ -35,8 +36,7 @@ static json_t *stream_json(const struct allocator_pool_share *h)
 json_t *json_allocator(const struct result_report *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->allocator_n; i++) {
-        const struct allocator_state *s = &r->allocator[i];
+    EACH (s, r->allocator, r->allocator_n) {
         json_t *o = json_object();
         draw_json_where(o, r, s->process, s->device);
         set_text(o, "moment", allocator_moment_word(s->moment));
@@ -63,8 +63,7 @@ json_t *json_allocator(const struct result_report *r)
 json_t *json_flushes(const struct result_report *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->flushes_n; i++) {
-        const struct allocator_cache_flush *f = &r->flushes[i];
+    EACH (f, r->flushes, r->flushes_n) {
         json_t *o = json_object();
         draw_json_where(o, r, f->process, f->device);
         set_text(o, "kind", allocator_flush_word(f->kind));

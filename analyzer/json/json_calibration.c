@@ -14,11 +14,9 @@ static json_t *calibration_text_json(const char *from)
 
 static json_t *learned_row(const struct question_learned_row *l)
 {
-    static const char *const keys[] = {
 #define LEARN(id, key, words) [LEARN_##id] = key,
-        LEARNS(LEARN)
+    static const char *const keys[] = {LEARNS(LEARN)};
 #undef LEARN
-    };
     const struct estimate_calibration_row *row = &l->row;
     json_t *o = json_object(), *why = json_object();
 

@@ -1,5 +1,6 @@
 /* A comparison as JSON: sizes in bytes, times in seconds. */
 #include "analyzer/diff/diff.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
 
 static bool is_diff_of_time(const struct diff *d)
@@ -87,8 +88,7 @@ static json_t *side_json(const struct diff_side *s, const char *path)
 static json_t *figures_json(const struct diff *d)
 {
     json_t *all = json_object();
-    for (size_t i = 0; i < d->figures_n; i++) {
-        const struct diff_figure *f = &d->figures[i];
+    EACH (f, d->figures, d->figures_n) {
         json_t *o = json_object();
         set_text(o, "unit", f->unit);
         set_real(o, "before", f->value[0]);
@@ -106,8 +106,7 @@ static json_t *figures_json(const struct diff *d)
 static json_t *scopes_json(const struct diff *d)
 {
     json_t *all = json_array();
-    for (size_t i = 0; i < d->scopes_n; i++) {
-        const struct diff_scope *s = &d->scopes[i];
+    EACH (s, d->scopes, d->scopes_n) {
         json_t *o = json_object();
         set_text(o, "name", s->name);
         set_text(o, "domain", s->domain);

@@ -1,7 +1,9 @@
 #include "analyzer/json/json_estimate.h"
 
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/serving.h"
 
 static json_int_t whole_bytes(double bytes)
@@ -27,8 +29,6 @@ static json_t *estimate_count_json(uint64_t n)
 {
     return n ? json_integer((json_int_t)n) : json_null();
 }
-
-/* ---------------------------------------------------------------- the question */
 
 static json_t *model_json(const struct model *m)
 {
@@ -80,14 +80,14 @@ static json_t *model_json(const struct model *m)
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
                          *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)}, *const saved[] = {PLAN_SAVED(WORD)},
-                         *const frozen[] = {PLAN_FROZEN(WORD)}, *const residents[] = {PLAN_RESIDENTS(WORD)},
-                         *const decodings[] = {PLAN_DECODINGS(WORD)};
+                         *const saved[] = {PLAN_SAVED(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)},
+                         *const residents[] = {PLAN_RESIDENTS(WORD)}, *const decodings[] = {PLAN_DECODINGS(WORD)};
 #undef WORD
 
 static json_t *plan_json(const struct estimate_answer *a)
 {
     const struct plan *p = &a->plan;
+    char targets[ESTIMATE_MATRICES_TEXT];
     json_t *o =
         json_pack("{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b, s:b}", "inference", p->inference,
                   "precision", p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights,
@@ -101,9 +101,10 @@ static json_t *plan_json(const struct estimate_answer *a)
         (json_int_t)p->pp, "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave", (json_int_t)p->interleave,
         "sequence_parallel", p->sequence_parallel, "sharding", shardings[p->sharding], "offload", offloads[p->offload],
         "bucket_view", p->bucket_view, "adapter", adapters[p->adapter], "rank", (json_int_t)p->rank, "target",
-        targets[p->target], "weights", estimate_text_json(p->weights ? p->weights->word : NULL), "ema", p->ema,
-        "kv_cache", estimate_text_json(p->cache ? p->cache->word : NULL), "cache_block",
-        estimate_count_json(p->cache_block), "gpu", estimate_text_json(p->gpu ? p->gpu->key : NULL));
+        estimate_adapter_name_matrices(p->targets, targets), "weights",
+        estimate_text_json(p->weights ? p->weights->word : NULL), "ema", p->ema, "kv_cache",
+        estimate_text_json(p->cache ? p->cache->word : NULL), "cache_block", estimate_count_json(p->cache_block), "gpu",
+        estimate_text_json(p->gpu ? p->gpu->key : NULL));
 
     json_object_update(o, more);
     json_decref(more);
@@ -126,8 +127,6 @@ static json_t *plan_json(const struct estimate_answer *a)
     return o;
 }
 
-/* ---------------------------------------------------------------- lines, phases, the peak */
-
 static json_t *phase_bits_json(const struct estimate_result *r, unsigned phases)
 {
     json_t *list = json_array();
@@ -142,8 +141,7 @@ static json_t *estimate_lines_json(const struct estimate_result *r)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < r->lines_n; i++) {
-        const struct estimate_line *l = &r->lines[i];
+    EACH (l, r->lines, r->lines_n) {
         json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name",
                               estimate_text_json(l->name), "phases", phase_bits_json(r, l->phases));
         json_object_update_new(o, interval_json(l->bytes));
@@ -221,8 +219,7 @@ static json_t *wires_json(const struct estimate_wires *w)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < w->n; i++) {
-        const struct estimate_wire *r = &w->rows[i];
+    EACH (r, w->rows, w->n) {
         json_array_append_new(
             list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}", "kind",
                             estimate_wire_kind_word[r->kind], "name", estimate_text_json(r->name), "bytes",

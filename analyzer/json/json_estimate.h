@@ -1,6 +1,5 @@
 /* JSON of `gpuspy estimate`. */
-#ifndef GPUSPY_JSON_ESTIMATE_H
-#define GPUSPY_JSON_ESTIMATE_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/estimate/answer.h"
@@ -9,5 +8,3 @@
 /* The whole answer. `recipe`: how --config was understood; may be NULL. Returns NULL if memory runs out. The caller
  * owns the reference. */
 json_t *json_estimate(const struct estimate_answer *a, const struct estimate_recipe *recipe);
-
-#endif

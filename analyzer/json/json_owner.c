@@ -42,8 +42,7 @@ void json_set_owners(json_t *o, const struct result_by_owner *list, size_t n)
 json_t *json_preallocations(const struct result_report *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->preallocations_n; i++) {
-        const struct result_preallocation *p = &r->preallocations[i];
+    EACH (p, r->preallocations, r->preallocations_n) {
         json_t *o = json_object();
         set_json(o, "device", json_integer(p->device));
         set_count(o, "pid", r->processes[p->process].pid);
@@ -64,8 +63,7 @@ json_t *json_preallocations(const struct result_report *r)
 json_t *json_ranks(const struct result_report *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->ranks_n; i++) {
-        const struct result_rank *k = &r->ranks[i];
+    EACH (k, r->ranks, r->ranks_n) {
         json_t *o = json_object();
         set_bytes(o, "rank", k->rank);
         set_count(o, "pid", r->processes[k->process].pid);
@@ -118,8 +116,7 @@ json_t *json_rank_findings(const struct result_report *r)
     static const char *const kinds[] = {RESULT_RANK_KINDS(KIND)};
 #undef KIND
     json_t *list = json_array();
-    for (size_t i = 0; i < r->rank_findings_n; i++) {
-        const struct result_rank_finding *f = &r->rank_findings[i];
+    EACH (f, r->rank_findings, r->rank_findings_n) {
         json_t *o = json_object();
         set_text(o, "kind", kinds[f->kind]);
         set_count(o, "pid", r->processes[f->process].pid);

@@ -1,6 +1,5 @@
 /* What the files that write the JSON report share: view_json.c and json_*.c. Unknown is null. */
-#ifndef GPUSPY_JSON_PARTS_H
-#define GPUSPY_JSON_PARTS_H
+#pragma once
 
 #include "analyzer/draw/json_site.h"
 
@@ -21,5 +20,3 @@ json_t *json_preallocations(const struct result_report *r);
 json_t *json_ranks(const struct result_report *r);
 json_t *json_rank_findings(const struct result_report *r);
 json_t *json_rank_spread(const struct result_report *r);
-
-#endif

@@ -1,7 +1,6 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
 #include "analyzer/step/cadence.h"
-#include "analyzer/report/report.h"
 
 #include "analyzer/json/json_parts.h"
 #include "analyzer/run/words.h"
@@ -191,10 +190,8 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     set_bytes(o, "live_bytes", v->device_live);
     set_bytes(o, "outside_bytes", v->outside);
     set_bytes(o, "graph_bytes", v->graphs);
-    for (size_t i = 0; i < v->evidence_n; i++) {
-        const struct result_evidence *e = &v->evidence[i];
+    EACH (e, v->evidence, v->evidence_n)
         set_json(evidence, e->key, e->is_text ? json_string(e->text) : report_real_or_null(e->value));
-    }
     set_json(o, "evidence", evidence);
     set_json(o, "advice", LIST_OF(v->advice_n, i, json_string(v->advice[i])));
     json_oom(o, v);
@@ -387,8 +384,7 @@ static json_t *mark_json(const struct run_mark_total *m)
 json_t *json_scopes(const struct result_report *r)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < r->scopes_n; i++) {
-        const struct result_scope *s = &r->scopes[i];
+    EACH (s, r->scopes, r->scopes_n) {
         json_t *o = json_object();
         set_text(o, "name", s->name);
         set_text(o, "domain", s->domain);
@@ -449,8 +445,7 @@ static json_t *advice_json(const struct result_advice *a)
 static json_t *budget_rows_json(const struct result_budget *b)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < b->rows_n; i++) {
-        const struct result_budget_row *r = &b->rows[i];
+    EACH (r, b->rows, b->rows_n) {
         json_t *o = json_object();
         set_text(o, "category", result_category_word(r->category));
         set_json(o, "estimate_bytes", report_real_or_null(r->estimate_bytes));
@@ -469,8 +464,7 @@ static json_t *budget_rows_json(const struct result_budget *b)
 static json_t *budget_levels_json(const struct result_budget *b)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < b->levels_n; i++) {
-        const struct result_budget_level *l = &b->levels[i];
+    EACH (l, b->levels, b->levels_n) {
         json_t *o = json_object();
         set_text(o, "level", result_level_key(l->level));
         set_text(o, "what", result_level_text(l->level));

@@ -1,5 +1,4 @@
-#ifndef GPUSPY_VIEW_JSON_H
-#define GPUSPY_VIEW_JSON_H
+#pragma once
 
 #include "analyzer/result/result.h"
 
@@ -10,5 +9,3 @@ struct json_t *json_report_build(const struct result_report *report);
  * write error. */
 int json_report_some(const struct result_report *report, bool (*is_chosen)(uint64_t only, const char *key),
                      uint64_t only, FILE *out);
-
-#endif

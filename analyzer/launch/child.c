@@ -1,4 +1,5 @@
 #include "analyzer/launch/child.h"
+#include "analyzer/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,18 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { NO_SUCH = 127, AFTER_KILL_MS = 1000, TICK_MS = 20 };
-
-static int64_t child_now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 void launch_child_set(struct launch_child *c, const char *name, const char *value)
 {
@@ -71,7 +63,7 @@ static void listen_to(struct launch_child *c, struct stream *s, int64_t until)
     struct pollfd p[2] = {{.fd = s[0].fd, .events = POLLIN}, {.fd = s[1].fd, .events = POLLIN}};
     int64_t left;
 
-    while ((p[0].fd >= 0 || p[1].fd >= 0) && (left = until - child_now_ms()) > 0) {
+    while ((p[0].fd >= 0 || p[1].fd >= 0) && (left = until - clock_now_ms()) > 0) {
         if (poll(p, 2, (int)left) < 0 && errno != EINTR) break;
         for (int i = 0; i < 2; i++)
             if (p[i].fd >= 0 && p[i].revents && !drain_child_stream(&s[i])) p[i].fd = -1;
@@ -85,14 +77,14 @@ static bool has_child_ended(struct launch_child *c, pid_t pid, int64_t until)
         pid_t got = waitpid(pid, &c->status, WNOHANG);
         if (got == pid || (got < 0 && errno != EINTR)) return true;
         poll(NULL, 0, TICK_MS);
-    } while (child_now_ms() < until);
+    } while (clock_now_ms() < until);
     return false;
 }
 
 bool launch_child_run(struct launch_child *c)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1}, started[2] = {-1, -1};
-    int64_t until = child_now_ms() + c->timeout_ms;
+    int64_t until = clock_now_ms() + c->timeout_ms;
     char byte;
 
     c->started = c->timed_out = false;
@@ -111,7 +103,7 @@ bool launch_child_run(struct launch_child *c)
             if (c->timed_out) {
                 kill(-pid, SIGKILL);
                 kill(pid, SIGKILL);
-                has_child_ended(c, pid, child_now_ms() + AFTER_KILL_MS);
+                has_child_ended(c, pid, clock_now_ms() + AFTER_KILL_MS);
             }
         }
     }

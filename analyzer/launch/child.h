@@ -1,7 +1,6 @@
 /* Runs another program and reads what it prints, at most for a given time. Returns even if the program cannot be
  * killed, for example because it hangs in a driver. */
-#ifndef GPUSPY_CHILD_H
-#define GPUSPY_CHILD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ struct launch_child {
 void launch_child_set(struct launch_child *c, const char *name, const char *value);
 /* True: it exited with status 0 within the time. */
 bool launch_child_run(struct launch_child *c);
-
-#endif

@@ -37,19 +37,9 @@ const char *launch_lacks_table(void)
     return path;
 }
 
-static int order_lacks_by_name(const void *a, const void *b)
-{
-    const struct launch_lack *x = a, *y = b;
+SORT_ORDER(order_lacks_by_name, struct launch_lack, strcmp(x->library, y->library) ?: strcmp(x->name, y->name))
 
-    return strcmp(x->library, y->library) ?: strcmp(x->name, y->name);
-}
-
-static int by_calls(const void *a, const void *b)
-{
-    const struct launch_lack *x = a, *y = b;
-
-    return SORT_DOWN(x->calls, y->calls) ?: order_lacks_by_name(a, b);
-}
+SORT_ORDER(by_calls, struct launch_lack, SORT_DOWN(x->calls, y->calls) ?: order_lacks_by_name(x, y))
 
 size_t launch_lacks_list(struct launch_lack **list)
 {
@@ -58,8 +48,7 @@ size_t launch_lacks_list(struct launch_lack **list)
 
     used = used < GS_LACKS ? used : GS_LACKS;
     struct launch_lack *l = *list = arena_realloc(NULL, used + 1, sizeof **list);
-    for (uint32_t i = 0; i < used; i++) {
-        struct gs_lack *row = &table->rows[i];
+    EACH (row, table->rows, used) {
         if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls)) continue;
         row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] =
             0; /* every process of the run can write to the table */

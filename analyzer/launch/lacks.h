@@ -1,7 +1,6 @@
 /* The functions that a program imports and the simulated CUDA does not implement, and how often the program called
  * them. The simulator counts the calls in every process of the run (schema/lacks.h). */
-#ifndef GPUSPY_LAUNCH_LACKS_H
-#define GPUSPY_LAUNCH_LACKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ size_t launch_lacks_list(struct launch_lack **list);
 
 /* A line on stderr that names what was called, if anything was. */
 void launch_lacks_complain(void);
-
-#endif

@@ -2,31 +2,55 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 
 enum { GENERATIONS = 64, STOP_MS = 20 };
-
-/* ---------------------------------------------------------------- the library */
 
 static bool is_library(const char *path)
 {
     return access(path, R_OK) == 0;
 }
 
-static bool is_preloadable(const char *path, char *why, size_t size)
+/* A folder in TMPDIR or /tmp that only this user can change. */
+static bool make_link_folder(char *out, size_t size)
 {
-    if (!strpbrk(path, " :")) return true;
+    const char *given = getenv("TMPDIR");
+    const char *base = given && *given == '/' && !strpbrk(given, LAUNCH_SEPARATORS) ? given : "/tmp";
+    struct stat status;
+    int n = snprintf(out, size, "%s/gpuspy-%u", base, (unsigned)geteuid());
+
+    return n > 0 && (size_t)n < size && (mkdir(out, 0711) == 0 || errno == EEXIST) && lstat(out, &status) == 0 &&
+           S_ISDIR(status.st_mode) && status.st_uid == geteuid() && !(status.st_mode & 022);
+}
+
+bool launch_link_folder(char *folder, char *why, size_t size)
+{
+    char own[PATH_MAX - 32], link[PATH_MAX], found[PATH_MAX];
+    uint64_t hash = 0;
+
+    if (!strpbrk(folder, LAUNCH_SEPARATORS)) return true;
+    for (const char *p = folder; *p; p++) hash = map_hash(hash + (unsigned char)*p);
+    if (make_link_folder(own, sizeof own)) {
+        snprintf(link, sizeof link, "%s/%016" PRIx64, own, hash);
+        if ((symlink(folder, link) == 0 || errno == EEXIST) && realpath(link, found) && strcmp(found, folder) == 0) {
+            snprintf(folder, PATH_MAX, "%s", link);
+            return true;
+        }
+    }
     snprintf(why, size,
-             "cannot preload '%s': LD_PRELOAD does not accept a path with a space or colon; install gpuspy elsewhere "
-             "or point GPUSPY_LIB to a copy",
-             path);
+             "cannot load from '%s': the loader accepts no path with a space, colon or '$', and gpuspy cannot link to "
+             "it in TMPDIR or /tmp; install gpuspy elsewhere",
+             folder);
     return false;
 }
 
@@ -40,7 +64,7 @@ bool launch_library(char *library, char *why, size_t size)
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
 
     if (given && *given) {
-        if (realpath(given, library) && is_library(library)) return is_preloadable(library, why, size);
+        if (realpath(given, library) && is_library(library)) return true;
         snprintf(why, size, "GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy", given,
                  strerror(errno));
         return false;
@@ -48,17 +72,34 @@ bool launch_library(char *library, char *why, size_t size)
     if (slash) *slash = 0;
     for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s", exe, places[i]);
-        if (realpath(path, library) && is_library(library)) return is_preloadable(library, why, size);
+        if (realpath(path, library) && is_library(library)) return true;
     }
     library[0] = 0;
     snprintf(why, size, "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
     return false;
 }
 
+bool launch_preload(char *library, char *why, size_t size)
+{
+    char name[NAME_MAX + 1];
+
+    if (!launch_library(library, why, size)) return false;
+    char *slash = strrchr(library, '/');
+    snprintf(name, sizeof name, "%s", slash + 1);
+    *slash = 0;
+    if (!launch_link_folder(library, why, size)) return false;
+    size_t used = strlen(library);
+    if ((size_t)snprintf(library + used, PATH_MAX - used, "/%s", name) < PATH_MAX - used &&
+        !strpbrk(name, LAUNCH_SEPARATORS))
+        return true;
+    snprintf(why, size, "cannot preload '%s': the loader accepts no name with a space, colon or '$'", library);
+    return false;
+}
+
 bool launch_find_library(struct launch *l)
 {
     char why[PATH_MAX + 256];
-    bool found = launch_library(l->library, why, sizeof why);
+    bool found = launch_preload(l->library, why, sizeof why);
 
     if (!found) complain("run: %s", why);
     return found;
@@ -70,8 +111,6 @@ void launch_set(struct launch *l, const char *name, const char *value)
     l->name[l->variables] = name;
     l->value[l->variables++] = value;
 }
-
-/* ---------------------------------------------------------------- the program's environment */
 
 /* Whether an entry of LD_PRELOAD is a sanitizer's runtime library. It must come before all other entries. */
 static bool is_sanitizer(const char *name, size_t n)
@@ -160,8 +199,6 @@ static int not_started(const char *program, int error)
              missing ? "check its name and PATH" : "check that it is an executable file");
     return missing ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
-
-/* ---------------------------------------------------------------- waiting */
 
 /* The kernel sends the signal of a key (^C) to the whole foreground group, which includes the program: forwarding it
  * would deliver it twice. SIGALRM also comes from the kernel, but belongs to the program: the alarm was set before

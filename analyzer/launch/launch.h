@@ -1,6 +1,5 @@
 /* Starts a program with the recorder preloaded, forwards signals to it, and ends as the program ended. */
-#ifndef GPUSPY_LAUNCH_H
-#define GPUSPY_LAUNCH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -23,7 +22,14 @@ struct launch {
  * installed prefix). False after a line on stderr. */
 bool launch_find_library(struct launch *l);
 /* The same into library[PATH_MAX], with the line in `why`. */
+bool launch_preload(char *library, char *why, size_t size);
+/* Its own path, which LD_PRELOAD may not accept. */
 bool launch_library(char *library, char *why, size_t size);
+/* What ends a path in LD_PRELOAD and LD_AUDIT, or is replaced in it. */
+#define LAUNCH_SEPARATORS " :$"
+/* Replaces a folder[PATH_MAX] that the loader would not accept with a link to it, which stays in TMPDIR or /tmp,
+ * because programs that outlive this one need it. */
+bool launch_link_folder(char *folder, char *why, size_t size);
 /* Adds a variable to the program's environment; the strings are not copied. */
 void launch_set(struct launch *l, const char *name, const char *value);
 /* Runs the program, forwards signals to it, and waits for its end. False: it could not be started; one line was
@@ -31,5 +37,3 @@ void launch_set(struct launch *l, const char *name, const char *value);
 bool launch_wait(struct launch *l, int *code);
 /* The status to exit with. Does not return if a signal killed the program: it raises the same signal here. */
 int launch_end(const struct launch *l);
-
-#endif

@@ -29,8 +29,6 @@
 
 enum { LOOK_MS = 1000, FINISH_S = 600, TICK_MS = 20, END_MS = 200, NICE = 5, COMMAND_MAX = 65536 };
 
-/* ---------------------------------------------------------------- the recording */
-
 static bool is_still_recording(const char *path)
 {
     char spool[PATH_MAX + 8], error[160];
@@ -77,8 +75,6 @@ static bool read_failures(const char *path, struct failures *f)
     sqlite3_close(db);
     return read;
 }
-
-/* ---------------------------------------------------------------- the command */
 
 struct text {
     char *at;
@@ -177,8 +173,6 @@ static void run_command(const struct log *log, const char *command, const char *
         write_log(log, "gpuspy: the command ended with status %d\n", WEXITSTATUS(status));
 }
 
-/* ---------------------------------------------------------------- the log */
-
 static void open_log(struct log *log, const char *path)
 {
     struct stat st;
@@ -226,8 +220,6 @@ static void respond_to_failure(const char *path, const struct failures *f, const
     free(t.at);
 }
 
-/* ---------------------------------------------------------------- attending */
-
 /* Waits until the process ends, at most one second. */
 static void wait_for_command(int process)
 {
@@ -254,10 +246,8 @@ int launch_on_oom_attend(int argc, char **argv)
 {
     struct failures f;
     bool responded = false;
-    if (argc != 2 || !getenv(LAUNCH_ON_OOM)) {
-        complain("%s is for gpuspy's own use: RECORDING PID", LAUNCH_ON_OOM_WORD);
-        return EXIT_USAGE;
-    }
+    if (argc != 2 || !getenv(LAUNCH_ON_OOM))
+        return complain_with(EXIT_USAGE, "%s is for gpuspy's own use: RECORDING PID", LAUNCH_ON_OOM_WORD);
     const char *path = argv[0];
     const int process = (int)syscall(SYS_pidfd_open, (pid_t)strtol(argv[1], NULL, 10), 0);
     setpriority(PRIO_PROCESS, 0, NICE);
@@ -272,8 +262,6 @@ int launch_on_oom_attend(int argc, char **argv)
     attend_end(path, responded);
     return EXIT_YES;
 }
-
-/* ---------------------------------------------------------------- after `gpuspy run` */
 
 static void be_attendant(char *const *recordings, size_t n)
 {

@@ -2,8 +2,7 @@
  * recorded process, which lives from the first CUDA call to the end; `gpuspy run` takes over for attending processes
  * that were killed. The command runs once for the first failure that the program handled, and once if the program died
  * of one. Its output goes to RECORDING.on-oom.log. */
-#ifndef GPUSPY_ON_OOM_H
-#define GPUSPY_ON_OOM_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ int launch_on_oom_attend(int argc, char **argv);
 /* After the end of the run: runs the command for each recording for which it is still due, and waits for it, at most
  * ten minutes. */
 void launch_on_oom_finish(char *const *recordings, size_t n);
-
-#endif

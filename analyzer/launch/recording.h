@@ -1,6 +1,5 @@
 /* The recording options that `gpuspy run` and `gpuspy attach` share, and the variables that the recorder reads. */
-#ifndef GPUSPY_LAUNCH_RECORDING_H
-#define GPUSPY_LAUNCH_RECORDING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void launch_recording_set(const struct launch_recording *r, void (*set)(void *to
                           void *to);
 /* The id that all processes of a run share: that of the outer run if gpuspy itself runs under one. */
 const char *launch_run_id(void);
-
-#endif

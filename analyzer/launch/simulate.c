@@ -28,7 +28,7 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
         snprintf(path, sizeof path, "%s/%s/libsimcuda-redirect.so", exe, places[i]);
         if (!realpath(path, resolved)) continue;
         *strrchr(resolved, '/') = 0;
-        return (size_t)snprintf(folder, size, "%s", resolved) < size;
+        return launch_link_folder(resolved, why, why_size) && (size_t)snprintf(folder, size, "%s", resolved) < size;
     }
     snprintf(why, why_size,
              "cannot find the simulated CUDA beside '%s' or in its ../lib/gpuspy/sim; run `make sim` or "
@@ -49,8 +49,8 @@ static bool find_simulated(const char *key, struct estimate_gpu *gpu)
         size ? estimate_gpu_find("a100-80g") : estimate_gpu_require("run", "simulate", key);
 
     if (size && (bytes < SIZE_LEAST || bytes > SIZE_MOST)) {
-        complain("run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name", key);
-        return false;
+        return complain_with(false, "run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name",
+                             key);
     }
     if (!named) return false;
     *gpu = *named;
@@ -91,14 +91,6 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
     const char *lacks = launch_lacks_table();
 
     if (!launch_simulate_folder(folder, sizeof folder, why, why_size)) return false;
-    /* The loader splits LD_AUDIT at colons and blanks, like LD_PRELOAD. */
-    if (strpbrk(folder, " :")) {
-        snprintf(why, why_size,
-                 "cannot simulate from '%s': the loader does not accept a path with a space or colon; install gpuspy "
-                 "elsewhere",
-                 folder);
-        return false;
-    }
     snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
     snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
     set(self, "LD_AUDIT", redirect);
@@ -125,10 +117,8 @@ int launch_simulate_set(struct launch *l, const char *key, int count, int loops)
 
     if (!find_simulated(key, &gpu)) return SIMULATE_UNKNOWN;
     if (!launch_simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) ||
-        !launch_simulate_folder(folder, sizeof folder, why, sizeof why)) {
-        complain("run: %s", why);
-        return LAUNCH_FAILED;
-    }
+        !launch_simulate_folder(folder, sizeof folder, why, sizeof why))
+        return complain_with(LAUNCH_FAILED, "run: %s", why);
     launch_simulate_settings(l, folder, loops);
     return 0;
 }

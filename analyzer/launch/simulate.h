@@ -1,7 +1,6 @@
 /* gpuspy run --simulate: runs the program on a simulated GPU. Its calls and its memory are real; its kernels do not
  * run. */
-#ifndef GPUSPY_SIMULATE_H
-#define GPUSPY_SIMULATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
 /* Finds the folder of the simulated CUDA: beside the executable (a build folder) or in an installed prefix. False: one
  * line in `why`. */
 bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_size);
-
-#endif

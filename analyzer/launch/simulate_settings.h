@@ -1,8 +1,7 @@
 /* What gpuspy changes in Python programs (fixtures/simcuda/python). In a dry run: settings by framework and a watch
  * over loops, so that the program ends although no value is computed. With --inside-pools: allocators without a pool.
  */
-#ifndef GPUSPY_SIMULATE_SETTINGS_H
-#define GPUSPY_SIMULATE_SETTINGS_H
+#pragma once
 
 #include "analyzer/launch/launch.h"
 
@@ -16,5 +15,3 @@ void launch_simulate_settings(struct launch *l, const char *folder, int loops);
 /* Puts the folder first in PYTHONPATH, so that Python loads its sitecustomize. SIMCUDA_LOOPS and GPUSPY_INSIDE_POOLS
  * select what that changes. */
 void launch_python_path(struct launch *l, const char *folder);
-
-#endif

@@ -24,8 +24,6 @@ static const char type_names[] =
 #undef CONFIG
     "";
 
-/* ---------------------------------------------------------------- which type */
-
 /* Types whose language model is of another type. */
 static const char *const aliases[][2] = {
     {"qwen2_vl", "qwen2"},        {"qwen2_vl_text", "qwen2"},    {"qwen2_5_vl", "qwen2"},
@@ -136,8 +134,6 @@ static void choose_type(struct model_reading *r, json_t *root)
     *r->note = 0;
     model_config_note(r, "model_type '%s' is unknown; it is read as a Llama, because it has all keys of one", clean);
 }
-
-/* ---------------------------------------------------------------- the whole */
 
 static void note_type_of_numbers(json_t *root, struct model *m)
 {
@@ -257,8 +253,6 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
     if (!ok && *r.problem) model_file_reject(&f, "%s", r.problem);
     return ok;
 }
-
-/* ---------------------------------------------------------------- beside weights */
 
 static unsigned bits_in(json_t *object, const char *key)
 {

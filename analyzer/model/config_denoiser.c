@@ -9,11 +9,9 @@
 #define AT(field) offsetof(struct model_shape, field)
 #define OWN(field) offsetof(struct model_shape, denoiser.field)
 
-static const char *const classes[] = {
 #define DENOISER(id, name) name,
-    MODEL_DENOISERS(DENOISER)
+static const char *const classes[] = {MODEL_DENOISERS(DENOISER)};
 #undef DENOISER
-};
 
 /* Keys of numbers, by class, in the order of the enum. */
 static const struct key {

@@ -1,6 +1,5 @@
 /* The state of reading a config.json: config.c finds its type, config_shape.c derives a shape from its keys. */
-#ifndef GPUSPY_CONFIG_READING_H
-#define GPUSPY_CONFIG_READING_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -73,5 +72,3 @@ void model_config_read_shape(struct model_reading *r);
 
 /* The same for a denoiser of diffusers; false: its _class_name is not a known one. */
 bool model_config_read_denoiser(struct model_reading *r);
-
-#endif

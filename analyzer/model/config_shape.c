@@ -30,8 +30,6 @@ void model_config_note(struct model_reading *r, const char *format, ...)
     va_end(arguments);
 }
 
-/* ---------------------------------------------------------------- keys */
-
 /* The first key of "a|b|c" that is present and not null; `name` receives it. */
 static json_t *find_config_key(json_t *object, const char *keys, char name[64])
 {
@@ -101,8 +99,6 @@ const char *model_config_word(json_t *object, const char *key)
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
 }
-
-/* ---------------------------------------------------------------- parts of a shape */
 
 static void read_norms(struct model_reading *r, unsigned traits)
 {

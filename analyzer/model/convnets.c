@@ -71,8 +71,6 @@ static void after_blocks(struct walk *w)
     w->place = TENSOR_AFTER;
 }
 
-/* --- operations ------------------------------------------------------------------------------- */
-
 static uint64_t slid_side(struct walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
 {
     if (side + 2 * padding < kernel) {
@@ -200,8 +198,6 @@ static void put_both(struct walk *w, enum model_conv_op op, bool in_place, size_
     w->other = other;
     put_conv_map(w, op, in_place, map_size(w));
 }
-
-/* --- networks --------------------------------------------------------------------------------- */
 
 static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, bool bottleneck, uint64_t groups,
                            uint64_t group_width)
@@ -616,8 +612,6 @@ static void walk_convnext(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, 1000, true);
 }
 
-/* --- by name ---------------------------------------------------------------------------------- */
-
 static const struct net {
     const char *name;
     void (*walk)(struct walk *, const int n[NUMBERS]);
@@ -664,11 +658,9 @@ size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, s
     return w.failed ? 0 : w.n;
 }
 
-static const char *const op_words[] = {
 #define OP(id, word, what) word,
-    CONV_OPS(OP)
+static const char *const op_words[] = {CONV_OPS(OP)};
 #undef OP
-};
 
 const char *model_conv_op_word(enum model_conv_op op)
 {

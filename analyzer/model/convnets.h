@@ -1,6 +1,5 @@
 /* Convolutional networks by name: their tensors, and the outputs of their operations. */
-#ifndef GPUSPY_MODEL_CONVNETS_H
-#define GPUSPY_MODEL_CONVNETS_H
+#pragma once
 
 #include "analyzer/model/model.h"
 
@@ -27,11 +26,9 @@
     OP(DROP_PATH, "drop_path", "stochastic depth: one random number an image")
 /* clang-format on */
 
-enum model_conv_op {
 #define OP(id, word, what) CONV_##id,
-    CONV_OPS(OP)
+enum model_conv_op { CONV_OPS(OP) };
 #undef OP
-};
 
 /* The output of one operation for one image. The operations are in the order of the forward pass; a residual block's
  * shortcut convolution comes before the addition. */
@@ -60,5 +57,3 @@ const char *model_conv_op_word(enum model_conv_op op);
 
 /* The network of that name (convnets.def); false: unknown, or out of memory. */
 bool model_convnet_make(const char *name, struct model *m);
-
-#endif

@@ -2,7 +2,6 @@
  */
 #include "analyzer/model/denoisers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
 
@@ -205,8 +204,6 @@ static uint32_t walk_table(struct walk *w, uint64_t rows, uint64_t cols)
                .kind = MODEL_OP_MAP, .width = cols, .places = rows, .rows = rows, .cols = cols, .name = "table"});
 }
 
-/* --- attention -------------------------------------------------------------------------------- */
-
 static uint32_t walk_attention(struct walk *w, uint32_t q, uint32_t k, uint32_t v, uint64_t heads)
 {
     return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_ATTENTION,
@@ -271,8 +268,6 @@ static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struc
     RELEASE(w, r.q, r.k, r.v);
     return x;
 }
-
-/* --- UNet ------------------------------------------------------------------------------------- */
 
 static uint32_t walk_resnet_block(struct walk *w, uint32_t x, uint64_t out)
 {
@@ -387,8 +382,6 @@ static void denoise_unet(struct walk *w)
     x = walk_unary(w, walk_norm(w, MODEL_OP_GROUP_NORM, x, d->width[0], 2));
     walk_conv(w, x, d->out, 9, 1, w->places, true);
 }
-
-/* --- transformers ----------------------------------------------------------------------------- */
 
 static uint32_t walk_modulated(struct walk *w, uint32_t x, uint32_t by)
 {
@@ -769,8 +762,6 @@ static void denoise_hunyuan(struct walk *w)
     if (w->d->guidance) mlp_of_vector(w, TIME, h, h);
     walk_streams(w, x, &p, 4 * w->d->out);
 }
-
-/* --- the rest of a pipeline ------------------------------------------------------------------- */
 
 static const struct model_pipeline pipelines[] = {
 #define PIPELINE(id, ...) {#id, __VA_ARGS__},

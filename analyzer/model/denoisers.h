@@ -1,7 +1,6 @@
 /* Denoisers of diffusion models as Hugging Face's diffusers builds them: their tensors, the operations of a forward
  * pass, and the other parts of their pipelines. */
-#ifndef GPUSPY_MODEL_DENOISERS_H
-#define GPUSPY_MODEL_DENOISERS_H
+#pragma once
 
 #include "analyzer/model/model.h"
 
@@ -51,6 +50,7 @@ struct model_op *model_denoiser_ops(const struct model *m, size_t *n);
 struct model_pipeline {
     const char *name;
     uint64_t vae, text; /* number of parameters: of the VAE, of all text encoders */
+    uint64_t plain, wo; /* of those: what is not quantised; T5's matrices that transformers keeps in wider types */
     unsigned image, frames, text_tokens;
     bool guidance;                  /* classifier-free: each step computes the prompt and the empty one */
     bool wide_vae;                  /* the VAE decodes in float32 although the pipeline has float16 */
@@ -63,5 +63,3 @@ const struct model_pipeline *model_pipeline_of(const struct model *m);
 
 /* Completes `m`, whose shape is that of a denoiser; false: too many parameters. */
 bool model_denoiser_make(struct model *m);
-
-#endif

@@ -1,7 +1,6 @@
 /* The common values of a family's models, as the beginning of an initialiser of struct model_shape. For presets,
  * options and files. */
-#ifndef GPUSPY_MODEL_FAMILIES_H
-#define GPUSPY_MODEL_FAMILIES_H
+#pragma once
 
 #define GPT                                                                                                     \
     .family = MODEL_GPT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .out_bias = true, \
@@ -69,5 +68,3 @@
 #define STATES(l, h, v) .layers = (l), .hidden = (h), .vocab = (v)
 /* Every second layer has a sliding window. */
 #define HALF_WINDOW(tokens, l) .window = (tokens), .window_layers = (l) / 2
-
-#endif

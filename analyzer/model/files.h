@@ -1,7 +1,6 @@
 /* What the readers of models' files share: opening without blocking, error messages, and the tensors of the files,
  * grouped by form. */
-#ifndef GPUSPY_MODEL_FILES_H
-#define GPUSPY_MODEL_FILES_H
+#pragma once
 
 #include "analyzer/model/model.h"
 
@@ -92,5 +91,3 @@ bool model_build_safetensors(const struct model_stored *s, const struct model_fi
 /* --- a folder (folder.c) --- */
 typedef bool model_read_fn(const char *command, const char *path, struct model *m, int *exit_code);
 bool model_from_folder(const struct model_file *f, model_read_fn *read, struct model *m);
-
-#endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/text.h"
 #include "analyzer/model/files.h"
 #include "analyzer/base/sort.h"
 
@@ -32,13 +33,6 @@ static bool list_entries(const struct model_file *f, struct entries *e)
     return true;
 }
 
-static bool entry_ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), k = strlen(ending);
-
-    return n >= k && strcmp(text + n - k, ending) == 0;
-}
-
 static const char *find_entry(const struct entries *e, const char *name)
 {
     for (size_t i = 0; i < e->n; i++)
@@ -53,7 +47,7 @@ static const char *find_entry_ending(const struct entries *e, const char *with, 
 
     *n = 0;
     for (size_t i = 0; i < e->n; i++)
-        if (entry_ends_with(e->names[i], with)) {
+        if (text_ends_with(e->names[i], with)) {
             first = first ? first : e->names[i];
             ++*n;
         }
@@ -88,7 +82,7 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
     bool ok = true;
 
     for (size_t i = 0; ok && i < e->n; i++) {
-        if (!entry_ends_with(e->names[i], ".safetensors")) continue;
+        if (!text_ends_with(e->names[i], ".safetensors")) continue;
         char *file = path_in_folder(f, e->names[i]);
         ok = model_safetensors_read(f->command, file, f->exit_code, s);
         free(file);

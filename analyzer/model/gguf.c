@@ -24,8 +24,6 @@ static const struct {
 enum value_type { U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64, VALUE_TYPES };
 static const unsigned char value_bytes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-/* ---------------------------------------------------------------- reading on */
-
 struct reader {
     struct model_file f;
     uint64_t at;
@@ -98,8 +96,6 @@ static bool read_gguf_name(struct reader *r, const char *of, char out[KEY_BYTES_
     if (!take_gguf(r, out, *n)) return false;
     return !memchr(out, 0, *n) || model_file_reject(&r->f, "%s's name has a NUL in it", of);
 }
-
-/* ---------------------------------------------------------------- metadata */
 
 struct value {
     bool is_number, varies;
@@ -176,11 +172,9 @@ static bool read_gguf_value(struct reader *r, struct value *v)
 
 static void keep_gguf_value(struct model_gguf_metadata *d, const char *key, const struct value *v)
 {
-    static const char *const keys[] = {
 #define KEY(id, key) key,
-        GGUF_KEYS(KEY)
+    static const char *const keys[] = {GGUF_KEYS(KEY)};
 #undef KEY
-    };
     const char *dot = strchr(key, '.');
 
     if (strcmp(key, "general.architecture") == 0) snprintf(d->architecture, sizeof d->architecture, "%s", v->text);
@@ -227,8 +221,6 @@ static bool read_gguf_metadata(struct reader *r, uint64_t n, struct model_gguf_m
     map_free(&known);
     return ok;
 }
-
-/* ---------------------------------------------------------------- tensors */
 
 static bool refuse_gguf_tensor(struct reader *r, const char *of, const char *what)
 {
@@ -292,8 +284,6 @@ static bool read_gguf_tensors(struct reader *r, uint64_t n, const struct model_g
            model_file_reject(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them", (uintmax_t)end,
                              (uintmax_t)present);
 }
-
-/* ---------------------------------------------------------------- files */
 
 static bool read_gguf_head(struct reader *r, uint64_t *tensors_n, uint64_t *keys_n)
 {

@@ -1,6 +1,5 @@
 /* The metadata that gguf.c reads and gguf_shape.c interprets. */
-#ifndef GPUSPY_MODEL_GGUF_H
-#define GPUSPY_MODEL_GGUF_H
+#pragma once
 
 #include "analyzer/model/stored.h"
 
@@ -28,12 +27,9 @@
     KEY(DENSE_LAYERS, "leading_dense_block_count")
 /* clang-format on */
 
-enum model_gguf_key {
 #define KEY(id, key) GGUF_##id,
-    GGUF_KEYS(KEY)
+enum model_gguf_key { GGUF_KEYS(KEY) GGUF_KEYS_N };
 #undef KEY
-        GGUF_KEYS_N
-};
 
 struct model_gguf_metadata {
     char architecture[64];
@@ -51,5 +47,3 @@ struct model_gguf_metadata {
  * after a line: they contradict each other. */
 bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_stored *s, const struct model_file *f,
                       struct model_shape *shape, char *note, size_t note_size);
-
-#endif

@@ -31,11 +31,9 @@ static bool has_tensor(const struct telling *t, const char *tensor)
 /* The number of a key; `absent` if it is missing. */
 static uint64_t gguf_uint_of(struct telling *t, enum model_gguf_key key, uint64_t absent)
 {
-    static const char *const names[] = {
 #define KEY(id, key) key,
-        GGUF_KEYS(KEY)
+    static const char *const names[] = {GGUF_KEYS(KEY)};
 #undef KEY
-    };
     char clean[64];
 
     if (!t->d->keys[key].present || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;

@@ -1,7 +1,6 @@
 /* Reads JSON in one pass, because a tree of the largest files would take a gigabyte: headers of safetensors files and
  * their indices. Accepts what RFC 8259 and serde_json accept. */
-#ifndef GPUSPY_MODEL_JSON_SCAN_H
-#define GPUSPY_MODEL_JSON_SCAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ bool model_scan_is_done(struct model_scan *s);
 /* After '{': the next key and its colon; false at the '}' or after a problem. The caller sets `first` before the first
  * key. */
 bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n);
-
-#endif

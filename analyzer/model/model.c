@@ -1,7 +1,7 @@
 /* The list of a model's tensors, and sums over it. */
 #include "analyzer/model/model.h"
+#include "analyzer/base/arena.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,8 +63,7 @@ static uint64_t expert_params(const struct model *m)
     uint64_t params = 0;
     bool expert = false;
 
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
+    EACH (t, m->tensors, m->tensors_n) {
 
         expert = t->role == TENSOR_EXPERT || (expert && t->role == TENSOR_BIAS);
         if (expert) params += t->rows * t->cols * t->count;

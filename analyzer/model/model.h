@@ -5,8 +5,7 @@
  * layer, what LoRA adds, what the allocator rounds. What grows with the batch comes from the shape. A model can have
  * one without the other: a number of parameters has one tensor of unknown form; a .safetensors file has tensors but,
  * without a config.json beside it, no shape. */
-#ifndef GPUSPY_MODEL_H
-#define GPUSPY_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,12 +27,9 @@
     FAMILY(DENOISER, "denoiser", "UNet or transformer of a diffusion pipeline")
 /* clang-format on */
 
-enum model_family {
 #define FAMILY(id, word, what) MODEL_##id,
-    MODEL_FAMILIES(FAMILY)
+enum model_family { MODEL_FAMILIES(FAMILY) MODEL_FAMILIES_N };
 #undef FAMILY
-        MODEL_FAMILIES_N
-};
 
 /* Image towers beside a language model: TOWER(id). Their tensors: towers.def. */
 /* clang-format off */
@@ -43,11 +39,9 @@ enum model_family {
     TOWER(MLLAMA11) TOWER(MLLAMA90) TOWER(PADDLEOCR)
 /* clang-format on */
 
-enum model_tower {
 #define TOWER(id) MODEL_TOWER_##id,
-    MODEL_TOWERS(TOWER)
+enum model_tower { MODEL_TOWERS(TOWER) };
 #undef TOWER
-};
 
 enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
 
@@ -63,12 +57,9 @@ enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
     DENOISER(LTX, "LTXVideoTransformer3DModel")
 /* clang-format on */
 
-enum model_denoiser_kind {
 #define DENOISER(id, name) MODEL_DENOISER_##id,
-    MODEL_DENOISERS(DENOISER)
+enum model_denoiser_kind { MODEL_DENOISERS(DENOISER) MODEL_DENOISERS_N };
 #undef DENOISER
-        MODEL_DENOISERS_N
-};
 
 /* The pipeline of a denoiser: denoisers.def. */
 enum model_pipeline_id {
@@ -277,5 +268,3 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
                        int *exit_code);
 bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code);
 bool model_from_gguf(const char *command, const char *path, struct model *m, int *exit_code);
-
-#endif

@@ -7,17 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"
 #include "analyzer/model/files.h"
-
-static bool model_name_ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), k = strlen(ending);
-
-    return n >= k && strcmp(text + n - k, ending) == 0;
-}
 
 bool model_is_path(const char *text)
 {
@@ -25,7 +18,7 @@ bool model_is_path(const char *text)
     struct stat st;
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (strlen(text) > strlen(endings[i]) && model_name_ends_with(text, endings[i])) return true;
+        if (strlen(text) > strlen(endings[i]) && text_ends_with(text, endings[i])) return true;
     return strchr(text, '/') || (*text && stat(text, &st) == 0);
 }
 
@@ -35,8 +28,8 @@ static bool is_file_missing(const struct model_file *f, int error)
     const char *slash = strrchr(f->path, '/');
     char last[128], near[64];
 
-    if (error != ENOENT || !slash || model_name_ends_with(slash, ".json") ||
-        model_name_ends_with(slash, ".safetensors") || model_name_ends_with(slash, ".gguf"))
+    if (error != ENOENT || !slash || text_ends_with(slash, ".json") || text_ends_with(slash, ".safetensors") ||
+        text_ends_with(slash, ".gguf"))
         return model_file_reject(f, "cannot be read: %s", strerror(error));
     snprintf(last, sizeof last, "%s", slash + 1);
     for (char *c = last; *c; c++)
@@ -67,9 +60,9 @@ static bool read_model_file(const char *command, const char *path, struct model 
     if (f.size == 0)
         model_file_reject(&f, "is empty");
     else if (model_file_read(&f, 0, head, f.size < sizeof head ? (size_t)f.size : sizeof head)) {
-        if (memcmp(head, "GGUF", 4) == 0 || model_name_ends_with(path, ".gguf"))
+        if (memcmp(head, "GGUF", 4) == 0 || text_ends_with(path, ".gguf"))
             ok = model_from_gguf(command, path, m, exit_code);
-        else if (model_name_ends_with(path, ".safetensors") || model_name_ends_with(path, ".index.json") ||
+        else if (text_ends_with(path, ".safetensors") || text_ends_with(path, ".index.json") ||
                  (head[8] == '{' && head[7] == 0))
             ok = model_from_safetensors(command, path, m, exit_code);
         else if (memcmp(head, "PK\3\4", 4) == 0 || (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5))
@@ -79,7 +72,7 @@ static bool read_model_file(const char *command, const char *path, struct model 
             model_file_reject(&f, "is HDF5; give the model's .safetensors or its config.json");
         else if (memcmp(head, "version https", 9) == 0)
             model_file_reject(&f, "is a Git LFS pointer, not the file; type: git lfs pull");
-        else if (model_name_ends_with(path, ".json") || head[0] == '{')
+        else if (text_ends_with(path, ".json") || head[0] == '{')
             ok = read_config(&f, m);
         else
             model_file_reject(&f, "is not a model: give a config.json, .safetensors or .gguf");

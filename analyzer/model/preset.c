@@ -250,10 +250,10 @@ bool model_set_masked_lm(const char *command, struct model *m, int *exit_code)
 
     *exit_code = EXIT_USAGE;
     if (shape.family != MODEL_BERT || m->stored_bytes > 0) {
-        complain("%s: --masked-lm: %s", command,
-                 m->stored_bytes > 0 ? "the model's file states which head it has"
-                                     : "only encoders of text, such as BERT, have a head for masked tokens");
-        return false;
+        return complain_with(false, "%s: --masked-lm: %s", command,
+                             m->stored_bytes > 0
+                                 ? "the model's file states which head it has"
+                                 : "only encoders of text, such as BERT, have a head for masked tokens");
     }
     shape.pooler = false;
     shape.masked_lm = shape.tied = true;
@@ -281,10 +281,9 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
         return ok;
     }
     if (m->shape.family != MODEL_VIT || m->stored_bytes > 0) {
-        complain("%s: %s: %s", command, what,
-                 m->stored_bytes > 0 ? "the model's file states the size of its images"
-                                     : "by its shape, it is not an image model");
-        return false;
+        return complain_with(false, "%s: %s: %s", command, what,
+                             m->stored_bytes > 0 ? "the model's file states the size of its images"
+                                                 : "by its shape, it is not an image model");
     }
     shape.image = side;
     shape.positions = 0;

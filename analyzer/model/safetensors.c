@@ -23,8 +23,6 @@ static const struct {
     {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 };
 
-/* ---------------------------------------------------------------- one tensor of the header */
-
 struct entry {
     struct model_stored_tensor tensor;
     uint64_t begin, end;
@@ -135,13 +133,7 @@ static bool read_header_entry(struct header *h, const char *name, size_t length)
     return true;
 }
 
-/* ---------------------------------------------------------------- one file */
-
-static int by_begin(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    return SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end);
-}
+SORT_ORDER(by_begin, struct entry, SORT_UP(x->begin, y->begin) ?: SORT_UP(x->end, y->end))
 
 static bool check_layout(struct header *h, uint64_t data)
 {

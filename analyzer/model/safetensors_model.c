@@ -10,8 +10,6 @@
 
 enum { INDEX_MAX = 200000000, SHARDS_MAX = 10000 };
 
-/* ---------------------------------------------------------------- the index */
-
 struct index {
     struct model_scan scan;
     struct {
@@ -122,8 +120,6 @@ static bool read_shards(const struct model_file *f, struct model_stored *s)
     free(bytes);
     return ok;
 }
-
-/* ---------------------------------------------------------------- with its config.json */
 
 static bool is_adapter(const struct model *m)
 {

@@ -9,11 +9,9 @@
 /* Kinds of layers: see struct model_tensor. */
 enum { EVERY, FIRST, SECOND };
 
-static const char *const words[] = {
 #define FAMILY(id, word, what) word,
-    MODEL_FAMILIES(FAMILY)
+static const char *const words[] = {MODEL_FAMILIES(FAMILY)};
 #undef FAMILY
-};
 
 const char *model_family_word(enum model_family family)
 {
@@ -375,8 +373,6 @@ static void list_mamba(struct lister *l)
     add_norm(l, "final_norm", TENSOR_AFTER);
     add_head(l, s->vocab, s->hidden, !s->tied);
 }
-
-/* --- limits of a shape --------------------------------------------------------------------------- */
 
 /* Products of two sizes, sums of a few such products, and products of three sizes of an image then fit in 64 bits. */
 #define SIZE_LARGEST 1000000000u

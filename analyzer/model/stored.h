@@ -1,6 +1,5 @@
 /* Shared by stored.c and stored_model.c; see files.h. */
-#ifndef GPUSPY_MODEL_STORED_H
-#define GPUSPY_MODEL_STORED_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/model/files.h"
@@ -34,5 +33,3 @@ struct model_stored {
 
 /* The first form with this pattern; NULL: none. */
 const struct model_stored_form *model_stored_find(const struct model_stored *s, const char *pattern);
-
-#endif

@@ -6,14 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "analyzer/model/stored.h"
-
-static bool pattern_ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), k = strlen(ending);
-
-    return n >= k && strcmp(text + n - k, ending) == 0;
-}
 
 /* The form whose name ends in `other` where this one's ends in `ending`. */
 static const struct model_stored_form *sibling_form(const struct model_stored *s, const struct model_stored_form *t,
@@ -21,7 +15,7 @@ static const struct model_stored_form *sibling_form(const struct model_stored *s
 {
     char name[1100];
 
-    if (!pattern_ends_with(t->pattern, ending)) return NULL;
+    if (!text_ends_with(t->pattern, ending)) return NULL;
     snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->pattern) - strlen(ending)), t->pattern, other);
     return model_stored_find(s, name);
 }
@@ -30,8 +24,6 @@ static bool is_type(const struct model_stored_form *t, const char *type)
 {
     return t && strcmp(t->type, type) == 0;
 }
-
-/* ---------------------------------------------------------------- packed weights */
 
 /* PLAIN parts are one parameter per stored number: 840 is divisible by 1 to 8, whereas 3 bits do not divide 32. */
 enum { PLAIN = 840 };
@@ -60,19 +52,17 @@ static unsigned unpacking_factor(const struct model_stored *s, const struct mode
                                  bool *by_columns)
 {
     *by_columns = true;
-    if (is_type(t, "I32") && pattern_ends_with(t->pattern, ".qweight")) return of_qweight(s, t, bits, by_columns);
-    if (is_type(t, "I32") && pattern_ends_with(t->pattern, ".weight_packed")) /* compressed-tensors */
+    if (is_type(t, "I32") && text_ends_with(t->pattern, ".qweight")) return of_qweight(s, t, bits, by_columns);
+    if (is_type(t, "I32") && text_ends_with(t->pattern, ".weight_packed")) /* compressed-tensors */
         return of_bits(32, bits);
     if (is_type(t, "U32") && sibling_form(s, t, ".weight", ".scales")) /* MLX */
         return of_bits(32, bits);
     if (is_type(t, "U8") &&
         (sibling_form(s, t, ".weight", ".weight.absmax") || sibling_form(s, t, "_blocks", "_scales") ||
-         sibling_form(s, t, ".weight", ".weight_scale") || pattern_ends_with(t->pattern, ".weight_packed")))
+         sibling_form(s, t, ".weight", ".weight_scale") || text_ends_with(t->pattern, ".weight_packed")))
         return of_bits(8, 4); /* bitsandbytes, MXFP4, NVFP4 */
     return PLAIN;
 }
-
-/* ---------------------------------------------------------------- tensors that are not parameters */
 
 static bool is_companion(const struct model_stored *s, const struct model_stored_form *t)
 {
@@ -109,7 +99,7 @@ static bool is_companion(const struct model_stored *s, const struct model_stored
     };
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (pattern_ends_with(t->pattern, endings[i])) return true;
+        if (text_ends_with(t->pattern, endings[i])) return true;
     if (strstr(t->pattern, ".quant_state.")) return true;
     if (sibling_form(s, t, ".qzeros", ".qweight") || sibling_form(s, t, ".scales", ".qweight") ||
         sibling_form(s, t, ".g_idx", ".qweight"))
@@ -118,13 +108,11 @@ static bool is_companion(const struct model_stored *s, const struct model_stored
         is_type(sibling_form(s, t, ".biases", ".weight"), "U32"))
         return true;
     if (is_type(sibling_form(s, t, "_scales", "_blocks"), "U8")) return true;
-    if ((pattern_ends_with(t->pattern, "attn.bias") || pattern_ends_with(t->pattern, "attention.bias")) && t->rank >= 3)
+    if ((text_ends_with(t->pattern, "attn.bias") || text_ends_with(t->pattern, "attention.bias")) && t->rank >= 3)
         return true; /* the causal mask of GPT-2 and GPT-NeoX */
     return is_type(t, "I64") || is_type(t, "U64") || is_type(t, "BOOL") || is_type(t, "I16") || is_type(t, "U16") ||
            is_type(t, "F8_E8M0");
 }
-
-/* ---------------------------------------------------------------- roles */
 
 static bool has_any(const char *name, const char *words)
 {
@@ -184,8 +172,6 @@ static enum model_tensor_place stored_place_of(const char *pattern, enum model_t
                                                                                            : TENSOR_AFTER;
 }
 
-/* ---------------------------------------------------------------- names */
-
 /* Names that many models have for the same tensor, as model_from_shape calls it. The first row matches whose words end
  * the name (without ".weight" and suffixes of packing) and whose role fits. */
 static const struct {
@@ -236,7 +222,7 @@ static const char *plain_pattern_name(const char *pattern, enum model_tensor_rol
     size_t n = strlen(pattern);
 
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (pattern_ends_with(pattern, tails[i])) {
+        if (text_ends_with(pattern, tails[i])) {
             n -= strlen(tails[i]);
             break;
         }
@@ -274,8 +260,6 @@ static void stored_name_of(const char *pattern, enum model_tensor_role role, cha
     snprintf(out, 80, "%s%.76s", from > clean ? "…" : "", from);
 }
 
-/* ---------------------------------------------------------------- the model */
-
 /* Sets the layers that have it: see struct model_tensor. */
 static void place_in_layers(struct model_tensor *row, const struct model_stored *s, const struct model_stored_form *t,
                             bool two_stacks)
@@ -300,7 +284,7 @@ static bool is_transposed(const struct model_stored *s, const struct model_store
 
     if (!c_attn) c_attn = sibling_form(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
     if (!c_attn) c_attn = sibling_form(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
-    if (!c_attn && pattern_ends_with(t->pattern, "attn.c_attn.weight")) c_attn = t;
+    if (!c_attn && text_ends_with(t->pattern, "attn.c_attn.weight")) c_attn = t;
     return c_attn && t->rank == 2 && c_attn->rank == 2 && c_attn->second > c_attn->first;
 }
 
@@ -338,7 +322,7 @@ static bool add_form(struct model *m, const struct model_stored *s, const struct
     row->bytes = t->bytes;
     if (row->place == TENSOR_IN_LAYER) place_in_layers(row, s, t, hints->shape && hints->shape->encoder_layers);
     row->fixed = hints->shape && hints->shape->family == MODEL_WHISPER &&
-                 pattern_ends_with(t->pattern, "encoder.embed_positions.weight");
+                 text_ends_with(t->pattern, "encoder.embed_positions.weight");
     return true;
 }
 
@@ -378,7 +362,7 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct model_
 static bool stored_twice(const struct model_stored *s, const struct model_stored_form *forms,
                          const struct model_stored_hints *hints, const struct model_stored_form *t)
 {
-    if (!hints->shape || !hints->shape->tied || !pattern_ends_with(t->pattern, "lm_head.weight")) return false;
+    if (!hints->shape || !hints->shape->tied || !text_ends_with(t->pattern, "lm_head.weight")) return false;
     for (size_t i = 0; i < s->forms_n; i++)
         if (&s->forms[i] != t && s->forms[i].elements == t->elements && forms[i].role == TENSOR_EMBEDDING) return true;
     return false;
@@ -391,12 +375,11 @@ static void guess_shape(const struct model_stored *s, struct model_shape *shape)
     const struct model_stored_form *table = NULL;
 
     *shape = (struct model_shape){.family = MODEL_UNKNOWN, .layers = s->layers};
-    for (size_t i = 0; i < s->forms_n; i++) {
-        const struct model_stored_form *t = &s->forms[i];
+    EACH (t, s->forms, s->forms_n) {
         if (t->rank == 2 &&
-            (pattern_ends_with(t->pattern, "embed_tokens.weight") || pattern_ends_with(t->pattern, "wte.weight") ||
-             pattern_ends_with(t->pattern, "word_embeddings.weight") ||
-             pattern_ends_with(t->pattern, "embed_in.weight") || pattern_ends_with(t->pattern, "token_embd.weight"))) {
+            (text_ends_with(t->pattern, "embed_tokens.weight") || text_ends_with(t->pattern, "wte.weight") ||
+             text_ends_with(t->pattern, "word_embeddings.weight") || text_ends_with(t->pattern, "embed_in.weight") ||
+             text_ends_with(t->pattern, "token_embd.weight"))) {
             if (table) return;
             table = t;
         }
@@ -487,7 +470,7 @@ static bool add_forms(const struct model_stored *s, struct model_stored_form *fo
 static bool is_of_mixer(const struct model_stored_form *t, const struct model_stored_hints *hints)
 {
     return hints->shape && hints->shape->family == MODEL_MAMBA && t->rank == 2 && strstr(t->pattern, ".mixer.") &&
-           pattern_ends_with(t->pattern, "_proj.weight");
+           text_ends_with(t->pattern, "_proj.weight");
 }
 
 bool model_build_stored(const struct model_stored *s, const struct model_file *f,

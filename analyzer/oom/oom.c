@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
+static const int64_t group_ns =
+    10000000000;                     /* rows further apart are different failures, unless PyTorch reports them */
 enum { CAPTURES = 64, LAYOUTS = 4 }; /* groups for which live memory is kept, and the layout: fatal ones first */
 
 struct group {
@@ -84,9 +85,6 @@ struct oom_failures {
     int64_t reserved[128];  /* by device, of the process now replayed */
 };
 
-/* --- groups ------------------------------------------------------------------------------------
- */
-
 /* Does PyTorch's failure result from CUDA's? PyTorch requests at least as much from CUDA as the program requested, but
  * piece by piece if it maps memory; both are within one call, so from one line of Python; and if CUDA's failure was
  * recovered and PyTorch's never was, they are two. */
@@ -111,11 +109,11 @@ static bool is_reported_next(const struct oom_failures *o, size_t index)
 static bool belongs_to_group(const struct oom_failures *o, const struct group *g, size_t index)
 {
     const struct run_oom *last = &o->rows[g->last], *row = &o->rows[index];
-    return !g->tensor_failed && last->process == row->process && last->device == row->device &&
-           row->time_ns - last->time_ns < group_ns &&
-           (row->layer == GS_LAYER_TENSOR
-                ? reports_same_failure(o->b->run, row, last)
-                : row->requested_bytes == last->requested_bytes && (last->fatal || is_reported_next(o, index)));
+    if (g->tensor_failed || last->process != row->process || last->device != row->device) return false;
+    if (row->layer == GS_LAYER_TENSOR) return reports_same_failure(o->b->run, row, last);
+    /* between its two attempts PyTorch waits for the GPU, for any time */
+    const bool reported = is_reported_next(o, index), soon = row->time_ns - last->time_ns < group_ns;
+    return row->requested_bytes == last->requested_bytes && reported + soon + last->fatal >= 2;
 }
 
 static void join_group(struct group *g, const struct run_oom *row, size_t index)
@@ -167,9 +165,6 @@ static void choose_captures(struct oom_failures *o)
     }
 }
 
-/* --- what was live -------------------------------------------------------------------------------
- */
-
 static uint32_t find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
@@ -181,6 +176,7 @@ static uint32_t find_series(const struct run *run, uint32_t process, int device,
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the sizes of all but the last */
     int64_t first_ns, last_ns, newest_ns, newest, least, most;
+    uint64_t sizes; /* different ones */
     double ranks;
 };
 
@@ -195,6 +191,7 @@ struct ranges {
     int64_t largest;
     uint32_t largest_stack;
     struct map index; /* location, space → taken */
+    struct map sizes; /* location, size → 0 */
     struct oom_taken *taken;
     size_t taken_n, taken_cap;
 };
@@ -208,6 +205,7 @@ static void take_range(struct ranges *r, const struct run_lifetime *life)
     t->count++;
 }
 
+enum { GRAIN = 512 }; /* PyTorch's allocator rounds sizes to it */
 static void gather_ranges(void *self, const struct run_lifetime *life)
 {
     struct ranges *r = self;
@@ -223,6 +221,9 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     }
     span->least = older && (!span->most || older < span->least) ? older : span->least;
     span->most = older > span->most ? older : span->most;
+    uint32_t *size = map_at(&r->sizes, (uint64_t)life->location << 32 | (uint32_t)(life->bytes / GRAIN));
+    span->sizes += *size == MAP_NEW;
+    *size = 0;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE))
         return;
@@ -240,11 +241,7 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     }
 }
 
-static int order_ranges_by_address(const void *a, const void *b)
-{
-    const struct allocator_range *x = a, *y = b;
-    return SORT_UP(x->address, y->address);
-}
+SORT_ORDER(order_ranges_by_address, struct allocator_range, SORT_UP(x->address, y->address))
 
 /* Physical memory counts at the address where it was mapped. Adjacent mappings are one segment: an expandable segment's
  * blocks extend over several pieces. */
@@ -289,8 +286,10 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         c->live[i].first_rank = oom_history_rank(history, span->first_ns);
         c->live[i].last_rank = oom_history_rank(history, span->last_ns);
         c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
+        c->live[i].middle_ns = oom_history_time(history, c->live[i].mean_rank);
         c->live[i].least = span->least;
         c->live[i].most = span->most;
+        c->live[i].sizes = span->sizes;
     }
     c->taken_n = r.taken_n;
     c->taken = arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
@@ -299,6 +298,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     free(r.blocks);
     free(r.taken);
     map_free(&r.index);
+    map_free(&r.sizes);
     free(r.spans);
 }
 
@@ -309,11 +309,8 @@ static void capture_live(struct oom_failures *o, struct capture *c)
         const struct run_location *l = run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
             const struct oom_history *history = SITE_REACH(o->history, i, o->history_cap);
-            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){.location = (uint32_t)i,
-                                                                             .bytes = l->live_bytes,
-                                                                             .count = l->live_count,
-                                                                             .begun_ns = history->first_ns,
-                                                                             .times = history->times};
+            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){
+                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count, .times = history->times};
         }
     }
 }
@@ -322,8 +319,10 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
 {
     const struct capture *latest = o->latest && o->latest->after.thread == oom->thread ? o->latest : NULL;
     c->backward_ns = o->passes.backward_ns;
+    /* the pass began after the last backward pass, and after its input was made */
     c->window =
         (struct oom_window){.from_ns = c->backward_ns == RUN_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
+    if (c->entered_ns != RUN_UNKNOWN && c->entered_ns > c->window.from_ns) c->window.from_ns = c->entered_ns;
     if (latest) {
         const bool same_pass = oom_convolution_went_on(o->b->run, &latest->after, oom);
         c->window.previous = same_pass ? latest->window.previous : &latest->window;
@@ -332,8 +331,11 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
         c->window.from_ns = c->window.previous->to_ns;
     c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
     c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);
-    for (size_t i = 0; i < c->live_n; i++)
-        c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, c->live[i].location, o->passes.freed_cap) > 0;
+    for (size_t i = 0; i < c->live_n; i++) {
+        const uint32_t location = c->live[i].location;
+        c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, location, o->passes.freed_cap) > 0;
+        c->live[i].silent_ns = *SITE_REACH(o->passes.silent_ns, location, o->passes.silent_cap);
+    }
 }
 
 /* How often the lines occur: only if it will be needed, after a failure. */
@@ -481,38 +483,43 @@ struct oom_failures *oom_start(struct site_builder *b, struct run_observer *obse
     return o;
 }
 
-/* --- answers -------------------------------------------------------------------------------------
- */
-
 static int64_t first_outside(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
-    for (size_t i = 0; i < b->report->memory_n; i++) {
-        const struct result_device_memory *m = &b->report->memory[i];
+    EACH (m, b->report->memory, b->report->memory_n)
         if (m->process == process && m->device == device) return m->outside_first_bytes;
-    }
     const struct run_device *devices = run_devices(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_device *d = &devices[i];
+    EACH (d, devices, n)
         if (d->process == process && d->device == device && d->total_bytes != RUN_UNKNOWN &&
             d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes)
             return d->total_bytes - d->free_bytes;
-    }
     return RUN_UNKNOWN;
+}
+
+/* A snapshot does not state what PyTorch requested from CUDA. If less was free than the segment for such a request
+ * takes, CUDA refused it. Returns that segment's size; 0: it was not refused, or is known otherwise. */
+static int64_t refused_segment(const struct run *run, const struct group *g, int64_t requested)
+{
+    enum { SMALL = 1 << 20, SEGMENT = 20 << 20, STEP = 2 << 20 };
+    const int64_t bytes = requested <= SMALL       ? STEP
+                          : requested < 10 * SMALL ? SEGMENT
+                                                   : arena_add_capped(requested, STEP - 1) / STEP * STEP;
+    return run_is_imported(run) && !g->device_failed && run_is_known(g->free) && g->free < bytes ? bytes : 0;
 }
 
 static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
+    const int64_t refused = refused_segment(o->b->run, g, row->requested_bytes);
     size_t processes;
     struct oom_facts f = {.row = row,
                           .failures = g->failures,
                           .fatal = g->fatal,
                           .outcome = g->outcome,
-                          .device_failed = g->device_failed,
+                          .device_failed = g->device_failed || refused,
                           .stack = o->rows[g->placed].stack,
                           .requested = row->requested_bytes,
-                          .device_requested = g->device_requested,
+                          .device_requested = refused ? refused : g->device_requested,
                           .free = g->free,
                           .total = g->total,
                           .tensor_allocated = row->tensor_allocated,
@@ -546,7 +553,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
         f.after = c->after;
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
-        f.trials.repeated = f.trials.repeated && !oom_trials_grow_model(o->b, &f.trials);
+        oom_trials_judge(o->b, &f.trials);
         f.failed_pass = c->failed_pass;
         oom_find_growing(o->b, c->live, c->live_n, &f);
         oom_find_demand(o->b, &f);
@@ -561,8 +568,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
 
 static void measure_holes(struct result_report *report, const struct oom_facts *f)
 {
-    for (size_t i = 0; i < report->fragmentation_n; i++) {
-        struct result_fragmentation *g = &report->fragmentation[i];
+    EACH (g, report->fragmentation, report->fragmentation_n) {
         if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
             g->segments) /* the last fatal one comes first and stays */
             continue;
@@ -632,8 +638,7 @@ static void list_retries(struct oom_failures *o)
     size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top, n = 0;
     struct result_retry_line *lines = arena_realloc(NULL, report->retries_total + 1, sizeof *lines);
     report->retries = arena_alloc(o->b->arena, room * sizeof *report->retries);
-    for (size_t i = 0; i < o->groups_n; i++) {
-        const struct group *g = &o->groups[i];
+    EACH (g, o->groups, o->groups_n) {
         const struct run_oom *row = &o->rows[g->shown];
         if (is_retry(g)) {
             uint32_t site = site_index(o->b, o->rows[g->placed].stack); /* first: it may move b->sites */
@@ -705,13 +710,11 @@ static bool handled_later(const struct oom_failures *o, size_t group)
 /* PyTorch throws an exception when it reports: a failure that did not end the program was caught. */
 static void find_handled(struct oom_failures *o)
 {
-    for (size_t i = 0; i < o->groups_n; i++) {
-        struct group *g = &o->groups[i];
+    EACH (g, o->groups, o->groups_n) {
         g->handled = !g->fatal && g->tensor_failed;
         g->outcome = g->fatal ? RESULT_OUTCOME_ENDED : g->handled ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_RETRIED;
     }
-    for (size_t i = 0; i < o->captures_n; i++) {
-        struct capture *c = &o->captures[i];
+    EACH (c, o->captures, o->captures_n) {
         struct group *g = &o->groups[c->group];
         if (has_group_failed(g)) {
             after_totals(o, c);

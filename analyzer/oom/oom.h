@@ -1,7 +1,6 @@
 /* The facts about failures. oom.c finds the calls that belong to one failure and the memory that was live then;
  * oom_cause.c derives the cause from these facts. */
-#ifndef GPUSPY_OOM_H
-#define GPUSPY_OOM_H
+#pragma once
 
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/question/question.h"
@@ -36,6 +35,7 @@ struct oom_earlier {
     uint64_t count;                 /* blocks */
     int64_t model_bytes;            /* of it, by building or moving modules */
     bool repeated;                  /* a call path that builds or moves a module holds blocks of several trials */
+    bool ensemble;                  /* the program uses the models of several trials together */
     int64_t from_ns;                /* when the first trial began */
     int64_t since_ns;               /* when the current trial began */
     uint32_t stack;                 /* of the largest earlier block of a module; RUN_NONE none */
@@ -76,14 +76,17 @@ struct oom_facts {
     uint64_t growing_count;  /* live allocations there */
     uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
-    bool growing_varies;     /* its blocks differ in size */
+    bool growing_varies;     /* its blocks differ in size, and most have a size of their own */
     bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
-    int64_t heaviest_begun_ns;                   /* the first allocation of the largest's call path, freed or not */
-    const struct result_growth *growth;          /* its largest entry; NULL none */
-    int64_t before_growth;                       /* live in total when it began; 0 unknown */
-    int64_t backward_ns;   /* of the last backward pass before the failure; RUN_UNKNOWN: there was none */
+    int64_t growing_middle_ns;                   /* when half of the largest's blocks had been made */
+    int64_t growing_end_ns;     /* the failure; at most when the next one was due: the program may have paused before it
+                                   failed */
+    double heaviest_first_rank; /* of the latter: the share of the call path's blocks, freed or not, that came before */
+    const struct result_growth *growth; /* its largest entry; NULL none */
+    int64_t before_growth;              /* live in total when it began; 0 unknown */
+    int64_t backward_ns;                /* of the last backward pass before the failure; RUN_UNKNOWN: there was none */
     int64_t growing_freed; /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
     enum oom_graph_evidence graph;
     bool graph_freed; /* the evidence: those frees; otherwise that the inputs of the passes are kept */
@@ -115,13 +118,14 @@ struct oom_live { /* the live memory of one location at that moment */
     uint32_t location;
     int64_t bytes;
     uint64_t count;
-    int64_t begun_ns;                        /* its first allocation, freed or not */
-    uint64_t times;                          /* its allocations, freed or not */
-    int64_t first_ns, last_ns;               /* of its live blocks: the first and the last allocation */
+    uint64_t times;                       /* its allocations, freed or not */
+    int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */
+    uint64_t sizes;                          /* different sizes of its live blocks */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
+    int64_t silent_ns; /* when a thread without Python frames last freed one of its blocks; 0 never */
 };
 /* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
@@ -142,5 +146,3 @@ struct oom_failures;
 struct oom_failures *oom_start(struct site_builder *b, struct run_observer *observer);
 void oom_finish(struct oom_failures *o);      /* ooms, retries, fragmentation's holes */
 void oom_explain_all(struct site_builder *b); /* cause and advice; after categories, allocators */
-
-#endif

@@ -106,9 +106,6 @@ bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, c
     return same && run_stack_is_in(run, a->failed, "/torch/nn/modules/conv.py", NULL);
 }
 
-/* --- in words ------------------------------------------------------------------------------------
- */
-
 static const char *end_text(struct oom_words *w, const struct oom_after *a)
 {
     size_t n;

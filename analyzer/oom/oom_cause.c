@@ -14,9 +14,6 @@ enum { GRAIN = 2 << 20 }; /* the granularity of CUDA's device memory */
 enum { CRUMBS = 32 };     /* holes of less than this part of the device (1/32) explain no failure */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
-/* --- the rules -----------------------------------------------------------------------------------
- */
-
 static bool is_pinned(const facts *f)
 {
     return f->row->layer == GS_LAYER_DEVICE && f->row->space == GS_SPACE_PINNED;
@@ -58,7 +55,7 @@ static bool is_known_demand(const facts *f, int64_t beside)
 static bool only_loads(const facts *f)
 {
     enum { MANY = 8 };
-    const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_passes >= MANY;
+    const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_count >= MANY;
     return f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED && !passes;
 }
 
@@ -94,9 +91,11 @@ static bool is_cache_fragmentation(const facts *f)
     if (f->pending && f->growing >= f->live / 2) return false; /* more passes would fill the holes, too */
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
-    bool outgrown = run_is_known(f->earlier) && f->live - f->earlier > holes; /* the holes would be filled, too */
+    bool outgrown = run_is_known(f->earlier) && f->live - f->earlier > holes / 2; /* the holes would soon be filled */
     bool small = (double)holes >= hole_least * (double)f->tensor_reserved && holes / HOLES_FOR >= f->requested;
-    return (many && (holes >= f->requested || (pieces && arena_add_capped(holes, room) >= f->requested))) ||
+    bool most = holes >= f->tensor_reserved / 3;
+    return (many && (most || !outgrown) &&
+            (holes >= f->requested || (pieces && arena_add_capped(holes, room) >= f->requested))) ||
            (small && pieces && !outgrown) || (arena_add_capped(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
@@ -136,6 +135,7 @@ static const struct {
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
     INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps the tensors of that pass on purpose")
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
+    INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")
     INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
     RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
     INFERRED(FRAGMENTATION, is_driver_fragmentation, oom_explain_driver_fragmentation,
@@ -152,9 +152,6 @@ static const struct {
 #undef INFERRED
 };
 enum { RULES = sizeof causes / sizeof *causes };
-
-/* --- evidence ------------------------------------------------------------------------------------
- */
 
 enum { EVIDENCE_MAX = 40 };
 
@@ -223,7 +220,7 @@ static void collect_evidence(struct oom_words *w)
                        f->failed_pass.bytes);
     }
     if (f->trials.trials) {
-        add_evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
+        add_evidence(w, "earlier_trials", "earlier trials whose modules are still live", (double)f->trials.trials);
         evidence_bytes(w, "earlier_trials_bytes", "allocated in them and still live", f->trials.bytes);
     }
     if (w->b->report->processes[w->v->process].collector_off)
@@ -255,9 +252,6 @@ static void collect_evidence(struct oom_words *w)
     if (f->largest > 0) evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);
 }
 
-/* --- the line ------------------------------------------------------------------------------------
- */
-
 static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
 {
     uint32_t number = site_index(w->b, stack);
@@ -278,6 +272,8 @@ static void blame_cause(struct oom_words *w)
         blame_site(w, f->failed_pass.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_trials(f)) {
         blame_site(w, f->trials.stack, "growing");
+    } else if (v->cause == RESULT_CAUSE_CAPACITY && oom_keeps_ensemble(f)) {
+        blame_site(w, f->trials.stack, "holder");
     } else if (v->cause == RESULT_CAUSE_LEAK) {
         const struct result_growth *g = f->growth;
         blame_site(w, f->growing_stack, "growing");

@@ -89,7 +89,7 @@ void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struc
         m.text = arena_printf(b->arena, "%s: frees %s %s%s (%s; %s)", m.text, most ? "up to" : "about",
                               site_bytes_text(b, (double)m.frees_bytes),
                               m.enough > 0    ? ", enough for this request"
-                              : m.enough == 0 ? ", not enough alone"
+                              : m.enough == 0 ? ", not enough by itself"
                                               : "",
                               result_certainty_word(m.certainty), basis_text(b, &m));
     } else {

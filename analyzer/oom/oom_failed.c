@@ -45,8 +45,6 @@ struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_w
     return w.failed;
 }
 
-/* --- in words ------------------------------------------------------------------------------------ */
-
 bool oom_keeps_failed(const struct oom_facts *f)
 {
     const struct oom_failed_pass *p = &f->failed_pass;

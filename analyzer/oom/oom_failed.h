@@ -1,6 +1,5 @@
 /* Memory that passes that ran out of memory earlier still hold: oom_failed.c. */
-#ifndef GPUSPY_OOM_FAILED_H
-#define GPUSPY_OOM_FAILED_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -11,5 +10,3 @@ struct oom_window { /* of a pass that failed: after from_ns, up to the failure a
 
 /* Live blocks on that device that passes made in one of the windows. */
 struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_window *list, int device);
-
-#endif

@@ -20,14 +20,19 @@
 #include <string.h>
 
 /* In a backward pass, by its Python frames; a thread without Python frames that allocates tensors is autograd's. */
-static bool in_backward(struct oom_passes *p, const struct run *run, uint32_t stack)
+enum { OUTSIDE, BY_BACKWARD, BY_GRAD }; /* torch.autograd.grad(), whose result may itself become part of the graph */
+static uint32_t find_pass(struct oom_passes *p, const struct run *run, uint32_t stack)
 {
+    static const char *const file = "/torch/autograd/__init__.py";
     uint32_t *at = map_at(&p->stacks, stack);
     if (*at == MAP_NEW) {
-        *at = run_stack_python(run, stack) == RUN_NONE || run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
-              run_stack_is_in(run, stack, "/torch/autograd/__init__.py", "_make_grads");
+        const bool in = run_stack_python(run, stack) == RUN_NONE ||
+                        run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
+                        run_stack_is_in(run, stack, file, "_make_grads");
+        const bool grad = run_stack_is_in(run, stack, file, "grad") && !run_stack_is_in(run, stack, file, "backward");
+        *at = !in ? OUTSIDE : grad ? BY_GRAD : BY_BACKWARD;
     }
-    return *at != 0;
+    return *at;
 }
 
 void oom_passes_start(struct oom_passes *p)
@@ -37,24 +42,29 @@ void oom_passes_start(struct oom_passes *p)
 
 bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
-    bool backward = life->layer == GS_LAYER_TENSOR && life->stack != RUN_NONE && in_backward(p, run, life->stack);
-    p->backward_ns = backward ? life->alloc_ns : p->backward_ns;
-    *SITE_REACH(p->made, life->location, p->made_cap) += life->layer == GS_LAYER_TENSOR ? life->bytes : 0;
-    return backward;
+    const bool tensor = life->layer == GS_LAYER_TENSOR;
+    const uint32_t pass = tensor && life->stack != RUN_NONE ? find_pass(p, run, life->stack) : OUTSIDE;
+    p->backward_ns = pass == BY_BACKWARD ? life->alloc_ns : p->backward_ns;
+    *SITE_REACH(p->made, life->location, p->made_cap) += tensor ? life->bytes : 0;
+    return pass;
 }
 
+/* grad(create_graph=True) frees nothing of the graph, only what it allocated itself. */
 void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
-    uint32_t stack = life->layer == GS_LAYER_TENSOR ? run_free_stack(run, life) : RUN_NONE;
-    if (stack != RUN_NONE && in_backward(p, run, stack)) {
-        ++*SITE_REACH(p->freed, life->location, p->freed_cap);
-        p->backward_ns = life->free_ns;
-    }
+    if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) return;
+    const uint32_t stack = run_free_stack(run, life);
+    const uint32_t pass = stack == RUN_NONE ? OUTSIDE : find_pass(p, run, stack);
+    const bool own = find_pass(p, run, life->stack) != OUTSIDE;
+    if (pass == BY_BACKWARD || (pass == BY_GRAD && !own)) ++*SITE_REACH(p->freed, life->location, p->freed_cap);
+    if (stack == RUN_NONE && !own) *SITE_REACH(p->silent_ns, life->location, p->silent_cap) = life->free_ns;
+    p->backward_ns = pass == BY_BACKWARD ? life->free_ns : p->backward_ns;
 }
 
 void oom_passes_release(struct oom_passes *p)
 {
     free(p->freed);
+    free(p->silent_ns);
     free(p->made);
     map_free(&p->stacks);
 }
@@ -105,10 +115,9 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     static const double nearly = 0.8;
     enum { LEAST = 3 };
     double times = (double)f->growing_passes;
-    for (size_t i = 0; i < n; i++) {
-        const struct oom_live *l = &live[i];
+    EACH (l, live, n) {
         uint32_t stack = run_location(b->run, l->location)->stack;
-        bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
+        bool meanwhile = l->last_ns >= f->growing_middle_ns;
         if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
             (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
             return true;

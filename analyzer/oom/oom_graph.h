@@ -2,18 +2,19 @@
  *
  * The observer of oom.c passes each allocation and free on; a failure takes a snapshot.
  */
-#ifndef GPUSPY_OOM_GRAPH_H
-#define GPUSPY_OOM_GRAPH_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
 struct oom_passes {      /* of the process that is replayed */
-    int64_t backward_ns; /* the last allocation or free inside a backward pass; RUN_UNKNOWN: none so far */
+    int64_t backward_ns; /* the last allocation or free inside a backward pass that ends a graph; RUN_UNKNOWN: none */
     uint32_t *freed;     /* by location: blocks of it that a backward pass freed */
     size_t freed_cap;
+    int64_t *silent_ns; /* by location: when a thread without Python frames, such as autograd's, last freed one of it */
+    size_t silent_cap;
     int64_t *made; /* by location: bytes of all of its blocks */
     size_t made_cap;
-    struct map stacks; /* stack → is it inside a backward pass? */
+    struct map stacks; /* stack → the kind of backward pass that it is inside of */
 };
 
 void oom_passes_start(struct oom_passes *p); /* a process begins */
@@ -28,5 +29,3 @@ bool oom_never_trains(struct site_builder *b, uint32_t stack);
  * oom_find_growing. Sets f->graph and f->pending. After oom_find_growing. */
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f);
-
-#endif

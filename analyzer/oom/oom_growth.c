@@ -146,12 +146,12 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
 
 /* Of a line: all of its call paths that grow. */
 struct line {
-    int64_t bytes, heaviest; /* together; of the largest call path */
-    int64_t first_ns;        /* of the largest call path's live blocks */
-    int64_t begun_ns;        /* of all of its blocks */
-    uint32_t stack;          /* likewise */
-    uint64_t count, times;   /* of its live blocks; times: including those that were freed */
-    bool varies;             /* of the same: its blocks differ in size */
+    int64_t bytes, heaviest;     /* together; of the largest call path */
+    int64_t first_ns, middle_ns; /* of the largest call path's live blocks */
+    double first_rank;           /* of the first one: the share of all its blocks that came before */
+    uint32_t stack;              /* likewise */
+    uint64_t count, times;       /* of its live blocks; times: including those that were freed */
+    bool varies;                 /* of the same: its blocks differ in size */
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
@@ -161,11 +161,12 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
     if (l->bytes > line->heaviest || !line->count) {
         line->heaviest = l->bytes;
         line->first_ns = l->first_ns;
-        line->begun_ns = l->begun_ns;
+        line->middle_ns = l->middle_ns;
+        line->first_rank = l->first_rank;
         line->stack = stack;
         line->count = l->count;
         line->times = l->times;
-        line->varies = l->least < l->most / VARIES_SHARE;
+        line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
     }
 }
 
@@ -186,12 +187,20 @@ static const struct line *heaviest_line(const struct run *run, const struct line
     return module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) ? module : most;
 }
 
+static int64_t growing_end_of(const struct oom_facts *f, int64_t last_ns)
+{
+    if (f->growing_count < 2) return f->row->time_ns;
+    const int64_t due = last_ns + (last_ns - f->growing_first_ns) / (int64_t)(f->growing_count - 1);
+    return due < f->row->time_ns ? due : f->row->time_ns;
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
     struct line *lines = NULL;
     size_t lines_n = 0, lines_cap = 0;
     uint32_t *stacks = arena_alloc(b->arena, n * sizeof *stacks);
+    int64_t last_ns = 0;
     f->growing_first_ns = RUN_NEVER;
     for (size_t i = 0; i < n; i++) {
         const struct oom_live *l = &live[i];
@@ -208,21 +217,26 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = arena_add_capped(f->growing, l->bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
+        last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
         bool in_pass = oom_is_in_pass(b->run, stack);
         f->growing_in_pass += in_pass ? l->bytes : 0;
-        f->growing_freed += in_pass && l->freed_in_backward ? l->bytes : 0;
+        /* autograd's threads free without a stack; while the path grows, that may be another of its tensors */
+        const bool freed = l->freed_in_backward || (l->silent_ns && l->silent_ns < l->first_ns);
+        f->growing_freed += in_pass && freed ? l->bytes : 0;
     }
     const struct line *heaviest = heaviest_line(b->run, lines, lines_n);
     if (heaviest) {
         f->growing_heaviest = heaviest->bytes;
         f->heaviest_first_ns = heaviest->first_ns;
-        f->heaviest_begun_ns = heaviest->begun_ns;
+        f->heaviest_first_rank = heaviest->first_rank;
+        f->growing_middle_ns = heaviest->middle_ns;
         f->growing_stack = heaviest->stack;
         f->growing_count = heaviest->count;
         f->growing_times = heaviest->times;
         f->growing_varies = heaviest->varies;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);
     }
+    f->growing_end_ns = growing_end_of(f, last_ns);
     SORT(stacks, f->growing_stacks_n, sort_uint32_up);
     f->growing_stacks = stacks;
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the blocks of the current pass do */
@@ -239,17 +253,16 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
     const struct step_list *steps = oom_steps_of(b, f);
     int64_t before = 0, first = f->heaviest_first_ns;
-    double end = site_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
     bool recent = steps && f->row->time_ns <= step_start_ns(steps, steps->n) + 2 * steps->median_ns &&
                   step_count_done(steps, f->row->time_ns) < step_count_done(steps, first) + STEPS;
-    double all_s = end - site_seconds(f->heaviest_begun_ns);
     if (f->growing_kept >= f->growing / 2) return 0;
-    /* Earlier blocks of a reallocated buffer are freed. Their times are unreliable on a busy machine. */
+    /* Earlier blocks of a reallocated buffer are freed. Their times are unreliable on a busy machine, or after a pause.
+     */
     const bool gone = f->growing_times >= 2 * f->growing_count;
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
     f->replaced = gone && !f->of_step &&
-                  (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
-                   (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
+                  (recent || (f->growth && f->heaviest_first_rank > 0.5) ||
+                   (f->growing_count < FEW && f->heaviest_first_rank > 0.95));
     if (f->replaced) return 0;
     /* the minimum of its first eighth: the peak of a step is temporary */
     double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
@@ -263,7 +276,7 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
 /* Which part of the growing memory existed at that time, assuming linear growth. */
 static double grown_by(const struct oom_facts *f, double time_s)
 {
-    double first = site_seconds(f->growing_first_ns), end = site_seconds(f->row->time_ns);
+    double first = site_seconds(f->growing_first_ns), end = site_seconds(f->growing_end_ns);
     if (!f->growing_sites || time_s <= first || end <= first) return 0;
     return (double)f->growing * (time_s - first) / (end - first);
 }
@@ -280,6 +293,7 @@ static int64_t earlier_until(const struct site_builder *b, const struct oom_fact
         return step_start_ns(steps, done < 4 ? done : done - done / 4);
     }
     if (!f->growing_sites) return RUN_UNKNOWN;
+    at = f->growing_end_ns;
     int64_t step = (at - f->growing_first_ns) / (int64_t)(f->growing_count + 1);
     return at - step * (int64_t)(1 + f->growing_count / 4);
 }
@@ -288,8 +302,7 @@ void oom_find_demand(struct site_builder *b, struct oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;
-    for (size_t i = 0; i < b->report->timelines_n; i++) {
-        const struct result_timeline *t = &b->report->timelines[i];
+    EACH (t, b->report->timelines, b->report->timelines_n) {
         if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) continue;
         f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
         for (size_t p = 0; p < t->n && t->points[p].time_s < site_seconds(began); p++) {

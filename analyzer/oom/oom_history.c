@@ -2,10 +2,7 @@
 
 void oom_history_add(struct oom_history *h, int64_t ns)
 {
-    if (!h->times) {
-        h->first_ns = ns;
-        h->stride = 1;
-    }
+    h->stride = h->times ? h->stride : 1;
     if (h->times++ & (h->stride - 1)) /* a power of two */
         return;
     if (h->n == OOM_HISTORY) {
@@ -21,4 +18,10 @@ double oom_history_rank(const struct oom_history *h, int64_t ns)
     uint32_t before = 0;
     while (before < h->n && h->ns[before] < ns) before++;
     return h->n ? (double)before / h->n : 0;
+}
+
+int64_t oom_history_time(const struct oom_history *h, double rank)
+{
+    const uint32_t at = (uint32_t)(rank * h->n);
+    return h->n ? h->ns[at < h->n ? at : h->n - 1] : 0;
 }

@@ -24,8 +24,6 @@ struct oom_layout {
     size_t n;
 };
 
-/* --- taking it --------------------------------------------------------------------------------------- */
-
 struct taking {
     const struct run_oom *row;
     struct piece *list;
@@ -53,11 +51,8 @@ static void take_layout_lifetime(void *self, const struct run_lifetime *life)
                                                         life->alloc_ns};
 }
 
-static int order_layout_by_address(const void *x, const void *y)
-{
-    const struct piece *a = x, *b = y;
-    return SORT_UP(a->at.address, b->at.address) ?: SORT_UP(a->at.block, b->at.block);
-}
+SORT_ORDER(order_layout_by_address, struct piece,
+           SORT_UP(x->at.address, y->at.address) ?: SORT_UP(x->at.block, y->at.block))
 
 /* CUDA allocations of other code have no blocks; a graph's segment serves only the graph. */
 static size_t keep_segments(struct piece *list, size_t n)
@@ -101,8 +96,6 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     return layout;
 }
 
-/* --- the request once more ------------------------------------------------------------------------------ */
-
 static bool is_dropped(const struct site_builder *b, const struct oom_drop *drop, const struct piece *p)
 {
     bool is = p->at.block && p->alloc_ns >= drop->from_ns && p->alloc_ns < drop->before_ns;
@@ -114,8 +107,7 @@ static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *
                            const struct oom_drop *drop)
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < layout->n; i++) {
-        const struct piece *p = &layout->pieces[i];
+    EACH (p, layout->pieces, layout->n) {
         if (!is_dropped(b, drop, p)) continue;
         const uint32_t block = whatif_lane_take(lane, p->at.address);
         if (block == CACHING_NO_BLOCK) continue;

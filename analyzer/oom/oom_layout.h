@@ -1,7 +1,6 @@
 /* Where PyTorch's blocks were when a request failed, and whether the request would have succeeded without some of them:
  * its allocator's own rules (whatif/lane.h) on the recorded segments and blocks. No replay of the run is needed. */
-#ifndef GPUSPY_OOM_LAYOUT_H
-#define GPUSPY_OOM_LAYOUT_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -29,5 +28,3 @@ struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct
  * "without train.py:42". The amount stays a formula if the layout is unknown or the drop names no block. */
 void oom_layout_decide(const struct site_builder *b, const struct oom_facts *f, const struct oom_drop *drop,
                        const char *name, struct result_measure *m);
-
-#endif

@@ -24,9 +24,6 @@
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
-/* --- adding and choosing -------------------------------------------------------------------------
- */
-
 /* The value of an amount: of two similar ones the easier is preferred. */
 static double measure_worth(const struct result_measure *m)
 {
@@ -50,8 +47,7 @@ static void drop_small(struct result_oom_verdict *v)
     size_t kept = 0;
     for (size_t i = 0; i < v->measures_n; i++)
         most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
-    for (size_t i = 0; i < v->measures_n; i++) {
-        const struct result_measure *m = &v->measures[i];
+    EACH (m, v->measures, v->measures_n) {
         const bool setting =
             (m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING) || m->effort == OOM_EFFORT_DEVICE;
         if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY)
@@ -89,9 +85,6 @@ static void choose_measures(struct site_builder *b, struct result_oom_verdict *v
     v->advice_n = v->measures_n;
     for (size_t i = 0; i < v->measures_n; i++) v->advice[i] = v->measures[i].text;
 }
-
-/* --- the measures: each adds what applies
- * --------------------------------------------------------- */
 
 /* A guess is never reported as enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
@@ -140,10 +133,8 @@ static int64_t bytes_of_kind(const struct oom_sight *s,
                              bool (*is)(const struct oom_sight *, const struct result_category_line *))
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n)
         bytes = arena_add_capped(bytes, is(s, l) ? l->bytes : 0);
-    }
     return bytes;
 }
 
@@ -315,8 +306,8 @@ static void eight_bit(struct oom_sight *s)
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
                 begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
                 begun ? TEXT(s,
-                             "use an 8-bit optimizer (bitsandbytes) or Adafactor: this first step sets up the "
-                             "optimizer's state, %s so far and in the end about twice the parameters' %s",
+                             "use an 8-bit optimizer (bitsandbytes) or Adafactor; this first step allocates the "
+                             "optimizer's state, %s so far, about twice the parameters' %s when complete",
                              SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
                       : TEXT(s,
                              "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
@@ -404,9 +395,10 @@ static void no_grad(struct oom_sight *s)
     const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
     /* a single line may be collecting its results, and so may those of a leak */
     bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
-    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) return;
+    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
+        return;
     if (site_is_without_gradients(s->b, pass)) return;
-    if ((!s->evaluates && in_training_file(s)) || !sure) {
+    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }
@@ -416,7 +408,7 @@ static void no_grad(struct oom_sight *s)
                                     "put torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
-                             : "if no backward pass is to follow: use torch.inference_mode() or torch.no_grad()");
+                             : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) lead_measure(s, before);
 }
 
@@ -433,8 +425,7 @@ static void measure_chunked_loss(struct oom_sight *s)
     enum { CHUNKS = 8 };
     const struct run *run = s->b->run;
     int64_t held = 0, block = s->f->stack != RUN_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         block = in_loss(run, l->stack) && each > block ? each : block;
     }
@@ -502,8 +493,7 @@ static void measure_data(struct oom_sight *s)
 {
     uint32_t heaviest = RUN_NONE;
     int64_t most = 0;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
         if (is_data(s, l) && l->bytes > most) {
             most = l->bytes;
             heaviest = l->stack;
@@ -545,7 +535,7 @@ static void measure_limit(struct oom_sight *s)
     if (s->measure.replayed && !s->measure.fits) return;
     add_measure(
         s, OOM_EFFORT_DEVICE, s->need, 0,
-        TEXT(s, "raise GPUSPY_LIMIT, %s here, by at least %s, or drop it", SIZE(s, s->f->total), SIZE(s, s->need)));
+        TEXT(s, "raise GPUSPY_LIMIT, now %s, by at least %s, or unset it", SIZE(s, s->f->total), SIZE(s, s->need)));
 }
 
 /* Not if they are the cause: the cause already has this advice. */
@@ -586,7 +576,7 @@ static const struct {
     {SPACE, measure_zero, INFERRED, "if the optimizer is sharded already"},
     {SPACE | OF(LEAK), measure_gradients, INFERRED, "if the gradients are accumulated on purpose"},
     {SPACE, measure_foreach, INFERRED, "if the optimizer has no such argument"},
-    {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow"},
+    {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow it"},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
     {SPACE, measure_data, INFERRED, "if each step needs all of it on the GPU"},

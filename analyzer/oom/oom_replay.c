@@ -47,8 +47,7 @@ struct oom_replays *oom_replay_start(struct site_builder *b)
 {
     char error[256];
     size_t needed = 0;
-    for (size_t i = 0; i < b->report->ooms_n; i++) {
-        const struct result_oom_verdict *v = &b->report->ooms[i];
+    EACH (v, b->report->ooms, b->report->ooms_n) {
         const size_t of = v->cause == RESULT_CAUSE_FRAGMENTATION ? OOM_REPLAY_SETTINGS : OOM_REPLAY_EXPANDABLE + 1;
         if (is_candidate(v) && of > needed) needed = of;
     }

@@ -1,7 +1,6 @@
 /* The requests that failed, replayed with other settings of PyTorch's allocator (whatif.h): advice that a replay
  * refutes is not given. */
-#ifndef GPUSPY_OOM_REPLAY_H
-#define GPUSPY_OOM_REPLAY_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 #include "analyzer/whatif/whatif.h"
@@ -18,5 +17,3 @@ const struct whatif_request *oom_replay_of(const struct oom_replays *r, const st
                                            enum oom_replay_setting setting);
 bool oom_replay_unsure(const struct oom_replays *r); /* some requests are known to 1 MiB only */
 void oom_replay_free(struct oom_replays *r);
-
-#endif

@@ -19,11 +19,8 @@ static struct result_line_path retry_path_of(const void *row)
     return (struct result_line_path){.count = r->count, .site = r->site};
 }
 
-static int order_retries_by_count(const void *a, const void *b)
-{
-    const struct result_retry_line *x = a, *y = b;
-    return SORT_DOWN(x->count, y->count) ?: SORT_UP(x->first_s, y->first_s);
-}
+SORT_ORDER(order_retries_by_count, struct result_retry_line,
+           SORT_DOWN(x->count, y->count) ?: SORT_UP(x->first_s, y->first_s))
 
 void oom_retry_lines(struct site_builder *b, const struct result_retry_line *retries, size_t n)
 {

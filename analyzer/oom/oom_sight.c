@@ -130,23 +130,14 @@ static bool seen_before(const struct run *run, uint32_t process, const struct ma
     return false;
 }
 
-/* Training's forward passes came before the backward passes that followed them, so the lines that call the model there
- * were recorded before the last new path of backward or of the optimizer. If the line that called it now was not, and
- * steps have passed, no backward pass has ever followed it. */
-static bool never_followed(const struct oom_sight *s)
+/* One past the location of the last new path of backward or of the optimizer; 0: none, or too few steps are known. */
+static size_t trained_until(const struct oom_sight *s)
 {
     enum { STEPS_LEAST = 3 };
     const struct run *run = s->b->run;
     const struct step_list *steps = step_list_of(s->b, s->v->process);
     if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST)
-        return false;
-    struct map callers = {0};
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
-        const struct run_frame *caller =
-            l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
-        if (caller) *map_at(&callers, (uintptr_t)caller) = 0;
-    }
+        return 0;
     size_t end = run_location_count(run);
     for (; end > 0; end--) {
         const struct run_location *at = run_location(run, (uint32_t)(end - 1));
@@ -155,9 +146,40 @@ static bool never_followed(const struct oom_sight *s)
              oom_stack_passes(run, at->stack, "/torch/optim/", NULL)))
             break;
     }
-    bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
+    return end;
+}
+
+/* Training's forward passes came before the backward passes that followed them, so the lines that call the model there
+ * were recorded before the last new path of backward or of the optimizer. If the line that called it now was not, and
+ * steps have passed, no backward pass has ever followed it. */
+static bool never_followed(const struct oom_sight *s, size_t end)
+{
+    const struct run *run = s->b->run;
+    struct map callers = {0};
+    for (size_t i = 0; end && i < s->v->by_category.lines_n; i++) {
+        const struct result_category_line *l = &s->v->by_category.lines[i];
+        const struct run_frame *caller =
+            l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+        if (caller) *map_at(&callers, (uintptr_t)caller) = 0;
+    }
+    bool never = callers.n && !seen_before(run, s->v->process, &callers, end);
     map_free(&callers);
     return never;
+}
+
+/* The same for the lines that called the function around it, such as run_epoch(train=False): another phase began. */
+static bool is_phase_new(const struct oom_sight *s, size_t end)
+{
+    const struct run_frame *f;
+    bool new = false;
+    for (uint32_t stack = s->f->stack; end && !new && (f = run_stack_frame(s->b->run, stack)) != NULL;
+         stack = run_stack_parent(s->b->run, stack)) {
+        struct map one = {0};
+        if (f->kind == GS_FRAME_PYTHON) *map_at(&one, (uintptr_t)f) = 0;
+        new = one.n && !oom_is_part_of(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
+        map_free(&one);
+    }
+    return new;
 }
 
 static void judge_pass(struct oom_sight *s)
@@ -166,11 +188,13 @@ static void judge_pass(struct oom_sight *s)
     static const char *const training[] = {"train", "fit"};
     const struct run *run = s->b->run;
     uint32_t stack = s->f->stack;
+    const size_t end = trained_until(s);
     s->named = is_named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
     s->evaluates =
         s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
-        (never_followed(s) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
+        (never_followed(s, end) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
     s->trains = s->trains || (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
+    s->phase_new = s->trains && !s->evaluates && is_phase_new(s, end);
     /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !oom_stack_passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&

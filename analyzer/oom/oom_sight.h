@@ -1,7 +1,6 @@
 /* The evidence that a failed request gives about its program: the pass that it belongs to, and the memory of its
  * categories. It decides which measures (oom_measures.c) apply. */
-#ifndef GPUSPY_OOM_SIGHT_H
-#define GPUSPY_OOM_SIGHT_H
+#pragma once
 
 #include "analyzer/category/category.h"
 #include "analyzer/oom/oom_replay.h"
@@ -35,8 +34,9 @@ struct oom_sight {
     int64_t kept;            /* of them all but one per line: only a backward pass needs them */
     unsigned repeating;      /* such lines */
     bool evaluates;          /* a forward pass that no backward pass follows */
-    bool named;              /* … according to the name of a function */
-    bool keeps;              /* … which nevertheless keeps the memory that a backward pass would need */
+    bool phase_new; /* a forward pass that other lines led to than those of the training: perhaps none follows */
+    bool named;     /* … according to the name of a function */
+    bool keeps;     /* … which nevertheless keeps the memory that a backward pass would need */
     bool checkpointed, autocast, trains;
     const struct oom_replays *replays;
     enum result_certainty certainty; /* of the measure that is being added */
@@ -53,5 +53,3 @@ bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
                               bool training);
-
-#endif

@@ -1,7 +1,8 @@
 /* A sweep that keeps its models looks like one model that is too large: parameters, gradients and optimizer states of
  * all trials are live. Time distinguishes the two: a call path that builds or moves a module occurs again after
  * backward passes, and its earlier blocks are still live. Modules that are built one after another before any training
- * (teacher and student, two networks of a GAN, a pipeline's models) belong to one trial. */
+ * (teacher and student, two networks of a GAN, a pipeline's models) belong to one trial. Models that the program
+ * appends to a list and calls together are an ensemble, and needed. */
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
@@ -145,22 +146,48 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     return h.earlier;
 }
 
-/* --- in words ------------------------------------------------------------------------------------ */
-
-bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e)
+void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
 {
     struct result_holder *holders;
     const size_t n = e->repeated ? site_find_holders(b, e->stack, false, &holders) : 0;
     bool inside = n > 0;
-    for (size_t i = 0; i < n; i++) inside = inside && site_is_in_module(b, &holders[i]);
-    return inside;
+    for (size_t i = 0; i < n; i++) {
+        inside = inside && site_is_in_module(b, &holders[i]);
+        e->ensemble = e->ensemble || site_is_ensemble(b, &holders[i]);
+    }
+    e->repeated = e->repeated && !inside;
 }
 
-bool oom_keeps_trials(const struct oom_facts *f)
+static bool are_models_kept(const struct oom_facts *f)
 {
     enum { TRIALS = 2 }; /* one may be a teacher that was trained first */
     const struct oom_earlier *e = &f->trials;
     return e->repeated && e->trials >= TRIALS && e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
+}
+
+bool oom_keeps_trials(const struct oom_facts *f)
+{
+    return are_models_kept(f) && !f->trials.ensemble;
+}
+
+bool oom_keeps_ensemble(const struct oom_facts *f)
+{
+    return are_models_kept(f) && f->trials.ensemble;
+}
+
+static const char *trials_verdict_of(struct oom_words *w, const struct oom_earlier *e)
+{
+    const char *with = e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "";
+    char since[UNITS_TEXT];
+    units_format_seconds(since, site_seconds(e->since_ns));
+    if (e->ensemble) {
+        return TEXT(w, "an ensemble: %zu earlier models, created at %s, are on the GPU%s: %s of the %s live", e->trials,
+                    oom_place_text(w, e->stack), with, SIZE(w, e->bytes), SIZE(w, w->f->live));
+    }
+    return TEXT(w,
+                "a leak: the models of %zu earlier trials, created at %s, are still live%s: %s of the %s live "
+                "was allocated before the current trial began at %s",
+                e->trials, oom_place_text(w, e->stack), with, SIZE(w, e->bytes), SIZE(w, w->f->live), since);
 }
 
 void oom_explain_trials(struct oom_words *w)
@@ -168,32 +195,28 @@ void oom_explain_trials(struct oom_words *w)
     const struct oom_earlier *e = &w->f->trials;
     uint32_t number = site_index(w->b, e->stack);
     w->v->growing = w->b->sites[number];
-    const char *line = site_short_text(w->b, &w->v->growing);
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
     const char *kept = w->v->holders_n
                            ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
                            : "the line that keeps them is not recorded: a list of results, a notebook's "
                              "output, a kept exception";
-    char since[UNITS_TEXT];
-    units_format_seconds(since, site_seconds(e->since_ns));
-    w->v->verdict = TEXT(w,
-                         "a leak: the models of %zu earlier trials, created at %s, are still live%s: %s of the %s live "
-                         "was allocated before the current trial began at %s",
-                         e->trials, oom_place_text(w, e->stack),
-                         e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "",
-                         SIZE(w, e->bytes), SIZE(w, w->f->live), since);
-    struct result_measure m = {
-        .text = TEXT(w,
-                     "%s: release the earlier models before the next trial: del model and optimizer, keep "
-                     "numbers or model.cpu().state_dict() as the result (%s)",
-                     line, kept),
-        .frees_bytes = e->bytes,
-        .enough = -1,
-        .effort = OOM_EFFORT_LINE,
-        .first = true,
-        .certainty = RESULT_CERTAINTY_INFERRED,
-        .refuted_by = "if the current trial uses them"};
+    const char *advice = e->ensemble ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
+                                       "to the GPU only while it predicts"
+                                     : "release the earlier models before the next trial: del model and optimizer, "
+                                       "keep numbers or model.cpu().state_dict() as the result";
+    w->v->verdict = trials_verdict_of(w, e);
+    struct result_measure m = {.text = TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept),
+                               .frees_bytes = e->bytes,
+                               .enough = -1,
+                               .effort = OOM_EFFORT_LINE,
+                               .first = true,
+                               .certainty = RESULT_CERTAINTY_INFERRED,
+                               .refuted_by =
+                                   e->ensemble ? "if each step needs all of them" : "if the current trial uses them"};
     const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
-    if (e->bytes >= e->all_bytes / 10 * 9) oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
+    if (e->bytes >= e->all_bytes / 10 * 9) {
+        oom_layout_decide(w->b, w->f, &drop, e->ensemble ? "without the earlier models" : "without the earlier trials",
+                          &m);
+    }
     oom_add_measure(w->b, w->v, m);
 }

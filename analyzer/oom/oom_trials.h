@@ -3,8 +3,7 @@
  * A trial begins where a module is built or moved after a backward pass. The observer of oom.c passes each allocation
  * on.
  */
-#ifndef GPUSPY_OOM_TRIALS_H
-#define GPUSPY_OOM_TRIALS_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -34,7 +33,6 @@ struct oom_held {
 };
 /* Of the current process and this device. */
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
-/* Do methods of a module store what the trials build, as adapters and layers that are added to a model? */
-bool oom_trials_grow_model(struct site_builder *b, const struct oom_earlier *e);
-
-#endif
+/* Reads what the program does with the models: methods of a module that store them make them part of a model, as
+ * adapters and layers are, and models in a list that is called as a whole are an ensemble. */
+void oom_trials_judge(struct site_builder *b, struct oom_earlier *e);

@@ -194,12 +194,10 @@ void oom_explain_preallocation(struct oom_words *w)
 static const struct result_growth *growth_at(const struct oom_words *w, const struct result_site *site)
 {
     const struct result_report *r = w->b->report;
-    for (size_t i = 0; i < r->growth_n; i++) {
-        const struct result_growth *g = &r->growth[i];
+    EACH (g, r->growth, r->growth_n)
         if (g->process == w->v->process && g->layer == RUN_SERIES_DEVICE && g->stack.site.line == site->line &&
             g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0)
             return g;
-    }
     return NULL;
 }
 
@@ -265,12 +263,8 @@ static int64_t asked_of_device(const facts *f)
     return f->device_requested > f->requested ? f->device_requested : f->requested;
 }
 
-static int compare_held_parts(const void *a, const void *b)
-{
-    const struct result_held_part *x = *(const struct result_held_part *const *)a,
-                                  *y = *(const struct result_held_part *const *)b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->what, y->what);
-}
+SORT_ORDER_OF_POINTERS(compare_held_parts, struct result_held_part,
+                       SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->what, y->what))
 
 /* If the live memory would fit by itself: names other parts of the device's memory, the largest first, until the sum
  * exceeds the device. NULL: the recorded parts do not explain the failure. */
@@ -280,8 +274,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     const struct result_held_part *parts[RESULT_HELD_N];
     size_t n = 0, named = 0;
     int64_t live = run_is_known(f->free) ? f->total - f->free : 0;
-    for (size_t i = 0; i < w->v->waterfall_n; i++) {
-        const struct result_held_part *part = &w->v->waterfall[i];
+    EACH (part, w->v->waterfall, w->v->waterfall_n) {
         if (bytes_beside(f, part->what) && n < RESULT_HELD_N) {
             parts[n++] = part;
             live -= part->bytes;

@@ -1,7 +1,6 @@
 /* An OOM's cause in words, and the advice. Connects oom_cause.c, which decides, and oom_words.c, which writes the
  * sentences; oom_facts.c has the derived facts that both need. */
-#ifndef GPUSPY_OOM_WORDS_H
-#define GPUSPY_OOM_WORDS_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -86,6 +85,7 @@ bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdi
 bool oom_keeps_failed(const struct oom_facts *f);
 /* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
 bool oom_keeps_trials(const struct oom_facts *f);
+bool oom_keeps_ensemble(const struct oom_facts *f);
 
 /* Each states its cause in a few words, then the numbers that support it; the request and the free memory have been
  * printed before. */
@@ -110,5 +110,3 @@ struct oom_rhythm {
     bool steps; /* the program's own; else allocations of the largest call path */
 };
 struct oom_rhythm oom_rhythm(const struct oom_facts *f);
-
-#endif

@@ -66,7 +66,7 @@ static int64_t latest_began(struct oom_words *w)
     const struct oom_rhythm r = oom_rhythm(f);
     const struct step_list *steps = step_list_of(w->b, f->row->process);
     if (r.steps && steps) return step_start_ns(steps, step_count_done(steps, f->row->time_ns));
-    return f->row->time_ns - (f->row->time_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
+    return f->growing_end_ns - (f->growing_end_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
 }
 
 /* Advice that frees all growth before the step in progress; of a buffer that is replaced, all of it. */
@@ -119,10 +119,10 @@ static void explain_graph(struct oom_words *w)
              "Evidence: %s",
              site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), leak_share_text(w, f->growing),
              f->graph_freed ? "backward passes freed earlier blocks of these call paths"
-                            : "the inputs of these passes stay alive with the tensors that the modules created");
+                            : "the inputs of these passes stay live with the tensors that the modules created");
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
-        measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
+        measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
                      TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed",
                           leak_line_of(w)));
     }
@@ -146,7 +146,7 @@ static void explain_outputs(struct oom_words *w)
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(
             w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-            "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is already there");
+            "if no backward() follows: torch.no_grad() around the forward passes, unless it is already there");
     }
 }
 
@@ -164,7 +164,7 @@ static void explain_replaced(struct oom_words *w)
                           holder_text(w, "the line that keeps it is not recorded")));
     }
     add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
-                     TEXT(w, "%s: bound its length (a window, a maximum); half as long", leak_line_of(w)));
+                     TEXT(w, "%s: bound its length (a window, a maximum), here to half", leak_line_of(w)));
 }
 
 static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
@@ -280,7 +280,7 @@ void oom_explain_pending(struct oom_words *w)
         TEXT(w, "%s: %llu forward passes are held at once, %s each: %s",
              f->backward_ns == RUN_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
              (unsigned long long)r.times, SIZE(w, r.each), leak_share_text(w, f->growing));
-    w->v->refuted_by = "if no backward() is to follow";
+    w->v->refuted_by = "if no backward() follows";
     measure_drop(
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
         "if the passes are not added up in one loss",
@@ -288,6 +288,7 @@ void oom_explain_pending(struct oom_words *w)
              "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
              "pass's activations",
              line));
+    if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                 "if no backward() is to follow: torch.no_grad() around the forward passes, or store .item()");
+                 "if no backward() follows: torch.no_grad() around the forward passes, or store .item()");
 }

@@ -13,14 +13,9 @@
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
 
-static const char *const texts[RESULT_HELD_N] = {
 #define TEXT(s, w, t) [RESULT_HELD_##s] = t,
-    RESULT_HELDS(TEXT)
+static const char *const texts[RESULT_HELD_N] = {RESULT_HELDS(TEXT)};
 #undef TEXT
-};
-
-/* --- the sum -------------------------------------------------------------------------------------
- */
 
 static int64_t or_zero(int64_t value)
 {
@@ -93,9 +88,6 @@ bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESU
     return true;
 }
 
-/* --- what is known of the moment
- * ------------------------------------------------------------------ */
-
 /* In a run without PyTorch's own reports: memory with a category was allocated by its allocator. */
 static bool is_tensor(const struct result_oom_verdict *v, enum result_category category)
 {
@@ -154,8 +146,7 @@ static struct oom_waterfall_facts waterfall_facts_of(struct site_builder *b, con
                                     .nvml_free = f->nvml ? f->nvml->free_bytes : RUN_UNKNOWN,
                                     .nvml_own = f->nvml ? f->nvml->own_bytes : RUN_UNKNOWN,
                                     .nvml_others = f->nvml ? f->nvml->other_bytes : RUN_UNKNOWN};
-    for (size_t i = 0; i < f->taken_n; i++) {
-        const struct oom_taken *t = &f->taken[i];
+    EACH (t, f->taken, f->taken_n) {
         w.managed = arena_add_capped(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
         w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_waterfall_segment(b, v, t) ? t->bytes : 0);
     }
@@ -164,9 +155,6 @@ static struct oom_waterfall_facts waterfall_facts_of(struct site_builder *b, con
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
     return w;
 }
-
-/* --- lines
- * ---------------------------------------------------------------------------------------- */
 
 struct lines {
     struct site_builder *b;
@@ -205,11 +193,8 @@ static void add_text_line(struct lines *l, const char *text, int64_t bytes, uint
     l->sum = arena_add_capped(l->sum, or_zero(bytes));
 }
 
-static int compare_held_lines(const void *a, const void *b)
-{
-    const struct result_held_line *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site) ?: SORT_DOWN(x->count, y->count);
-}
+SORT_ORDER(compare_held_lines, struct result_held_line,
+           SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site) ?: SORT_DOWN(x->count, y->count))
 
 /* Lines whose sum exceeds their part cannot be its lines: they are left out. */
 static void lines_close(struct lines *l, struct result_held_part *part)
@@ -270,17 +255,14 @@ static void list_tensor_lines(struct site_builder *b, struct result_oom_verdict 
 struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_verdict *v)
 {
     struct oom_idle idle = {0};
-    for (size_t i = 0; i < r->allocator_n; i++) {
-        const struct allocator_state *s = &r->allocator[i];
+    EACH (s, r->allocator, r->allocator_n) {
         if (s->moment != ALLOCATOR_MOMENT_OOM || s->process != v->process || s->device != v->device ||
             s->time_ns != v->time_ns)
             continue;
         idle.pending = or_zero(s->pending);
-        for (size_t p = 0; p < s->by_pool_n; p++) {
-            const struct allocator_pool_share *share = &s->by_pool[p];
+        EACH (share, s->by_pool, s->by_pool_n)
             if (share->pool == ALLOCATOR_POOL_PRIVATE_SMALL || share->pool == ALLOCATOR_POOL_PRIVATE_LARGE)
                 idle.private = arena_add_capped(idle.private, or_zero(share->reserved - share->active));
-        }
     }
     return idle;
 }
@@ -323,8 +305,7 @@ static void list_direct_lines(struct site_builder *b, const struct result_oom_ve
         const struct result_category_line *l = &v->by_category.lines[i];
         if (is_tensor(v, l->category)) *map_at(&tensors, l->stack) = 0;
     }
-    for (size_t i = 0; i < f->taken_n; i++) {
-        const struct oom_taken *t = &f->taken[i];
+    EACH (t, f->taken, f->taken_n) {
         bool pool = t->space == GS_SPACE_POOL;
         if (pool == (part->what == RESULT_HELD_POOLS) && map_get(&tensors, t->stack) == MAP_NEW &&
             !is_waterfall_segment(b, v, t))
@@ -334,16 +315,12 @@ static void list_direct_lines(struct site_builder *b, const struct result_oom_ve
     lines_close(&lines, part);
 }
 
-/* --- other processes
- * ------------------------------------------------------------------------------ */
-
 /* The bytes that a process of this run had allocated on a GPU of its host by then, according to its timeline. */
 static int64_t bytes_taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
     const struct result_report *r = b->report;
     int64_t bytes = 0;
-    for (size_t i = 0; i < r->timelines_n; i++) {
-        const struct result_timeline *t = &r->timelines[i];
+    EACH (t, r->timelines, r->timelines_n) {
         if (t->process == process && t->layer == RUN_SERIES_DEVICE &&
             strcmp(question_gpu_word(b, process, t->device), gpu) == 0)
             for (size_t p = 0; p < t->n && t->points[p].time_s <= (double)at_ns / 1e9; p++) bytes = t->points[p].bytes;
@@ -398,9 +375,6 @@ static void list_other_processes(struct site_builder *b, const struct result_oom
     }
     lines_close(&lines, part);
 }
-
-/* --- all of it
- * ------------------------------------------------------------------------------------ */
 
 /* Up to 1 MiB, PyTorch rounds up to 512 bytes; larger blocks keep up to 1 MiB that is not worth a separate block. */
 static int64_t rounding_bytes(const struct result_oom_verdict *v)

@@ -1,6 +1,5 @@
 /* The use of a device's memory when an allocation fails: parts that sum to all of it. */
-#ifndef GPUSPY_WATERFALL_H
-#define GPUSPY_WATERFALL_H
+#pragma once
 
 #include "analyzer/oom/oom.h"
 
@@ -30,5 +29,3 @@ struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_
 
 /* The verdict's waterfall; after the categories. */
 void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v);
-
-#endif

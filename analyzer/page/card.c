@@ -57,9 +57,7 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
 
     for (int i = 0; i < lines && *p; i++) {
         char line[COLUMNS * 4 + 8];
-        size_t fits = terminal_fit(p, COLUMNS), n = fits;
-        while (p[fits] && n > 0 && p[n] != ' ') n--;
-        if (!n) n = fits;
+        const size_t n = text_line_length(p, COLUMNS);
         bool cut = p[n] && i + 1 == lines;
         text_put(line, sizeof line, "%.*s%s", (int)n, p, cut ? "…" : "");
         put_text_at(c, MARGIN, c->y, 23, colour, "400", line, strlen(line));
@@ -67,13 +65,6 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
         p += n;
         p += strspn(p, " ");
     }
-}
-
-static const struct run_device *card_device_of(const struct result_report *r, int device)
-{
-    for (size_t i = 0; i < r->devices_n; i++)
-        if (r->devices[i].device == device) return &r->devices[i];
-    return NULL;
 }
 
 static const struct result_timeline *card_timeline_of(const struct result_report *r, uint32_t process, int device,
@@ -122,7 +113,7 @@ static void put_chart(struct card *c, uint32_t process, int device, double faile
     const struct result_report *r = c->report;
     const struct result_timeline *tensors = card_timeline_of(r, process, device, RUN_SERIES_TENSOR),
                                  *held = card_timeline_of(r, process, device, RUN_SERIES_DEVICE);
-    const struct run_device *d = card_device_of(r, device);
+    const struct run_device *d = result_device_of(r, device);
     int64_t back[SAMPLES] = {0}, front[SAMPLES] = {0}, limit = d && d->total_bytes > 0 ? d->total_bytes : 0, top = 0;
     const double end = process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
     char label[64], size[UNITS_TEXT];
@@ -145,7 +136,7 @@ static void put_chart(struct card *c, uint32_t process, int device, double faile
                 "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\" "
                 "stroke-dasharray=\"9 7\"/>\n",
                 MARGIN, WIDTH - MARGIN, y, y, bad);
-        text_put(label, sizeof label, "%s", units_format_bytes(size, (uint64_t)limit));
+        text_put(label, sizeof label, "GPU %d: %s", device, units_format_bytes(size, (uint64_t)limit));
         put_text_at(c, MARGIN, (int)y - 8, 18, soft, "400", label, strlen(label));
     }
     if (failed_s >= 0 && failed_s <= end) {
@@ -153,6 +144,43 @@ static void put_chart(struct card *c, uint32_t process, int device, double faile
         fprintf(c->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"%s\"/>\n", x,
                 height_of(limit ? limit : top, top), bad);
     }
+}
+
+/* A sentence begins with a capital, unless its first word is a name such as train.py:12. */
+static void put_sentence(struct card *c, const char *colour, const char *raw, int lines)
+{
+    char text[2048];
+
+    text_put(text, sizeof text, "%s", raw);
+    if (strcspn(text, "._=(") > strcspn(text, " ,") && text[0] >= 'a' && text[0] <= 'z')
+        text[0] = (char)(text[0] - 'a' + 'A');
+    put_paragraph(c, colour, text, lines);
+}
+
+/* The first advice, without how certain it is: the report has that. */
+static void put_advice(struct card *c, const char *advice)
+{
+    static const char *const certainties[] = {" (recorded", " (inferred", " (guessed"};
+    char text[2048];
+    int lines = (CHART_TOP - c->y) / LINE;
+
+    text_put(text, sizeof text, "%s", advice);
+    for (size_t i = 0; i < sizeof certainties / sizeof *certainties; i++) {
+        char *at = strstr(text, certainties[i]);
+        if (at) *at = 0;
+    }
+    put_sentence(c, good, text, lines < 3 ? lines : 3);
+}
+
+static void put_source(struct card *c, const struct result_oom_verdict *o)
+{
+    const struct result_excerpt *e = o->source_n ? o->source : NULL;
+    const int at = e ? e->line - e->first_line : -1;
+    char line[512];
+
+    if (at < 0 || (size_t)at >= e->n) return;
+    text_put(line, sizeof line, "%d | %s", e->line, e->lines[at] + strspn(e->lines[at], " \t"));
+    put_paragraph(c, accent, line, 1);
 }
 
 static void put_failure(struct card *c, const struct result_oom_verdict *o)
@@ -164,11 +192,15 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     put_text_at(c, MARGIN, c->y, 38, bad, "700", title, strlen(title));
     c->y += LINE + 10;
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
-    text_put(line, sizeof line, "%s requested, %s free", units_format_bytes(asked, (uint64_t)o->requested_bytes),
-             free_);
+    units_format_bytes(asked, (uint64_t)o->requested_bytes);
+    if (o->cause == RESULT_CAUSE_PINNED_HOST)
+        text_put(line, sizeof line, "%s of pinned host memory requested", asked);
+    else
+        text_put(line, sizeof line, "%s requested, %s free", asked, free_);
     put_paragraph(c, soft, line, 1);
-    if (o->verdict) put_paragraph(c, ink, o->verdict, 3);
-    if (o->advice_n) put_paragraph(c, good, o->advice[0], 3);
+    if (o->verdict) put_sentence(c, ink, o->verdict, 3);
+    put_source(c, o);
+    if (o->advice_n) put_advice(c, o->advice[0]);
     put_chart(c, o->process, o->device, o->time_s);
 }
 
@@ -182,7 +214,7 @@ static void no_failure(struct card *c)
         if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED &&
             (!peak || r->peaks[i].bytes > peak->bytes))
             peak = &r->peaks[i];
-    const struct run_device *d = peak ? card_device_of(r, peak->device) : NULL;
+    const struct run_device *d = peak ? result_device_of(r, peak->device) : NULL;
     if (!peak)
         text_put(title, sizeof title, "No GPU memory");
     else
@@ -206,7 +238,7 @@ static void no_failure(struct card *c)
                  s->line, s->function ? s->function : "");
         put_paragraph(c, ink, line, 1);
     }
-    for (size_t i = 0; i < r->advice_n && i < 1; i++) put_paragraph(c, good, r->advice[i].text, 2);
+    for (size_t i = 0; i < r->advice_n && i < 1; i++) put_sentence(c, good, r->advice[i].text, 2);
     if (peak) put_chart(c, peak->process, peak->device, -1);
 }
 

@@ -133,8 +133,6 @@ void page_calls_free(struct page_calls *c)
     free(c);
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
-
 struct written { /* a call site, with all its call paths */
     struct place place;
     struct bin bins[BINS];
@@ -174,8 +172,7 @@ static void put_place(const struct page_calls *c, const struct written *g, struc
 #undef WORD
     const struct place *p = &g->place;
     struct page_column first = {0}, length = {0}, count = {0}, ns = {0}, bytes = {0};
-    for (size_t i = 0; i < BINS; i++) {
-        const struct bin *b = &g->bins[i];
+    EACH (b, g->bins, BINS) {
         if (b->count) {
             page_column_step(&first, b->first_ns);
             page_column_add(&length, b->last_ns - b->first_ns);

@@ -1,6 +1,5 @@
 /* Waits and copies over time in a page: by call site, in bins of the process's time. */
-#ifndef GPUSPY_PAGE_CALLS_H
-#define GPUSPY_PAGE_CALLS_H
+#pragma once
 
 #include "analyzer/page/page_stacks.h"
 
@@ -11,5 +10,3 @@ void page_calls_free(struct page_calls *c);
 void page_calls_add(void *self, const struct run_copy *copy, const struct run_sync *sync);
 /* Member "calls". Returns how many call sites were merged. */
 size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct page_writer *w);
-
-#endif

@@ -14,8 +14,6 @@ enum {
     RETRIES = 500,
 };
 
-/* --- failures, retries, flushes ------------------------------------------------------------------ */
-
 static void put_when(struct page_writer *w, const char *kind, uint32_t process, int device, double time_s, size_t index)
 {
     page_put_open(w, NULL, '{');
@@ -75,8 +73,6 @@ void page_events_put(const struct result_report *r, struct page_writer *w)
     page_put_close(w, ']');
 }
 
-/* --- marks --------------------------------------------------------------------------------------- */
-
 struct mark {
     int64_t start_ns, end_ns;
     uint32_t thread, name; /* name: index in `names` */
@@ -119,19 +115,11 @@ static void events_on_mark(void *self, const struct run_mark *m)
 }
 
 /* The rarest names first: a name with all of its marks is the most useful. */
-static int order_marks_by_rarity(const void *a, const void *b)
-{
-    const struct name *x = a, *y = b;
-    return SORT_UP(x->seen, y->seen) ?: SORT_UP(x->process, y->process);
-}
+SORT_ORDER(order_marks_by_rarity, struct name, SORT_UP(x->seen, y->seen) ?: SORT_UP(x->process, y->process))
 
-static int order_marks_by_time(const void *a, const void *b)
-{
-    const struct mark *x = a, *y = b;
-    return SORT_UP(x->start_ns, y->start_ns)
-               ?: SORT_DOWN(x->end_ns, y->end_ns) /* the outer one */
-               ?: SORT_UP(x->name, y->name);
-}
+SORT_ORDER(order_marks_by_time, struct mark,
+           SORT_UP(x->start_ns, y->start_ns) ?: SORT_DOWN(x->end_ns, y->end_ns) /* the outer one */
+               ?: SORT_UP(x->name, y->name))
 
 /* As many as there is room for, in order of time. */
 static struct mark *gather_marks(struct marks *all, size_t *n)

@@ -93,11 +93,9 @@ void page_kinds_process(struct page_kinds *k, uint32_t process)
             list_outlived(k, &r->ends[i]);
         }
     }
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n)
         if (p->process == process && p->layer == RUN_SERIES_TENSOR && p->device >= 0 && p->device < DEVICES)
             k->torch_device[p->device] = true;
-    }
 }
 
 enum { FREED, AGED, KEPT, BITS = 8 };

@@ -1,7 +1,6 @@
 /* The category of a block, decided during the replay: the same when it is allocated and when it is freed. It follows
  * categories.c, which decides for the peak, except for evidence that needs the whole state of a moment. */
-#ifndef GPUSPY_PAGE_KINDS_H
-#define GPUSPY_PAGE_KINDS_H
+#pragma once
 
 #include "analyzer/report/report.h"
 
@@ -12,5 +11,3 @@ void page_kinds_process(struct page_kinds *k, uint32_t process); /* its blocks c
 /* `series` of the block; the call that frees it, RUN_NONE unknown. */
 enum result_category page_kind(struct page_kinds *k, const struct run_lifetime *life, const struct run_series *series,
                                uint32_t free_stack);
-
-#endif

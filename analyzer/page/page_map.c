@@ -66,8 +66,6 @@ struct page_maps {
     struct address_map *filling;
 };
 
-/* --- which moments ------------------------------------------------------------------------------ */
-
 static void map_add(struct page_maps *m, uint32_t process, int device, bool oom, size_t index, int64_t time_ns,
                     bool tensors)
 {
@@ -86,11 +84,9 @@ static bool map_has_tensors(const struct result_report *r, uint32_t process, int
     return false;
 }
 
-static int map_order(const void *a, const void *b)
-{
-    const struct address_map *x = a, *y = b;
-    return SORT_UP(x->process, y->process) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->oom, y->oom) ?: SORT_UP(x->device, y->device);
-}
+SORT_ORDER(map_order, struct address_map,
+           SORT_UP(x->process, y->process) ?: SORT_UP(x->time_ns, y->time_ns) ?: SORT_UP(x->oom, y->oom)
+               ?: SORT_UP(x->device, y->device))
 
 static void list_maps(struct page_maps *m)
 {
@@ -112,8 +108,6 @@ static void list_maps(struct page_maps *m)
     }
     SORT(m->maps, m->n, map_order);
 }
-
-/* --- what is live ------------------------------------------------------------------------------- */
 
 static bool is_in_device(const struct run_lifetime *life)
 {
@@ -183,19 +177,9 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
     }
 }
 
-/* --- placing ------------------------------------------------------------------------------------ */
+SORT_ORDER(order_map_segments, struct segment, SORT_UP(x->address, y->address) ?: SORT_DOWN(x->bytes, y->bytes))
 
-static int order_map_segments(const void *a, const void *b)
-{
-    const struct segment *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_DOWN(x->bytes, y->bytes);
-}
-
-static int order_segment_blocks(const void *a, const void *b)
-{
-    const struct block *x = a, *y = b;
-    return SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending);
-}
+SORT_ORDER(order_segment_blocks, struct block, SORT_UP(x->address, y->address) ?: SORT_UP(x->pending, y->pending))
 
 /* Does [address, address + bytes) end at or before `end`? */
 static bool is_range_within(uint64_t address, int64_t bytes, uint64_t end)
@@ -296,8 +280,6 @@ static void classify_empty(struct page_maps *m, const struct address_map *map, s
         s->owner = DIRECT;
 }
 
-/* --- making it fit ------------------------------------------------------------------------------ */
-
 static bool do_blocks_touch(const struct block *a, const struct block *b)
 {
     return a->address + (uint64_t)a->bytes == b->address && a->pending == b->pending;
@@ -330,11 +312,7 @@ static void merge_small(struct address_map *map, int64_t size)
     map->blocks_n = kept;
 }
 
-static int larger_segment(const void *a, const void *b)
-{
-    const struct segment *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->address, y->address);
-}
+SORT_ORDER(larger_segment, struct segment, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->address, y->address))
 
 /* The largest segments for whose blocks there is room. */
 static void keep_large(struct address_map *map, size_t room)
@@ -362,11 +340,10 @@ static void make_fit(const struct page_maps *m, struct address_map *map)
     if (map->blocks_n > room || map->segments_n > room || map->segments_n > SEGMENTS_MOST) keep_large(map, room);
 }
 
-/* --- in the replay ------------------------------------------------------------------------------ */
-
 static void fill_map(struct page_maps *m, struct address_map *map)
 {
     m->filling = map;
+    run_wait_beside(m->run); /* the series' observer uses m->kinds, too */
     run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
     allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);
@@ -447,8 +424,6 @@ void page_maps_free(struct page_maps *m)
     free(m);
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
-
 static uint32_t segment_pool_of(const struct segment *s, struct page_stacks *stacks)
 {
     const char *pool = s->owner != TORCH           ? NULL
@@ -497,7 +472,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     if (map->merged)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
     if (map->left_out) {
-        fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ", (unsigned long long)map->left_out,
+        fprintf(f, "The %llu smallest segments, %s in total, are not drawn. ", (unsigned long long)map->left_out,
                 units_format_bytes(bytes, (uint64_t)map->left_out_bytes));
     }
     if (map->refused) {

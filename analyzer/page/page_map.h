@@ -2,8 +2,7 @@
  * recover. Segments are CUDA allocations; under PyTorch, its tensors are the blocks in them, and the rest are holes.
  * Bounded: if there are too many blocks, small neighbours are drawn as one, and the smallest segments are left out;
  * each map states so. */
-#ifndef GPUSPY_PAGE_MAP_H
-#define GPUSPY_PAGE_MAP_H
+#pragma once
 
 #include "analyzer/page/page_kinds.h"
 #include "analyzer/page/page_stacks.h"
@@ -15,5 +14,3 @@ void page_maps_free(struct page_maps *m);
 struct run_observer page_maps_observer(struct page_maps *m);
 /* Member "maps". */
 void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w);
-
-#endif

@@ -128,8 +128,6 @@ static char *render_report(json_t *report, struct page_writer *w, size_t *n)
     return text;
 }
 
-/* --- too large ---------------------------------------------------------------------------------- */
-
 enum {
     ROOM = 5 << 19, /* bytes, of a page of four times that at most */
     MOST = 800,     /* entries of a list that has to be cut */

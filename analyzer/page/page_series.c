@@ -1,4 +1,5 @@
 #include "analyzer/page/page_series_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,8 +44,6 @@ static void *grow_zeroed(void *list, size_t index, size_t *cap, size_t size)
     return list;
 }
 
-/* --- the first pass ----------------------------------------------------------------------------- */
-
 static void series_on_first_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct page_series *p = self;
@@ -59,20 +58,13 @@ struct run_observer page_series_observer(struct page_series *p)
     return (struct run_observer){.self = p, .alloc = series_on_first_alloc};
 }
 
-/* --- which call paths have lines ---------------------------------------------------------------- */
-
 struct rated {
     uint32_t level, stack;
     int64_t most;
 };
 
-static int rated_order(const void *a, const void *b)
-{
-    const struct rated *x = a, *y = b;
-    return x->level != y->level ? (x->level < y->level ? -1 : 1)
-           : x->most != y->most ? (x->most > y->most ? -1 : 1)
-                                : (x->stack > y->stack) - (x->stack < y->stack);
-}
+SORT_ORDER(rated_order, struct rated,
+           SORT_UP(x->level, y->level) ?: SORT_DOWN(x->most, y->most) ?: SORT_UP(x->stack, y->stack))
 
 static uint32_t level_at(const struct page_series *p, uint32_t process, int device, enum run_series_layer layer)
 {
@@ -108,14 +100,6 @@ static void choose_lines(struct page_series *p)
     }
     free(rated);
     free(level);
-}
-
-/* --- where buckets are cut ---------------------------------------------------------------------- */
-
-static int order_cuts(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 /* The peak, and the failures from which the program did not recover. */
@@ -186,7 +170,7 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
             add_cut(l, &cap, (double)focus[f] - away, end_ns);
         }
     }
-    if (l->cuts_n > 1) qsort(l->cuts, l->cuts_n, sizeof *l->cuts, order_cuts);
+    if (l->cuts_n > 1) qsort(l->cuts, l->cuts_n, sizeof *l->cuts, sort_int64_up);
 }
 
 static void list_levels(struct page_series *p)
@@ -210,8 +194,6 @@ static void list_levels(struct page_series *p)
         list_cuts(p, l);
     }
 }
-
-/* --- buckets ------------------------------------------------------------------------------------ */
 
 /* Stores a line's difference. True: the next bucket may differ again. */
 static bool close_line(struct page_series *p, struct page_level *l, uint32_t number)
@@ -275,8 +257,6 @@ static inline void total_is(struct page_level *l, int64_t total, int64_t ns, boo
     }
     l->now.low = total < l->now.low ? total : l->now.low;
 }
-
-/* --- the second pass ---------------------------------------------------------------------------- */
 
 static struct page_level *page_level_of(struct page_series *p, const struct run_lifetime *life,
                                         const struct run_series *series)
@@ -430,6 +410,7 @@ bool page_series_replay(struct page_series *p, const struct result_report *repor
                         struct page_stacks *stacks, const struct run_observer *also, char *error, size_t error_size)
 {
     struct run_observer observers[] = {{.self = p,
+                                        .beside = true,
                                         .process_start = series_on_process_start,
                                         .alloc = series_on_alloc,
                                         .free = series_on_free,

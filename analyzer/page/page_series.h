@@ -7,8 +7,7 @@
  * moment, stored as differences from the previous bucket; with an undo log that costs O(1) per event. Memory: buckets
  * times lines at most, both bounded.
  */
-#ifndef GPUSPY_PAGE_SERIES_H
-#define GPUSPY_PAGE_SERIES_H
+#pragma once
 
 #include "analyzer/page/page_kinds.h"
 #include "analyzer/page/page_stacks.h"
@@ -35,5 +34,3 @@ struct page_resolution {                 /* what was reduced to make it fit */
 /* Member "series". */
 void page_series_put(struct page_series *p, struct page_stacks *stacks, struct page_writer *w,
                      struct page_resolution *r);
-
-#endif

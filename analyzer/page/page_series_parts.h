@@ -1,7 +1,6 @@
 /* Declarations that page_series.c, which collects, and page_series_put.c, which writes, share. No other file includes
  * this. */
-#ifndef GPUSPY_PAGE_SERIES_PARTS_H
-#define GPUSPY_PAGE_SERIES_PARTS_H
+#pragma once
 
 #include "analyzer/page/page_series.h"
 #include "analyzer/page/page_singles.h"
@@ -99,5 +98,3 @@ struct page_series {
 
 /* The calls that two stacks share, from the outermost on; RUN_NONE none. */
 uint32_t page_series_shared(const struct run *run, uint32_t a, uint32_t b);
-
-#endif

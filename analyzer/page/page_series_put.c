@@ -1,6 +1,7 @@
 /* Writes what page_series.c collected: call paths that are too small for their own line are merged by line of code, and
  * those that still do not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,13 +72,9 @@ static void find_unit(struct putting *t)
 static void weigh_lines(struct putting *t)
 {
     find_unit(t);
-    for (size_t i = 0; i < t->l->changes_n; i++) {
-        const struct page_change *c = &t->l->changes[i];
+    EACH (c, t->l->changes, t->l->changes_n)
         t->p->lines[c->line].put += 1 + count_digits(c->bytes / (int64_t)t->unit) + count_digits(c->blocks);
-    }
 }
-
-/* --- lines -------------------------------------------------------------------------------------- */
 
 static uint32_t add_line_index(struct putting *t, uint32_t stack, unsigned category, bool merged)
 {
@@ -149,21 +146,10 @@ static void number_lines(struct putting *t, const uint32_t *order, size_t n, siz
     r->lines += t->lines_n;
 }
 
-/* --- at the peak -------------------------------------------------------------------------------- */
+SORT_ORDER(exact_order, struct exact,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->category, y->category))
 
-static int exact_order(const void *a, const void *b)
-{
-    const struct exact *x = a, *y = b;
-    return x->bytes != y->bytes   ? (x->bytes > y->bytes ? -1 : 1)
-           : x->stack != y->stack ? (x->stack > y->stack) - (x->stack < y->stack)
-                                  : (int)x->category - (int)y->category;
-}
-
-static int number_order(const void *a, const void *b)
-{
-    const struct exact *x = a, *y = b;
-    return (x->number > y->number) - (x->number < y->number);
-}
+SORT_ORDER(number_order, struct exact, SORT_UP(x->number, y->number))
 
 static void exact_add(struct putting *t, struct map *of, uint32_t stack, unsigned category, int64_t bytes,
                       int64_t blocks)
@@ -207,8 +193,7 @@ static bool list_exact(struct putting *t)
     const struct result_by_category *by = &peak->by_category;
     struct map of = {0};
     int64_t sum = 0, blocks = 0;
-    for (size_t i = 0; i < by->lines_n; i++) {
-        const struct result_category_line *line = &by->lines[i];
+    EACH (line, by->lines, by->lines_n) {
         exact_add(t, &of, line->stack, line->category, line->bytes, (int64_t)line->count);
         sum = arena_add_capped(sum, line->bytes);
         blocks += (int64_t)line->count;
@@ -234,8 +219,6 @@ static int64_t peak_bucket(const struct page_level *l)
     }
     return -1;
 }
-
-/* --- changes ------------------------------------------------------------------------------------ */
 
 struct sums { /* of one bucket, by number; a bit marks those in use */
     int64_t *bytes, *blocks;
@@ -302,8 +285,6 @@ static void put_changes(struct putting *t, struct page_writer *w)
     page_put_column(w, "exact", &exact);
 }
 
-/* --- a series ----------------------------------------------------------------------------------- */
-
 static void put_level_label(const struct result_report *r, const struct page_level *l, struct page_writer *w)
 {
     static const char *const words[RUN_SERIES_LAYERS] = {
@@ -331,8 +312,7 @@ static void put_buckets(const struct putting *t, struct page_writer *w)
     const struct page_level *l = t->l;
     struct page_column start = {0}, time = {0}, high = {0}, low = {0};
     int64_t unit = (int64_t)t->unit;
-    for (size_t i = 0; i < l->buckets_n; i++) {
-        const struct page_bucket *b = &l->buckets[i];
+    EACH (b, l->buckets, l->buckets_n) {
         page_column_step(&start, b->start_ns);
         page_column_step(&time, b->high_ns);
         page_column_step(&high, b->high / unit);
@@ -362,8 +342,7 @@ static void put_lines(const struct putting *t, struct page_stacks *stacks, struc
 static void put_singles(const struct putting *t, size_t room, struct page_writer *w, struct page_resolution *r)
 {
     struct page_singles *s = &t->l->singles;
-    for (size_t i = 0; i < s->paths_n; i++) {
-        struct page_singles_path *path = &s->paths[i];
+    EACH (path, s->paths, s->paths_n) {
         const struct page_line *line = &t->p->lines[path->line];
         const struct written *written = &t->lines[line->number];
         path->whole = !written->merged;

@@ -30,8 +30,6 @@ void page_singles_free(struct page_singles *s)
     free(s->list);
 }
 
-/* --- candidates --------------------------------------------------------------------------------- */
-
 void page_singles_enqueue(struct page_singles *s, uint32_t path)
 {
     if (!s->paths[path].queued) {
@@ -142,8 +140,6 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     page_singles_enqueue(s, path);
 }
 
-/* --- moments ------------------------------------------------------------------------------------ */
-
 static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
 {
     for (size_t i = 0; p->unlisted && i < p->n; i++)
@@ -177,12 +173,7 @@ static uint32_t choose_singles(const struct page_singles_path *p, int64_t moment
     return chosen;
 }
 
-static int more_first(const void *a, const void *b)
-{
-    const struct page_singles_path *x = *(struct page_singles_path *const *)a,
-                                   *y = *(struct page_singles_path *const *)b;
-    return SORT_DOWN(x->most, y->most) ?: SORT_UP(x, y);
-}
+SORT_ORDER_OF_POINTERS(more_first, struct page_singles_path, SORT_DOWN(x->most, y->most) ?: SORT_UP(x, y))
 
 /* All paths, the one that held most first. */
 static struct page_singles_path **in_order(struct page_singles *s)
@@ -236,13 +227,8 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
     if (s->n > s->most) drop_small_singles(s);
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
-
-static int single_by_time(const void *a, const void *b)
-{
-    const struct page_single *x = a, *y = b;
-    return SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns);
-}
+SORT_ORDER(single_by_time, struct page_single,
+           SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns))
 
 /* By path, then time. Returns the index of each path's first entry; the caller frees it. */
 static size_t *sort_singles(struct page_singles *s)
@@ -291,8 +277,7 @@ static void put_path(const struct page_singles_path *p, const struct page_single
     page_column_add(&c->line, (int64_t)p->listed);
     c->last = p->number;
     c->at.last = 0;
-    for (size_t i = 0; i < p->listed; i++) {
-        const struct page_single *b = &list[i];
+    EACH (b, list, p->listed) {
         const bool known = b->alloc_ns >= 0;
         page_column_step(&c->at, known ? b->alloc_ns / c->ns : -1);
         page_column_add(&c->lived, b->free_ns == RUN_NEVER ? -1 : (b->free_ns - (known ? b->alloc_ns : 0)) / c->ns);

@@ -1,8 +1,7 @@
 /* Single allocations at the moments of a page: for each call path, the largest that are live at each moment. A call
  * path has at most a few candidates at a time, so that an event costs O(1); once there are too many allocations, those
  * of the smallest call paths are dropped. */
-#ifndef GPUSPY_PAGE_SINGLES_H
-#define GPUSPY_PAGE_SINGLES_H
+#pragma once
 
 #include "analyzer/page/page_stacks.h"
 
@@ -50,5 +49,3 @@ static inline void page_singles_on_free(struct page_singles *s, uint32_t path)
 void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns);
 /* Member "singles", in at most `room` bytes: the call paths that held most. False: those of others are left out. */
 bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *stacks, struct page_writer *w);
-
-#endif

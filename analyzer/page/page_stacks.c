@@ -33,8 +33,6 @@ void page_stacks_free(struct page_stacks *s)
     free(s->sited);
 }
 
-/* --- texts -------------------------------------------------------------------------------------- */
-
 static uint64_t page_text_key(const char *text)
 {
     uint64_t key = 0x9e3779b97f4a7c15u;
@@ -59,8 +57,6 @@ uint32_t page_string(struct page_stacks *s, const char *text)
         if (strcmp(s->strings[*at - 1], text) == 0) return *at;
     }
 }
-
-/* --- stacks ------------------------------------------------------------------------------------- */
 
 static uint32_t page_frame_index(struct page_stacks *s, const struct run_frame *f)
 {

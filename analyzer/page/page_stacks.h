@@ -1,7 +1,6 @@
 /* The texts, frames and stacks that a page refers to: those that are used, each once. Internal to
  * view_html.c and page_*.c. */
-#ifndef GPUSPY_PAGE_STACKS_H
-#define GPUSPY_PAGE_STACKS_H
+#pragma once
 
 #include "analyzer/page/page_writer.h"
 #include "analyzer/report/report.h"
@@ -39,5 +38,3 @@ uint64_t page_site_key(const struct page_stacks *s, uint32_t stack);
 uint32_t page_site(struct page_stacks *s, uint32_t stack);
 /* strings, frames, stacks; last of all. */
 void page_stacks_put(struct page_stacks *s, struct page_writer *w);
-
-#endif

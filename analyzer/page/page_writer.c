@@ -2,11 +2,8 @@
 #include "schema/utf8.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- columns ------------------------------------------------------------------------------------ */
 
 void page_column_add(struct page_column *c, int64_t value)
 {
@@ -40,8 +37,6 @@ void page_column_free(struct page_column *c)
     free(c->text);
     *c = (struct page_column){0};
 }
-
-/* --- JSON --------------------------------------------------------------------------------------- */
 
 void page_put_bytes(struct page_writer *w, const char *bytes, size_t n)
 {
@@ -191,4 +186,11 @@ size_t page_text_most(const struct page_writer *w)
 {
     size_t most = w->text_bytes < PAGE_TEXTS ? PAGE_TEXT : PAGE_TEXT_LESS;
     return w->text_most && w->text_most < most ? w->text_most : most;
+}
+
+const char *page_put_up_to(const char *from, const char *mark, FILE *out)
+{
+    const char *at = strstr(from, mark);
+    fwrite(from, 1, (size_t)(at - from), out);
+    return at + strlen(mark);
 }

@@ -1,7 +1,6 @@
 /* Writes a page's data: JSON inside of an HTML element. Nothing in a string can end the element, and all of it is valid
  * UTF-8. */
-#ifndef GPUSPY_PAGE_WRITER_H
-#define GPUSPY_PAGE_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,8 +48,8 @@ void page_put_column(struct page_writer *w, const char *key, struct page_column 
 void page_put_key(struct page_writer *w, const char *key);
 /* The text itself, in quotes. */
 void page_put_string(struct page_writer *w, const char *text);
+/* Writes a page from `from` up to a mark, which the page has; returns what follows the mark. */
+const char *page_put_up_to(const char *from, const char *mark, FILE *out);
 /* The maximum length of the next text, and the length of this one; as bytes written, without quotes. */
 size_t page_text_most(const struct page_writer *w);
 size_t page_text_bytes(const char *text);
-
-#endif

@@ -26,16 +26,15 @@ int page_save_check(const struct page_target *t, bool card)
     const char *which = NULL;
 
     if (!card && strcmp(t->path, "-") == 0 && isatty(STDOUT_FILENO)) {
-        complain("%s: a page is not for a terminal; give a file, such as: --%s run.html", t->who, t->option);
-        return EXIT_USAGE;
+        return complain_with(EXIT_USAGE, "%s: a page is not for a terminal; give a file, such as: --%s run.html",
+                             t->who, t->option);
     }
     if (stat(t->path, &out) != 0) return EXIT_YES;
     for (size_t i = 0; i < t->inputs_n && !which; i++)
         if (is_read(t->inputs[i], &out)) which = "the recording itself";
     if (!which && input_is_recording(t->path)) which = "another recording";
     if (!which) return EXIT_YES;
-    complain("%s: '%s' is %s; give another name with --%s", t->who, t->path, which, t->option);
-    return EXIT_INPUT;
+    return complain_with(EXIT_INPUT, "%s: '%s' is %s; give another name with --%s", t->who, t->path, which, t->option);
 }
 
 int page_save(const struct page_target *t, struct page *page, const struct result_report *report)
@@ -47,8 +46,7 @@ int page_save(const struct page_target *t, struct page *page, const struct resul
     if (!output_open(&out, t->who, t->path)) return EXIT_INPUT;
     if (!page_write(page, report, t->inputs[0], out.file, error, sizeof error)) {
         output_drop(&out);
-        complain("%s: %s", t->who, error);
-        return EXIT_INPUT;
+        return complain_with(EXIT_INPUT, "%s: %s", t->who, error);
     }
     if (!output_keep(&out, t->who)) return EXIT_INPUT;
     if (!out.standard && stat(t->path, &st) == 0)
@@ -100,9 +98,9 @@ int page_save_card(const struct page_target *t, const struct result_report *repo
         page_card(report, out.file);
     } else if (!write_png(report, out.file)) {
         output_drop(&out);
-        complain("%s: PNG needs the program rsvg-convert (Debian: librsvg2-bin); without it: --%s %.*s.svg", t->who,
-                 t->option, (int)(dot - t->path), t->path);
-        return EXIT_INPUT;
+        return complain_with(EXIT_INPUT,
+                             "%s: PNG needs the program rsvg-convert (Debian: librsvg2-bin); without it: --%s %.*s.svg",
+                             t->who, t->option, (int)(dot - t->path), t->path);
     }
     if (!output_keep(&out, t->who)) return EXIT_INPUT;
     if (!out.standard) complain("%s: wrote %s", t->who, t->path);

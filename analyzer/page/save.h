@@ -1,6 +1,5 @@
 /* Saves pages and cards as files. Never overwrites a recording: neither one that is read nor another. */
-#ifndef GPUSPY_PAGE_SAVE_H
-#define GPUSPY_PAGE_SAVE_H
+#pragma once
 
 #include "analyzer/page/view_html.h"
 
@@ -19,5 +18,3 @@ int page_save_check(const struct page_target *target, bool card);
 int page_save(const struct page_target *target, struct page *page, const struct result_report *report);
 /* SVG; PNG through the program rsvg-convert, if the name ends so. */
 int page_save_card(const struct page_target *target, const struct result_report *report);
-
-#endif

@@ -4,16 +4,9 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/json/json_estimate.h"
+#include "analyzer/page/page_writer.h"
 
 extern const char page_html_estimate_page[]; /* build/gen/estimate_page.html */
-
-static const char *put_estimate_up_to(const char *from, const char *mark, FILE *out)
-{
-    const char *at = strstr(from, mark);
-
-    fwrite(from, 1, (size_t)(at - from), out);
-    return at + strlen(mark);
-}
 
 /* As text of HTML. */
 static void put_estimate_title(const struct model *m, FILE *out)
@@ -46,9 +39,9 @@ bool page_estimate(const struct estimate_answer *a, bool explain, FILE *out)
 
     json_decref(root);
     if (!json) return false;
-    rest = put_estimate_up_to(page_html_estimate_page, "<!--gpuspy:title-->", out);
+    rest = page_put_up_to(page_html_estimate_page, "<!--gpuspy:title-->", out);
     put_estimate_title(a->plan.model, out);
-    rest = put_estimate_up_to(rest, "<!--gpuspy:data-->\n", out);
+    rest = page_put_up_to(rest, "<!--gpuspy:data-->\n", out);
     put_estimate_data(json, explain, out);
     fputs(rest, out);
     free(json);

@@ -64,8 +64,6 @@ void page_free(struct page *page)
     }
 }
 
-/* --- the data ----------------------------------------------------------------------------------- */
-
 static void put_categories(struct page_writer *w)
 {
     page_put_open(w, "categories", '[');
@@ -232,8 +230,6 @@ static bool put_page_data(struct page *page, const struct result_report *report,
     return ok;
 }
 
-/* --- the page ----------------------------------------------------------------------------------- */
-
 /* As text of HTML. */
 static void put_page_title(const char *text, FILE *out)
 {
@@ -241,13 +237,6 @@ static void put_page_title(const char *text, FILE *out)
     terminal_clean(clean, sizeof clean, text, true);
     fputs("gpuspy: ", out);
     for (const char *p = clean; *p; p++) fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
-}
-
-static const char *put_page_up_to(const char *from, const char *mark, FILE *out)
-{
-    const char *at = strstr(from, mark);
-    fwrite(from, 1, (size_t)(at - from), out);
-    return at + strlen(mark);
 }
 
 bool page_write(struct page *page, const struct result_report *report, const char *source, FILE *out, char *error,
@@ -262,9 +251,9 @@ bool page_write(struct page *page, const struct result_report *report, const cha
     page_stacks_start(&stacks, page->run);
     bool ok = page_series_replay(page->serieses, report, kinds, &stacks, &maps_watch, error, error_size);
     if (ok) {
-        rest = put_page_up_to(page_html_page, "<!--gpuspy:title-->", out);
+        rest = page_put_up_to(page_html_page, "<!--gpuspy:title-->", out);
         put_page_title(name, out);
-        rest = put_page_up_to(rest, "<!--gpuspy:data-->\n", out);
+        rest = page_put_up_to(rest, "<!--gpuspy:data-->\n", out);
         ok = put_page_data(page, report, maps, &stacks, name, out, error, error_size);
         fwrite(rest, 1, strlen(rest), out);
     }

@@ -8,8 +8,7 @@
  *      page_write(page, report, …);
  *
  * The resolution is chosen when the page is written, by the number of events; the page states it. */
-#ifndef GPUSPY_VIEW_HTML_H
-#define GPUSPY_VIEW_HTML_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/report/report.h"
@@ -28,5 +27,3 @@ bool page_write(struct page *page, const struct result_report *report, const cha
  * with. */
 void page_add_whatif(struct page *page, const struct whatif_scenario *whatif, const struct whatif_proof *proof);
 void page_free(struct page *page);
-
-#endif

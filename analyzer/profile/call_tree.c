@@ -27,8 +27,6 @@ struct tree {
     size_t nodes_n, nodes_cap;
 };
 
-/* --- frames that say the same -------------------------------------------------------------------- */
-
 static uint64_t hash_frame(const struct run_frame *f)
 {
     bool named = f->function != NULL;
@@ -59,8 +57,6 @@ static uint32_t frame_id(struct tree *t, const struct run_frame *f)
     *ARENA_PUSH(t->frames, t->frames_n, t->frames_cap) = f;
     return *known = *head = (uint32_t)(t->frames_n - 1);
 }
-
-/* --- nodes --------------------------------------------------------------------------------------- */
 
 static uint32_t node_new(struct tree *t, uint32_t parent, const struct run_frame *frame)
 {
@@ -98,17 +94,12 @@ static uint32_t tree_node_of(struct tree *t, struct run *run, uint32_t stack, bo
 }
 
 /* Equal weights are ordered by text, so that the result is the same each time. */
-static int compare_nodes(const void *a, const void *b)
-{
-    const struct profile_call_node *x = *(struct profile_call_node *const *)a;
-    const struct profile_call_node *y = *(struct profile_call_node *const *)b;
-    return SORT_DOWN(x->total, y->total)
-               ?: sort_compare_texts(x->frame->file, y->frame->file)
-               ?: SORT_UP(x->frame->line, y->frame->line)
-               ?: sort_compare_texts(x->frame->function, y->frame->function)
-               ?: sort_compare_texts(x->frame->module, y->frame->module)
-               ?: SORT_UP(x->frame->offset, y->frame->offset);
-}
+SORT_ORDER_OF_POINTERS(compare_nodes, struct profile_call_node,
+                       SORT_DOWN(x->total, y->total) ?: sort_compare_texts(x->frame->file, y->frame->file)
+                           ?: SORT_UP(x->frame->line, y->frame->line)
+                           ?: sort_compare_texts(x->frame->function, y->frame->function)
+                           ?: sort_compare_texts(x->frame->module, y->frame->module)
+                           ?: SORT_UP(x->frame->offset, y->frame->offset))
 
 /* Children have higher numbers than their parents. */
 static void sum_up_tree(struct tree *t)
@@ -139,8 +130,7 @@ struct profile_call_tree *profile_call_tree_build(struct run *run, const struct 
     struct map node_of_stack = {0};
     *t = (struct tree){0};
     node_new(t, RUN_NONE, NULL);
-    for (size_t i = 0; i < profile->n; i++) {
-        const struct profile_entry *e = &profile->entries[i];
+    EACH (e, profile->entries, profile->n) {
         if (keep && !keep(self, e)) continue;
         uint32_t *at = map_at(&node_of_stack, e->stack);
         if (*at == MAP_NEW) *at = tree_node_of(t, run, e->stack, native);

@@ -3,8 +3,7 @@
  * Calls of one function at one line, below the same callers, are one node, whatever process, device
  * and category they are of. Native frames that have no name are one node a module and offset. Entries
  * without a stack hang at the root, below profile_call_unknown. */
-#ifndef GPUSPY_CALL_TREE_H
-#define GPUSPY_CALL_TREE_H
+#pragma once
 
 #include "analyzer/profile/profile.h"
 
@@ -38,5 +37,3 @@ void profile_call_tree_free(struct profile_call_tree *tree);
 /* The nodes, callers before what they call and largest first: start with the root; NULL at the end. Needs no recursion.
  * */
 const struct profile_call_node *profile_call_next(const struct profile_call_node *node);
-
-#endif

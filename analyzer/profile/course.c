@@ -109,8 +109,7 @@ static void put_course_levels(const struct building *w, struct line *l, size_t c
     struct profile_course_column levels = {.known = true, .high = -1, .low = INT64_MAX, .high_ns = from};
     size_t n;
     const struct run_level *list = run_levels(w->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_level *x = &list[i];
+    EACH (x, list, n) {
         if (x->process != l->course.process || x->device != l->course.device || x->layer != l->course.layer ||
             x->end_ns <= from || x->start_ns > to)
             continue;
@@ -139,16 +138,10 @@ static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
-/* ---------------------------------------------------------------- lists */
-
-static int order_courses(const void *a, const void *b)
-{
-    const struct profile_course *x = a, *y = b;
-
-    return SORT_UP(x->process, y->process)
+SORT_ORDER(order_courses, struct profile_course,
+           SORT_UP(x->process, y->process)
                ?: SORT_UP((unsigned)x->device, (unsigned)y->device) /* -1, the host, last */
-               ?: SORT_UP(x->layer == RUN_SERIES_DEVICE, y->layer == RUN_SERIES_DEVICE);
-}
+               ?: SORT_UP(x->layer == RUN_SERIES_DEVICE, y->layer == RUN_SERIES_DEVICE))
 
 static bool is_course_chosen(const struct profile_course_request *w, const struct profile_course *c)
 {
@@ -191,8 +184,6 @@ static void list_steps(struct building *w)
     }
 }
 
-/* ---------------------------------------------------------------- NVTX ranges */
-
 static void cover_columns(void *self, const struct run_mark *mark)
 {
     struct building *w = self;
@@ -230,8 +221,6 @@ static bool list_scopes(struct building *w, char *error, size_t error_size)
     return ok;
 }
 
-/* ---------------------------------------------------------------- categories */
-
 static void fill_course_column(struct profile_course_column *k, const struct category_moment *m)
 {
     int64_t sum = 0;
@@ -259,8 +248,7 @@ static bool categorise_course(struct building *w, uint32_t process, char *error,
         arena_realloc(NULL, c->n * c->columns_n, sizeof(struct profile_course_column *));
     size_t n = 0;
 
-    for (size_t i = 0; i < c->n; i++) {
-        struct profile_course *k = &c->list[i];
+    EACH (k, c->list, c->n) {
         for (size_t x = 0; k->process == process && is_worth_showing(c, k) && x < c->columns_n; x++) {
             if (!k->columns[x].known || k->columns[x].high <= 0) continue;
             of[n] = &k->columns[x];
@@ -274,8 +262,6 @@ static bool categorise_course(struct building *w, uint32_t process, char *error,
     free(of);
     return ok;
 }
-
-/* ---------------------------------------------------------------- all of it */
 
 struct profile_courses *profile_courses_build(struct run *run, const struct profile_course_request *wish, char *error,
                                               size_t error_size)

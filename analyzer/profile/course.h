@@ -1,7 +1,6 @@
 /* What was live over time, in equal intervals, by category if requested. One replay, and one more pass for the
  * categories. */
-#ifndef GPUSPY_COURSE_H
-#define GPUSPY_COURSE_H
+#pragma once
 
 #include "analyzer/category/category.h"
 #include "analyzer/result/result.h"
@@ -65,5 +64,3 @@ const struct profile_course *profile_courses_of(const struct profile_courses *c,
                                                 enum run_series_layer layer);
 /* The column that contains a time; columns_n: outside. */
 size_t profile_courses_column(const struct profile_courses *c, int64_t ns);
-
-#endif

@@ -8,10 +8,9 @@
 const char *profile_frame_function(const struct run_frame *f, char out[PROFILE_LABEL])
 {
     char module[PROFILE_LABEL];
-    const char *slash = f->module ? strrchr(f->module, '/') : NULL;
     if (f->function && *f->function) return terminal_clean(out, PROFILE_LABEL, f->function, true);
     if (f->kind != GS_FRAME_NATIVE) return strcpy(out, "??");
-    terminal_clean(module, sizeof module, slash ? slash + 1 : f->module, true);
+    terminal_clean(module, sizeof module, f->module ? basename(f->module) : NULL, true);
     text_put(out, PROFILE_LABEL, *module ? "%s+0x%llx" : "%s0x%llx", module, (unsigned long long)f->offset);
     return out;
 }
@@ -19,8 +18,7 @@ const char *profile_frame_function(const struct run_frame *f, char out[PROFILE_L
 const char *profile_frame_label(const struct run_frame *f, const char *cwd, char out[PROFILE_LABEL])
 {
     char function[PROFILE_LABEL], place[PROFILE_LABEL / 4] = "", line[16] = "";
-    const char *slash = f->module ? strrchr(f->module, '/') : NULL;
-    const char *file = f->file ? f->file : f->function ? (slash ? slash + 1 : f->module) : NULL;
+    const char *file = f->file ? f->file : f->function && f->module ? basename(f->module) : NULL;
     profile_frame_function(f, function);
     if (!file) return strcpy(out, function);
     text_path(place, sizeof place, file, cwd, (int)sizeof place / 4, true);

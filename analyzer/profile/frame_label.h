@@ -1,6 +1,5 @@
 /* The text of a frame where there is room for one: folded stacks, slices of a trace. */
-#ifndef GPUSPY_FRAME_LABEL_H
-#define GPUSPY_FRAME_LABEL_H
+#pragma once
 
 #include "analyzer/run/run.h"
 
@@ -13,5 +12,3 @@ const char *profile_frame_label(const struct run_frame *frame, const char *cwd, 
 const char *profile_frame_function(const struct run_frame *frame, char out[PROFILE_LABEL]);
 /* The working directory that all processes of the run share, NULL if there are several. */
 const char *profile_run_cwd(const struct run *run);
-
-#endif

@@ -34,11 +34,9 @@ struct build {
 
 static const struct {
     const char *word, *title;
-} kinds[] = {
 #define ROW(s, w, t) [PROFILE_##s] = {w, t},
-    PROFILE_KINDS(ROW)
+} kinds[] = {PROFILE_KINDS(ROW)};
 #undef ROW
-};
 
 const char *profile_word(enum profile_what what)
 {
@@ -51,8 +49,6 @@ enum profile_what profile_of_word(const char *word)
     while (i < PROFILE_KINDS_N && strcmp(kinds[i].word, word) != 0) i++;
     return (enum profile_what)i;
 }
-
-/* --- entries ------------------------------------------------------------------------------------- */
 
 static void add_profile_entry(struct build *b, const struct profile_entry *e)
 {
@@ -84,8 +80,6 @@ static void add_live_entry(struct build *b, const struct run_series *s, uint32_t
                                                  .weight = bytes,
                                                  .count = count});
 }
-
-/* --- the replay: moments and sums ---------------------------------------------------------------- */
 
 static bool process_is_chosen(const struct build *b, uint32_t process)
 {
@@ -182,8 +176,6 @@ static bool replay_profile(struct build *b, char *error, size_t error_size)
     return true;
 }
 
-/* --- which series -------------------------------------------------------------------------------- */
-
 static bool device_has_tensors(const struct run *run, uint32_t process, int device)
 {
     for (size_t i = 0; i < run_series_count(run); i++) {
@@ -246,8 +238,6 @@ static void find_ooms(struct build *b)
         if (here && (!*last || all[i].fatal >= (*last)->fatal)) *last = &all[i];
     }
 }
-
-/* --- what was live ------------------------------------------------------------------------------- */
 
 static bool has_moment(const struct build *b, uint32_t series)
 {
@@ -372,8 +362,7 @@ static void add_removed_allocations(struct build *b)
 {
     size_t n;
     const struct run_removed *removed = run_removed(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         const enum run_series_layer layer = run_removed_layer(r);
         const bool host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
         const struct run_series s = {.process = r->process, .device = host ? -1 : r->device, .layer = layer};
@@ -402,8 +391,6 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
     if (what == PROFILE_END) note_ends(b);
     return true;
 }
-
-/* --- waits and copies ---------------------------------------------------------------------------- */
 
 static void add_calls_of(struct build *b, uint32_t process, uint32_t stack, int device, int64_t weight, uint64_t count)
 {
@@ -439,10 +426,8 @@ static void add_removed_copies(struct build *b)
 {
     size_t n;
     const struct run_removed *removed = run_removed(b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n)
         if (r->what == GS_REMOVED_COPY) add_calls_of(b, r->process, r->stack, r->device, r->bytes, r->count);
-    }
 }
 
 static bool add_calls(struct build *b, char *error, size_t error_size)
@@ -459,13 +444,9 @@ static bool add_calls(struct build *b, char *error, size_t error_size)
     return ok;
 }
 
-/* --- the whole ----------------------------------------------------------------------------------- */
-
-static int compare_entries(const void *a, const void *b)
-{
-    const struct profile_entry *x = a, *y = b;
-    return SORT_DOWN(x->weight, y->weight) ?: SORT_UP(x->process, y->process) ?: SORT_UP(x->stack, y->stack) ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(compare_entries, struct profile_entry,
+           SORT_DOWN(x->weight, y->weight) ?: SORT_UP(x->process, y->process) ?: SORT_UP(x->stack, y->stack)
+               ?: SORT_UP(x->device, y->device) ?: SORT_UP(x->category, y->category))
 
 static void finish_profile(struct profile *p)
 {

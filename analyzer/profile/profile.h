@@ -4,8 +4,7 @@
  * Weights sum to the report's own figures: of a peak to peak[].bytes, of an OOM to what was live then,
  * of waits to sync_blocked_s. What a damaged file leaves unexplained stands there without a stack.
  */
-#ifndef GPUSPY_PROFILE_H
-#define GPUSPY_PROFILE_H
+#pragma once
 
 #include "analyzer/category/category.h"
 #include "analyzer/run/run.h"
@@ -103,5 +102,3 @@ bool profile_layer(const struct run *run, int layer, const struct run_series *se
  * time: call it once per stack. At most `room` frames, outer ones are left out; returns their number. RUN_NONE has
  * none. */
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room);
-
-#endif

@@ -58,8 +58,7 @@ static void add_removed_statistics(struct profile_statistics *s, uint32_t proces
 {
     size_t n;
     const struct run_removed *removed = run_removed(s->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         if (r->what != GS_REMOVED_ALLOCATION || r->process != process) continue;
         struct profile_statistics_layer *l = &s->layers[run_removed_layer(r)];
         l->allocations += r->count;

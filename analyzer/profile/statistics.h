@@ -1,6 +1,5 @@
 /* Statistics of allocations: number, sizes, lifetimes. An observer of a replay. */
-#ifndef GPUSPY_STATISTICS_H
-#define GPUSPY_STATISTICS_H
+#pragma once
 
 #include "analyzer/profile/profile.h"
 
@@ -35,5 +34,3 @@ struct profile_statistics {
 struct run_observer profile_statistics_observer(struct profile_statistics *s, struct run *run);
 unsigned profile_statistics_size_class(int64_t bytes);
 unsigned profile_statistics_life_class(int64_t ns);
-
-#endif

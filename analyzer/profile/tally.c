@@ -26,8 +26,6 @@ struct tallying {
     const struct run_frame *frames[RUN_DEPTH_MAX];
 };
 
-/* ---------------------------------------------------------------- modules */
-
 static const char *after_packages(const char *file)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
@@ -51,23 +49,20 @@ void profile_tally_module(const struct run_frame *f, const char *cwd, char *out,
         snprintf(out, size, "%s", f->function ? f->function : "?");
         return;
     }
-    const char *slash = strrchr(path, '/');
     if (f->kind == GS_FRAME_NATIVE) {
-        snprintf(out, size, "%s", slash ? slash + 1 : path);
+        snprintf(out, size, "%s", basename(path));
         return;
     }
     const char *name = after_packages(path);
     size_t n = cwd ? strlen(cwd) : 0;
     if (!name && n > 1 && strncmp(path, cwd, n) == 0 && path[n] == '/') name = path + n + 1;
-    name = name ? name : slash ? slash + 1 : path;
+    name = name ? name : basename(path);
     snprintf(out, size, "%s", name);
     size_t length = strlen(out);
     if (length > 3 && strcmp(out + length - 3, ".py") == 0) out[length -= 3] = 0;
     if (length > 9 && strcmp(out + length - 9, "/__init__") == 0) out[length - 9] = 0;
     for (char *p = out; *p && *path != '<'; p++) *p = *p == '/' ? '.' : *p;
 }
-
-/* ---------------------------------------------------------------- rows */
 
 static struct profile_tally_row *tally_row_of(struct tallying *w, uint64_t key)
 {
@@ -238,8 +233,6 @@ void profile_tally_free(struct profile_tally *t)
         free(t);
     }
 }
-
-/* ---------------------------------------------------------------- order */
 
 static int are_row_names_same(const struct profile_tally_row *x, const struct profile_tally_row *y)
 {

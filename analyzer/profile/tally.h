@@ -1,6 +1,5 @@
 /* A profile as a flat list: by line, function, file, module, category or owner. */
-#ifndef GPUSPY_TALLY_H
-#define GPUSPY_TALLY_H
+#pragma once
 
 #include "analyzer/profile/profile.h"
 
@@ -42,5 +41,3 @@ void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort);
 void profile_tally_free(struct profile_tally *t);
 /* "/usr/lib/python3/site-packages/torch/nn/functional.py" → "torch.nn.functional". */
 void profile_tally_module(const struct run_frame *frame, const char *cwd, char *out, size_t size);
-
-#endif

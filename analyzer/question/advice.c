@@ -1,11 +1,11 @@
 /* One list of advice, by impact: first for an OOM, then by the share of the peak or of the wall time that each
  * concerns. */
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
 #include "analyzer/whatif/whatif.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,10 +40,8 @@ static void of_ooms(struct advices *a)
 
 static int64_t peak_of_growth(const struct result_report *r, const struct result_growth *g)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n)
         if (p->process == g->process && p->device == g->device && p->layer == g->layer) return p->bytes;
-    }
     return 0;
 }
 
@@ -59,7 +57,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
     for (size_t i = 0; i < r->ooms_n; i++) {
         const struct result_site *blamed = &r->ooms[i].growing;
         if (r->ooms[i].cause == RESULT_CAUSE_LEAK &&
-            (same_line(blamed, &g->stack.site) || (g->graph && same_line(blamed, &g->newest))))
+            (same_line(blamed, &g->stack.site) || same_line(&r->ooms[i].blame, &g->stack.site) ||
+             (g->graph && same_line(blamed, &g->newest))))
             return true;
     }
     return false;
@@ -69,10 +68,8 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
  * have named it. */
 static bool died_of_something_else(const struct result_report *r, const struct result_growth *g)
 {
-    for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct result_oom_verdict *o = &r->ooms[i];
+    EACH (o, r->ooms, r->ooms_n)
         if (o->fatal && o->process == g->process && o->device == g->device) return o->cause != RESULT_CAUSE_LEAK;
-    }
     return false;
 }
 
@@ -90,7 +87,8 @@ static void of_growth(struct advices *a)
             advice_at_site(
                 a, &g->stack.site,
                 arena_printf(a->b->arena, "%s more %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
-                             g->by_steps ? "per step" : "each time", site_bytes_text(a->b, (double)g->bytes),
+                             g->by_steps ? "per step" : "each time this line runs",
+                             site_bytes_text(a->b, (double)g->bytes),
                              g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                                         "store .item(), or .detach() if backward() does not need them; or use "
                                         "torch.no_grad() if no backward() follows"
@@ -149,8 +147,10 @@ static void of_time(struct advices *a)
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
+        const struct result_site *where =
+            c->freed.known && c->freed.line ? &c->freed : &c->stack.site; /* a line of the program */
         if (c->advice && !again && !is_advised(r, c->advice))
-            add_advice(a, "churn", 0.02, advice_at_site(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
+            add_advice(a, "churn", 0.02, advice_at_site(a, where, c->advice));
     }
 }
 
@@ -160,17 +160,16 @@ static void of_polling(struct advices *a)
 {
     enum { OFTEN = 5000 }; /* per second */
     const struct result_report *r = a->b->report;
-    for (size_t i = 0; i < r->calls_n; i++) {
-        const struct result_call *c = &r->calls[i];
+    EACH (c, r->calls, r->calls_n) {
+        char times[UNITS_TEXT];
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
-            add_advice(
-                a, "sync", 0.02,
-                arena_printf(
-                    a->b->arena,
-                    "%s returned not ready %.0f times per second (gpuspy only counts these calls, so the line is "
-                    "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
-                    c->api, again));
+            add_advice(a, "sync", 0.02,
+                       arena_printf(
+                           a->b->arena,
+                           "%s returned not ready %s times per second (gpuspy only counts these calls, so the line is "
+                           "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
+                           c->api, units_format_count(times, units_whole(again))));
         }
     }
 }
@@ -204,8 +203,7 @@ static void of_retries(struct advices *a)
     const struct result_report *r = a->b->report;
     double blocked = 0;
     const struct result_retry *worst = NULL;
-    for (size_t i = 0; i < r->retries_n; i++) {
-        const struct result_retry *x = &r->retries[i];
+    EACH (x, r->retries, r->retries_n) {
         blocked += x->blocked_s > 0 ? x->blocked_s : 0;
         worst = !worst || x->blocked_s > worst->blocked_s ? x : worst;
     }
@@ -260,8 +258,7 @@ static void of_fragmentation(struct advices *a)
     bool asked = false, replayed = false;
     struct whatif_outcome was = {0}, is = {0};
     char before[UNITS_TEXT], after[UNITS_TEXT];
-    for (size_t i = 0; i < r->fragmentation_n; i++) {
-        const struct result_fragmentation *f = &r->fragmentation[i];
+    EACH (f, r->fragmentation, r->fragmentation_n) {
         if (!is_wasted(a, f)) continue;
         if (!asked) replayed = replay_expandable(a, &was, &is);
         asked = true;
@@ -299,12 +296,7 @@ static void of_recording(struct advices *a)
     }
 }
 
-static int order_advice_by_impact(const void *x, const void *y)
-{
-    const struct result_advice *a = x, *b = y;
-    if (a->impact != b->impact) return a->impact > b->impact ? -1 : 1;
-    return strcmp(a->text, b->text);
-}
+SORT_ORDER(order_advice_by_impact, struct result_advice, SORT_DOWN(x->impact, y->impact) ?: strcmp(x->text, y->text))
 
 void question_advice_build(struct site_builder *b)
 {

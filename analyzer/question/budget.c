@@ -99,8 +99,6 @@ void question_budgets_free(struct question_budgets *g)
     free(g);
 }
 
-/* --- the peak ------------------------------------------------------------------------------------ */
-
 /* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors. */
 static const enum run_series_layer preferred[] = {RUN_SERIES_TENSOR, RUN_SERIES_DEVICE, RUN_SERIES_HOST};
 
@@ -108,10 +106,8 @@ static const struct result_peak *largest_peak(const struct result_report *r)
 {
     const struct result_peak *best = NULL;
     for (size_t p = 0; p < sizeof preferred / sizeof *preferred && !best; p++) {
-        for (size_t i = 0; i < r->peaks_n; i++) {
-            const struct result_peak *peak = &r->peaks[i];
+        EACH (peak, r->peaks, r->peaks_n)
             if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : RUN_UNKNOWN)) best = peak;
-        }
     }
     return best;
 }
@@ -125,8 +121,6 @@ static const struct most *budget_most_of(const struct question_budgets *g, const
     }
     return NULL;
 }
-
-/* --- rows ---------------------------------------------------------------------------------------- */
 
 static double estimate_of(const struct run_estimate_bytes *e, enum result_category c)
 {
@@ -152,8 +146,7 @@ static size_t ranks_with_tensors(const struct result_report *r)
 static void collect_shares(struct question_budget_facts *f)
 {
     const struct result_by_category *by = &f->budget->by_category;
-    for (size_t i = 0; i < by->shares_n; i++) {
-        const struct result_category_share *s = &by->shares[i];
+    EACH (s, by->shares, by->shares_n) {
         const char *during = category_while_word(s->rule);
         f->blocks[s->category] += s->count;
         if (s->category == RESULT_CATEGORY_GRADIENTS && strcmp(during, "BUCKETS") == 0) {
@@ -271,14 +264,10 @@ static void compare_with_budget(struct question_budgets *g, const struct result_
     }
 }
 
-/* --- ranks --------------------------------------------------------------------------------------- */
-
 static const struct result_peak *peak_of_rank(const struct result_report *r, const struct result_rank *rank)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n)
         if (p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) return p;
-    }
     return NULL;
 }
 
@@ -287,8 +276,7 @@ static void ranks_build(struct question_budgets *g, struct result_budget *all)
 {
     const struct result_report *r = g->b->report;
     struct result_budget *ranks = arena_alloc(g->b->arena, (r->ranks_n + 1) * sizeof *ranks);
-    for (size_t i = 0; i < r->ranks_n; i++) {
-        const struct result_rank *rank = &r->ranks[i];
+    EACH (rank, r->ranks, r->ranks_n) {
         const struct result_peak *peak = peak_of_rank(r, rank);
         if (peak && !rank->again && !rank->child) {
             ranks[all->ranks_n] = (struct result_budget){.rank = rank};

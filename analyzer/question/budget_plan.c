@@ -51,10 +51,8 @@ static struct estimate_interval sum_lines(const struct estimate_result *e, int p
                                           bool (*keep)(const struct estimate_line *, int), int which)
 {
     struct estimate_interval all = {0};
-    for (size_t i = 0; i < e->lines_n; i++) {
-        const struct estimate_line *l = &e->lines[i];
+    EACH (l, e->lines, e->lines_n)
         if (!l->host && (l->phases & 1u << phase) && keep(l, which)) all = estimate_interval_add(all, l->bytes);
-    }
     return all;
 }
 
@@ -98,8 +96,6 @@ int8_t question_plan_level_of(const struct estimate_interval *expected, double m
                : measured >= 0.98 * expected->low - 4096 && measured <= 1.02 * expected->high + 4096;
 }
 
-/* --- above the tensors --------------------------------------------------------------------------- */
-
 static bool of_level(const struct estimate_line *l, int level)
 {
     switch (level) {
@@ -119,16 +115,11 @@ static const struct result_device_memory *memory_of_peak(const struct result_rep
     return NULL;
 }
 
-static double plan_bytes_or_nan(int64_t bytes)
-{
-    return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
-}
-
 /* The context of a simulated GPU is a configured value. */
 static double context_of(const struct result_report *r, const struct result_device_memory *m)
 {
     return r->simulated                      ? (double)NAN
-           : m->context_bytes != RUN_UNKNOWN ? plan_bytes_or_nan(m->context_bytes)
+           : m->context_bytes != RUN_UNKNOWN ? result_bytes_or_nan(m->context_bytes)
                                              : (double)NAN;
 }
 
@@ -141,11 +132,11 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
     for (int l = 0; l < RESULT_LEVELS_N; l++) measured[l] = NAN;
     measured[RESULT_LEVEL_PASS] = (double)of[RESULT_CATEGORY_ACTIVATIONS] + (double)of[RESULT_CATEGORY_GRADIENTS] +
                                   (double)of[RESULT_CATEGORY_TEMPORARIES];
-    measured[RESULT_LEVEL_TENSORS] = plan_bytes_or_nan(peak->bytes);
+    measured[RESULT_LEVEL_TENSORS] = result_bytes_or_nan(peak->bytes);
     if (m) {
-        measured[RESULT_LEVEL_CUDA] = plan_bytes_or_nan(m->live_bytes);
+        measured[RESULT_LEVEL_CUDA] = result_bytes_or_nan(m->live_bytes);
         measured[RESULT_LEVEL_ALLOCATOR] =
-            plan_bytes_or_nan(m->reserved_peak_bytes) - plan_bytes_or_nan(m->tensor_peak_bytes);
+            result_bytes_or_nan(m->reserved_peak_bytes) - result_bytes_or_nan(m->tensor_peak_bytes);
         measured[RESULT_LEVEL_CONTEXT] = context_of(r, m);
         measured[RESULT_LEVEL_DEVICE] = measured[RESULT_LEVEL_CUDA] + measured[RESULT_LEVEL_CONTEXT];
     }
@@ -158,8 +149,6 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
         b->levels_n += !isnan(measured[l]) && level->expected.high > 0;
     }
 }
-
-/* --- when ---------------------------------------------------------------------------------------- */
 
 /* Backward frees activations as it makes gradients: with more than half of them it has just begun. */
 int question_phase_of(const char *during, double activations, double most_activations)

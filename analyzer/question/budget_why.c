@@ -107,8 +107,6 @@ static const char *not_explained(const struct question_budget_facts *f, const st
     return "not explained";
 }
 
-/* --- where and when ------------------------------------------------------------------------------ */
-
 static bool is_part(const struct question_budget_facts *f, enum result_category category)
 {
     const struct result_budget_row *row = f->of[category];
@@ -145,8 +143,6 @@ static const char *live_at_other_times(const struct question_budget_facts *f, co
     return TEXT(f, "%s at the peak: up to %s were live %s", row->peak_bytes ? "not all" : "none",
                 BYTES(f, row->most_bytes), f->later[row->category] ? "later" : "before, and freed again");
 }
-
-/* --- parameters ---------------------------------------------------------------------------------- */
 
 static const char *none_recognised(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
@@ -207,8 +203,6 @@ static const char *other_count(const struct question_budget_facts *f, const stru
                 budget_count_text(f, most_of_row(row) / 4), budget_count_text(f, most_of_row(row) / 2));
 }
 
-/* --- gradients ------------------------------------------------------------------------------------ */
-
 static const char *no_gradients(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return most_of_row(row) > 0 ? NULL
@@ -238,8 +232,6 @@ static const char *gradient_share(const struct question_budget_facts *f, const s
                                         : NULL;
 }
 
-/* --- optimizer ------------------------------------------------------------------------------------ */
-
 static const char *no_states(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     if (most_of_row(row) > 0) return NULL;
@@ -268,8 +260,6 @@ static const char *state_ratio(const struct question_budget_facts *f, const stru
     return times > 0 ? TEXT(f, "not explained: %.3g times the %s' bytes", times, gradients ? "gradients" : "parameters")
                      : NULL;
 }
-
-/* --- the rest -------------------------------------------------------------------------------------- */
 
 /* Many blocks are those of foreach. A single one can be as large in a model with one large matrix. */
 static const char *optimizer_temporaries(const struct question_budget_facts *f, const struct result_budget_row *row)

@@ -2,12 +2,14 @@
  * microseconds, which an allocator or one reused buffer would save. Pools (cudaMallocAsync) exist for this purpose and
  * are left out, as are physical memory that the program maps itself and PyTorch's tensors.
  *
- * A location churns when, after the first tenth of the run, it was freed at least 20 times and its memory was live for
- * less than a twentieth of the run on average; and, if the program's steps are known, most of the steady steps free
+ * A location churns when, after the first tenth of the process's allocations, it was freed at least 20 times and its
+ * memory was live for less than a twentieth of the time from its first allocation to its last free on average (a pause
+ * before, between or after them says nothing); and, if the program's steps are known, most of the steady steps free
  * there. The steps are known only after the replay, so each location keeps the times of its frees: all of the first
  * ones, then every second, every fourth, …
  */
 #include "analyzer/base/times.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
@@ -32,14 +34,23 @@ struct question_churns {
     struct site_builder *b;
     struct place *places;
     size_t cap;
-    int64_t warm_ns;
+    uint64_t warm_up; /* allocations of this process that are still to be skipped */
+    int64_t warm_ns;  /* of the first one after them */
 };
 
 static void churn_on_process_start(void *self, uint32_t process)
 {
     struct question_churns *c = self;
     size_t n;
-    c->warm_ns = run_processes(c->b->run, &n)[process].end_ns / 10;
+    c->warm_up = run_processes(c->b->run, &n)[process].allocations / 10;
+    c->warm_ns = INT64_MAX;
+}
+
+static void churn_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    struct question_churns *c = self;
+    (void)series;
+    if (c->warm_ns == INT64_MAX && c->warm_up-- == 0) c->warm_ns = life->alloc_ns;
 }
 
 static void keep_lifetime(struct place *p, int64_t ns)
@@ -73,17 +84,16 @@ struct question_churns *question_churns_start(struct site_builder *b, struct run
 {
     struct question_churns *c = arena_realloc(NULL, 1, sizeof *c);
     *c = (struct question_churns){.b = b};
-    *observer = (struct run_observer){
-        .self = c, .beside = true, .process_start = churn_on_process_start, .free = churn_on_free};
+    *observer = (struct run_observer){.self = c,
+                                      .beside = true,
+                                      .process_start = churn_on_process_start,
+                                      .alloc = churn_on_alloc,
+                                      .free = churn_on_free};
     return c;
 }
 
-static int order_churn_by_count(const void *a, const void *b)
-{
-    const struct result_churn *x = a, *y = b;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
-}
+SORT_ORDER(order_churn_by_count, struct result_churn,
+           SORT_DOWN(x->count, y->count) ?: SORT_UP(x->stack.number, y->stack.number))
 
 static struct result_pace churn_pace_of(const struct question_churns *c, const struct place *p, uint32_t process)
 {
@@ -116,11 +126,7 @@ static void churn_on_live(void *self, size_t moment, const struct run_lifetime *
     if (life->location == a->location && life->free_ns != RUN_NEVER) a->stack = free_stack;
 }
 
-static int order_churn_events(const void *a, const void *b)
-{
-    const struct asked *x = a, *y = b;
-    return (x->moment > y->moment) - (x->moment < y->moment);
-}
+SORT_ORDER(order_churn_events, struct asked, SORT_UP(x->moment, y->moment))
 
 static void recognise_churn(struct question_churns *c, struct question_signer *signer, struct asking *q,
                             struct result_churn *work)
@@ -226,21 +232,19 @@ void question_churns_finish(struct question_churns *c)
     struct result_report *report = c->b->report;
     struct result_churn *work = NULL;
     struct asked *asked = NULL;
-    size_t n = 0, cap = 0, asked_n = 0, asked_cap = 0, processes_n;
-    const struct run_process *processes = run_processes(c->b->run, &processes_n);
+    size_t n = 0, cap = 0, asked_n = 0, asked_cap = 0;
     for (size_t i = 0; i < c->cap && i < run_location_count(c->b->run); i++) {
         const struct place *p = &c->places[i];
         const struct run_location *l = run_location(c->b->run, (uint32_t)i);
         const struct run_series *s = run_series(c->b->run, l->series);
-        double mean = p->frees ? (double)p->life_ns / (double)p->frees : 0;
-        if (p->frees < MIN_FREES || mean * 20 > (double)processes[s->process].end_ns) continue;
-        double span = (double)(p->last_ns - p->first_ns) / 1e9;
+        double mean = p->frees ? (double)p->life_ns / (double)p->frees : 0, span = (double)(p->last_ns - p->first_ns);
+        if (p->frees < MIN_FREES || mean * 20 > span) continue;
         *ARENA_PUSH(work, n, cap) =
             (struct result_churn){.process = s->process,
                                   .device = s->device,
                                   .count = p->frees,
                                   .bytes = p->bytes,
-                                  .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
+                                  .per_s = span > 0 ? (double)p->frees * 1e9 / span : __builtin_nan(""),
                                   .mean_life_s = mean / 1e9,
                                   .pace = churn_pace_of(c, p, s->process),
                                   .stack = {.number = l->stack}};

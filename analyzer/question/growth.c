@@ -20,7 +20,6 @@
  * in the creation of a torch.nn module are left out, unless they occur at each step. One forward pass that runs out of
  * memory looks the same, too: a model's inside counts only if the model was called three times.
  */
-#include "analyzer/question/question.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -208,8 +207,6 @@ static bool is_loading(const struct run *run, uint32_t stack)
     return false;
 }
 
-/* --- the envelope ---------------------------------------------------------------------------------- */
-
 struct samples {
     double x[PIECES];
     int64_t y[PIECES];
@@ -334,8 +331,6 @@ static bool at_each_step(const struct run *run, const struct step_list *steps, c
     return steps && (steps->source == STEP_SOURCE_OPTIMIZER || loop) && even && fit >= even_fit &&
            growth_steps_of(steps, s, span) >= MANY_STEPS;
 }
-
-/* --- the verdict ----------------------------------------------------------------------------------- */
 
 static const char allocator[] = "libc10_cuda";
 

@@ -1,6 +1,5 @@
 /* Between growth.c, which finds the call paths that grow, and growth_list.c, which groups them. */
-#ifndef GPUSPY_GROWTH_H
-#define GPUSPY_GROWTH_H
+#pragma once
 
 #include "analyzer/question/question.h"
 
@@ -11,5 +10,3 @@ struct question_grown { /* a call path */
 };
 /* Adds the growth to the report; sorts `grown`. */
 void question_growth_list(struct site_builder *b, struct question_grown *grown, size_t n);
-
-#endif

@@ -7,6 +7,7 @@
  * entry in any case.
  */
 #include "analyzer/question/growth.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/site/excerpt.h"
 #include "analyzer/site/holder.h"
 
@@ -62,18 +63,11 @@ static uint32_t common_stack(const struct run *run, uint32_t a, uint32_t b)
     return a == b ? a : RUN_NONE;
 }
 
-static int compare_grown(const void *a, const void *b)
-{
-    const struct question_grown *x = a, *y = b;
-    if (x->entry.bytes != y->entry.bytes) return x->entry.bytes > y->entry.bytes ? -1 : 1;
-    return x->stack < y->stack ? -1 : x->stack > y->stack;
-}
+SORT_ORDER(compare_grown, struct question_grown,
+           SORT_DOWN(x->entry.bytes, y->entry.bytes) ?: SORT_UP(x->stack, y->stack))
 
-static int compare_growth_lines(const void *a, const void *b)
-{
-    const struct result_growth_line *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->site.line - y->site.line;
-}
+SORT_ORDER(compare_growth_lines, struct result_growth_line,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->site.line, y->site.line))
 
 struct group { /* numbers of those of one rhythm, the largest first */
     size_t *members;
@@ -136,12 +130,8 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
     return e;
 }
 
-static int order_growth_by_rate(const void *a, const void *b)
-{
-    const struct result_growth *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
-}
+SORT_ORDER(order_growth_by_rate, struct result_growth,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack.number, y->stack.number))
 
 /* All of it, or by line. */
 static void add_group(struct site_builder *b, const struct question_grown *grown, const struct group *g,

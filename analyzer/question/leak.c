@@ -1,6 +1,7 @@
 /* Memory that was not freed while it was recorded. Under PyTorch the device level is left out: its segments stay cached
  * to the end by design, and its tensors are listed. Growth is listed separately. */
 #include "analyzer/question/question.h"
+#include "analyzer/base/sort.h"
 
 #include <stdlib.h>
 
@@ -13,12 +14,8 @@ static bool process_has_tensors(const struct run *run, const struct run_series *
     return false;
 }
 
-static int compare_leaks(const void *a, const void *b)
-{
-    const struct result_leak *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    return x->stack.number < y->stack.number ? -1 : x->stack.number > y->stack.number;
-}
+SORT_ORDER(compare_leaks, struct result_leak,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack.number, y->stack.number))
 
 static uint64_t leak_kind_of(const void *row)
 {

@@ -11,11 +11,6 @@
 /* Smaller runs are not representative: their segments of 2 and 20 MiB are mostly empty. */
 #define TENSORS_LEAST (64 << 20)
 
-static double learned_bytes_or_nan(int64_t bytes)
-{
-    return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
-}
-
 static const char *learned_gpu_name(const struct result_report *r, const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->devices_n; i++)
@@ -43,7 +38,7 @@ static void learn_context(const struct result_report *r, const struct result_dev
     else if (m->context_bytes == RUN_UNKNOWN)
         l->why[LEARN_CONTEXT] = "NVML did not state this process's memory";
     else
-        l->row.context = learned_bytes_or_nan(m->context_bytes);
+        l->row.context = result_bytes_or_nan(m->context_bytes);
 }
 
 static const struct allocator_state *learned_allocator_of(const struct result_report *r,
@@ -128,8 +123,7 @@ static bool has_learned_figure(const struct estimate_calibration_row *row)
 void question_learn(const struct result_report *r, const char *path, const struct estimate_result *result,
                     struct question_learned *out)
 {
-    for (size_t i = 0; i < r->memory_n; i++) {
-        const struct result_device_memory *m = &r->memory[i];
+    EACH (m, r->memory, r->memory_n) {
         const struct run_process *process = &r->processes[m->process];
         const char *gpu = learned_gpu_name(r, m);
         struct question_learned_row *l = ARENA_PUSH(out->rows, out->n, out->cap);

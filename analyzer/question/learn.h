@@ -1,6 +1,5 @@
 /* Learns from a recording the costs that an estimate cannot compute: see analyzer/estimate/calibration.h. */
-#ifndef GPUSPY_LEARN_H
-#define GPUSPY_LEARN_H
+#pragma once
 
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/result/result.h"
@@ -13,12 +12,9 @@
     LEARN(FRAGMENTATION, "fragmentation", "fragmentation")          \
     LEARN(ACTIVATIONS, "activations", "activations")
 /* clang-format on */
-enum question_learn {
 #define LEARN(id, key, words) LEARN_##id,
-    LEARNS(LEARN)
+enum question_learn { LEARNS(LEARN) LEARNS_N };
 #undef LEARN
-        LEARNS_N
-};
 
 /* Of one device of one process. */
 struct question_learned_row {
@@ -48,5 +44,3 @@ bool question_plan_has_activations(const struct estimate_result *e);
 struct estimate_interval question_plan_pass(const struct estimate_result *e);
 /* The maximum of a category over all phases (phase -1). */
 struct estimate_interval question_plan_category(const struct estimate_result *e, enum result_category c, int phase);
-
-#endif

@@ -1,11 +1,8 @@
 /* Advice about a wait or a copy that an installed library makes: library.def. */
-#ifndef GPUSPY_LIBRARY_H
-#define GPUSPY_LIBRARY_H
+#pragma once
 
 #include "analyzer/result/result.h"
 
 /* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL.
  * `up`: a copy to the GPU. Each text exists once in memory. */
 const char *question_library_advice(const struct result_site *site, const char *advice, bool up);
-
-#endif

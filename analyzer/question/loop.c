@@ -13,8 +13,7 @@ static const char advice[] =
 static void explain_ooms(struct site_builder *b)
 {
     struct result_report *r = b->report;
-    for (size_t i = 0; i < r->ooms_n; i++) {
-        struct result_oom_verdict *o = &r->ooms[i];
+    EACH (o, r->ooms, r->ooms_n) {
         if (!o->fatal && o->outcome != RESULT_OUTCOME_UNKNOWN) continue;
         o->cause = RESULT_CAUSE_CAPACITY;
         o->verdict = arena_printf(b->arena,

@@ -25,9 +25,6 @@ void question_marks_build(struct site_builder *b)
     free(work);
 }
 
-/* --- samples -------------------------------------------------------------------------------------
- */
-
 /* Of each interval the fullest moment; the first and the last are kept unchanged. */
 static void thin_samples(struct site_builder *b, struct result_sample_line *line, const struct run_device_sample *all)
 {

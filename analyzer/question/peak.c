@@ -5,6 +5,7 @@
  * to fall, that was a peak: the number increases, and each location moves `since` into `at` at its next event.
  */
 #include "analyzer/question/question.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/site/owner.h"
 
 #include <stdlib.h>
@@ -134,14 +135,10 @@ static void describe_peak(struct question_peaks *p, uint32_t series, struct resu
     free(shares);
 }
 
-static int order_peak_sites(const void *a, const void *b)
-{
-    const struct result_peak *x = a, *y = b;
-    if (x->process != y->process) return x->process < y->process ? -1 : 1;
-    if (x->device != y->device) /* devices first, then host memory (-1) */
-        return (unsigned)x->device < (unsigned)y->device ? -1 : 1;
-    return (int)x->layer - (int)y->layer;
-}
+SORT_ORDER(order_peak_sites, struct result_peak,
+           SORT_UP(x->process, y->process)
+               ?: SORT_UP((unsigned)x->device, (unsigned)y->device) /* devices first, then host memory (-1) */
+               ?: SORT_UP(x->layer, y->layer))
 
 void question_peaks_finish(struct question_peaks *p)
 {

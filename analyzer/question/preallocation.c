@@ -1,9 +1,9 @@
 /* Libraries that allocate device memory in advance, or keep it in a pool: CUDA's calls do not show how much of it is
  * used, and the report must state that. By the table in preallocation.def. */
 #include "analyzer/question/question.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/site/owner.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -119,9 +119,6 @@ struct question_preallocations *question_preallocations_start(struct site_builde
                                       .free = preallocation_on_free};
     return p;
 }
-
-/* --- answers -------------------------------------------------------------------------------------
- */
 
 /* The memory of the device, as recorded there or at a failure; RUN_UNKNOWN. */
 static int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
@@ -266,18 +263,13 @@ static void describe_pool(struct question_preallocations *p, const struct result
     }
 }
 
-static int compare_preallocations(const void *a, const void *b)
-{
-    const struct result_preallocation *x = a, *y = b;
-    if (x->process != y->process) return x->process < y->process ? -1 : 1;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->device - y->device;
-}
+SORT_ORDER(compare_preallocations, struct result_preallocation,
+           SORT_UP(x->process, y->process) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->device, y->device))
 
 void question_preallocations_finish(struct question_preallocations *p)
 {
     struct result_report *r = p->b->report;
-    for (size_t i = 0; i < p->n; i++) {
-        const struct holder *h = &p->list[i];
+    EACH (h, p->list, p->n) {
         int64_t total = question_device_total(p->b, h->process, h->device);
         double share = total > 0 ? (double)h->largest / (double)total : 0;
         const struct ahead *row = ahead_row(p, h, share);
@@ -300,9 +292,7 @@ void question_preallocations_finish(struct question_preallocations *p)
 
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)
 {
-    for (size_t i = 0; i < r->preallocations_n; i++) {
-        const struct result_preallocation *f = &r->preallocations[i];
+    EACH (f, r->preallocations, r->preallocations_n)
         if (f->process == process && f->device == device && f->in_advance && !f->within) return f;
-    }
     return NULL;
 }

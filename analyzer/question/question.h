@@ -1,8 +1,7 @@
 /* Declarations that the questions share. A question about events is three functions: _start (its state and its
  * observer), the observer's callbacks, _finish (state → report; frees the state). report.c runs all of them in one
  * replay. */
-#ifndef GPUSPY_QUESTION_H
-#define GPUSPY_QUESTION_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 #include "analyzer/step/step.h"
@@ -94,5 +93,3 @@ enum { QUESTION_ADVICE_SYNCS = 32 };
 /* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
 struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done);
 void question_advice_build(struct site_builder *b); /* last */
-
-#endif

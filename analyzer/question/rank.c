@@ -1,5 +1,6 @@
 /* See rank.h. */
 #include "analyzer/question/rank_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +9,6 @@
 static const double more_share = 0.1;            /* a rank may hold this much more than the others */
 static const int64_t more_bytes = 64 << 20;      /* a smaller difference is not reported */
 enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a forged file */
-
-/* --- events --------------------------------------------------------------------------------------
- */
 
 static void ranks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
@@ -54,9 +52,6 @@ void question_ranks_add(struct question_ranks *r, const struct run_copy *copy, c
     }
 }
 
-/* --- who is where --------------------------------------------------------------------------------
- */
-
 const char *question_gpu_word(const struct site_builder *b, uint32_t process, int device)
 {
     const char *visible = run_setting_value(b->run, process, "CUDA_VISIBLE_DEVICES");
@@ -97,8 +92,7 @@ static int *homes_of(struct question_ranks *r, size_t n)
         const struct result_peak *p = &report->peaks[i];
         *map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
     }
-    for (size_t i = 0; i < report->peaks_n; i++) {
-        const struct result_peak *p = &report->peaks[i];
+    EACH (p, report->peaks, report->peaks_n) {
         if (p->process < n && p->layer == RUN_SERIES_DEVICE && p->bytes > 0) {
             const struct result_peak *t = rank_peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
             uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
@@ -181,15 +175,10 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
                                          const char *gpu)
 {
     const struct result_report *report = r->b->report;
-    for (size_t i = 0; i < report->ranks_n; i++) {
-        const struct result_rank *rank = &report->ranks[i];
+    EACH (rank, report->ranks, report->ranks_n)
         if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) return rank;
-    }
     return NULL;
 }
-
-/* --- what stands out -----------------------------------------------------------------------------
- */
 
 /* A rank's use of a GPU that is not its own: memory, or only a context. */
 struct stray {
@@ -269,10 +258,10 @@ static const char *rank_holds_text(struct site_builder *b, int64_t bytes, int64_
     const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "one context each" : "a context";
     if (contexts > 0) {
         context = arena_printf(b->arena, "%s (%s%s)", context, site_bytes_text(b, (double)contexts),
-                               ranks > 1 ? " in all" : "");
+                               ranks > 1 ? " in total" : "");
     }
     return bytes > 0 ? arena_printf(b->arena, "%s up to %s%s and %s", has, site_bytes_text(b, (double)bytes),
-                                    ranks > 1 ? " in all" : "", context)
+                                    ranks > 1 ? " in total" : "", context)
                      : arena_printf(b->arena, "%s %s", has, context);
 }
 
@@ -374,12 +363,6 @@ static const struct result_by_site *rank_excess(const struct result_peak *more, 
     return best;
 }
 
-static int by_weight(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
 static void report_imbalance(struct question_ranks *r)
 {
     const struct result_report *report = r->b->report;
@@ -397,7 +380,7 @@ static void report_imbalance(struct question_ranks *r)
         sorted[i] = rank_weight(list[i], tensors);
         most = !most || sorted[i] > rank_weight(most, tensors) ? list[i] : most;
     }
-    qsort(sorted, n, sizeof *sorted, by_weight);
+    SORT(sorted, n, sort_int64_up);
     int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
     for (size_t i = 0; i < n && !middle; i++) middle = rank_weight(list[i], tensors) == usual ? list[i] : NULL;
     free(sorted);

@@ -1,7 +1,6 @@
 /* The processes of one run compared: which GPU each works on and what it holds there; and outliers: memory on another
  * rank's GPU, several ranks on one GPU, one that holds more than the others. */
-#ifndef GPUSPY_RANK_H
-#define GPUSPY_RANK_H
+#pragma once
 
 #include "analyzer/question/question.h"
 
@@ -14,5 +13,3 @@ void question_ranks_finish(struct question_ranks *r);
 
 /* A device of a process as its host knows it: its entry in CUDA_VISIBLE_DEVICES, else its number. In the arena. */
 const char *question_gpu_word(const struct site_builder *b, uint32_t process, int device);
-
-#endif

@@ -1,6 +1,5 @@
 /* Declarations that rank.c and rank_skew.c share (rank_parts.c). */
-#ifndef GPUSPY_RANK_PARTS_H
-#define GPUSPY_RANK_PARTS_H
+#pragma once
 
 #include "analyzer/question/rank.h"
 
@@ -43,5 +42,3 @@ bool question_rank_overlaps(const struct run_process *x, const struct run_proces
 const struct result_rank **question_rank_last(const struct result_report *report, size_t *n);
 /* rank_skew.c: starts and missing ranks, the spread of their figures, which rank the others wait for. */
 void question_rank_skew(struct question_ranks *r, struct site_builder *b);
-
-#endif

@@ -1,6 +1,7 @@
 /* The ranks of a job compared: which are missing, which were started again, how far apart they are, and which rank the
  * others wait for. */
 #include "analyzer/question/rank_parts.h"
+#include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,9 +14,6 @@ static const double apart = 0.05; /* of the time: how much more others must wait
 static const double fewer = 0.5;  /* the rank that others wait for itself waits at most this share of their time … */
 static const double as_often = 0.5; /* … although it waits about as often as they do */
 enum { RANKS = 1 << 16, NAMED = 8 };
-
-/* --- started again, children -----------------------------------------------------------------------
- */
 
 static const struct run_process *process_of_rank(const struct site_builder *b, const struct result_rank *k)
 {
@@ -76,9 +74,6 @@ static void report_restart(struct question_ranks *r, struct site_builder *b)
     free(marked);
 }
 
-/* --- missing ---------------------------------------------------------------------------------------
- */
-
 /* The number of ranks of the job, as its processes know it; else one more than the highest rank. */
 static size_t world_of(const struct site_builder *b, bool *declared)
 {
@@ -133,9 +128,6 @@ static void report_missing(struct question_ranks *r, struct site_builder *b)
     free(present);
 }
 
-/* --- spread ----------------------------------------------------------------------------------------
- */
-
 static double figure_of(const struct result_rank *k, enum result_rank_figure figure)
 {
     switch (figure) {
@@ -151,11 +143,7 @@ static double figure_of(const struct result_rank *k, enum result_rank_figure fig
     }
 }
 
-static int order_ranks_by_value(const void *x, const void *y)
-{
-    const double *a = x, *b = y;
-    return (*a > *b) - (*a < *b);
-}
+SORT_ORDER(order_ranks_by_value, double, SORT_UP(*x, *y))
 
 static void measure_rank_spread(struct result_report *report, const struct result_rank *const *list, size_t n)
 {
@@ -201,8 +189,7 @@ static void count_hosts(struct result_report *report)
     report->rank_hosts = hosts;
 }
 
-/* --- who waits for whom ----------------------------------------------------------------------------
- * In a collective all ranks wait for the last one to come: the one that waits least while the others wait
+/* In a collective all ranks wait for the last one to come: the one that waits least while the others wait
  * is the one that comes last. */
 
 struct waiting {
@@ -210,11 +197,7 @@ struct waiting {
     double share; /* the share of its time in which it waits for the GPU */
 };
 
-static int by_share(const void *x, const void *y)
-{
-    const struct waiting *a = x, *b = y;
-    return a->share != b->share ? (a->share < b->share ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
-}
+SORT_ORDER(by_share, struct waiting, SORT_UP(x->share, y->share) ?: SORT_UP(x->rank, y->rank))
 
 static bool all_overlap(const struct site_builder *b, const struct waiting *list, size_t n)
 {

@@ -67,8 +67,6 @@ struct question_scopes {
     size_t n, cap;
 };
 
-/* ---------------------------------------------------------------- ends to come */
-
 static void ends_push(struct question_scopes *s, struct end e)
 {
     (void)ARENA_PUSH(s->ends, s->ends_n, s->ends_cap);
@@ -89,8 +87,6 @@ static struct end ends_pop(struct question_scopes *s)
     s->ends[i] = e;
     return first;
 }
-
-/* ---------------------------------------------------------------- scopes */
 
 /* The name unchanged, except that many names like "step 1", "step 2" become "step #". */
 static const char *scope_name_of(struct question_scopes *s, const char *full, const char *pattern)
@@ -127,8 +123,7 @@ static void correct_entries(struct question_scopes *s, uint32_t number)
     const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
     for (size_t i = 0; i < s->series_n; i++) {
         const struct run_series *series = run_series(s->b->run, s->series[i].number);
-        for (size_t k = 0; k < n; k++) {
-            const struct run_removed_scope *r = &all[k];
+        EACH (r, all, n) {
             bool same = r->process == series->process && r->device == series->device && r->layer == series->layer;
             if (same && r->open_entry_bytes != RUN_UNKNOWN && scope_of_removed(s, r) == number)
                 s->scopes[number].of[i].entry = r->open_entry_bytes;
@@ -211,8 +206,6 @@ static void close_scope(struct question_scopes *s, uint32_t number, int64_t end_
     scope->depth = 0;
 }
 
-/* ---------------------------------------------------------------- time goes on */
-
 static void read_next(struct question_scopes *s)
 {
     while (s->rows && run_mark_rows_next(s->rows, &s->next))
@@ -275,8 +268,6 @@ static void scope_on_free(void *self, const struct run_lifetime *life, const str
 {
     scope_on_event(self, life, series, life->free_ns);
 }
-
-/* ---------------------------------------------------------------- ranges whose rows were removed */
 
 static struct result_scope row_for(const struct scope *scope, uint32_t process)
 {
@@ -342,8 +333,7 @@ static void add_removed(struct question_scopes *s, size_t from, uint32_t process
 {
     size_t n;
     const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed_scope *r = &all[i];
+    EACH (r, all, n) {
         uint32_t number = r->process == process && r->device >= 0 ? scope_of_removed(s, r) : NOBODY;
         if (number == NOBODY) continue;
         const struct scope *scope = &s->scopes[number];
@@ -366,8 +356,6 @@ static void add_removed(struct question_scopes *s, size_t from, uint32_t process
         }
     }
 }
-
-/* ---------------------------------------------------------------- processes */
 
 static void scope_on_process_start(void *self, uint32_t process)
 {
@@ -421,8 +409,6 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
     s->rows = NULL;
     s->scopes_n = s->ends_n = s->series_n = 0;
 }
-
-/* ---------------------------------------------------------------- the question */
 
 static void count_alike(struct question_scopes *s, struct map *seen, const char *name)
 {

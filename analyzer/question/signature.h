@@ -1,7 +1,6 @@
 /* The cause of a wait or a copy: .item(), print, a boolean mask, … by the rules of signature.def, from the calls
  * themselves (their shape) and from the stack below the user's own line. */
-#ifndef GPUSPY_SIGNATURE_H
-#define GPUSPY_SIGNATURE_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
@@ -47,5 +46,3 @@ const char *question_advice_many_items(void);
 const char *question_advice_one_item(void);
 /* Is PyTorch's allocator in the stack? */
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack);
-
-#endif

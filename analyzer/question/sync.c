@@ -4,11 +4,11 @@
  * program's steps get advice.
  */
 #include "analyzer/question/library.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/question/question.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,14 +81,9 @@ struct question_syncs *question_syncs_start(struct site_builder *b)
 }
 
 /* Waits that matter come first: the duration of the others is not meaningful. */
-static int order_waits_by_time(const void *a, const void *b)
-{
-    const struct result_sync_site *x = a, *y = b;
-    if (x->matters != y->matters) return x->matters ? -1 : 1;
-    if (x->blocked_s != y->blocked_s) return x->blocked_s > y->blocked_s ? -1 : 1;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->site.line - y->site.line;
-}
+SORT_ORDER(order_waits_by_time, struct result_sync_site,
+           SORT_DOWN(x->matters, y->matters) ?: SORT_DOWN(x->blocked_s, y->blocked_s) ?: SORT_DOWN(x->count, y->count)
+               ?: SORT_UP(x->site.line, y->site.line))
 
 /* If no steps are known. PyTorch sets up and loads with waits of its own, so there a wait that occurred a few times, or
  * only at the beginning, means nothing; on a simulated GPU time means nothing. */

@@ -70,8 +70,7 @@ static void put_timeline_levels(struct question_timelines *t, struct line *line,
     const struct run_series *s = series < run_series_count(t->b->run) ? run_series(t->b->run, series) : NULL;
     if (!s) return;
     line->kept_from_ns = run_processes(t->b->run, &processes_n)[s->process].kept_from_ns;
-    for (size_t i = 0; i < n; i++) {
-        const struct run_level *l = &levels[i];
+    EACH (l, levels, n) {
         if (l->process == s->process && l->layer == s->layer && l->device == s->device &&
             l->start_ns < line->kept_from_ns) {
             put_timeline_point(line, l->high_bytes, l->start_ns);
@@ -124,8 +123,7 @@ struct question_timelines *question_timelines_start(struct site_builder *b, stru
 static void draw_timeline(struct question_timelines *t, const struct line *line, struct result_timeline *out)
 {
     out->points = arena_alloc(t->b->arena, 2 * line->used * sizeof *out->points);
-    for (size_t i = 0; i < line->used; i++) {
-        const struct bucket *bucket = &line->buckets[i];
+    EACH (bucket, line->buckets, line->used) {
         if (!bucket->used) continue;
         if (bucket->high_ns < bucket->last_ns || bucket->high != bucket->last)
             out->points[out->n++] = (struct result_point){site_seconds(bucket->high_ns), bucket->high};

@@ -2,6 +2,7 @@
  * given only above thresholds, and never for data that is copied once at the beginning or, if the program's steps are
  * known, outside of them. */
 #include "analyzer/question/library.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/question/question.h"
@@ -141,13 +142,8 @@ static const char *advise_transfer(const struct question_transfers *t, const str
     return NULL;
 }
 
-static int order_flows_by_bytes(const void *a, const void *b)
-{
-    const struct result_transfer *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->site.line - y->site.line;
-}
+SORT_ORDER(order_flows_by_bytes, struct result_transfer,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->site.line, y->site.line))
 
 static struct result_transfer describe_transfer(const struct question_transfers *t, const struct flow *f, double link)
 {

@@ -176,8 +176,6 @@ void question_waits_add(struct question_waits *w, const struct run_copy *copy, c
     }
 }
 
-/* --- sums of removed rows --------------------------------------------------------------------- */
-
 static void list_removed(struct question_waits *w)
 {
     size_t n, cap = 0;
@@ -229,8 +227,7 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
                                  .count = sync->count,
                                  .start_ns = RUN_UNKNOWN,
                                  .blocked_ns = sync->ns};
-    for (size_t i = 0; i < w->removed_n; i++) {
-        struct run_removed *r = &w->removed[i];
+    EACH (r, w->removed, w->removed_n) {
         if (!copy_belongs_to_sync(w, r, sync, form)) continue;
         const struct run_copy copy = copy_of(r);
         wait.shape = form ? wait.shape : copy_shape_of(&copy);
@@ -246,8 +243,7 @@ static void pass_removed_calls(struct question_waits *w)
 {
     for (size_t i = 0; i < w->removed_n; i++)
         if (w->removed[i].what == GS_REMOVED_SYNC) pass_removed_sync(w, &w->removed[i]);
-    for (size_t i = 0; i < w->removed_n; i++) {
-        const struct run_removed *r = &w->removed[i];
+    EACH (r, w->removed, w->removed_n) {
         if (r->what == GS_REMOVED_COPY && r->count) {
             struct run_copy copy = copy_of(r);
             report_copies(w, &copy, r->count, r->ns, r->bytes);

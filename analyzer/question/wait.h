@@ -2,8 +2,7 @@
  * ones, and asynchronous ones whose host side is pageable). A copy from the GPU for which the same thread's next call
  * waits, on the same stream, is one wait with it: that is how .item(), .cpu() and .tolist() appear in CUDA's calls. So
  * is a copy to the GPU if one line of Python did both: .to(device) without non_blocking. */
-#ifndef GPUSPY_WAIT_H
-#define GPUSPY_WAIT_H
+#pragma once
 
 #include "analyzer/question/signature.h"
 
@@ -29,5 +28,3 @@ void question_waits_add(struct question_waits *w, const struct run_copy *copy, c
 /* Reports the remaining waits, and the sums of waits whose rows were removed. Their form is taken from recorded ones of
  * the same call path; without any, a wait and a copy of one line that occur equally often are one. */
 void question_waits_free(struct question_waits *w);
-
-#endif

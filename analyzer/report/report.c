@@ -22,8 +22,7 @@ struct owner { /* the report comes first, so that a pointer to it is also one to
     struct arena arena;
 };
 
-/* --- the rows of questions.def, for one caller -------------------------------------------------------- */
-
+/* The rows of questions.def, for one caller. */
 struct asked { /* what is requested of one run */
     struct site_builder *b;
     unsigned order[REPORT_QUESTIONS_N], n;
@@ -166,8 +165,6 @@ static const struct question {
 #undef none
 };
 
-/* --- asking ---------------------------------------------------------------------------------------------- */
-
 /* Everything that a question needs, then the question. Other questions do not need OOMs if there are none. */
 static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 {
@@ -241,13 +238,7 @@ static bool conclude_questions(struct asked *a, char *error, size_t error_size)
     return ok;
 }
 
-/* --- what is in every report ------------------------------------------------------------------------------- */
-
-static int by_index(const void *a, const void *b)
-{
-    const struct run_device *x = a, *y = b;
-    return SORT_UP(x->device, y->device);
-}
+SORT_ORDER(by_index, struct run_device, SORT_UP(x->device, y->device))
 
 /* The most that the devices held for graphs: the processes of a run share them, but each was told only of its own
  * graphs. */
@@ -293,8 +284,7 @@ static void describe_run(struct site_builder *b)
     r->complete = true;
     uint64_t damaged = 0;
     char count[UNITS_TEXT];
-    for (size_t i = 0; i < r->processes_n; i++) {
-        const struct run_process *p = &r->processes[i];
+    EACH (p, r->processes, r->processes_n) {
         r->lost_events += p->lost_events;
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;
@@ -320,11 +310,7 @@ static void describe_run(struct site_builder *b)
     }
 }
 
-static int order_calls_by_count(const void *x, const void *y)
-{
-    const struct result_call *a = x, *b = y;
-    return SORT_DOWN(a->count, b->count) ?: strcmp(a->api, b->api);
-}
+SORT_ORDER(order_calls_by_count, struct result_call, SORT_DOWN(x->count, y->count) ?: strcmp(x->api, y->api))
 
 static void list_unhooked_calls(struct site_builder *b)
 {
@@ -372,11 +358,9 @@ static void count_events(struct site_builder *b)
 
 static void note_report_lacks(const struct run *run, struct result_report *r)
 {
-    static const char *const words[] = {
 #define RUN_FACT(symbol, word) word,
-        RUN_FACTS(RUN_FACT)
+    static const char *const words[] = {RUN_FACTS(RUN_FACT)};
 #undef RUN_FACT
-    };
     for (size_t i = 0; i < RUN_FACT_N; i++)
         if (run_why_unknown(run, (enum run_fact)i)) r->lacks[r->lacks_n++] = words[i];
     r->imported = run_is_imported(run);

@@ -1,6 +1,5 @@
 /* Runs the questions over a run, all or some, and collects their answers. questions.def lists them. */
-#ifndef GPUSPY_REPORT_H
-#define GPUSPY_REPORT_H
+#pragma once
 
 #include "analyzer/result/result.h"
 
@@ -17,5 +16,3 @@ enum report_question {
  * need not outlive the call. */
 struct result_report *report_build(struct run *run, const struct run_options *options, char *error, size_t error_size);
 void report_free(struct result_report *report);
-
-#endif

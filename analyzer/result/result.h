@@ -4,8 +4,7 @@
  * unknown double is NAN, an unknown string is NULL. The report owns everything until report_free, which must come
  * before run_close, because strings of frames belong to the run. Lists have the largest entry first unless a comment
  * states another order, and are cut to options.top; `…_total` is their length before the cut. */
-#ifndef GPUSPY_RESULT_H
-#define GPUSPY_RESULT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -598,12 +597,9 @@ struct result_budget_row {
     LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                        \
     LEVEL(DEVICE, "device", "in use on the device")
 /* clang-format on */
-enum result_level {
 #define LEVEL(id, key, text) RESULT_LEVEL_##id,
-    RESULT_LEVELS(LEVEL)
+enum result_level { RESULT_LEVELS(LEVEL) RESULT_LEVELS_N };
 #undef LEVEL
-        RESULT_LEVELS_N
-};
 struct result_budget_level {
     enum result_level level;
     struct estimate_interval expected;
@@ -781,6 +777,8 @@ const char *result_level_key(enum result_level level);
 const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
+const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
+double result_bytes_or_nan(int64_t bytes);
 const char *result_series_word(enum run_series_layer layer); /* device tensor pinned host shared */
 const char *result_held_word(enum result_held what);
 const char *result_phase_word(enum result_phase phase);          /* startup step logging evaluation end; NULL: unknown
@@ -792,5 +790,3 @@ const char *result_cause_word(enum result_cause cause);  /* of JSON */
 const char *result_cause_title(enum result_cause cause); /* of the page */
 const char *result_certainty_word(enum result_certainty certainty);
 const char *result_outcome_word(enum result_oom_outcome outcome);
-
-#endif

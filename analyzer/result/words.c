@@ -1,6 +1,9 @@
 /* The result's small numbers in the words of JSON and of people. */
 #include "analyzer/result/result.h"
 
+#include <math.h>
+#include "analyzer/base/arena.h"
+
 static const char *const series_words[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",
     [RUN_SERIES_HOST] = "host",     [RUN_SERIES_SHARED] = "shared", [RUN_SERIES_GRAPH] = "graph",
@@ -11,11 +14,9 @@ const char *result_series_word(enum run_series_layer layer)
     return (unsigned)layer < RUN_SERIES_LAYERS ? series_words[layer] : "unknown";
 }
 
-static const char *const held_words[RESULT_HELD_N] = {
 #define WORD(s, w, t) [RESULT_HELD_##s] = w,
-    RESULT_HELDS(WORD)
+static const char *const held_words[RESULT_HELD_N] = {RESULT_HELDS(WORD)};
 #undef WORD
-};
 
 const char *result_held_word(enum result_held what)
 {
@@ -80,16 +81,12 @@ const char *result_owner_kind_word(enum result_owner_kind kind)
     return (unsigned)kind < RESULT_OWNER_KINDS_N ? words[kind] : words[0];
 }
 
-static const char *const level_keys[] = {
 #define LEVEL(id, key, text) key,
-    RESULT_LEVELS(LEVEL)
+static const char *const level_keys[] = {RESULT_LEVELS(LEVEL)};
 #undef LEVEL
-};
-static const char *const level_texts[] = {
 #define LEVEL(id, key, text) text,
-    RESULT_LEVELS(LEVEL)
+static const char *const level_texts[] = {RESULT_LEVELS(LEVEL)};
 #undef LEVEL
-};
 
 const char *result_level_key(enum result_level level)
 {
@@ -101,16 +98,12 @@ const char *result_level_text(enum result_level level)
     return level_texts[level];
 }
 
-static const char *const phase_keys[] = {
 #define PHASE(id, key, title) key,
-    ESTIMATE_PHASES(PHASE)
+static const char *const phase_keys[] = {ESTIMATE_PHASES(PHASE)};
 #undef PHASE
-};
-static const char *const phase_titles[] = {
 #define PHASE(id, key, title) title,
-    ESTIMATE_PHASES(PHASE)
+static const char *const phase_titles[] = {ESTIMATE_PHASES(PHASE)};
 #undef PHASE
-};
 
 const char *result_moment_key(int phase)
 {
@@ -120,4 +113,16 @@ const char *result_moment_key(int phase)
 const char *result_moment_text(int phase)
 {
     return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_titles[phase] : NULL;
+}
+
+const struct run_device *result_device_of(const struct result_report *r, int device)
+{
+    EACH (d, r->devices, r->devices_n)
+        if (d->device == device) return d;
+    return NULL;
+}
+
+double result_bytes_or_nan(int64_t bytes)
+{
+    return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }

@@ -1,4 +1,5 @@
 #include "analyzer/run/run_internal.h"
+#include "analyzer/base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,15 +7,6 @@
 enum mark { PYTHON = 1, INSIDE = 2, OPENS = 4 };
 enum { THREADS_MAX = 1 << 20, OPEN_MAX = 64 };
 static const char thread_prefix[] = "pt_autograd_", engine[] = "torch::autograd::Engine::";
-
-/* --- what the stacks are -----------------------------------------------------------------------
- */
-
-static bool text_ends_with(const char *text, const char *tail)
-{
-    size_t n = text ? strlen(text) : 0, m = strlen(tail);
-    return n >= m && strcmp(text + n - m, tail) == 0;
-}
 
 static bool is_frame_called(const struct run_frame *f, const char *name)
 {
@@ -108,9 +100,6 @@ void run_backward_free(struct run *run)
     map_free(&b->autograd);
 }
 
-/* --- windows -----------------------------------------------------------------------------------
- */
-
 static bool autograds_by_name(const struct run_backward *b, uint32_t thread)
 {
     return thread < b->threads_n && b->threads[thread];
@@ -201,9 +190,6 @@ static const struct run_window *last_opened(struct run_backward *b, int64_t time
     b->hint = low ? low - 1 : 0;
     return low ? &b->list[low - 1] : NULL;
 }
-
-/* --- stacks ------------------------------------------------------------------------------------
- */
 
 /* If the thread has no telling name: do its native frames show that it is autograd's? */
 static bool autograds_by_stack(struct run *run, uint32_t stack)

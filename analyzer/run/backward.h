@@ -14,8 +14,7 @@
  * The first replay finds the windows and keeps them: 32 bytes for each call of backward(). Only the files of the model
  * use this.
  */
-#ifndef GPUSPY_BACKWARD_H
-#define GPUSPY_BACKWARD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ void run_backward_finish(struct run *run, uint32_t process); /* all its rows hav
 /* The stack of an event at that time: `stack`, or the grafted one. A later call with the same arguments returns the
  * same. */
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
-
-#endif

@@ -4,34 +4,50 @@
 #include <stdlib.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/relay.h"
+#include "analyzer/run/run_internal.h"
 
 enum { BATCH = 2048 };
 
-struct batch {
-    struct run_lifetime lives[BATCH];
-    uint8_t layers[BATCH];
-    bool freed[BATCH];
-    size_t n;
-};
-
 struct run_beside {
+    struct run *run;
     struct relay relay;
     pthread_t thread;
     struct run_observer *observers; /* they receive the batches */
     size_t observers_n, observers_cap;
-    struct batch *slots[RELAY_SLOTS];
-    struct batch *batch; /* that is being filled */
+    struct run_lifetime *lives;      /* of all slots, BATCH each, as are the events */
+    struct run_beside_event *events; /* lives has room for each of them, used or not */
+    size_t sizes[RELAY_SLOTS];
+    size_t at; /* where the batch that is being filled begins */
+    size_t n;  /* events in it */
 };
 
-static void pass_batch(const struct run_observer *o, const struct batch *batch)
+void run_beside_tell(struct run *run, const struct run_observer *o, enum run_beside_kind kind, size_t index)
 {
-    struct run_series series = {.process = RUN_NONE};
-    for (size_t i = 0; i < batch->n; i++) {
-        const struct run_lifetime *life = &batch->lives[i];
-        series.layer = batch->layers[i];
-        if (batch->freed[i] && o->free) o->free(o->self, life, &series);
-        if (!batch->freed[i] && o->alloc) o->alloc(o->self, life, &series);
-    }
+    if (kind == RUN_BESIDE_OOM && o->oom) o->oom(o->self, &run->ooms[index], index);
+    if (kind == RUN_BESIDE_SAMPLE && o->sample) o->sample(o->self, &run->samples[index]);
+    if (kind == RUN_BESIDE_RESERVED && o->reserved) o->reserved(o->self, &run->reserved[index]);
+}
+
+static inline void pass_event(struct run *run, const struct run_observer *o, const struct run_lifetime *life,
+                              const struct run_beside_event *e)
+{
+    const struct run_series series = {.process = e->process,
+                                      .device = e->device,
+                                      .layer = (enum run_series_layer)e->layer,
+                                      .live_bytes = e->live_bytes};
+    if (e->kind > RUN_BESIDE_FREE)
+        run_beside_tell(run, o, (enum run_beside_kind)e->kind, e->number);
+    else if (e->kind == RUN_BESIDE_FREE && o->free)
+        o->free(o->self, life, &series);
+    else if (e->kind == RUN_BESIDE_ALLOC && o->alloc)
+        o->alloc(o->self, life, &series);
+}
+
+static void pass_batch(struct run_beside *b, const struct run_observer *o, unsigned slot)
+{
+    const size_t first = (size_t)slot * BATCH;
+    for (size_t i = first; i < first + b->sizes[slot] && !b->run->stopped; i++)
+        pass_event(b->run, o, &b->lives[i], &b->events[i]);
 }
 
 static void *pass_batches(void *self)
@@ -39,7 +55,7 @@ static void *pass_batches(void *self)
     struct run_beside *b = self;
     unsigned slot;
     while (relay_take(&b->relay, &slot)) {
-        for (size_t i = 0; i < b->observers_n; i++) pass_batch(&b->observers[i], b->slots[slot]);
+        for (size_t i = 0; i < b->observers_n; i++) pass_batch(b, &b->observers[i], slot);
         relay_give_back(&b->relay);
     }
     return NULL;
@@ -47,26 +63,34 @@ static void *pass_batches(void *self)
 
 static void use_next_batch(struct run_beside *b)
 {
-    b->batch = b->slots[relay_wait_for_slot(&b->relay)];
-    b->batch->n = 0;
+    b->at = (size_t)relay_wait_for_slot(&b->relay) * BATCH;
+    b->n = 0;
+}
+
+static void put_batch(struct run_beside *b)
+{
+    b->sizes[b->at / BATCH] = b->n;
+    relay_put(&b->relay);
 }
 
 static void release_batches(struct run_beside *b)
 {
-    for (unsigned i = 0; i < RELAY_SLOTS; i++) free(b->slots[i]);
     relay_free(&b->relay);
+    free(b->lives);
+    free(b->events);
     free(b->observers);
     free(b);
 }
 
-struct run_beside *run_beside_start(const struct run_observer *observers, size_t n)
+struct run_beside *run_beside_start(struct run *run, const struct run_observer *observers, size_t n)
 {
     struct run_beside *b = arena_realloc(NULL, 1, sizeof *b);
-    *b = (struct run_beside){.observers = NULL};
+    *b = (struct run_beside){.run = run};
     relay_init(&b->relay);
     for (size_t i = 0; i < n; i++)
         if (observers[i].beside) *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = observers[i];
-    for (unsigned i = 0; i < RELAY_SLOTS; i++) b->slots[i] = arena_realloc(NULL, 1, sizeof *b->slots[i]);
+    b->lives = arena_realloc(NULL, RELAY_SLOTS * BATCH, sizeof *b->lives);
+    b->events = arena_realloc(NULL, RELAY_SLOTS * BATCH, sizeof *b->events);
     if (!b->observers_n || !relay_start(&b->thread, pass_batches, b)) {
         release_batches(b);
         return NULL;
@@ -75,24 +99,40 @@ struct run_beside *run_beside_start(const struct run_observer *observers, size_t
     return b;
 }
 
-void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint32_t series, uint32_t location,
-                    enum run_series_layer layer, bool freed)
+static void end_event(struct run_beside *b)
 {
-    struct batch *batch = b->batch;
-    batch->lives[batch->n] = *life;
-    batch->lives[batch->n].series = series;
-    batch->lives[batch->n].location = location;
-    batch->layers[batch->n] = (uint8_t)layer;
-    batch->freed[batch->n] = freed;
-    if (++batch->n == BATCH) {
-        relay_put(&b->relay);
+    if (++b->n == BATCH) {
+        put_batch(b);
         use_next_batch(b);
     }
 }
 
+void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint32_t series, uint32_t location,
+                    const struct run_beside_event *event)
+{
+    struct run_lifetime *passed = &b->lives[b->at + b->n];
+    *passed = *life;
+    passed->series = series;
+    passed->location = location;
+    b->events[b->at + b->n] = *event;
+    end_event(b);
+}
+
+void run_beside_add_other(struct run_beside *b, enum run_beside_kind kind, size_t index)
+{
+    b->events[b->at + b->n] = (struct run_beside_event){.kind = (uint8_t)kind, .number = (uint32_t)index};
+    end_event(b);
+}
+
+const struct run_beside_event *run_beside_event_of(const struct run_beside *b, const struct run_lifetime *life)
+{
+    if (!b || life < b->lives || life >= b->lives + RELAY_SLOTS * BATCH) return NULL;
+    return &b->events[life - b->lives];
+}
+
 void run_beside_wait(struct run_beside *b)
 {
-    relay_put(&b->relay);
+    put_batch(b);
     relay_drain(&b->relay);
     use_next_batch(b);
 }
@@ -100,7 +140,7 @@ void run_beside_wait(struct run_beside *b)
 void run_beside_end(struct run_beside *b)
 {
     if (!b) return;
-    relay_put(&b->relay);
+    put_batch(b);
     relay_end(&b->relay);
     pthread_join(b->thread, NULL);
     release_batches(b);

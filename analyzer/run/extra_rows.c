@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- marks --------------------------------------------------------------------------------------- */
-
 enum { TEXTS_MAX = 1 << 16 };
 
 /* A text without its numbers, so that "step 1" and "step 2" are equal. There may be as many different texts as marks.
@@ -93,8 +91,6 @@ bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *se
     while (rows && run_mark_rows_next(rows, &mark)) each(self, &mark);
     return run_mark_rows_close(rows, error, error_size);
 }
-
-/* --- allocations --------------------------------------------------------------------------------- */
 
 struct rows {
     const struct run_database *db;

@@ -141,11 +141,9 @@ static bool add_physical(struct load *l, sqlite3_stmt *st)
 {
     const uint32_t process = read_process_number(l, st, 0);
     const int device = read_device_column(st, 1);
-    for (size_t i = 0; i < l->run->devices_n; i++) {
-        struct run_device *d = &l->run->devices[i];
+    EACH (d, l->run->devices, l->run->devices_n)
         if (d->process == process && d->device == device && d->total_bytes < read_positive(st, 2))
             d->physical_bytes = read_positive(st, 2);
-    }
     return true;
 }
 
@@ -336,8 +334,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
     const int64_t blocks = sqlite3_column_type(st, 2) == SQLITE_NULL ? -1 : run_bounded(sqlite3_column_int64(st, 2));
     char run_for[UNITS_TEXT], bytes[UNITS_TEXT], count[UNITS_TEXT], had[2 * UNITS_TEXT + 256] = "";
 
-    for (size_t i = 0; i < l->run->processes_n; i++) {
-        struct run_process *p = &l->run->processes[i];
+    EACH (p, l->run->processes, l->run->processes_n) {
         if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
         p->attached_after_s = after;
         units_format_bytes(bytes, (uint64_t)(tensors > 0 ? tensors : 0));
@@ -358,8 +355,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
 
 static bool add_meta(struct load *l, sqlite3_stmt *st)
 {
-    for (size_t i = 0; i < l->run->processes_n; i++) {
-        struct run_process *p = &l->run->processes[i];
+    EACH (p, l->run->processes, l->run->processes_n) {
         if (p->database == l->database) {
             const char *key = (const char *)sqlite3_column_text(st, 0);
             int64_t value = run_bounded(sqlite3_column_int64(st, 1));
@@ -425,11 +421,9 @@ static const char *article_of(const char *format)
  * it. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
-    static const char *const words[] = {
 #define RUN_FACT(symbol, word) word,
-        RUN_FACTS(RUN_FACT)
+    static const char *const words[] = {RUN_FACTS(RUN_FACT)};
 #undef RUN_FACT
-    };
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
     snprintf(usual, sizeof usual, "%s %.80s does not record it", article_of(format), format);
@@ -653,11 +647,8 @@ static void sort_loaded(char *list, size_t n, size_t size, int (*order)(const vo
 }
 
 /* By pointer, because strings are interned. */
-static int order_marks(const void *a, const void *b)
-{
-    const struct run_mark_total *x = a, *y = b;
-    return SORT_UP(x->name, y->name) ?: SORT_UP(x->domain, y->domain) ?: SORT_UP(x->kind, y->kind);
-}
+SORT_ORDER(order_marks, struct run_mark_total,
+           SORT_UP(x->name, y->name) ?: SORT_UP(x->domain, y->domain) ?: SORT_UP(x->kind, y->kind))
 
 /* Merges the same name from several processes, or twice from one. */
 static void add_marks(struct run *run)

@@ -177,8 +177,6 @@ void run_note_removed(struct run *run)
                  who, why, units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
 }
 
-/* ---------------------------------------------------------------- growth over the whole run */
-
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
 
 /* The smallest total in each eighth of the time, not counting the start. False: unknown for some eighth. */

@@ -4,8 +4,7 @@
  * its page. At the first difference it stops, and the caller continues with SQL from there. So only SQLite decides
  * whether a file is damaged and what an unusual row means. For rows.c and calls.c.
  */
-#ifndef GPUSPY_PAGES_H
-#define GPUSPY_PAGES_H
+#pragma once
 
 #include "analyzer/run/run_internal.h"
 
@@ -23,5 +22,3 @@ typedef void (*run_pages_fn)(void *self, const struct run_page_row *row);
  * KEY. */
 bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
                     run_pages_fn each, void *self, int64_t *last);
-
-#endif

@@ -56,8 +56,7 @@ struct run_replay {
     /* positions in the small tables; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
-    bool again; /* not the first replay of the run */
-    bool stopped;
+    bool again;                /* not the first replay of the run */
     uint64_t rows, rows_total; /* read, and approximately to be read; of all processes */
     uint64_t damaged;
 };
@@ -65,9 +64,6 @@ struct run_replay {
 #define TELL(r, call, ...)                           \
     for (size_t o_ = 0; o_ < (r)->observers_n; o_++) \
         if ((r)->observers[o_].call) (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__);
-
-/* --- frees to come -----------------------------------------------------------------------------
- */
 
 static inline void pending_push(struct run_replay *r, struct pending p)
 {
@@ -135,9 +131,6 @@ static uint32_t pending_pop(struct run_replay *r)
     return slot;
 }
 
-/* --- the small tables --------------------------------------------------------------------------
- */
-
 #define SIDE_TIME(list, index) \
     ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : RUN_NEVER)
 
@@ -150,19 +143,26 @@ static void side_next(struct run_replay *r)
     r->side_ns = reserved < r->side_ns ? reserved : r->side_ns;
 }
 
+static void tell_other(struct run_replay *r, enum run_beside_kind kind, size_t index)
+{
+    for (size_t i = 0; i < r->observers_n; i++)
+        if (!r->beside || !r->observers[i].beside) run_beside_tell(r->run, &r->observers[i], kind, index);
+    if (r->beside) run_beside_add_other(r->beside, kind, index);
+}
+
 /* All events of the earliest time: first the totals, then what depends on them. */
 static void emit_side_events(struct run_replay *r)
 {
     struct run *run = r->run;
     int64_t at = r->side_ns;
     for (; SIDE_TIME(reserved, r->reserved) == at && at != RUN_NEVER; r->reserved++)
-        TELL(r, reserved, &run->reserved[r->reserved]);
+        tell_other(r, RUN_BESIDE_RESERVED, r->reserved);
     for (; SIDE_TIME(samples, r->sample) == at && at != RUN_NEVER; r->sample++)
-        TELL(r, sample, &run->samples[r->sample]);
+        tell_other(r, RUN_BESIDE_SAMPLE, r->sample);
     for (; SIDE_TIME(ooms, r->oom) == at && at != RUN_NEVER; r->oom++) {
         struct run_oom *o = &run->ooms[r->oom];
         if (!r->again) o->stack = run_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
-        TELL(r, oom, &run->ooms[r->oom], r->oom);
+        tell_other(r, RUN_BESIDE_OOM, r->oom);
     }
     side_next(r);
 }
@@ -180,8 +180,19 @@ static void side_start(struct run_replay *r)
     side_next(r);
 }
 
-/* --- lifetimes ---------------------------------------------------------------------------------
- */
+/* `slot` has the lifetime's series and location; `life` perhaps not: see begin_life. */
+static inline void pass_lifetime(const struct run_replay *r, const struct run_lifetime *life, uint32_t slot,
+                                 const struct run_series *s, enum run_beside_kind kind)
+{
+    run_beside_add(r->beside, life, r->live[slot].series, r->live[slot].location,
+                   &(struct run_beside_event){.live_bytes = s->live_bytes,
+                                              .process = s->process,
+                                              .device = (int16_t)s->device,
+                                              .layer = (uint8_t)s->layer,
+                                              .kind = (uint8_t)kind,
+                                              .number = slot,
+                                              .free_stack = r->free_stacks ? r->free_stacks[slot] : RUN_NONE});
+}
 
 static void end_life(struct run_replay *r)
 {
@@ -197,7 +208,7 @@ static void end_life(struct run_replay *r)
     s->frees++;
     s->freed_bytes = arena_add_capped(s->freed_bytes, life->bytes);
     for (size_t i = 0; i < r->on_free_n; i++) r->on_free[i].tell(r->on_free[i].self, life, s);
-    if (r->beside) run_beside_add(r->beside, life, life->series, life->location, s->layer, true);
+    if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_FREE);
     life->location = RUN_NONE;
     *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
@@ -338,11 +349,8 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
     for (size_t i = 0; i < r->on_alloc_n; i++) r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
-    if (r->beside) run_beside_add(r->beside, life, series, location, s->layer, false);
+    if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_ALLOC);
 }
-
-/* --- rows --------------------------------------------------------------------------------------
- */
 
 static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
 {
@@ -386,7 +394,7 @@ enum { AHEAD = 8 };
 static void replay_batch(void *self, const struct run_stored *rows, size_t n)
 {
     struct run_replay *r = self;
-    for (size_t i = 0; i < n && !r->stopped; i++) {
+    for (size_t i = 0; i < n && !r->run->stopped; i++) {
         __builtin_prefetch(&rows[i + AHEAD < n ? i + AHEAD : n - 1]); /* another core wrote them */
         replay_row(r, &rows[i]);
     }
@@ -402,9 +410,7 @@ static bool replay_rows(struct run_replay *r, struct run_database *db, char *err
                          r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
 }
 
-/* --- what was live at some moments -------------------------------------------------------------
- *
- * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
+/* The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
     struct run_replay replay; /* only for check_row */
     const int64_t *moments;
@@ -441,9 +447,6 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
     struct run_database *db = &run->databases[run->processes[process].database];
     return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
 }
-
-/* --- what became of them, in order of allocation ----------------------------------------------
- */
 
 struct last {
     struct run_replay replay; /* only for check_row */
@@ -498,7 +501,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     side_start(r);
     TELL(r, process_start, process);
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) return false;
-    while (!r->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) advance_replay(r, r->free_ns);
+    while (!r->run->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) advance_replay(r, r->free_ns);
     run_backward_finish(run, process);
     if (r->beside) run_beside_wait(r->beside);
     int64_t end = run->processes[process].end_ns;
@@ -530,6 +533,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     run->last_location = arena_realloc(NULL, run->last_location_n, sizeof *run->last_location);
     memset(run->last_location, 0xff, run->last_location_n * sizeof *run->last_location);
     run->replay = &replay;
+    run->stopped = false;
     bool ok = true;
     replay.again = run->replayed;
     run->replayed = true;
@@ -538,9 +542,9 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
                                                        (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
     if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) /* otherwise it creates stacks, which they read */
-        replay.beside = run_beside_start(observers, n);
+        replay.beside = run_beside_start(run, observers, n);
     list_replay_calls(&replay);
-    for (uint32_t i = 0; ok && i < run->processes_n && !replay.stopped; i++)
+    for (uint32_t i = 0; ok && i < run->processes_n && !run->stopped; i++)
         ok = replay_process(&replay, i, error, error_size);
     run_beside_end(replay.beside);
     run->replay = NULL;
@@ -555,7 +559,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
 
 void run_stop_replay(struct run *run)
 {
-    run->replay->stopped = true;
+    run->stopped = true;
 }
 
 void run_replay_free(struct run *run)
@@ -597,12 +601,20 @@ const struct run_series *run_series(const struct run *run, uint32_t series)
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
 {
     const struct run_replay *r = run->replay;
-    return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
+    const struct run_beside_event *e = r ? run_beside_event_of(r->beside, life) : NULL;
+    return e ? e->free_stack : r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
 }
 
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
 {
-    return (uint32_t)(life - run->replay->live);
+    const struct run_replay *r = run->replay;
+    const struct run_beside_event *e = run_beside_event_of(r->beside, life);
+    return e ? e->number : (uint32_t)(life - r->live);
+}
+
+void run_wait_beside(struct run *run)
+{
+    if (run->replay->beside) run_beside_wait(run->replay->beside);
 }
 
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)

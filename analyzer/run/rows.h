@@ -1,6 +1,5 @@
 /* The table of allocations of one database as lifetimes, in order of id. For replay.c. */
-#ifndef GPUSPY_ROWS_H
-#define GPUSPY_ROWS_H
+#pragma once
 
 #include "analyzer/run/run_internal.h"
 
@@ -28,5 +27,3 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
 /* Whole rows with the last `rows_n` ids. */
 bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,
                    size_t error_size);
-
-#endif

@@ -1,5 +1,6 @@
 /* Opening a run: which files belong to it, and their undrained spools. */
 #include "analyzer/run/run_internal.h"
+#include "analyzer/base/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -35,12 +36,6 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
     return true;
 }
 
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 /* A list of paths that owns its strings. */
 struct paths {
     char **list;
@@ -62,7 +57,7 @@ static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(con
     for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
         if (is_wanted_file(e->d_name, stem)) {
             char *path = arena_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
-            sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "", e->d_name);
+            sprintf(path, "%s%s%s", folder, *folder && !text_ends_with(folder, "/") ? "/" : "", e->d_name);
             *ARENA_PUSH(found->list, found->n, found->cap) = path;
         }
     }
@@ -73,14 +68,14 @@ static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(con
 
 static bool any_database(const char *name, const char *stem)
 {
-    return name[0] != '.' && has_suffix(name, ".db");
+    return name[0] != '.' && text_ends_with(name, ".db");
 }
 
 /* stem "run" → run.<pid>.db */
 static bool is_sibling_recording(const char *name, const char *stem)
 {
     size_t n = strlen(stem);
-    if (strncmp(name, stem, n) != 0 || name[n] != '.' || !has_suffix(name, ".db")) return false;
+    if (strncmp(name, stem, n) != 0 || name[n] != '.' || !text_ends_with(name, ".db")) return false;
     const char *p = name + n + 1;
     size_t digits = strspn(p, "0123456789");
     return digits > 0 && strcmp(p + digits, ".db") == 0;
@@ -121,9 +116,9 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
 static void open_siblings(struct run *run, const char *path)
 {
     char folder[4096], stem[512], error[1024];
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    if (!has_suffix(base, ".db") || strlen(base) > sizeof stem || strlen(path) >= sizeof folder) return;
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
+    const char *base = basename(path);
+    if (!text_ends_with(base, ".db") || strlen(base) > sizeof stem || strlen(path) >= sizeof folder) return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(base - path), path);
     snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
     struct paths found = {0};
     list_recording_folder(folder, is_sibling_recording, stem, &found);
@@ -165,7 +160,7 @@ static bool may_be_foreign(const char *name, const char *stem)
 {
     static const char *const endings[] = {".pickle", ".pkl", ".json", ".gz", ".sqlite", ".prof"};
     for (size_t i = 0; name[0] != '.' && i < sizeof endings / sizeof *endings; i++)
-        if (has_suffix(name, endings[i])) return true;
+        if (text_ends_with(name, endings[i])) return true;
     return false;
 }
 
@@ -242,11 +237,9 @@ static void note_when(const struct run *run)
 {
     const struct run_symbol_more *more = run->options.symbol_more;
     int64_t last = 0;
-    for (size_t i = 0; i < run->processes_n; i++) {
-        const struct run_process *p = &run->processes[i];
+    EACH (p, run->processes, run->processes_n)
         if (p->start_real_ns != RUN_UNKNOWN && arena_add_capped(p->start_real_ns, p->end_ns) > last)
             last = arena_add_capped(p->start_real_ns, p->end_ns);
-    }
     if (run->options.symbol && more && more->recorded) more->recorded(run->options.symbol_data, last);
 }
 

@@ -8,8 +8,7 @@
  * RUN_UNKNOWN. Device -1: none or unknown. Ownership: everything reachable from struct run belongs to it and lives
  * until run_close. Not thread-safe.
  */
-#ifndef GPUSPY_RUN_H
-#define GPUSPY_RUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -491,12 +490,9 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     RUN_FACT(SEGMENTS, "segments") \
     RUN_FACT(PINNED, "pinned")     \
     RUN_FACT(BEFORE, "before") /* memory that was allocated before the recording and not freed in it */
-enum run_fact {
 #define RUN_FACT(symbol, word) RUN_FACT_##symbol,
-    RUN_FACTS(RUN_FACT)
+enum run_fact { RUN_FACTS(RUN_FACT) RUN_FACT_N };
 #undef RUN_FACT
-        RUN_FACT_N
-};
 /* Why a fact is unknown, such as "a PyTorch snapshot does not record it"; NULL: it is known. */
 const char *run_why_unknown(const struct run *run, enum run_fact what);
 /* Made by another tool: the program's later events are unknown. */
@@ -506,9 +502,9 @@ bool run_is_imported(const struct run *run);
  * time. Each may be NULL. */
 struct run_observer {
     void *self;
-    bool beside; /* may receive allocations and frees on another thread, and later than observers without this: it
-                    neither reads nor changes what others do while the replay runs, and of `series` it uses only the
-                    layer */
+    bool beside; /* may receive events on another thread, and later than observers without this: it neither reads nor
+                    changes what others do while the replay runs, and of `series` it uses only the process, the device,
+                    the layer and the live bytes. process_start and process_end are never concurrent to anything */
     void (*process_start)(void *self, uint32_t process);
     /* `series` with its totals after the event. */
     void (*alloc)(void *self, const struct run_lifetime *life, const struct run_series *series);
@@ -533,6 +529,8 @@ const struct run_series *run_series(const struct run *run, uint32_t series);
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
 /* The number of such a lifetime, a small one: no other that is live at the same time has it. */
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life);
+/* Waits until the observers beside this one have received all events before the one that it is receiving. */
+void run_wait_beside(struct run *run);
 /* Calls `each` for everything that is live at this moment of the replay. For heap maps. */
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self);
 
@@ -590,5 +588,3 @@ typedef void (*run_call_fn)(void *self, const struct run_copy *copy, const struc
 bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size);
 /* Of one process. */
 bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void *self, char *error, size_t error_size);
-
-#endif

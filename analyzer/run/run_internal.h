@@ -1,8 +1,7 @@
 /* Declarations that the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file),
  * load.c (the small tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c (events); and top/,
  * which does not open a run as a whole. No other file includes this. */
-#ifndef GPUSPY_RUN_INTERNAL_H
-#define GPUSPY_RUN_INTERNAL_H
+#pragma once
 
 #include <sqlite3.h>
 #include "analyzer/base/arena.h"
@@ -125,6 +124,7 @@ struct run {
     size_t last_location_n;
     struct run_replay *replay; /* while one runs */
     bool replayed;             /* one was begun */
+    _Atomic bool stopped;      /* the replay that runs ends early */
     const char *why_unknown[RUN_FACT_N];
     bool imported;
     uint64_t unblocked; /* copies of an import whose blocked time is unknown */
@@ -220,5 +220,3 @@ int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 
 /* replay.c */
 void run_replay_free(struct run *run);
-
-#endif

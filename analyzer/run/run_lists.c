@@ -66,10 +66,8 @@ bool run_device_is_simulated(const char *name)
 
 static const struct run_setting *find_setting(const struct run *run, uint32_t process, const char *name)
 {
-    for (size_t i = 0; i < run->settings_n; i++) {
-        const struct run_setting *s = &run->settings[i];
+    EACH (s, run->settings, run->settings_n)
         if (s->process == process && strcmp(s->name, name) == 0) return s;
-    }
     return NULL;
 }
 
@@ -131,8 +129,7 @@ int64_t run_kept_from(const struct run *run)
 /* "ValueError: its message at train.py:31, " or nothing. */
 static void describe_exception(const struct run_process *p, char *out, size_t size)
 {
-    const char *place = p->exception_place ? p->exception_place : "", *slash = strrchr(place, '/');
-    place = slash ? slash + 1 : place;
+    const char *place = p->exception_place ? basename(p->exception_place) : "";
     *out = 0;
     if (p->exception) snprintf(out, size, "%.160s%s%.64s", p->exception, *place ? " at " : "", place);
 }

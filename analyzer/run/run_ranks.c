@@ -3,7 +3,6 @@
 #include "analyzer/run/run_internal.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -28,9 +27,8 @@ static int64_t number_after(const char *base, const char *word)
 int64_t run_rank_of_name(const char *path)
 {
     static const char *const words[] = {"rank", "worker", "process", "proc", "gpu", "device"};
-    const char *slash = strrchr(path, '/');
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const int64_t rank = number_after(slash ? slash + 1 : path, words[i]);
+        const int64_t rank = number_after(basename(path), words[i]);
         if (rank >= 0) return rank;
     }
     return RUN_UNKNOWN;

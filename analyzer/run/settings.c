@@ -7,20 +7,16 @@
 #include <strings.h>
 #include "analyzer/run/run_internal.h"
 
-static const char *const backend_words[] = {
 #define WORD(symbol, word) [RUN_BACKEND_##symbol] = word,
-    RUN_BACKENDS(WORD)
+static const char *const backend_words[] = {RUN_BACKENDS(WORD)};
 #undef WORD
-};
 
 const char *run_backend_word(enum run_backend backend)
 {
     return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend] : "unknown";
 }
 
-/* --- "key:value,key:[256:1,512:2,>:8]" --------------------------------------------------------- */
-
-/* The end of an entry: a comma outside of brackets. */
+/* The end of an entry of "key:value,key:[256:1,512:2,>:8]": a comma outside of brackets. */
 static const char *entry_end(const char *p)
 {
     int depth = 0;
@@ -76,14 +72,11 @@ static enum asked ask_setting(const struct conf *c, struct run *run, const char 
     return ASKED;
 }
 
-/* --- what was seen ------------------------------------------------------------------------------ */
-
 enum run_known run_is_called_by(const struct run *run, uint32_t stack, const char *module)
 {
     const struct run_frame *f = stack == RUN_NONE ? NULL : run_stack_frame(run, stack);
     if (!f || f->kind != GS_FRAME_NATIVE || !f->module) return RUN_UNSURE;
-    const char *slash = strrchr(f->module, '/');
-    return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
+    return strncmp(basename(f->module), module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
 }
 
 /* A mapping by PyTorch's allocator is an expandable segment. Without native frames it may be another library's. */
@@ -101,8 +94,6 @@ static enum run_known has_mapped_segments(const struct run *run, uint32_t proces
     }
     return seen;
 }
-
-/* --- the answer ----------------------------------------------------------------------------------- */
 
 static bool parse_truth(const char *value)
 {

@@ -1,7 +1,6 @@
 /* The settings of PyTorch's caching allocator: what the environment requested, and what was observed, which takes
  * precedence. */
-#ifndef GPUSPY_SETTINGS_H
-#define GPUSPY_SETTINGS_H
+#pragma once
 
 #include "analyzer/run/run.h"
 
@@ -37,5 +36,3 @@ enum run_known run_is_called_by(const struct run *run, uint32_t stack, const cha
 
 /* The value of `key` in "key:value,key:[a:b,c:d],…"; false: not found. Exposed for its test. */
 bool run_conf_value(const char *conf, const char *key, const char **value, size_t *length);
-
-#endif

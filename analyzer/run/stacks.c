@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- frames ------------------------------------------------------------------------------------
- */
-
 const struct run_frame *run_operation_frame(struct run *run, const char *name)
 {
     for (size_t i = 0; i < run->operations_n; i++)
@@ -98,9 +95,6 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
     }
     return finish_stack_rows(db, st, rc, error, error_size);
 }
-
-/* --- stacks ------------------------------------------------------------------------------------
- */
 
 struct row {
     int64_t id, parent;
@@ -213,9 +207,6 @@ void run_stacks_free(struct run *run)
     map_free(&run->stack_map);
     free(run->operations);
 }
-
-/* --- what callers see
- * ----------------------------------------------------------------------------- */
 
 size_t run_stack_count(const struct run *run)
 {

@@ -6,9 +6,6 @@
 #include "schema/mask.h"
 #include "schema/utf8.h"
 
-/* --- numbers -----------------------------------------------------------------------------------
- */
-
 void run_ids_set(struct run_ids *ids, int64_t id, uint32_t value)
 {
     uint64_t n = ids->n;
@@ -38,9 +35,6 @@ void run_ids_free(struct run_ids *ids)
     map_free(&ids->sparse);
     *ids = (struct run_ids){0};
 }
-
-/* --- strings -----------------------------------------------------------------------------------
- */
 
 static uint64_t hash_string_bytes(const char *p, size_t n)
 {

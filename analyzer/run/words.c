@@ -1,6 +1,5 @@
 #include "analyzer/run/words.h"
 
-#include <stddef.h>
 #include "schema/event.h"
 
 #define WORD(symbol, value, word) [value] = (word),

@@ -1,7 +1,6 @@
 /* The enum values of a recording as the words that queries use: schema/event.h has both. "unknown" for a number without
  * a word, which a damaged or newer recording may have. */
-#ifndef GPUSPY_WORDS_H
-#define GPUSPY_WORDS_H
+#pragma once
 
 const char *run_layer_word(unsigned layer);             /* enum gs_layer: "tensor" */
 const char *run_space_word(unsigned space);             /* enum gs_space: "pinned" */
@@ -10,5 +9,3 @@ const char *run_host_memory_word(unsigned host_memory); /* enum gs_host_memory: 
 const char *run_sync_word(unsigned kind);               /* enum gs_sync_kind: "stream" */
 const char *run_frame_word(unsigned kind);              /* enum gs_frame_kind: "python" */
 const char *run_mark_word(unsigned kind);               /* enum gs_mark_kind: "push" */
-
-#endif

@@ -1,6 +1,5 @@
 /* The state while a report is built: the run, the result so far, its arena, and the lists that every question makes. */
-#ifndef GPUSPY_BUILDER_H
-#define GPUSPY_BUILDER_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/result/result.h"
@@ -90,5 +89,3 @@ void *site_reach(void *p, size_t index, size_t *cap, size_t size);
 
 /* The time to which shares refer: the sum over the processes, never 0. */
 double site_wall_seconds(const struct site_builder *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* Lines of the program's source around a call site, for the result. */
-#ifndef GPUSPY_EXCERPT_H
-#define GPUSPY_EXCERPT_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 
@@ -12,5 +11,3 @@ struct site_excerpts {
 /* `role`: what the site did, as a word. */
 void site_add_excerpt(struct site_builder *b, struct site_excerpts *to, const struct result_site *site,
                       const char *role);
-
-#endif

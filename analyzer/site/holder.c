@@ -8,8 +8,6 @@
 
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
-/* ---------------------------------------------------------------- from frame to frame */
-
 /* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
 static void take_attributes(struct site_search *s)
 {
@@ -301,8 +299,6 @@ static void walk_statements(struct site_search *s, uint32_t stack)
     s->found = passed;
 }
 
-/* ---------------------------------------------------------------- hooks */
-
 /* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
  * functions that it defines store. */
 static void read_hook(struct site_search *s, const char *name, size_t length, bool makes)
@@ -358,8 +354,6 @@ static void find_hooks(struct site_search *s, uint32_t stack)
     }
 }
 
-/* ---------------------------------------------------------------- the answer */
-
 static struct result_holder best_holder_of(struct site_search *s, const struct site_candidate *c, size_t n)
 {
     enum { TEXT_MAX = 160 };
@@ -412,12 +406,41 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
 {
     const char *text = "";
     for (size_t i = 0; i < n; i++) {
-        const char *slash = strrchr(holders[i].file, '/');
         char file[128];
-        terminal_clean(file, sizeof file, slash ? slash + 1 : holders[i].file, true);
+        terminal_clean(file, sizeof file, basename(holders[i].file), true);
         text = arena_printf(b->arena, "%s%s%s:%d `%s`", text, i ? " or " : "", file, holders[i].line, holders[i].text);
     }
     return text;
+}
+
+/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
+static bool calls_each(const struct site_code *code, const char *list)
+{
+    const size_t n = strlen(list);
+    for (size_t i = 0; i < code->n; i++) {
+        const char *in = strstr(code->list[i].code, " in "), *each = in;
+        if (!in || strncmp(in + 4, list, n) != 0 || site_name_length(in + 4) != n) continue;
+        while (each > code->list[i].code && each[-1] != ' ') each--;
+        struct arena scratch = {0};
+        const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);
+        bool found = in > each;
+        const size_t end = site_code_end(code, i);
+        size_t k = i;
+        while (found && k < end && !strstr(code->list[k].code, call)) k++;
+        arena_free(&scratch);
+        if (found && k < end) return true;
+    }
+    return false;
+}
+
+bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder)
+{
+    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    struct site_store store;
+    size_t at;
+    return site_open_source(b, &frame, &code, &at) && site_store_of(b->arena, code.list[at].code, &store) &&
+           calls_each(&code, store.into);
 }
 
 bool site_is_in_module(struct site_builder *b, const struct result_holder *holder)

@@ -4,8 +4,6 @@
 #include "analyzer/base/term.h"
 #include "analyzer/site/source_context.h"
 
-/* ---------------------------------------------------------------- where a statement is */
-
 bool site_is_function(const struct site_statement *s)
 {
     return site_code_begins(s, "def");
@@ -66,8 +64,6 @@ static bool is_returned(struct site_search *s, const char *name)
             return true;
     return false;
 }
-
-/* ---------------------------------------------------------------- candidates */
 
 void site_add_candidate(struct site_candidates *to, struct site_candidate c)
 {
@@ -134,6 +130,22 @@ static bool is_step_loop(const struct site_search *s, size_t loop, size_t within
     return false;
 }
 
+/* outputs.clear(), del buffer.states[:]: does a statement of the file empty what the last part of the name names? */
+static bool is_emptied(struct site_search *s, const char *name)
+{
+    const char *dot = strrchr(name, '.'), *last = dot ? dot : name;
+    const size_t n = strlen(last);
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        const bool del = strncmp(code, "del ", 4) == 0;
+        const char *p = strstr(code, last);
+        if (p && (dot || p == code + 4 * del) &&
+            (del ? p[n] == '[' : strncmp(p + n, ".clear()", 8) == 0 || strncmp(p + n, ".pop", 4) == 0))
+            return true;
+    }
+    return false;
+}
+
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
     const char *name = site_base_name(s->scratch, into);
@@ -150,13 +162,13 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
-    site_add_candidate(&s->found,
-                       (struct site_candidate){.frame = s->frame,
-                                               .code = s->code,
-                                               .at = i,
-                                               .why = what,
-                                               .weak = weak || reset || loop != site_common_loop(s, s->at, s->at),
-                                               .passed = local && is_returned(s, name)});
+    site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
+                                                          .code = s->code,
+                                                          .at = i,
+                                                          .why = what,
+                                                          .weak = weak || reset || is_emptied(s, name) ||
+                                                                  loop != site_common_loop(s, s->at, s->at),
+                                                          .passed = local && is_returned(s, name)});
 }
 
 static bool is_concatenation(const char *value)
@@ -205,7 +217,8 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
 
 static bool part_holds(struct site_search *s, size_t i, const char *value)
 {
-    return (i == s->at && strchr(value, '(') && !site_is_host_value(value, s->graph)) ||
+    /* the statement that allocated, also by an operator; of a caller, only a call */
+    return (i == s->at && (!s->callee || strchr(value, '(')) && !site_is_host_value(value, s->graph)) ||
            site_holds(value, &s->names, s->graph) || site_holds(value, &s->objects, s->graph);
 }
 
@@ -274,8 +287,6 @@ bool site_open_frame(struct site_search *s, const struct run_frame *frame)
     s->frame = frame;
     return !is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
 }
-
-/* ---------------------------------------------------------------- calls */
 
 /* The function of that name, if the files of the call path define one. */
 static bool find_called(const struct site_search *s, const char *name, size_t length, struct site_search *in,

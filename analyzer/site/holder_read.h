@@ -1,6 +1,5 @@
 /* Inside of the holder's search: the statements of one function, and how they use memory. */
-#ifndef GPUSPY_HOLDER_READ_H
-#define GPUSPY_HOLDER_READ_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 #include "analyzer/site/python_code.h"
@@ -13,7 +12,7 @@ struct site_candidate {
     struct site_code code;
     size_t at;
     const char *why;
-    bool weak;   /* update(), or of another loop than the call */
+    bool weak;   /* update(), of another loop than the call, or into what the file empties somewhere */
     bool passed; /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct site_candidates {
@@ -56,5 +55,3 @@ void site_read_statement(struct site_search *s, size_t i);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);
-
-#endif

@@ -24,11 +24,9 @@ struct listed_path { /* call paths with the same call site and caller are one */
     uint32_t row, number;
 };
 
-static int by_row_then_weight(const void *a, const void *b)
-{
-    const struct listed_path *x = a, *y = b;
-    return SORT_UP(x->row, y->row) ?: SORT_DOWN(x->path.bytes, y->path.bytes) ?: SORT_DOWN(x->path.blocked_s, y->path.blocked_s) ?: SORT_UP(x->number, y->number);
-}
+SORT_ORDER(by_row_then_weight, struct listed_path,
+           SORT_UP(x->row, y->row) ?: SORT_DOWN(x->path.bytes, y->path.bytes)
+               ?: SORT_DOWN(x->path.blocked_s, y->path.blocked_s) ?: SORT_UP(x->number, y->number))
 
 static void list_paths(struct site_builder *b, struct listed_path *paths, size_t n, const struct site_line_form *form,
                        char *rows)

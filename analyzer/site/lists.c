@@ -65,11 +65,8 @@ const char *site_short_text(struct site_builder *b, const struct result_site *si
 }
 
 /* Equal sizes are ordered by the stack's number, so that two reports on one file are equal. */
-static int order_site_shares(const void *a, const void *b)
-{
-    const struct site_share *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->stack, y->stack);
-}
+SORT_ORDER(order_site_shares, struct site_share,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->stack, y->stack))
 
 struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_share *shares, size_t n, size_t *listed,
                                            size_t *total)
@@ -88,11 +85,8 @@ struct result_by_stack *site_list_by_stack(struct site_builder *b, struct site_s
     return list;
 }
 
-static int compare_sites(const void *a, const void *b)
-{
-    const struct result_by_site *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->site.line, y->site.line);
-}
+SORT_ORDER(compare_sites, struct result_by_site,
+           SORT_DOWN(x->bytes, y->bytes) ?: SORT_DOWN(x->count, y->count) ?: SORT_UP(x->site.line, y->site.line))
 
 /* Allocated; unordered. */
 static struct result_by_site *list_shares_by_site(struct site_builder *b, const struct site_share *shares, size_t n,

@@ -54,15 +54,12 @@ struct site_owners {
     struct made *made;
     size_t made_cap;
     struct pending pending[DEVICES];
+    bool only_torch; /* a PyTorch snapshot: whatever its frames are, only PyTorch's allocator is in it */
 };
-
-/* --- frames --------------------------------------------------------------------------------------
- */
 
 static const char *path_base_of(const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path;
+    return path ? basename(path) : NULL;
 }
 
 /* "…/site-packages/torch/lib/x.so" → "torch/lib/x.so"; NULL: not installed as a package. */
@@ -132,9 +129,6 @@ static const struct row *function_row(const struct run_frame *f)
     }
     return NULL;
 }
-
-/* --- owners --------------------------------------------------------------------------------------
- */
 
 static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t length, enum result_owner_kind kind,
                                const char *by)
@@ -245,15 +239,22 @@ static const char *site_owner_file(const struct site_builder *b, uint32_t owner)
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;
 }
 
-/* --- locations -----------------------------------------------------------------------------------
- *
- * PyTorch tells its new total just after it took a segment. Where the stack does not say who took it
- * (Python frames alone, or none), a total that rose by just what was taken since says it.
- */
-
+/* PyTorch tells its new total just after it took a segment. Where the stack does not say who took it
+ * (Python frames alone, or none), a total that rose by just what was taken since says it. */
 static struct pending *pending_of(struct site_owners *o, int device)
 {
     return device >= 0 && device < DEVICES ? &o->pending[device] : NULL;
+}
+
+static uint32_t torch_owner(struct site_builder *b)
+{
+    static const char word[] = "PyTorch's allocator";
+    return owner_index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
+}
+
+uint32_t site_owner_of_segment(struct site_builder *b, uint32_t stack)
+{
+    return b->owners && b->owners->only_torch ? torch_owner(b) : site_owner_of(b, stack);
 }
 
 static void owners_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -264,7 +265,7 @@ static void owners_on_alloc(void *self, const struct run_lifetime *life, const s
     if (series->layer != RUN_SERIES_DEVICE) return;
     struct made *made = SITE_REACH(o->made, life->location, o->made_cap);
     if (!made->seen) {
-        uint32_t owner = cached_owner(b, life->stack);
+        uint32_t owner = o->only_torch ? torch_owner(b) : cached_owner(b, life->stack);
         *made = (struct made){owner & ~(uint32_t)BLIND, life->space, true, (owner & BLIND) != 0};
     }
     if (made->blind && (p = pending_of(o, life->device)) != NULL) {
@@ -289,17 +290,14 @@ static void owners_on_free(void *self, const struct run_lifetime *life, const st
 
 static void owners_on_reserved(void *self, const struct run_reserved *reserved)
 {
-    static const char word[] = "PyTorch's allocator";
     struct site_builder *b = self;
     struct pending *p = pending_of(b->owners, reserved->device);
     if (!p) return;
     int64_t rose = arena_add_capped(reserved->bytes, -p->reserved), taken = 0;
     size_t first = p->n;
     while (first > 0 && taken < rose) taken = arena_add_capped(taken, p->taken[--first].bytes);
-    for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++) {
-        b->owners->made[p->taken[i].location].owner =
-            owner_index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
-    }
+    for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++)
+        b->owners->made[p->taken[i].location].owner = torch_owner(b);
     p->n = 0;
     p->reserved = reserved->bytes;
 }
@@ -317,6 +315,8 @@ void site_owners_start(struct site_builder *b, struct run_observer *observer)
 {
     b->owners = arena_zeroed(1, sizeof *b->owners);
     owner_index_of(b, "unknown", 7, RESULT_OWNER_UNKNOWN, NULL);
+    b->owners->only_torch = run_is_imported(b->run) && !run_why_unknown(b->run, RUN_FACT_SEGMENTS) &&
+                            !run_why_unknown(b->run, RUN_FACT_TENSORS);
     *observer = (struct run_observer){.self = b,
                                       .process_start = owners_on_process_start,
                                       .alloc = owners_on_alloc,
@@ -341,9 +341,6 @@ uint32_t site_owner_of_location(struct site_builder *b, uint32_t location)
 {
     return b->owners && location < b->owners->made_cap ? b->owners->made[location].owner : 0;
 }
-
-/* --- sums ----------------------------------------------------------------------------------------
- */
 
 struct sum {
     struct result_by_owner of;
@@ -379,11 +376,7 @@ void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint
     }
 }
 
-static int compare_owners(const void *a, const void *b)
-{
-    const struct result_by_owner *x = a, *y = b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner);
-}
+SORT_ORDER(compare_owners, struct result_by_owner, SORT_DOWN(x->bytes, y->bytes) ?: strcmp(x->owner, y->owner))
 
 struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
 {

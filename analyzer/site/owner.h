@@ -1,8 +1,7 @@
 /* The owner of an allocation: PyTorch's allocator, NCCL, cuBLAS, a framework's pool, the program's own library. An
  * inference from the frames that made it, by the table in owner.def; if the frames do not decide, the owner is unknown.
  */
-#ifndef GPUSPY_OWNER_H
-#define GPUSPY_OWNER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +13,8 @@ struct run_observer;
 
 /* A small number; 0 is the unknown owner. Each stack is examined once. Looks symbols up. */
 uint32_t site_owner_of(struct site_builder *b, uint32_t stack);
+/* The same of a CUDA allocation: in a PyTorch snapshot, PyTorch's allocator makes all of them. */
+uint32_t site_owner_of_segment(struct site_builder *b, uint32_t stack);
 /* The same for a location of the device layer: if stacks are too short to decide, PyTorch's own totals identify its
  * segments. Only after the location's first allocation in the replay. */
 uint32_t site_owner_of_location(struct site_builder *b, uint32_t location);
@@ -34,5 +35,3 @@ struct site_owners;
 /* Before the others of the replay; b->owners from here to site_owners_free. */
 void site_owners_start(struct site_builder *b, struct run_observer *observer);
 void site_owners_free(struct site_builder *b);
-
-#endif

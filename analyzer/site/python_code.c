@@ -41,26 +41,31 @@ static bool is_code_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Before a string's quote: f, rb, … */
-static void drop_prefix(struct reading *r)
+/* Before a string's quote: f, rb, … Is it an f-string? */
+static bool drop_prefix(struct reading *r)
 {
     size_t n = 0;
+    bool f = false;
     while (n < 2 && n < r->length && strchr("rRbBuUfF", r->text[r->length - 1 - n])) n++;
-    if (n && (n == r->length || !is_code_word(r->text[r->length - 1 - n]))) r->length -= n;
+    if (n && (n == r->length || !is_code_word(r->text[r->length - 1 - n])))
+        for (; n; n--) f = strchr("fF", r->text[--r->length]) || f;
+    return f;
 }
 
 /* A string whose quote is at p; returns what follows it on the line. */
 static const char *skip_string(struct reading *r, const char *p)
 {
     const char quote = *p, *from = p + 1;
-    drop_prefix(r);
+    bool varies = drop_prefix(r);
     put_code_character(r, '"');
     if (p[1] == quote && p[2] == quote) {
         r->quote = quote;
         return p + 3;
     }
     for (p++; *p && *p != quote; p++) p += *p == '\\' && p[1];
-    for (; p - from == 3 && strncmp(from, "cpu", 3) == 0 && from < p; from++) put_code_character(r, *from);
+    varies = varies && memchr(from, '{', (size_t)(p - from));
+    const char *kept = varies ? "{}" : p - from == 3 && strncmp(from, "cpu", 3) == 0 ? "cpu" : "";
+    while (*kept) put_code_character(r, *kept++);
     put_code_character(r, '"');
     return *p ? p + 1 : p;
 }

@@ -1,6 +1,5 @@
 /* Splits a Python program into statements by its lines, brackets and strings, without parsing it. */
-#ifndef GPUSPY_PYTHON_CODE_H
-#define GPUSPY_PYTHON_CODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +9,7 @@
 struct site_statement {
     int line, last;   /* the first and the last line of text */
     int indent;       /* in columns; a statement after a `:` on the same line has one more than its header */
-    const char *code; /* without comments; strings are "" (but "cpu"), blanks single */
+    const char *code; /* without comments; strings are "" (but "cpu"; "{}" if values are put into it), blanks single */
 };
 struct site_code {
     struct site_statement *list;
@@ -27,5 +26,3 @@ size_t site_code_end(const struct site_code *c, size_t i);
 bool site_code_begins(const struct site_statement *s, const char *word);
 /* Of a line of text without the comment at its end. */
 size_t site_code_length(const char *line);
-
-#endif

@@ -37,8 +37,6 @@ const char *site_base_name(struct arena *arena, const char *expression)
     return n ? arena_printf(arena, "%.*s", (int)n, expression) : "";
 }
 
-/* ---------------------------------------------------------------- assignments */
-
 static int depth_step(char c)
 {
     return (c && strchr("([{", c) != NULL) - (c && strchr(")]}", c) != NULL);
@@ -113,7 +111,7 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
 static bool is_constant(const char *from, const char *to)
 {
     for (; from < to; from++)
-        if (isalpha((unsigned char)*from) || *from == '_') return false;
+        if (isalpha((unsigned char)*from) || *from == '_' || *from == '{') return false;
     return true;
 }
 
@@ -165,8 +163,6 @@ bool site_binding_of(struct arena *arena, const struct site_statement *st, struc
     return header_of(arena, st, to) || site_assignment_of(arena, st->code, to);
 }
 
-/* ---------------------------------------------------------------- stores */
-
 /* heapq.heappush(into, value) */
 static bool function_store(struct arena *arena, const char *code, struct site_store *to)
 {
@@ -206,8 +202,6 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
     }
     return function_store(arena, code, to);
 }
-
-/* ---------------------------------------------------------------- what an expression holds */
 
 /* An attribute or a method at p: a number or a copy on the host. */
 static bool is_host_attribute(const char *p)

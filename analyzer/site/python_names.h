@@ -1,6 +1,5 @@
 /* The values that a Python statement assigns, stores and mentions; python_code.h has the form of a statement. */
-#ifndef GPUSPY_PYTHON_NAMES_H
-#define GPUSPY_PYTHON_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ bool site_is_host_value(const char *expression, bool graph);
 const char *site_lambda_store(struct arena *arena, const char *code, bool graph);
 /* [f(x) for x in y], {…}, list(f(x) for x in y): keeps each call's result until the last call has returned. */
 bool site_collects(const char *code);
-
-#endif

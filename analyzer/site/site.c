@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 #include "schema/source_file.h"
 
@@ -42,7 +41,7 @@ static const struct {
 int site_module_rank(const char *module)
 {
     if (!module) return 1;
-    const char *slash = strrchr(module, '/'), *base = slash ? slash + 1 : module;
+    const char *base = basename(module);
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
         if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) return modules[i].rank;
     bool packaged = strstr(module, "/site-packages/") || strstr(module, "/dist-packages/");
@@ -58,8 +57,7 @@ const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
 /* Python itself: the executable if it is linked statically, else its library. */
 static bool is_interpreter_module(const char *module)
 {
-    const char *slash = module ? strrchr(module, '/') : NULL;
-    const char *base = slash ? slash + 1 : module;
+    const char *base = module ? basename(module) : NULL;
     return base && (strncmp(base, "python", 6) == 0 || strncmp(base, "libpython", 9) == 0);
 }
 

@@ -1,6 +1,5 @@
 /* From a stack to the one line that the user can change. */
-#ifndef GPUSPY_SITE_H
-#define GPUSPY_SITE_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/result/result.h"
@@ -38,5 +37,3 @@ void site_keep_common(struct result_site *line, const struct result_site *path);
 int site_compare(const struct result_site *a, const struct result_site *b);
 /* "file.py:12 in f" and the like, into a buffer. */
 const char *site_text(const struct result_site *site, char *buffer, size_t size);
-
-#endif

@@ -42,8 +42,10 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
             const char *header = code.list[k].code;
             if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) && !strstr(header, " if "))
                 return true;
-            if (site_code_begins(&code.list[k], "def"))
-                break; /* the block around it was left when the function was defined */
+            if (!site_code_begins(&code.list[k], "def")) continue;
+            for (size_t d = k; d-- > 0 && code.list[d].code[0] == '@';)
+                if (source_has_any(code.list[d].code, blocks, 2)) return true;
+            break; /* the block around it was left when the function was defined */
         }
         for (size_t k = 0; k < code.n; k++)
             if (strstr(code.list[k].code, "torch.set_grad_enabled(False)") == code.list[k].code) return true;

@@ -1,6 +1,5 @@
 /* Facts about a call path from the program's source: the blocks that contain its statements, and words of its files. */
-#ifndef GPUSPY_SOURCE_CONTEXT_H
-#define GPUSPY_SOURCE_CONTEXT_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 #include "analyzer/site/python_code.h"
@@ -11,5 +10,3 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
-
-#endif

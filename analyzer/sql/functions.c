@@ -9,8 +9,6 @@
 
 enum { TEXT_MAX = 1 << 16 };
 
-/* ---------------------------------------------------------------- names */
-
 /* Through separate connections: the other one may have a union of several instead. */
 static struct run *session_run(struct sql_session *s)
 {
@@ -47,8 +45,6 @@ static uint32_t sql_stack_of(struct sql_session *s, sqlite3_value *value)
     if (sqlite3_value_type(value) != SQLITE_INTEGER || id < 0 || process >= (int64_t)s->n) return RUN_NONE;
     return run_ids_get(&s->databases[process].stacks, id % SQL_STRIDE);
 }
-
-/* ---------------------------------------------------------------- the functions */
 
 #define FUNCTION(name) static void name(sqlite3_context *c, int n, sqlite3_value **v)
 

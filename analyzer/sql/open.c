@@ -5,9 +5,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include "schema/store.h"
-
-/* ---------------------------------------------------------------- nothing is written */
 
 static const char *const pragmas[] = {
     "table_info",     "table_xinfo",     "table_list",     "index_list",    "index_info",      "user_version",
@@ -53,8 +50,6 @@ static int authorize_action(void *session, int action, const char *one, const ch
         if (action == words[i].action) return refuse_action(s, words[i].word);
     return refuse_action(s, "CREATE or DROP");
 }
-
-/* ---------------------------------------------------------------- opening */
 
 static void protect_database(sqlite3 *db)
 {

@@ -36,8 +36,6 @@ static char *cell_text(sqlite3_stmt *st, int column, bool utf8)
     return out;
 }
 
-/* ---------------------------------------------------------------- a table */
-
 struct row {
     char **cells;
     bool *numbers;
@@ -192,8 +190,6 @@ static int print_sql_table(const struct sql_printer *p, sqlite3_stmt *st)
     free(t.width);
     return rc;
 }
-
-/* ---------------------------------------------------------------- CSV, JSON */
 
 static void csv_field(FILE *out, const char *text)
 {

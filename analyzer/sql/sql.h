@@ -6,8 +6,7 @@
  * union of theirs, process_id is 1 for the first, 2 for the next and so on, and numbers that only mean
  * something within one process (stack_id, frame_id, id, …) have the process's place (from 0) times
  * SQL_STRIDE added, so that joins stay as they are. Nothing can be written. */
-#ifndef GPUSPY_SQL_H
-#define GPUSPY_SQL_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -56,5 +55,3 @@ struct sql_printer {
 };
 /* Steps the statement to its end. The last result code: SQLITE_DONE where all went well. */
 int sql_print(const struct sql_printer *p, sqlite3_stmt *st);
-
-#endif

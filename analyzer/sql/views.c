@@ -61,8 +61,6 @@ static bool has_attached_column(struct making *k, size_t i, const char *table, c
     return has;
 }
 
-/* ---------------------------------------------------------------- one table over several files */
-
 /* Words and entry points are the same numbers everywhere; meta says things of the first process. */
 static bool is_common(const char *table)
 {
@@ -147,8 +145,6 @@ static bool make_table(struct making *k, const char *table)
     return run_view_sql(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", table, all));
 }
 
-/* ---------------------------------------------------------------- allocation and copy */
-
 /* Replaces the first `what` in a text from sqlite3_malloc. */
 static char *replace_text(char *text, const char *what, const char *with)
 {
@@ -214,8 +210,6 @@ static bool make_view(struct making *k, const char *name, const char *sql)
     if (strcmp(name, "sites") == 0) as = sites;
     return run_view_sql(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %s", name, as));
 }
-
-/* ---------------------------------------------------------------- all of them */
 
 /* One file of this version is queried as it is: the views alone are ours. */
 static bool needs_table(struct making *k, const char *table)

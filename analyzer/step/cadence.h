@@ -1,7 +1,6 @@
 /* How often a call site is called over the program's steps: in each, in every 50th, between them, before or after them.
  * A call site has one cadence per process that called it; they are added up at the end. */
-#ifndef GPUSPY_CADENCE_H
-#define GPUSPY_CADENCE_H
+#pragma once
 
 #include "analyzer/site/builder.h"
 
@@ -58,5 +57,3 @@ void json_pace(struct json_t *object, const struct result_pace *pace);
 bool step_is_simulated(const struct site_builder *b);
 /* Did any process of the run report tensors? */
 bool step_has_tensors(const struct site_builder *b);
-
-#endif

@@ -19,11 +19,9 @@ struct step_finder {
     int64_t kept_from_ns; /* of the process: earlier events are incomplete */
 };
 
-static const char *const words[] = {
 #define WORD(s, w) [STEP_SOURCE_##s] = w,
-    STEP_SOURCES(WORD)
+static const char *const words[] = {STEP_SOURCES(WORD)};
 #undef WORD
-};
 
 const char *step_source_word(enum step_source source)
 {
@@ -85,8 +83,6 @@ int64_t step_start_ns(const struct step_list *s, size_t i)
     double span = (double)(s->start_ns[k + 1] - s->start_ns[k]);
     return s->start_ns[k] + (int64_t)(span * (double)(i - first) / (double)size);
 }
-
-/* --- from moments to steps ----------------------------------------------------------------------- */
 
 /* The outermost ancestor (or itself) that is visited every step: its neighbours are the other lines of the loop. */
 static uint32_t loop_line(const struct step_place_tree *t, uint32_t place)
@@ -269,8 +265,6 @@ static struct step_moments ask_step_moments(struct step_finder *f, uint32_t proc
     }
 }
 
-/* --- allocations ----------------------------------------------------------------------------------- */
-
 static void add_step_event(struct step_finder *f, const struct run_lifetime *life, const struct run_series *series)
 {
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
@@ -320,8 +314,6 @@ static struct step_list *choose_step_list(struct step_finder *f, uint32_t proces
     }
     return steps;
 }
-
-/* --- the replay ------------------------------------------------------------------------------------ */
 
 static void steps_on_process_start(void *self, uint32_t process)
 {

@@ -19,8 +19,7 @@
  * the observers after this one, in every _finish, and in each later pass: run_each_call, run_each_live_at). They belong
  * to the report's arena.
  */
-#ifndef GPUSPY_STEP_H
-#define GPUSPY_STEP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -69,5 +68,3 @@ struct step_finder *step_finder_start(struct site_builder *b, struct run_observe
 void step_finder_adopt(struct site_builder *b, const struct result_report *report);
 void step_finder_build(struct site_builder *b);    /* the report's steps[] */
 void step_finder_free(struct step_finder *finder); /* the steps stay */
-
-#endif

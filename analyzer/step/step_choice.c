@@ -7,8 +7,6 @@
 
 enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
-/* --- which calls are the steps ------------------------------------------------------------------ */
-
 /* The time of its second visit. The first iteration is not representative: PyTorch loads its kernels in it. */
 static int64_t second_ns(const struct step_place *p)
 {
@@ -170,8 +168,6 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
     }
     return m;
 }
-
-/* --- a loop without such calls ------------------------------------------------------------------- */
 
 /* Visited evenly, and until the end: a loop that only loads ends before the work begins. */
 static bool is_place_regular(const struct step_place_tree *t, const struct step_place *p)
@@ -358,8 +354,6 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
     }
     return m;
 }
-
-/* --- backward passes whose gradients one step takes together ------------------------------------- */
 
 struct zeroed { /* moments at which gradients were dropped */
     struct step_place_tree *t;

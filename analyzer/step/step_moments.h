@@ -1,6 +1,5 @@
 /* The result that the sources of steps pass to step.c: the moments of the steps. */
-#ifndef GPUSPY_STEP_MOMENTS_H
-#define GPUSPY_STEP_MOMENTS_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
@@ -44,5 +43,3 @@ struct step_moments step_moments_of_period(struct step_place_tree *t);
 struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process);
 /* step_mark.c: the ranges or moments that repeat; count 0 if none do. */
 struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, uint32_t process);
-
-#endif

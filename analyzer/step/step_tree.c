@@ -196,8 +196,7 @@ void step_places_restart(struct step_place_tree *t, bool complete)
         *ARENA_PUSH(t->places, t->n, t->cap) = (struct step_place){.stack = RUN_NONE};
         add_place_link(t, STEP_PLACE_ROOT, 0);
     }
-    for (size_t i = 0; i < t->n; i++) {
-        struct step_place *p = &t->places[i];
+    EACH (p, t->places, t->n) {
         p->visits = 0;
         times_free(&p->times);
         p->shift = 0;

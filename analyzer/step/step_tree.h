@@ -4,8 +4,7 @@
  * A place is visited when a thread's event is in it and the thread's previous event was not. So a line of a loop is
  * visited once per iteration, however many events it has, if another line of the loop has an event, too.
  */
-#ifndef GPUSPY_STEP_TREE_H
-#define GPUSPY_STEP_TREE_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/base/times.h"
@@ -93,5 +92,3 @@ static inline void step_places_add_event(struct step_place_tree *t, uint32_t thr
     t->events++;
     if (*at != place) step_places_move(t, at, place, thread, ns);
 }
-
-#endif

@@ -1,11 +1,8 @@
 /* Mangled names → names as programmers write them. Only the analyzer demangles: the recorder writes addresses, never
  * names. */
-#ifndef GPUSPY_SYMBOL_DEMANGLE_H
-#define GPUSPY_SYMBOL_DEMANGLE_H
+#pragma once
 
 /* C++ (Itanium ABI) and Rust (v0 and legacy, without the hash) demangled, anything else unchanged; the symbol's version
  * ("@@GLIBC_2.34") and LLVM's suffix (".llvm.123") are removed. Free the result; NULL only if memory ran out. Any bytes
  * are safe. */
 char *symbol_demangle(const char *name);
-
-#endif

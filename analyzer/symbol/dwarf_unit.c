@@ -50,8 +50,6 @@ struct symbol_units {
     size_t ranges_n, ranges_cap;
 };
 
-/* ---------------------------------------------------------------- units */
-
 #define BY(name, type, member)                    \
     static int name(const void *a, const void *b) \
     {                                             \
@@ -100,8 +98,6 @@ void symbol_units_free(struct symbol_units *u)
     free(u->ranges);
     free(u);
 }
-
-/* ---------------------------------------------------------------- the functions of one */
 
 static const char *text_attribute(Dwarf_Die *die, unsigned name)
 {
@@ -174,8 +170,6 @@ static void read_unit(struct unit *u)
     SORT(u->named, u->named_n, by_offset);
 }
 
-/* ---------------------------------------------------------------- names */
-
 /* The entry with the name: for an inlined or cloned function the abstract one, for a member its declaration. */
 static Dwarf_Die declared_die(Dwarf_Die die)
 {
@@ -219,8 +213,6 @@ static void name_it(const struct unit *u, Dwarf_Die *die, struct symbol_unit_pla
     place->mangled = linkage != NULL;
     place->function = linkage ? strdup(linkage) : name ? scoped_name(u, die, name) : NULL;
 }
-
-/* ---------------------------------------------------------------- looking up */
 
 static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
 {

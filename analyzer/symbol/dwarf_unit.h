@@ -3,8 +3,7 @@
  * libdw's own functions (dwfl_module_addrdie, dwarf_getscopes) need .debug_aranges, which clang and rustc do not write;
  * they do not search namespaces, where these compilers put functions; and they walk a unit at each call.
  */
-#ifndef GPUSPY_SYMBOL_DWARF_UNIT_H
-#define GPUSPY_SYMBOL_DWARF_UNIT_H
+#pragma once
 
 #include <elfutils/libdw.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ void symbol_units_free(struct symbol_units *units);
  * nothing is known; 1 with function NULL: only the line. *folder is the compilation directory. */
 size_t symbol_units_at(struct symbol_units *units, Dwarf_Addr address, struct symbol_unit_place *places,
                        const char **folder);
-
-#endif

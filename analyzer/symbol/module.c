@@ -31,8 +31,6 @@ struct symbol_module {
     char build_id[2 * ID_MAX + 1];
 };
 
-/* ---------------------------------------------------------------- opening */
-
 /* A path from a database may be anything: only a regular file is opened, because a FIFO would block and a device could
  * act. */
 static int open_plain(const char *path, struct stat *st)
@@ -193,8 +191,6 @@ const char *symbol_module_build_id(const struct symbol_module *m)
 {
     return m->build_id;
 }
-
-/* ---------------------------------------------------------------- looking up */
 
 static struct symbol_units *units_of(struct symbol_module *m)
 {

@@ -1,6 +1,5 @@
 /* One ELF file and its debugging information, through libdw. */
-#ifndef GPUSPY_SYMBOL_MODULE_H
-#define GPUSPY_SYMBOL_MODULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ enum symbol_module_detail { MODULE_NOTHING, MODULE_EXPORTS, MODULE_SYMBOLS, MODU
 enum symbol_module_detail symbol_module_detail(struct symbol_module *m);
 /* Hexadecimal, "" none. */
 const char *symbol_module_build_id(const struct symbol_module *m);
-
-#endif

@@ -6,8 +6,7 @@
  * files and .gnu_debugdata are read, too. Functions without debugging information come from the symbol table. Nothing
  * is fetched over a network unless the user requests it.
  */
-#ifndef GPUSPY_SYMBOL_H
-#define GPUSPY_SYMBOL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ void symbolizer_complain(const struct symbolizer *s, bool all);
  * NULL: it has lines. *build_id is the file's, "" none. */
 const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
                             const char **build_id);
-
-#endif

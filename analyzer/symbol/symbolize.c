@@ -62,8 +62,6 @@ static int64_t query_int(const struct work *w, const char *sql)
     return value;
 }
 
-/* ---------------------------------------------------------------- modules */
-
 static struct symbolize_module *symbolize_module_of(struct symbolize *s, const char *path, const char *build_id)
 {
     build_id = build_id ? build_id : "";
@@ -74,8 +72,6 @@ static struct symbolize_module *symbolize_module_of(struct symbolize *s, const c
     *m = (struct symbolize_module){.path = strdup(path), .build_id = strdup(build_id)};
     return m;
 }
-
-/* ---------------------------------------------------------------- one frame */
 
 static const char *statement_text(sqlite3_stmt *st, int column)
 {
@@ -194,8 +190,6 @@ static bool all_build_ids(struct work *w)
     return ok;
 }
 
-/* ---------------------------------------------------------------- one database */
-
 static bool prepare_symbolize(struct work *w)
 {
     static const char table[] =
@@ -299,18 +293,11 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
     return ok;
 }
 
-/* ---------------------------------------------------------------- the end */
-
-static int by_frames(const void *a, const void *b)
-{
-    const struct symbolize_module *x = a, *y = b;
-    return SORT_DOWN(x->frames, y->frames) ?: strcmp(x->path, y->path);
-}
+SORT_ORDER(by_frames, struct symbolize_module, SORT_DOWN(x->frames, y->frames) ?: strcmp(x->path, y->path))
 
 void symbolize_finish(struct symbolize *s)
 {
-    for (size_t i = 0; i < s->modules_n; i++) {
-        struct symbolize_module *m = &s->modules[i];
+    EACH (m, s->modules, s->modules_n) {
         const char *build_id;
         m->lack = m->lines == m->frames
                       ? NULL

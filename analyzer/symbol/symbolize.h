@@ -4,8 +4,7 @@
  * separate table (see schema/gpuspy.sql), which an older gpuspy does not read. Nothing else changes, and the schema's
  * version stays.
  */
-#ifndef GPUSPY_SYMBOLIZE_H
-#define GPUSPY_SYMBOLIZE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ bool symbolize_database(struct symbolize *s, const char *path, char *error, size
 bool symbolize_copy(const char *from, const char *to, char *error, size_t error_size);
 void symbolize_finish(struct symbolize *s);
 void symbolize_free(struct symbolize *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* The names in an ELF file's symbol table, by address. */
-#ifndef GPUSPY_SYMBOL_SYMTAB_H
-#define GPUSPY_SYMBOL_SYMTAB_H
+#pragma once
 
 #include <elfutils/libdwfl.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod);
 void symbol_table_free(struct symbol_table *t);
 /* The function at an address, mangled; NULL if none covers it. Lives as long as the module. */
 const char *symbol_table_at(struct symbol_table *t, uint64_t address);
-
-#endif

@@ -1,7 +1,6 @@
 /* The bytes of a series over the last five minutes: changes by tenths of a second, so that slow growth is visible below
  * the rise and fall of each step. 24 KB, allocated at the first change. */
-#ifndef GPUSPY_TOP_CURVE_H
-#define GPUSPY_TOP_CURVE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void top_curve_clear(struct top_curve *c);
 /* The line through the maxima of intervals, if it certainly rises: by more than three standard errors, and up to the
  * end. Bytes per interval; 0: there is no steady growth. */
 double top_curve_growth(const struct top_span *points, size_t n);
-
-#endif

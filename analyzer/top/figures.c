@@ -67,8 +67,7 @@ double top_allocation_rate(const struct top_model *m, uint32_t source)
 {
     double rate = 0;
     const enum top_layer layer = top_layer_of(m, source);
-    for (size_t i = 0; i < m->series_n; i++) {
-        const struct top_series *s = &m->series[i];
+    EACH (s, m->series, m->series_n) {
         if (s->source == source && s->layer == layer) {
             struct top_sum sum = top_ring_sum(&s->ring, m->sources[source].now_ns, TOP_RATE_S);
             rate += sum.seconds > 0 ? (double)sum.count / sum.seconds : 0;

@@ -127,11 +127,7 @@ bool top_find_process(uint32_t pid, struct top_found *out)
     return found;
 }
 
-static int order_files_by_pid(const void *a, const void *b)
-{
-    const struct top_found *x = a, *y = b;
-    return SORT_UP(x->pid, y->pid);
-}
+SORT_ORDER(order_files_by_pid, struct top_found, SORT_UP(x->pid, y->pid))
 
 struct top_found *top_find_all(size_t *n)
 {

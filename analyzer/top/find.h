@@ -1,6 +1,5 @@
 /* Finds running recordings through /proc: a process that records has its database open. */
-#ifndef GPUSPY_TOP_FIND_H
-#define GPUSPY_TOP_FIND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ char *top_command_of(uint32_t pid);
 void top_found_free(struct top_found *found, size_t n);
 /* Is `pid` `ancestor`, or was it started by it, directly or not? */
 bool top_descends(uint32_t pid, uint32_t ancestor);
-
-#endif

@@ -16,15 +16,11 @@ static int64_t read_clock_ns(clockid_t clock)
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-/* ---------------------------------------------------------------- lists */
-
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api)
 {
     uint32_t at = run_ids_get(&s->db.apis, api);
     return at != RUN_NONE && m->run->api_names[at] ? m->run->api_names[at] : "";
 }
-
-/* ---------------------------------------------------------------- the model */
 
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
@@ -37,8 +33,7 @@ struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 void top_model_free(struct top_model *m)
 {
     if (!m) return;
-    for (size_t i = 0; i < m->sources_n; i++) {
-        struct top_source *s = &m->sources[i];
+    EACH (s, m->sources, m->sources_n) {
         run_database_close(&s->db);
         run_names_seen_free(&s->names);
         free(s->devices);
@@ -75,17 +70,12 @@ void top_model_add(struct top_model *m, const char *path)
     };
 }
 
-static int order_sources_by_rank(const void *a, const void *b)
-{
-    const struct top_source *x = a, *y = b;
-    return SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path);
-}
+SORT_ORDER(order_sources_by_rank, struct top_source, SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path))
 
 void top_model_sort(struct top_model *m)
 {
     char error[512];
-    for (size_t i = 0; i < m->sources_n; i++) {
-        struct top_source *s = &m->sources[i];
+    EACH (s, m->sources, m->sources_n) {
         sqlite3_stmt *st = run_database_begin_read(&s->db, error, sizeof error)
                                ? run_database_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
                                : NULL;
@@ -116,8 +106,6 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
     *recording = spool.owned;
     return found;
 }
-
-/* ---------------------------------------------------------------- one look at one of them */
 
 /* Does the name still refer to the file that was read? */
 static bool still_exists(struct top_source *s)

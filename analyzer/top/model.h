@@ -9,8 +9,7 @@
  *
  * Memory grows with the live allocations and the distinct stacks. Nothing is written.
  */
-#ifndef GPUSPY_TOP_MODEL_H
-#define GPUSPY_TOP_MODEL_H
+#pragma once
 
 #include <sys/types.h>
 #include "analyzer/run/run.h"
@@ -202,5 +201,3 @@ struct top_spool {
     int64_t waiting_bytes; /* beyond `progress` */
 };
 void top_spool_read(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out);
-
-#endif

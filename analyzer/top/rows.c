@@ -1,10 +1,10 @@
 /* Reads the rows of a recording since the last update, and finds the earlier ones that have been freed. */
 #include "analyzer/top/model.h"
+#include "analyzer/base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "analyzer/base/text.h"
 #include "schema/store.h"
 
@@ -18,13 +18,6 @@ struct reading {
     char *error;
     size_t error_size;
 };
-
-static int64_t now_mono(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
 
 static int64_t bound_bytes(int64_t n)
 {
@@ -46,8 +39,6 @@ static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
 {
     return run_ids_get(&r->s->db.stacks, run_column_int(st, column));
 }
-
-/* ---------------------------------------------------------------- lifetimes */
 
 /* Same as in the store: all memory on the host is pinned, and shared memory counts for its owner. */
 static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
@@ -117,8 +108,6 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-/* ---------------------------------------------------------------- copies and waits */
-
 static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *cap, struct map *map,
                                   const struct top_calls *like)
 {
@@ -169,8 +158,6 @@ static bool read_top_sync(struct reading *r, sqlite3_stmt *st)
     r->s->last_sync = id > r->s->last_sync ? id : r->s->last_sync;
     return true;
 }
-
-/* ---------------------------------------------------------------- the small tables */
 
 static bool read_top_process(struct reading *r, sqlite3_stmt *st)
 {
@@ -327,8 +314,6 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-/* ---------------------------------------------------------------- reading them */
-
 #define NOTHING INT64_MIN
 /* Calls `each` for each row until it has enough. False: the table cannot be read. */
 static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t from_ns,
@@ -465,14 +450,11 @@ static bool find_last(struct reading *r)
     return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, read_last_row);
 }
 
-/* ---------------------------------------------------------------- what has ended */
-
 static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *all_known)
 {
     int64_t sum = 0;
     *all_known = true;
-    for (size_t i = 0; i < m->series_n; i++) {
-        const struct top_series *s = &m->series[i];
+    EACH (s, m->series, m->series_n) {
         if (s->source != source || s->layer == TOP_SHARED) continue;
         *all_known = *all_known && (s->known != RUN_UNKNOWN || s->bytes == 0);
         int64_t more = s->known == RUN_UNKNOWN ? 0 : arena_add_capped(s->bytes, -s->known);
@@ -530,11 +512,11 @@ static void search_block(struct search *f, struct top_alive *a, size_t n)
 static void search_freed_blocks(struct search *f, int64_t budget_ns)
 {
     struct top_source *s = f->r->s;
-    const int64_t began = now_mono();
+    const int64_t began = clock_now_ns();
     size_t at = s->alive_n, left = s->alive_n;
     bool young = true, all_known;
     while (left > 0) {
-        int64_t spent = now_mono() - began;
+        int64_t spent = clock_now_ns() - began;
         if (unknown_excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) break;
         if (budget_ns && young && spent > budget_ns / 2) {
             young = false;
@@ -578,13 +560,10 @@ static void find_ended(struct reading *r, int64_t budget_ns)
     if (f.any) compact_blocks(r->s);
 }
 
-/* ---------------------------------------------------------------- one look */
-
 static void top_rows_forget(struct top_model *m, uint32_t source)
 {
     struct top_source *s = &m->sources[source];
-    for (size_t i = 0; i < m->places_n; i++) {
-        struct top_place *p = &m->places[i];
+    EACH (p, m->places, m->places_n) {
         if (m->series[p->series].source == source) {
             p->bytes = 0;
             p->count = 0;
@@ -645,8 +624,8 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     else
         find_ended(&r, final || s->finished ? 0 : budget_ns);
     if (!s->finished && unknown_excess(m, source, &all_known) < 0 && !r.whole &&
-        now_mono() - s->reloaded_ns > RELOAD_NS) {
-        s->reloaded_ns = now_mono();
+        clock_now_ns() - s->reloaded_ns > RELOAD_NS) {
+        s->reloaded_ns = clock_now_ns();
         top_rows_forget(m, source);
         r.whole = true;
         if (!read_top_events(&r)) return false;

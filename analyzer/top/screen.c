@@ -132,8 +132,6 @@ void top_screen_draw(const char *text)
     free(buffer);
 }
 
-/* ---------------------------------------------------------------- keys */
-
 static bool is_input_ready(int milliseconds)
 {
     struct pollfd p = {STDIN_FILENO, POLLIN, 0};

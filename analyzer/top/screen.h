@@ -1,8 +1,7 @@
 /* A terminal for drawing: the alternate screen, keys as they are typed, restored however the program ends. Plain
  * ECMA-48, which every terminal supports: the few sequences that are needed (home, erase to the end of the line,
  * alternate screen) are the same in all relevant terminfo entries. */
-#ifndef GPUSPY_TOP_SCREEN_H
-#define GPUSPY_TOP_SCREEN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -31,5 +30,3 @@ void top_screen_size(int *columns, int *rows);
 void top_screen_draw(const char *text);
 /* The next key, or KEY_NONE after this many milliseconds. */
 int top_screen_key(int milliseconds);
-
-#endif

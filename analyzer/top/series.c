@@ -41,10 +41,8 @@ struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int sec
 
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
 {
-    for (size_t i = 0; i < m->series_n; i++) {
-        struct top_series *s = &m->series[i];
+    EACH (s, m->series, m->series_n)
         if (s->source == source && s->device == device && s->layer == layer) return s;
-    }
     return NULL;
 }
 

@@ -7,9 +7,7 @@
 /* PyTorch's allocator is below every tensor: it does not show which code requested it. */
 static bool is_allocator(const char *module)
 {
-    const char *slash = module ? strrchr(module, '/') : NULL;
-    const char *name = slash ? slash + 1 : module;
-    return name && strncmp(name, "libc10", 6) == 0;
+    return module && strncmp(basename(module), "libc10", 6) == 0;
 }
 
 /* The innermost native frame that is neither CUDA's nor the recorder's nor an allocator's. */
@@ -87,12 +85,10 @@ static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bo
 
 enum top_layer top_layer_of(const struct top_model *m, uint32_t source)
 {
-    for (size_t i = 0; i < m->series_n; i++) {
-        const struct top_series *s = &m->series[i];
+    EACH (s, m->series, m->series_n)
         if (s->source == source && s->layer == TOP_TENSOR &&
             (s->count > 0 || (s->peak != RUN_UNKNOWN && s->peak > 0) || s->ring.newest > 0))
             return TOP_TENSOR;
-    }
     return TOP_DEVICE;
 }
 
@@ -128,8 +124,7 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
     uint8_t *is_chosen = arena_realloc(NULL, m->series_n + 1, 1);
     for (size_t i = 0; i < m->series_n; i++) is_chosen[i] = is_series_chosen(m, c, &m->series[i]);
     struct top_groups *g = &t->groups[function][c->native];
-    for (size_t i = 0; i < m->places_n; i++) {
-        const struct top_place *p = &m->places[i];
+    EACH (p, m->places, m->places_n) {
         if (!is_chosen[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) continue;
         uint32_t group = group_of(t, p->stack, function, c->native);
         while (t->n < g->n) {

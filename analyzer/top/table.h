@@ -1,6 +1,5 @@
 /* The visible part of the model: rows by line or by function, as chosen by the user. */
-#ifndef GPUSPY_TOP_TABLE_H
-#define GPUSPY_TOP_TABLE_H
+#pragma once
 
 #include "analyzer/report/report.h"
 #include "analyzer/top/model.h"
@@ -57,5 +56,3 @@ void top_tables_free(struct top_tables *t);
 /* The layer that AUTO selects for a process. */
 enum top_layer top_layer_of(const struct top_model *m, uint32_t source);
 struct result_site top_site(struct top_tables *t, uint32_t stack, bool native);
-
-#endif

@@ -31,8 +31,6 @@ static struct {
     list_function *list[LISTS];
 } nvml;
 
-/* ---------------------------------------------------------------- NVML */
-
 static void *find_nvml_function(void *library, const char *newest, const char *older)
 {
     void *found = dlsym(library, newest);
@@ -96,11 +94,7 @@ static void read_user_list(struct top_users *users, int device, list_function *l
         add_user(users, device, (const struct nvml_abi_process *)(const void *)(room + i * stride), ids_are_ours);
 }
 
-static int order_users_by_pid(const void *a, const void *b)
-{
-    const struct top_user *x = a, *y = b;
-    return SORT_UP(x->pid, y->pid) ?: SORT_UP(x->device, y->device);
-}
+SORT_ORDER(order_users_by_pid, struct top_user, SORT_UP(x->pid, y->pid) ?: SORT_UP(x->device, y->device))
 
 static struct top_users ask_users(void)
 {
@@ -114,8 +108,6 @@ static struct top_users ask_users(void)
     SORT(users.at, users.n, order_users_by_pid);
     return users;
 }
-
-/* ---------------------------------------------------------------- the thread */
 
 void top_users_free(struct top_users *users)
 {

@@ -1,7 +1,6 @@
 /* Processes that use a GPU and are not recorded, by NVML. A separate thread queries it, so that a driver that hangs
  * blocks nothing else. */
-#ifndef GPUSPY_TOP_USERS_H
-#define GPUSPY_TOP_USERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ struct top_users {
  * answer. */
 void top_users_update(struct top_users *users, int wait_ms);
 void top_users_free(struct top_users *users);
-
-#endif

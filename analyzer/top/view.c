@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-/* ---------------------------------------------------------------- help, keys */
-
 static const char *const help_text[] = {
     "q, Ctrl-C        quit",
     "space            pause, continue",
@@ -47,8 +45,6 @@ static void keys_line(struct top_line *l)
                 v->paused ? "continue" : "pause");
     }
 }
-
-/* ---------------------------------------------------------------- all of it */
 
 static int head_height(const struct top_view *v, bool brief)
 {

@@ -1,6 +1,5 @@
 /* The model as text: one frame of the screen, or a snapshot that is printed; and as JSON. */
-#ifndef GPUSPY_TOP_VIEW_H
-#define GPUSPY_TOP_VIEW_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/base/term.h"
@@ -48,5 +47,3 @@ struct top_forecast {
 };
 struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, const struct top_device *d);
 struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d);
-
-#endif

@@ -236,7 +236,12 @@ static void failure_line(struct top_line *l, const struct top_source *s)
     if (f->free_bytes != RUN_UNKNOWN) top_put(l, TERMINAL_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
     top_put(l, TERMINAL_PLAIN, ", %s", f->fatal ? "not recovered" : "recovered");
     if (s->failures_total > 1) top_put(l, TERMINAL_PLAIN, " (%s in total)", units_format_count(a, s->failures_total));
-    top_put(l, TERMINAL_PLAIN, "  %s", top_site_text(l->v, place, sizeof place, &site, 60));
+    top_site_text(l->v, place, sizeof place, &site, (int)top_min(60, l->v->columns - 4));
+    if (l->at + 2 + terminal_columns(place) > l->v->columns) {
+        top_finish(l);
+        top_put(l, TERMINAL_PLAIN, "  ");
+    }
+    top_put(l, TERMINAL_PLAIN, "  %s", place);
     top_finish(l);
 }
 
@@ -282,8 +287,7 @@ void top_title_line(struct top_line *l)
     char text[UNITS_TEXT], clock[32], path[1024];
     int64_t age = 0;
     bool any = false;
-    for (size_t i = 0; i < m->sources_n; i++) {
-        const struct top_source *s = &m->sources[i];
+    EACH (s, m->sources, m->sources_n) {
         any = any || s->state == TOP_RECORDING;
         age = s->state == TOP_RECORDING && s->age_ns > age ? s->age_ns : age;
     }

@@ -97,8 +97,7 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
 static json_t *ranges_json(const struct top_source *s)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < s->ranges_n; i++) {
-        const struct top_range *r = &s->ranges[i];
+    EACH (r, s->ranges, s->ranges_n) {
         json_t *o = json_object();
         set_text(o, "name", r->name);
         set_text(o, "domain", *r->domain ? r->domain : NULL);

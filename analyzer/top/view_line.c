@@ -33,7 +33,7 @@ void top_words(struct top_line *l, int hang, enum terminal_style style, const ch
 {
     char word[TOP_LINE];
     for (const char *p = text; *p; p += strspn(p, " ")) {
-        size_t n = strcspn(p, " ");
+        size_t n = text_word_length(p);
         snprintf(word, sizeof word, "%.*s", (int)top_min((int64_t)n, TOP_LINE - 1), p);
         if (l->at > hang && l->at + 1 + terminal_columns(word) > l->v->columns) {
             top_finish(l);

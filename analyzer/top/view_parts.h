@@ -1,6 +1,5 @@
 /* Declarations that the parts of the screen share; view.c lays them out. */
-#ifndef GPUSPY_TOP_VIEW_PARTS_H
-#define GPUSPY_TOP_VIEW_PARTS_H
+#pragma once
 
 #include "analyzer/base/units.h"
 #include "analyzer/top/view.h"
@@ -44,5 +43,3 @@ void top_users_line(struct top_line *l);
 void top_users_part(struct top_line *l, int room);
 /* The chosen table in `room` lines; sets the fields of the view that a table determines. */
 void top_table_part(struct top_line *l, int room);
-
-#endif

@@ -1,6 +1,5 @@
 #include "analyzer/view/branch.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
@@ -9,8 +8,6 @@
 #include "analyzer/base/sort.h"
 
 #define WHOLE 400 /* columns: nothing is cut */
-
-/* ---------------------------------------------------------------- building */
 
 /* Frames that only pass a call on: a row for them would be useless. */
 static const struct {
@@ -87,12 +84,7 @@ static void collect_group(const struct building *g, const struct profile_call_no
             *ARENA_PUSH(out->nodes, out->n, out->cap) = n->children[i];
 }
 
-static int by_frame(const void *a, const void *b)
-{
-    const struct profile_call_node *x = *(const struct profile_call_node *const *)a,
-                                   *y = *(const struct profile_call_node *const *)b;
-    return SORT_UP(x->frame, y->frame) ?: SORT_DOWN(x->total, y->total);
-}
+SORT_ORDER_OF_POINTERS(by_frame, struct profile_call_node, SORT_UP(x->frame, y->frame) ?: SORT_DOWN(x->total, y->total))
 
 /* Equal weights are ordered by text, because addresses differ from run to run. */
 static int compare_branches(const void *a, const void *b)
@@ -151,8 +143,6 @@ struct view_branch *view_branch_build(struct arena *arena, const struct profile_
     build_branch(&g, root, &top, 1);
     return root;
 }
-
-/* ---------------------------------------------------------------- names */
 
 static enum view_branch_kind branch_kind_of(const struct run_frame *f)
 {
@@ -237,16 +227,14 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
         return out;
     }
     if (f->kind == GS_FRAME_NATIVE && f->line <= 0 && f->function) {
-        const char *module = f->module ? f->module : "", *slash = strrchr(module, '/');
-        terminal_clean(text, sizeof text, slash ? slash + 1 : module, v->term.utf8);
+        terminal_clean(text, sizeof text, f->module ? basename(f->module) : "", v->term.utf8);
         text_put(out, size, "%s%s%s", function, *text ? "  " : "", text);
         return out;
     }
     struct run_frame place = *f;
     if (f->function) place.function = NULL;
     draw_frame(v, text, sizeof text, &place, WHOLE);
-    const char *slash = file ? strrchr(text, '/') : NULL;
-    text_put(out, size, "%s%s%s", slash ? slash + 1 : text, *function ? " " : "", function);
+    text_put(out, size, "%s%s%s", file ? basename(text) : text, *function ? " " : "", function);
     return out;
 }
 

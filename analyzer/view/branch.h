@@ -1,8 +1,7 @@
 /* A tree of calls for display as a tree or flame graph: frames that only pass a call on (nn.Module's _call_impl,
  * decorators) are left out, and a chain of calls, each of which makes only the next one, is one branch, named by its
  * calls in the user's own code. */
-#ifndef GPUSPY_BRANCH_H
-#define GPUSPY_BRANCH_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/profile/call_tree.h"
@@ -39,5 +38,3 @@ struct view_branch_limits {
 };
 /* How many branches are shown, largest first, and the weight of the others. */
 size_t view_branch_shown(const struct view_branch *b, const struct view_branch_limits *l, int64_t *rest);
-
-#endif

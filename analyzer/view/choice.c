@@ -23,8 +23,8 @@ static int no_such_process(const char *who, const struct run_process *all, size_
         if (all[i].rank != RUN_UNKNOWN && at < sizeof list)
             at += (size_t)snprintf(list + at, sizeof list - at, " (rank %lld)", (long long)all[i].rank);
     }
-    complain("%s: this run has no such process; its processes are %s%s", who, list, n > LISTED ? ", …" : "");
-    return EXIT_NO;
+    return complain_with(EXIT_NO, "%s: this run has no such process; its processes are %s%s", who, list,
+                         n > LISTED ? ", …" : "");
 }
 
 /* A recording that names no GPU (an old one, or of a program without one) is accepted for any GPU. */
@@ -42,8 +42,7 @@ static int find_device(const char *who, const struct run *run, int device)
     for (int d = 0; d < 128 && at < sizeof list; d++)
         if (seen[d / 64] >> d % 64 & 1) at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? ", " : "", d);
     if (!at) return EXIT_YES;
-    complain("%s: this run has no GPU %d; it has GPU %s", who, device, list);
-    return EXIT_NO;
+    return complain_with(EXIT_NO, "%s: this run has no GPU %d; it has GPU %s", who, device, list);
 }
 
 static struct run *open_chosen_run(const char *who, const char *const *paths, size_t n,

@@ -1,7 +1,6 @@
 /* Which of a run's processes and GPUs are read: --device, --process and --rank, the same for every command that reads.
  * */
-#ifndef GPUSPY_CHOICE_H
-#define GPUSPY_CHOICE_H
+#pragma once
 
 #include <limits.h>
 #include "analyzer/base/options.h"
@@ -27,5 +26,3 @@ struct view_choice {
  * ->device. */
 struct run *view_choice_open(const char *who, const char *const *paths, size_t n, const struct view_choice *choice,
                              struct run_options *options, int *code);
-
-#endif

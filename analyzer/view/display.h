@@ -1,6 +1,5 @@
 /* How results are shown on stdout: colour, width, the pager. Options of every command that prints views. */
-#ifndef GPUSPY_DISPLAY_H
-#define GPUSPY_DISPLAY_H
+#pragma once
 
 #include "analyzer/base/options.h"
 #include "analyzer/base/term.h"
@@ -21,5 +20,3 @@ struct view_display_settings {
 
 /* Call when the result is ready to be printed: returns what stdout can show, after starting a pager if wanted. */
 struct terminal view_display_start(const struct view_display_settings *settings);
-
-#endif

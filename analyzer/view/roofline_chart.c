@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include "analyzer/base/units.h"
 
 #define ROWS 14
 #define COLUMNS_MAX 120

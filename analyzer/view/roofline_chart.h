@@ -1,6 +1,5 @@
 /* A roofline drawn in text: log against log, the roofs of several precisions, and points under them. */
-#ifndef GPUSPY_ROOFLINE_CHART_H
-#define GPUSPY_ROOFLINE_CHART_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/base/term.h"
@@ -23,5 +22,3 @@ struct view_roof_chart {
 
 /* Draws nothing if a point cannot be placed on a logarithmic axis. */
 void view_roof_chart(const struct view_roof_chart *c, const struct terminal *term, FILE *out);
-
-#endif

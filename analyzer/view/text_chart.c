@@ -1,6 +1,5 @@
 #include "analyzer/view/text_chart.h"
 
-#include <math.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 

@@ -1,6 +1,5 @@
 /* Memory over time, drawn in text. */
-#ifndef GPUSPY_TEXT_CHART_H
-#define GPUSPY_TEXT_CHART_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/report/report.h"
@@ -11,5 +10,3 @@
  * its interval. */
 void view_chart(const struct result_timeline *front, const struct result_timeline *back, double end_s, int rows,
                 const struct terminal *term, int indent, FILE *out);
-
-#endif

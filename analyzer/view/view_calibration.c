@@ -3,15 +3,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/base/text.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 
-static const char *const words[] = {
 #define LEARN(id, key, words) [LEARN_##id] = words,
-    LEARNS(LEARN)
+static const char *const words[] = {LEARNS(LEARN)};
 #undef LEARN
-};
 
 static const char *calibration_bytes_text(char out[UNITS_TEXT], double n)
 {
@@ -27,8 +25,6 @@ static const char *calibration_key_text(char *out, size_t size, const struct est
              none ? "" : ", checkpointing ", none ? "" : row->checkpointing, *row->more ? ", " : "", row->more);
     return out;
 }
-
-/* --- what was learned ---------------------------------------------------------------------------- */
 
 static void learned_text(const struct question_learned_row *l, enum question_learn what, char *out, size_t size)
 {
@@ -57,8 +53,7 @@ static void learned_view(const struct question_learned *l, const struct terminal
 {
     char text[512], clean[512];
 
-    for (size_t i = 0; i < l->n; i++) {
-        const struct question_learned_row *row = &l->rows[i];
+    EACH (row, l->rows, l->n) {
         terminal_clean(clean, sizeof clean, row->recording, term->utf8);
         fprintf(out, "%s%s%s, process %u, GPU %d%s%s%s\n", terminal_style(term, TERMINAL_BOLD), clean,
                 terminal_style(term, TERMINAL_PLAIN), row->pid, row->device, *row->row.gpu ? " (" : "",
@@ -71,8 +66,6 @@ static void learned_view(const struct question_learned *l, const struct terminal
     }
     if (!l->n) fputs("Nothing was learned: no device memory was recorded.\n\n", out);
 }
-
-/* --- what is known ------------------------------------------------------------------------------- */
 
 static const char *calibration_value_text(char out[UNITS_TEXT], enum estimate_calibration_what what, double x)
 {
@@ -93,8 +86,7 @@ static void known_view(const struct estimate_calibration *c, const struct termin
     size_t n;
     struct estimate_calibration_known *list = estimate_calibration_list(c, &n);
 
-    for (size_t i = 0; i < n; i++) {
-        const struct estimate_calibration_known *k = &list[i];
+    EACH (k, list, n) {
         char runs[UNITS_TEXT], least[UNITS_TEXT], mean[UNITS_TEXT], most[UNITS_TEXT], what[256], of[128] = "";
         if (k->what == CALIBRATION_ACTIVATIONS)
             calibration_key_text(of, sizeof of, k->of);

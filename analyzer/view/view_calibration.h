@@ -1,6 +1,5 @@
 /* What was learned from recordings, and everything that is known. */
-#ifndef GPUSPY_VIEW_CALIBRATION_H
-#define GPUSPY_VIEW_CALIBRATION_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/base/term.h"
@@ -9,5 +8,3 @@
 /* `l` NULL: only what is known. */
 void view_calibration(const struct estimate_calibration *c, const struct question_learned *l,
                       const struct terminal *term, FILE *out);
-
-#endif

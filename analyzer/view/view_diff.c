@@ -138,8 +138,7 @@ static void grid_print(const struct view_diff *v, struct grid *g)
     }
     int room = v->term.width - used < 10 ? 10 : v->term.width - used;
     print_grid_head(v, g, width, n);
-    for (size_t i = 0; i < g->n; i++) {
-        const struct line *l = &g->lines[i];
+    EACH (l, g->lines, g->n) {
         for (int c = 0; l->rule && c < n - 1 && !g->left[c]; c++) {
             static const char dashes[] = "----------------------------------------";
             fprintf(v->out, "%*s%.*s", c ? GAP : INDENT, "", width[c] < 40 ? width[c] : 40, dashes);
@@ -153,9 +152,6 @@ static void grid_print(const struct view_diff *v, struct grid *g)
     g->lines = NULL;
 }
 
-/* --- words -----------------------------------------------------------------------------------------
- */
-
 static void print_wrapped_diff(const struct view_diff *v, int indent, const char *mark, const char *text)
 {
     char clean[4 * LINE];
@@ -163,7 +159,7 @@ static void print_wrapped_diff(const struct view_diff *v, int indent, const char
     fprintf(v->out, "%*s%s", indent, "", mark);
     terminal_clean(clean, sizeof clean, text, v->term.utf8);
     for (char *p = clean + strspn(clean, " "); *p;) {
-        size_t n = strcspn(p, " ");
+        size_t n = text_word_length(p);
         char rest = p[n];
         p[n] = 0;
         int width = terminal_columns(p);
@@ -214,8 +210,7 @@ static void format_where(const struct view_diff *v, int side, const struct resul
 {
     char path[LINE / 2], file[LINE / 2];
     path_text(v, side, path, sizeof path, s->file);
-    const char *slash = strrchr(path, '/');
-    text_put(file, sizeof file, "%s", s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash ? slash + 1 : path);
+    text_put(file, sizeof file, "%s", s->kind == GS_FRAME_NATIVE && s->line <= 0 ? basename(path) : path);
     if (s->line > 0)
         text_put(out, size, "%s:%d", file, s->line);
     else if (s->function)
@@ -238,8 +233,7 @@ static void function_text(const struct view_diff *v, const struct result_site *s
 
 static const char *file_name(const char *path)
 {
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return slash ? slash + 1 : path ? path : "";
+    return path ? basename(path) : "";
 }
 
 /* "train.py:41 → 47 step"; a file with another name is also named: "v1.py:41 → v2.py:47 step". */
@@ -290,9 +284,6 @@ static void diff_cell_text(const struct view_diff *v, const struct diff_row *r, 
         text_put(out, size, "%s  %s", *old ? old : "?", path);
     }
 }
-
-/* --- the list --------------------------------------------------------------------------------------
- */
 
 static void counts_text(const struct view_diff *v, const struct diff_sum *s, char *out, size_t size)
 {
@@ -368,8 +359,7 @@ static void view_rows(const struct view_diff *v)
         g.head[at++] = "for";
     }
     g.head[at] = "";
-    for (size_t i = 0; i < d->rows_n; i++) {
-        const struct diff_row *r = &d->rows[i];
+    EACH (r, d->rows, d->rows_n) {
         struct line *l = sum_line(v, &g, &r->sum);
         if (!r->present[0]) text_put(l->cell[1], LINE, "new");
         if (!r->present[1]) text_put(l->cell[2], LINE, "gone");
@@ -407,9 +397,6 @@ static void view_categories(const struct view_diff *v)
             terminal_style(&v->term, TERMINAL_PLAIN));
     grid_print(v, &g);
 }
-
-/* --- processes -------------------------------------------------------------------------------------
- */
 
 static void format_unit_owner(const struct view_diff *v, int side, const struct diff_unit *u, char *out, size_t size)
 {
@@ -476,9 +463,6 @@ static void view_units(const struct view_diff *v)
     free(list);
 }
 
-/* --- side by side ----------------------------------------------------------------------------------
- */
-
 static void diff_figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
     if (text) {
@@ -519,8 +503,7 @@ static void view_figures(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
     struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
-    for (size_t i = 0; i < d->figures_n; i++) {
-        const struct diff_figure *f = &d->figures[i];
+    EACH (f, d->figures, d->figures_n) {
         struct line *l = add_grid_line(&g);
         text_put(l->cell[0], LINE, "%s", f->name);
         diff_figure_text(f, f->value[0], f->text[0], l->cell[1]);
@@ -537,8 +520,7 @@ static void view_scopes(const struct view_diff *v)
     const struct diff *d = v->diff;
     struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
     const size_t shown = d->scopes_n < v->top ? d->scopes_n : v->top;
-    for (size_t i = 0; i < shown; i++) {
-        const struct diff_scope *s = &d->scopes[i];
+    EACH (s, d->scopes, shown) {
         const struct diff_figure f = {.key = "", .unit = "bytes", .value = {s->peak[0], s->peak[1]}};
         struct line *l = add_grid_line(&g);
         char name[128], domain[64];
@@ -557,9 +539,6 @@ static void view_scopes(const struct view_diff *v)
     if (shown < d->scopes_n) fprintf(v->out, "  %zu more, --top %zu shows them\n", d->scopes_n - shown, d->scopes_n);
 }
 
-/* --- how lines and files were paired ---------------------------------------------------------------
- */
-
 static void view_pairings(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
@@ -573,8 +552,7 @@ static void view_pairings(const struct view_diff *v)
         fputc('\n', v->out);
         print_wrapped_diff(v, INDENT, "", line);
     }
-    for (size_t i = 0; i < d->files_n; i++) {
-        const struct diff_match_file *f = &d->files[i];
+    EACH (f, d->files, d->files_n) {
         libraries += f->path == DIFF_MATCH_PATH_LIBRARY;
         if (f->path == DIFF_MATCH_PATH_LIBRARY || shown >= 4) continue;
         char a[LINE], b[LINE];

@@ -1,6 +1,5 @@
 /* A comparison for a terminal. */
-#ifndef GPUSPY_VIEW_DIFF_H
-#define GPUSPY_VIEW_DIFF_H
+#pragma once
 
 #include "analyzer/diff/diff.h"
 #include "analyzer/base/term.h"
@@ -15,5 +14,3 @@ struct view_diff {
 };
 
 void view_diff(const struct view_diff *v);
-
-#endif

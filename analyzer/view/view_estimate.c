@@ -7,8 +7,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/estimate/adapter_kinds.h"
 
-/* ---------------------------------------------------------------- what was understood */
-
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
@@ -133,8 +131,6 @@ static void view_estimate_head(const struct view_estimate *v)
     at = at ? terminal_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
 }
-
-/* ---------------------------------------------------------------- the table */
 
 enum { SIZE = 12 };
 
@@ -303,8 +299,6 @@ static void view_estimate_table(const struct view_estimate *v)
     phase_rows(v);
 }
 
-/* ---------------------------------------------------------------- why low and high differ */
-
 /* The line with the widest interval of a part at the peak that has a reason. */
 static const struct estimate_line *widest_line_of_part(const struct estimate_result *r, int part)
 {
@@ -348,8 +342,6 @@ static void view_estimate_reasons(const struct view_estimate *v)
     text_table_print(&t, &v->term, INDENT, v->out);
 }
 
-/* ---------------------------------------------------------------- the rest */
-
 static void view_estimate_notes(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
@@ -361,7 +353,7 @@ static void view_estimate_notes(const struct view_estimate *v)
     if (bare || a->result.notes_n || host > 0) putc('\n', v->out);
     if (bare) view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
     if (bare && a->floor.cast_copies) {
-        snprintf(line, sizeof line, "Autocast's 16-bit copies of the weights also come on top: up to %s in forward",
+        snprintf(line, sizeof line, "Autocast's 16-bit copies of the weights are added to that: up to %s in forward",
                  units_format_bytes(text, a->floor.cast_copies));
         view_estimate_sentence(v, 0, line);
     }

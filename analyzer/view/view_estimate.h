@@ -1,7 +1,6 @@
 /* An estimate for people: what was understood, a table by category, when in the step the peak comes, a bar
  * against each GPU, what would help. */
-#ifndef GPUSPY_VIEW_ESTIMATE_H
-#define GPUSPY_VIEW_ESTIMATE_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/base/term.h"
@@ -17,5 +16,3 @@ struct view_estimate {
 };
 
 void view_estimate(const struct view_estimate *v);
-
-#endif

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 
 enum {
@@ -131,8 +132,6 @@ static void print_bar_legend(const struct view_estimate *v, const struct seen *s
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-/* ---------------------------------------------------------------- in words */
-
 static enum terminal_style verdict_style(enum estimate_fit_verdict verdict)
 {
     return verdict == FIT_YES ? TERMINAL_GREEN : verdict == FIT_TIGHT ? TERMINAL_YELLOW : TERMINAL_RED;
@@ -214,12 +213,10 @@ const struct estimate_target *view_estimate_smallest(const struct view_estimate 
 {
     const struct estimate_target *best = NULL;
 
-    for (size_t i = 0; i < v->a->targets_n; i++) {
-        const struct estimate_target *t = &v->a->targets[i];
+    EACH (t, v->a->targets, v->a->targets_n)
         if (!best || t->fit.verdict < best->fit.verdict ||
             (t->fit.verdict == best->fit.verdict && t->memory < best->memory))
             best = t;
-    }
     return best;
 }
 

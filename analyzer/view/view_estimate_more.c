@@ -1,6 +1,7 @@
 /* Conclusions from an estimate: transfer times, what would help, what to type next. */
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
+#include "analyzer/base/arena.h"
 
 static bool one_link(const struct estimate_wires *w)
 {
@@ -76,8 +77,6 @@ void view_estimate_wires(const struct view_estimate *v)
     if (v->explain) view_estimate_explain_wires(v);
 }
 
-/* ---------------------------------------------------------------- what would help */
-
 enum { FEW = 5 };
 
 /* Bytes of the first clause: the most important part comes first. */
@@ -140,8 +139,7 @@ void view_estimate_way(const struct view_estimate *v)
     snprintf(text, sizeof text, "%s: then %s, %s.", estimate_answer_way(a, options, sizeof options),
              view_estimate_bytes(peak, last->peak.likely), estimate_fit_words[last->fit.verdict]);
     view_estimate_wrap(v, INDENT, at, text);
-    for (size_t i = 0; i < a->changes.way_n; i++) {
-        const struct estimate_change *c = &a->changes.way[i];
+    EACH (c, a->changes.way, a->changes.way_n) {
         snprintf(text, sizeof text, "%s: %s; %s%.*s", c->option, c->what,
                  strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", is_clause(c->cost), c->cost);
         fprintf(v->out, "%*s", INDENT, "");
@@ -236,8 +234,6 @@ void view_estimate_solution(const struct view_estimate *v)
     }
     view_estimate_sentence(v, INDENT, s->note);
 }
-
-/* ---------------------------------------------------------------- what to type next */
 
 static void next_command(const struct view_estimate *v, const char *command, const char *what)
 {

@@ -1,7 +1,6 @@
 /* The sections of an estimate, in the order in which they are printed. Each prints a blank line first (except the first
  * one), and nothing if it is empty. */
-#ifndef GPUSPY_VIEW_ESTIMATE_PARTS_H
-#define GPUSPY_VIEW_ESTIMATE_PARTS_H
+#pragma once
 
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_estimate.h"
@@ -33,5 +32,3 @@ void view_estimate_sentence(const struct view_estimate *v, int indent, const cha
 void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text);
 /* The same for a whole line, indented by INDENT. */
 void view_estimate_indented(const struct view_estimate *v, const char *text);
-
-#endif

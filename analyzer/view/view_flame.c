@@ -103,8 +103,7 @@ static void print_flame_row(const struct flame *f)
 {
     int at = 0;
 
-    for (size_t i = 0; i < f->row_n; i++) {
-        const struct cell *c = &f->row[i];
+    EACH (c, f->row, f->row_n) {
         int from = flame_column(f, c->start), to = flame_column(f, c->start + flame_share_of(f, c->b));
         fprintf(f->v->out, "%*s", from - at, "");
         print_flame_cell(f, c, to - from);
@@ -150,8 +149,6 @@ static void print_flame_legend(const struct flame *f)
                 terminal_style(t, TERMINAL_PLAIN), palettes[i].what);
     fputc('\n', f->v->out);
 }
-
-/* ---------------------------------------------------------------- where nobody looks at cells */
 
 static void plain_row(const struct flame *f, const struct view_branch *b, unsigned depth)
 {

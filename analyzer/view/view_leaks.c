@@ -21,15 +21,9 @@ static bool is_entry_growing(const struct result_report *r, const struct profile
     return false;
 }
 
-static int compare_leak_rows(const void *a, const void *b)
-{
-    const struct view_leak_row *x = a, *y = b;
-
-    return SORT_DOWN(x->growing, y->growing)
-               ?: SORT_DOWN(x->bytes, y->bytes)
-               ?: site_compare(&x->site, &y->site)
-               ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(compare_leak_rows, struct view_leak_row,
+           SORT_DOWN(x->growing, y->growing) ?: SORT_DOWN(x->bytes, y->bytes) ?: site_compare(&x->site, &y->site)
+               ?: SORT_UP(x->category, y->category))
 
 /* A row for each call path, or for each line, whatever path led to it and in which process. `paths`: those that have
  * been added. */
@@ -62,8 +56,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
     size_t kept = 0;
 
     site_helpers(run, &helpers);
-    for (size_t i = 0; i < p->n; i++) {
-        const struct profile_entry *e = &p->entries[i];
+    EACH (e, p->entries, p->n) {
         struct view_leak_row row = {.process = e->process,
                                     .stack = e->stack,
                                     .device = e->device,
@@ -88,16 +81,13 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
     map_free(&paths);
 }
 
-/* ---------------------------------------------------------------- text */
-
 static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
 {
-    struct text_table table = {SITES(t), .head = {"bytes", "blocks", "of", "for", "", "line"},
+    struct text_table table = {SITES(t), .head = {"bytes", "blocks", "kind", "category", "", "line"},
                                .left = {false, false, true, true, true, true}};
     size_t shown = rows->n < t->top ? rows->n : t->top;
 
-    for (size_t i = 0; i < shown; i++) {
-        const struct view_leak_row *r = &rows->list[i];
+    EACH (r, rows->list, shown) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
         bool uncategorized = r->category == RESULT_CATEGORY_UNKNOWN;
         const char *cells[] = {draw_bytes(bytes, r->bytes), units_format_count(count, r->count),
@@ -154,8 +144,6 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
         fputc('\n', t->out);
     print_rows(t, rows);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *leak_row_json(struct run *run, const struct result_report *r, const struct view_leak_row *row)
 {

@@ -1,6 +1,5 @@
 /* What was never freed: by line or call path, its category and whether it grows. */
-#ifndef GPUSPY_VIEW_LEAKS_H
-#define GPUSPY_VIEW_LEAKS_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/profile/profile.h"
@@ -33,5 +32,3 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
 /* Members of `o`. */
 void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, const struct view_leaks *leaks,
                      size_t top);
-
-#endif

@@ -67,7 +67,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     view_next_budget(v, params, sizeof params);
     if (*params) {
         snprintf(words, sizeof words, "report %s", params);
-        view_add_command(&c, words, "compare with the minimum for such a model");
+        view_add_command(&c, words, "compare with what a model of that size needs");
     }
     view_add_command(&c, "report --json", "for scripts");
     view_print_commands(v, &c);

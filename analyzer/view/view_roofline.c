@@ -1,9 +1,9 @@
 #include "analyzer/view/view_roofline.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <jansson.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/roofline_chart.h"
@@ -264,8 +264,6 @@ void view_roofline_text(const struct view_roofline *r, const struct terminal *te
     print_rates(r, term, out);
 }
 
-/* ---------------------------------------------------------------- JSON */
-
 static json_t *roofline_place_json(const struct view_roofline *r, const struct estimate_gpu *gpu,
                                    const struct estimate_roof_way *w)
 {
@@ -280,8 +278,7 @@ static json_t *ways_json(const struct view_roofline *r)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < r->ways_n; i++) {
-        const struct estimate_roof_way *w = &r->ways[i];
+    EACH (w, r->ways, r->ways_n) {
         json_t *one = json_pack("{s:s, s:f, s:f, s:f}", "name", w->name, "flops", w->flops, "bytes", w->bytes,
                                 "intensity", w->flops / w->bytes);
         if (r->op) {

@@ -1,6 +1,5 @@
 /* The roofline of a kernel or an operator, for people and for programs. */
-#ifndef GPUSPY_VIEW_ROOFLINE_H
-#define GPUSPY_VIEW_ROOFLINE_H
+#pragma once
 
 #include <stdio.h>
 #include "analyzer/base/term.h"
@@ -19,5 +18,3 @@ struct view_roofline {
 
 void view_roofline_text(const struct view_roofline *r, const struct terminal *term, FILE *out);
 void view_roofline_json(const struct view_roofline *r, FILE *out);
-
-#endif

@@ -19,8 +19,6 @@ static const char *const space_words[8] = {
     [GS_SPACE_POOL] = "pool",         [GS_SPACE_VMM] = "vmm",         [GS_SPACE_ARRAY] = "array",
 };
 
-/* ---------------------------------------------------------------- text: totals */
-
 bool view_stats_has_layer(const struct view_stats *x, int layer)
 {
     return x->all.layers[layer].allocations > 0 && layer != RUN_SERIES_SHARED && layer != RUN_SERIES_GRAPH;
@@ -113,9 +111,9 @@ static void print_totals(const struct draw_text *t, const struct view_stats *x)
         if (!t->report->no_times) total_row(x, &table, "per second", figure_rate);
         if (x->steps) total_row(x, &table, "per step", figure_step);
     }
-    total_row(x, &table, "bytes in all", figure_allocated);
+    total_row(x, &table, "bytes in total", figure_allocated);
     if (!t->report->no_history) {
-        total_row(x, &table, "most at once", figure_peak);
+        total_row(x, &table, "peak", figure_peak);
         total_row(x, &table, "at the end", figure_end);
     }
     total_row(x, &table, "mean size", figure_mean);
@@ -141,8 +139,6 @@ static void print_spaces(const struct draw_text *t, const struct view_stats *x)
     fputc('\n', t->out);
     text_table_print(&table, &t->term, INDENT, t->out);
 }
-
-/* ---------------------------------------------------------------- text: histograms */
 
 #define BAR 30
 
@@ -231,8 +227,6 @@ static void print_lives(const struct draw_text *t, const struct view_stats *x)
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
-/* ---------------------------------------------------------------- text: who */
-
 static void frame_cell(const void *view, const void *item, char *out, size_t size, int columns)
 {
     const struct profile_tally_row *r = item;
@@ -253,8 +247,7 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
 
     if (!shown) return;
     heading_of(t, x, what);
-    for (size_t i = 0; i < shown; i++) {
-        const struct profile_tally_row *r = &lines->rows[i];
+    EACH (r, lines->rows, shown) {
         char bytes[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], of[UNITS_TEXT];
         if (r->own <= 0 && !r->own_count) continue;
         const char *cells[] = {
@@ -293,8 +286,6 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     print_tally_list(t, x, x->lines, "Most allocations", "line");
     view_text_scopes(t);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *tally_json(const struct profile_statistics_tally *k)
 {

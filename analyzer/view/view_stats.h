@@ -1,6 +1,5 @@
 /* Number of allocations, sizes, lifetimes, and their call sites: as text and as JSON. */
-#ifndef GPUSPY_VIEW_STATS_H
-#define GPUSPY_VIEW_STATS_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/profile/statistics.h"
@@ -22,5 +21,3 @@ bool view_stats_has_layer(const struct view_stats *x, int layer);
 void view_stats(const struct draw_text *t, const struct view_stats *x);
 /* Members of `o`; `top` lines of a list. */
 void view_stats_json(json_t *o, const struct view_stats *x, size_t top);
-
-#endif

@@ -2,7 +2,6 @@
 #include "analyzer/view/view_text.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -61,8 +60,6 @@ static void print_sections(const struct draw_text *v)
         if (view_shows(v, (enum view_section)i)) sections[i].print(v);
     if (!v->only) view_text_next(v, "");
 }
-
-/* ---------------------------------------------------------------- without --full */
 
 #define BRIEF_TOP 4 /* rows of each list */
 #define BRIEF_RANKS 10
@@ -165,8 +162,6 @@ void view_text(const struct draw_text *v)
     }
 }
 
-/* ---------------------------------------------------------------- head */
-
 static void print_warning(const struct draw_text *v, const char *text)
 {
     fputs(terminal_style(&v->term, TERMINAL_YELLOW), v->out);
@@ -267,7 +262,11 @@ static void print_devices(const struct draw_text *v)
         while (i + 1 < n && are_devices_alike(&d[i], &d[i + 1])) i++;
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
         char line[256], which[48];
-        snprintf(which, sizeof which, i > first ? "GPUs %d to %d" : "GPU %d", d[first].device, d[i].device);
+        snprintf(which, sizeof which,
+                 i > first + 1 ? "GPUs %d to %d"
+                 : i > first   ? "GPUs %d and %d"
+                               : "GPU %d",
+                 d[first].device, d[i].device);
         const bool sized = d[i].total_bytes > 0; /* an import may not know it */
         snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
                  sized ? draw_bytes(size, d[i].total_bytes) : "", sized && i > first ? " each" : "");
@@ -309,7 +308,7 @@ void view_text_run(const struct draw_text *v)
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
     int at = snprintf(line, sizeof line, "%s%s, %s",
-                      r->no_times ? "unknown time" : units_format_seconds(time, r->duration_s), when,
+                      r->no_times ? "times unknown" : units_format_seconds(time, r->duration_s), when,
                       units_format_plural(count, r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     const struct run_process *first = r->processes;
@@ -325,8 +324,6 @@ void view_text_run(const struct draw_text *v)
     view_text_steps(v);
     print_devices(v);
 }
-
-/* ---------------------------------------------------------------- the end */
 
 #define ADVICE_MOST 5 /* less important advice is left out */
 #define ADVICE_BRIEF 3

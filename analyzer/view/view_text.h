@@ -1,6 +1,5 @@
 /* The report for a terminal. */
-#ifndef GPUSPY_VIEW_TEXT_H
-#define GPUSPY_VIEW_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,5 +28,3 @@ static inline bool view_shows(const struct draw_text *v, enum view_section secti
 bool view_section_key(uint64_t only, const char *key);
 /* The questions (run_options.questions) that these sections show; 0: all. */
 uint64_t view_section_questions(uint64_t only);
-
-#endif

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -15,12 +16,10 @@ static const struct allocator_state *allocator_state_of(const struct result_repo
     bool fatal = false;
     for (size_t i = 0; i < r->ooms_n; i++)
         fatal = fatal || (r->ooms[i].fatal && r->ooms[i].process == process && r->ooms[i].device == device);
-    for (size_t i = 0; i < r->allocator_n; i++) {
-        const struct allocator_state *s = &r->allocator[i];
+    EACH (s, r->allocator, r->allocator_n)
         if (s->process == process && s->device == device &&
             s->moment == (fatal ? ALLOCATOR_MOMENT_OOM : ALLOCATOR_MOMENT_PEAK))
             best = s; /* of failures the last one */
-    }
     return best;
 }
 
@@ -55,8 +54,7 @@ static void private_pools(const struct draw_text *v, const struct allocator_stat
     char line[256], held[UNITS_TEXT], used[UNITS_TEXT];
     int64_t reserved = 0, allocated = 0;
 
-    for (size_t i = 0; i < s->by_pool_n; i++) {
-        const struct allocator_pool_share *h = &s->by_pool[i];
+    EACH (h, s->by_pool, s->by_pool_n) {
         if (h->pool == ALLOCATOR_POOL_PRIVATE_SMALL || h->pool == ALLOCATOR_POOL_PRIVATE_LARGE) {
             reserved += h->reserved;
             allocated += h->allocated;

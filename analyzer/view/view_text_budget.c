@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "analyzer/base/text.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -45,8 +46,7 @@ static void add_budget_categories(struct text_table *t, const struct result_budg
 {
     char what[1024], of[128];
 
-    for (size_t i = 0; i < b->rows_n; i++) {
-        const struct result_budget_row *r = &b->rows[i];
+    EACH (r, b->rows, b->rows_n) {
         format_budget_range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
         if (r->inside == 0 && !r->why)
             snprintf(of, sizeof of, "%s",
@@ -61,8 +61,7 @@ static void add_budget_levels(struct text_table *t, const struct result_budget *
 {
     char what[1024], of[128];
 
-    for (size_t i = 0; i < b->levels_n; i++) {
-        const struct result_budget_level *l = &b->levels[i];
+    EACH (l, b->levels, b->levels_n) {
         format_budget_range(of, sizeof of, &l->expected, l->measured_bytes, l->inside);
         snprintf(what, sizeof what, "%s%s", result_level_text(l->level), of);
         add_budget_row(t, what, l->expected.likely,
@@ -118,8 +117,6 @@ static void on_top(const struct draw_text *v, const struct result_budget *b)
     draw_wrap(v, INDENT, "", line);
 }
 
-/* ---------------------------------------------------------------- ranks */
-
 enum { RANKS = 16, NAME = 64 };
 
 static void budget_name(const struct draw_text *v, const struct result_budget *b, char *out)
@@ -169,8 +166,7 @@ static void rank_line(const struct draw_text *v, const struct result_budget *b)
                           !b->rows_n              ? ", and no category was recognised"
                           : count_rows_outside(b) ? ""
                                                   : ", as estimated");
-    for (size_t i = 0; i < b->rows_n; i++) {
-        const struct result_budget_row *r = &b->rows[i];
+    EACH (r, b->rows, b->rows_n) {
         if (!is_row_outside(b, r) || at >= sizeof line) continue;
         units_format_bytes(low, units_whole(r->expected.low));
         units_format_bytes(high, units_whole(r->expected.high));
@@ -189,8 +185,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
     bool few = b->ranks_n <= RANKS;
     char line[128];
 
-    for (size_t i = 0; i < b->ranks_n; i++) {
-        const struct result_budget *k = &b->ranks[i];
+    EACH (k, b->ranks, b->ranks_n) {
         if (k->rank == b->rank) continue;
         if (few || (shown < RANKS && count_rows_outside(k))) {
             rank_line(v, k);

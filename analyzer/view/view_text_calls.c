@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -22,6 +23,7 @@ static const char *sync_word(const struct result_sync_site *s)
 /* Below so many columns the call site needs the room of the time per call and of long words. */
 #define NARROW 100
 #define WAITS_BRIEF 3
+#define WAITS_BRIEF_LEAST 0.001 /* of the run: shorter waits do not belong on one screen */
 #define KIND_COLUMNS 18
 
 /* Words are cut at the end, unlike call sites. */
@@ -65,8 +67,7 @@ static void wait_rows(const struct draw_text *v, size_t shown)
                                     narrow ? "for" : "each", narrow ? "line" : "for", narrow ? NULL : "line"},
                            .left = {false, false, false, narrow, true, true}};
 
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_sync_site *s = &v->report->sync_lines[i];
+    EACH (s, v->report->sync_lines, shown) {
         char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
         terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
         shorten_calls_text(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
@@ -97,12 +98,13 @@ static void print_counted_calls(const struct draw_text *v)
         again += r->calls[i].not_ready;
     }
     if (launches)
-        n = (size_t)snprintf(line, sizeof line, "%s kernel launches (%s per second)",
-                             units_format_count(number, launches),
+        n = (size_t)snprintf(line, sizeof line, "%s kernel launch%s (%s per second)",
+                             units_format_count(number, launches), launches == 1 ? "" : "es",
                              units_format_count(rate, units_whole(per_second(r, launches))));
     if (again)
-        snprintf(line + n, sizeof line - n, "%s%s queries that were not ready (%s per second)", n ? "; " : "",
-                 units_format_count(polled, again), units_format_count(polls, units_whole(per_second(r, again))));
+        snprintf(line + n, sizeof line - n, "%s%s that returned not ready (%s per second)", n ? "; " : "",
+                 units_format_plural(polled, again, "query", "queries"),
+                 units_format_count(polls, units_whole(per_second(r, again))));
     if (launches || again) draw_heading(v, TERMINAL_BOLD, "Only counted", ": %s", line);
 }
 
@@ -115,6 +117,7 @@ void view_text_waits(const struct draw_text *v)
     size_t most = v->brief ? WAITS_BRIEF : v->top, shown = r->sync_lines_n < most ? r->sync_lines_n : most;
 
     if (!shown && !r->devices_n) return;
+    if (v->brief && (!shown || r->sync_share < WAITS_BRIEF_LEAST)) return;
     if (!shown) {
         draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": no call waited");
         return;
@@ -130,8 +133,8 @@ void view_text_waits(const struct draw_text *v)
 static const char *direction_word(uint8_t direction)
 {
     static const char *const words[] = {
-        [GS_DIR_H2D] = "to GPU",     [GS_DIR_D2H] = "from GPU",     [GS_DIR_D2D] = "within GPU",
-        [GS_DIR_P2P] = "GPU to GPU", [GS_DIR_H2H] = "host to host",
+        [GS_DIR_H2D] = "host to GPU", [GS_DIR_D2H] = "GPU to host",  [GS_DIR_D2D] = "within GPU",
+        [GS_DIR_P2P] = "GPU to GPU",  [GS_DIR_H2H] = "host to host",
     };
 
     return direction < sizeof words / sizeof *words ? words[direction] : "?";
@@ -161,8 +164,7 @@ void view_text_transfers(const struct draw_text *v)
 
     if (!shown) return;
     draw_title(v, TERMINAL_BOLD, "Copies");
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_transfer *x = &r->transfer_lines[i];
+    EACH (x, r->transfer_lines, shown) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
         if (!isnan(x->bytes_per_s)) units_format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/view/view_text_parts.h"
 
 /* What grows together with a row's line, one line each; allocated, NULL none. */
@@ -42,7 +43,7 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
 void view_text_growth(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"grew by", "per step", "steps", "of", "line"},
+    struct text_table t = {SITES(v), .head = {"grew by", "per step", "steps", "kind", "line"},
                            .left = {false, false, false, true, true}};
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
     bool by_steps = true;
@@ -58,8 +59,7 @@ void view_text_growth(const struct draw_text *v)
         draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
                      ": a step is one allocation there that is kept (inferred; refuted if a later step reads this "
                      "memory again)");
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_growth *g = &r->growth[i];
+    EACH (g, r->growth, shown) {
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
         const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),
                                units_format_count(steps, g->steps), draw_layer_word(g->layer)};
@@ -86,7 +86,7 @@ static const char *layer_and_owner(const struct draw_text *v, char *out, size_t 
 void view_text_leaks(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
+    struct text_table t = {SITES(v), .head = {"bytes", "count", "kind", "", "line"},
                            .left = {false, false, true, true, true}};
     const struct result_leak *list = v->native ? r->leaks : r->leak_lines;
     size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
@@ -98,8 +98,7 @@ void view_text_leaks(const struct draw_text *v)
         draw_heading(v, TERMINAL_BOLD, view_end_words(r), "%s", view_end_explanation(r));
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_leak *l = &list[i];
+    EACH (l, list, shown) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT], of[96];
         const char *cells[] = {draw_bytes(bytes, l->bytes), units_format_count(count, l->count),
                                layer_and_owner(v, of, sizeof of, l->process, l->device, l->layer),
@@ -119,12 +118,11 @@ void view_text_churn(const struct draw_text *v)
 
     if (!shown) return;
     draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
-                 " after the first tenth of the run: each call blocks the program");
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_churn *c = &r->churn_lines[i];
+                 ", after the first tenth of the allocations: each call blocks the program");
+    EACH (c, r->churn_lines, shown) {
         char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
-        snprintf(rate, sizeof rate, "%.0f", c->per_s);
-        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes), rate,
+        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes),
+                               units_format_count(rate, units_whole(c->per_s)),
                                units_format_seconds(life, c->mean_life_s)};
         struct text_table_row *row = text_table_add(&t, cells, &c->stack.site);
         if (row) row->below = draw_paths(v, &c->paths, 2 * INDENT);
@@ -142,8 +140,7 @@ void view_text_retries(const struct draw_text *v)
     if (!shown) return;
     draw_heading(v, TERMINAL_YELLOW, "Allocations that succeeded on a retry",
                  ", after PyTorch had freed its cached segments");
-    for (size_t i = 0; i < shown; i++) {
-        const struct result_retry_line *x = &r->retry_lines[i];
+    EACH (x, r->retry_lines, shown) {
         char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];
         const char *cells[] = {units_format_count(times, x->count), draw_bytes(bytes, x->requested_bytes),
                                units_format_seconds(first, x->first_s), units_format_seconds(last, x->last_s)};
@@ -156,8 +153,7 @@ void view_text_retries(const struct draw_text *v)
 
 void view_text_fragmentation(const struct draw_text *v)
 {
-    for (size_t i = 0; i < v->report->fragmentation_n; i++) {
-        const struct result_fragmentation *f = &v->report->fragmentation[i];
+    EACH (f, v->report->fragmentation, v->report->fragmentation_n) {
         char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
         /* It matters below 90 % of what is held (STAlloc's threshold). */
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||

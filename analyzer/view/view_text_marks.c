@@ -1,6 +1,7 @@
 /* The program's own ranges, if it has marked any: the longest ones, and those with the highest peaks. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -37,8 +38,7 @@ void view_text_marks(const struct draw_text *v)
 
 static const struct result_scope *tensors_of(const struct result_report *r, const struct result_scope *s)
 {
-    for (size_t i = 0; i < r->scopes_n; i++) {
-        const struct result_scope *t = &r->scopes[i];
+    EACH (t, r->scopes, r->scopes_n) {
         bool same = t->name == s->name && t->domain == s->domain && t->process == s->process;
         if (same && t->device == s->device && t->layer == RUN_SERIES_TENSOR) return t;
     }
@@ -77,8 +77,7 @@ void view_text_scopes(const struct draw_text *v)
     const enum run_series_layer layer = of[RUN_SERIES_DEVICE] ? RUN_SERIES_DEVICE : RUN_SERIES_TENSOR;
     const bool tensors = of[RUN_SERIES_DEVICE] && of[RUN_SERIES_TENSOR];
     struct text_table *t = tensors ? &both : &plain;
-    for (size_t i = 0; i < r->scopes_n; i++) {
-        const struct result_scope *s = &r->scopes[i];
+    EACH (s, r->scopes, r->scopes_n) {
         if (s->device < 0 || s->layer != layer || all++ >= v->top) continue;
         if (!t->n)
             draw_heading(v, TERMINAL_BOLD, "Peaks by NVTX range",

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
-#include "analyzer/base/text.h"
 #include "analyzer/view/text_chart.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -51,8 +50,6 @@ static const char *at_peak_words(const struct draw_text *v)
     return v->report->no_history ? "" : " at the peak";
 }
 
-/* ---------------------------------------------------------------- by line */
-
 static void add_live_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
                          uint64_t count, const struct result_site *site, char *below)
 {
@@ -88,8 +85,6 @@ static void print_by_line(const struct draw_text *v, const struct result_peak *p
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
     draw_more(v, total, shown);
 }
-
-/* ---------------------------------------------------------------- the device's parts */
 
 static void add_part_row(struct text_table *t, int64_t bytes, int64_t whole, const char *what)
 {
@@ -198,8 +193,6 @@ static void print_parts(const struct draw_text *v, uint32_t process, int device)
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
-/* ---------------------------------------------------------------- what the tensors are */
-
 /* The largest line of unknown category: where to look. */
 static const struct result_site *most_unknown(const struct result_peak *p)
 {
@@ -244,8 +237,6 @@ static void print_categories(const struct draw_text *v, const struct result_peak
             terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
-
-/* ---------------------------------------------------------------- a device */
 
 static void peak_line(const struct draw_text *v, const struct result_peak *p, const char *what)
 {
@@ -367,8 +358,6 @@ static void print_host_memory(const struct draw_text *v, const struct result_pea
     print_by_line(v, p, live_by_line(v, ""), v->top);
 }
 
-/* ---------------------------------------------------------------- all of them */
-
 /* Does the peak represent its device? (The tensor level is shown with the device level.) */
 static bool is_leading_peak(const struct result_report *r, const struct result_peak *p)
 {
@@ -415,11 +404,7 @@ static void sort_by_rank(const struct result_report *r, const struct result_peak
     }
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    const struct result_peak *x = *(const struct result_peak *const *)a, *y = *(const struct result_peak *const *)b;
-    return SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y);
-}
+SORT_ORDER_OF_POINTERS(by_bytes, struct result_peak, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y))
 
 void view_text_memory(const struct draw_text *v)
 {

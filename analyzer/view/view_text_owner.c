@@ -1,16 +1,14 @@
 /* Owners of memory: what frameworks preallocated, next to a device's parts. */
-#include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"
-#include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/view/view_text_parts.h"
 
 void view_text_preallocations(const struct draw_text *v, uint32_t process, int device)
 {
     const struct result_report *r = v->report;
 
-    for (size_t i = 0; i < r->preallocations_n; i++) {
-        const struct result_preallocation *p = &r->preallocations[i];
+    EACH (p, r->preallocations, r->preallocations_n) {
         char line[512];
         if (p->process != process || p->device != device) continue;
         terminal_clean(line, sizeof line, p->sentence, v->term.utf8);

@@ -1,7 +1,6 @@
 /* The sections of the report for a terminal, in the order in which they are printed. Each prints a blank line first,
  * and nothing if it is empty. */
-#ifndef GPUSPY_VIEW_TEXT_PARTS_H
-#define GPUSPY_VIEW_TEXT_PARTS_H
+#pragma once
 
 #include "analyzer/base/text_table.h"
 #include "analyzer/view/view_text.h"
@@ -55,5 +54,3 @@ const char *view_end_words(const struct result_report *report);
 /* What follows those words in a sentence. */
 const char *view_end_explanation(const struct result_report *report);
 const char *view_end_sentence(const struct result_report *report, char *out, size_t size);
-
-#endif

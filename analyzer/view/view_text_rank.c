@@ -87,9 +87,6 @@ static struct text_table rank_table(const struct columns *c)
     return t;
 }
 
-/* --- many ------------------------------------------------------------------------------------------
- */
-
 static double distance_from_median(double value, double median, double least)
 {
     double difference = fabs(value - median);
@@ -119,11 +116,7 @@ struct outlier {
     double outside;
 };
 
-static int order_by_distance(const void *x, const void *y)
-{
-    const struct outlier *a = x, *b = y;
-    return SORT_DOWN(a->outside, b->outside) ?: SORT_UP(a->rank, b->rank);
-}
+SORT_ORDER(order_by_distance, struct outlier, SORT_DOWN(x->outside, y->outside) ?: SORT_UP(x->rank, y->rank))
 
 static void print_outliers(const struct draw_text *v, const struct columns *c)
 {
@@ -213,8 +206,7 @@ void view_text_ranks(const struct draw_text *v)
         print_spread(v);
         print_outliers(v, &c);
     }
-    for (size_t i = 0; i < r->rank_findings_n; i++) {
-        const struct result_rank_finding *f = &r->rank_findings[i];
+    EACH (f, r->rank_findings, r->rank_findings_n) {
         print_rank_sentence(v, v->term.utf8 ? "• " : "- ", f->text);
         if (f->advice) print_rank_sentence(v, "  ", f->advice);
     }

@@ -24,10 +24,9 @@ static int common_indent(const struct result_excerpt *e)
 static void print_excerpt(const struct draw_text *v, const struct result_excerpt *e)
 {
     const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
-    const char *slash = strrchr(e->file, '/');
     char title[512], number[16];
 
-    text_put(title, sizeof title, "%s:%d%s%s%s", slash ? slash + 1 : e->file, e->line, e->function ? "  " : "",
+    text_put(title, sizeof title, "%s:%d%s%s%s", basename(e->file), e->line, e->function ? "  " : "",
              e->function ? e->function : "", e->from_disk ? "  (read from disk: the recording does not have it)" : "");
     draw_label(v, TERMINAL_BOLD, "Source", title);
     for (size_t i = 0; i < e->n; i++) {
@@ -39,7 +38,8 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
         snprintf(number, sizeof number, "%d", line);
         terminal_clean(clean, sizeof clean, text + (indent_of(text) < cut ? indent_of(text) : cut), v->term.utf8);
         int room = v->term.width - hang - 10;
-        text_put(shown, sizeof shown, "%.*s", (int)terminal_fit(clean, room), clean);
+        const char *mark = terminal_columns(clean) <= room ? "" : v->term.utf8 ? "…" : "...";
+        text_put(shown, sizeof shown, "%.*s%s", (int)terminal_fit(clean, room - terminal_columns(mark)), clean, mark);
         fprintf(v->out, "%*s%s%s%5s %s %s%s\n", hang, "",
                 terminal_style(&v->term, marked ? TERMINAL_BOLD : TERMINAL_DIM),
                 marked ? (v->term.utf8 ? "▸" : ">") : " ", number, v->term.utf8 ? "│" : "|", shown,
@@ -54,9 +54,8 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
     for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);
     for (size_t i = 0; i < o->holders_n; i++) {
         const struct result_holder *h = &o->holders[i];
-        const char *slash = strrchr(h->file, '/');
         char line[1024];
-        text_put(line, sizeof line, "%s:%d  %s  (guess: %s)", slash ? slash + 1 : h->file, h->line, h->text, h->why);
+        text_put(line, sizeof line, "%s:%d  %s  (guess: %s)", basename(h->file), h->line, h->text, h->why);
         draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", line);
     }
 }

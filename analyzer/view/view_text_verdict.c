@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
-#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -186,8 +185,7 @@ static const struct result_peak *fullest_peak(const struct result_report *r, boo
     double best_share = -1;
 
     *total = RUN_UNKNOWN;
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n) {
         bool on_gpu = p->layer == RUN_SERIES_DEVICE || p->layer == RUN_SERIES_TENSOR;
         if (on_gpu != gpu || p->layer == RUN_SERIES_SHARED || p->bytes <= 0) continue;
         int64_t size = RUN_UNKNOWN;
@@ -220,8 +218,7 @@ static const char *format_failure(const struct result_report *r, char *out, size
     size_t failed = 0;
     char how[RUN_FAILURE_TEXT], first[RUN_FAILURE_TEXT] = "", rank[32] = "";
 
-    for (size_t i = 0; i < r->processes_n; i++) {
-        const struct run_process *p = &r->processes[i];
+    EACH (p, r->processes, r->processes_n) {
         if (!run_process_failure(p, how, sizeof how)) continue;
         if (!failed++) {
             snprintf(first, sizeof first, "%s", how);

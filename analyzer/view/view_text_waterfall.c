@@ -2,6 +2,7 @@
  * bar, and below it the lines that hold most of it. */
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -39,13 +40,37 @@ struct cell {
     int bytes_width;
 };
 
+/* `text` in lines of `room` columns; the lines after the first begin `hang` columns from the left. */
+static void wrap_cell(char *out, size_t size, const char *text, int room, int hang)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (const char *p = text; *p && at < size; p += strspn(p, " ")) {
+        const size_t n = text_line_length(p, room);
+        at += (size_t)snprintf(out + at, size - at, at ? "\n%*s%.*s" : "%*s%.*s", at ? hang : 0, "", (int)n, p);
+        p += n;
+    }
+}
+
+/* An owner that is the file of the line need not be named twice. */
+static bool is_file_of(const char *text, const struct result_site *site)
+{
+    const char *slash = site->known && site->file ? strrchr(site->file, '/') : NULL;
+
+    return slash && strcmp(slash + 1, text) == 0;
+}
+
 static void line_cell(const void *self, const void *item, char *out, size_t size, int columns)
 {
     const struct cell *c = self;
     const struct result_held_line *line = item;
-    char bytes[UNITS_TEXT], site[512] = "", text[256] = "", tail[16] = "";
+    char bytes[UNITS_TEXT], site[512] = "", text[256] = "", shown[512], tail[16] = "";
 
     if (line->text) terminal_clean(text, sizeof text, line->text, c->v->term.utf8);
+    if (is_file_of(text, &line->site)) text[0] = 0;
+    const int left = columns - 4 - c->bytes_width;
+    wrap_cell(shown, sizeof shown, text, left < SITE_LEAST ? SITE_LEAST : left, c->v->term.width - left);
     int used = 4 + c->bytes_width + (*text ? terminal_columns(text) : 0);
     const int room = columns - used - (*text ? 2 : 0);
     if (line->site.known) /* at any width: the line is the answer */
@@ -54,7 +79,7 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
         snprintf(tail, sizeof tail, "no stack");
     char styled[4096] = "";
     if (*site) draw_styled_site(c->v, &line->site, site, styled, sizeof styled);
-    snprintf(out, size, "  %*s  %s%s%s%s", c->bytes_width, draw_bytes(bytes, line->bytes), text,
+    snprintf(out, size, "  %*s  %s%s%s%s", c->bytes_width, draw_bytes(bytes, line->bytes), shown,
              *text && *site ? "  " : "", styled, tail);
 }
 

@@ -51,8 +51,6 @@ size_t view_timeline_columns(const struct terminal *term)
     return (size_t)(columns < 10 ? 10 : columns);
 }
 
-/* ---------------------------------------------------------------- fillings */
-
 static int bytes_in_eighths(const struct chart *k, int64_t bytes)
 {
     return (int)((double)bytes / (double)k->top * k->rows * 8 + 0.5);
@@ -106,8 +104,6 @@ static void chart_cell_of(const int *end, int row, int *low, int *upper, int *he
     *height = 8 * part[*low] / (part[*low] + part[*upper]);
     *height = *height < 1 ? 1 : *height > 7 ? 7 : *height;
 }
-
-/* ---------------------------------------------------------------- drawing */
 
 static void paint_cell(const struct terminal *t, int fore, int back, FILE *out)
 {
@@ -191,8 +187,6 @@ static void draw_course(struct chart *k)
     }
     print_time_axis(k);
 }
-
-/* ---------------------------------------------------------------- marks */
 
 enum mark { MARK_NONE, MARK_PEAK, MARK_SURVIVED, MARK_OOM };
 static const struct {
@@ -279,8 +273,6 @@ static void step_row(const struct chart *k)
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-/* ---------------------------------------------------------------- NVTX ranges */
-
 /* Its name stands beside it if there is room, else below. */
 static void scope_row(const struct chart *k, const struct profile_course_scope *s)
 {
@@ -315,8 +307,7 @@ static void scope_rows(const struct chart *k)
 {
     size_t all = 0;
 
-    for (size_t i = 0; i < k->c->scopes_n; i++) {
-        const struct profile_course_scope *s = &k->c->scopes[i];
+    EACH (s, k->c->scopes, k->c->scopes_n) {
         const bool same = s->scope.process == k->front->process && s->scope.device == k->front->device;
         if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
         if (all == 1) {
@@ -329,8 +320,6 @@ static void scope_rows(const struct chart *k)
     if (all > SCOPES) fprintf(k->v->out, "%*s%zu more: gpuspy report --only scopes\n", LABEL + 1, "", all - SCOPES);
 }
 
-/* ---------------------------------------------------------------- what it all is */
-
 /* One after another, on as many lines as necessary. */
 static void print_legend_entry(const struct draw_text *v, int *at, int fill, const char *text)
 {
@@ -342,7 +331,7 @@ static void print_legend_entry(const struct draw_text *v, int *at, int fill, con
     }
     fprintf(v->out, "%*s", *at ? 2 : v->term.width < 60 ? 2 : LABEL + 1, "");
     *at = *at ? *at : v->term.width < 60 ? 2 : LABEL + 1;
-    if (v->term.colour || fill == HELD) {
+    if ((v->term.colour && fill != EMPTY) || fill == HELD) {
         paint_cell(&v->term, fill, EMPTY, v->out);
         fputs(fill == HELD ? (v->term.utf8 ? "░ " : ". ") : v->term.utf8 ? "█ " : "# ", v->out);
         fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
@@ -355,10 +344,7 @@ static const struct profile_course_column *peak_column(const struct chart *k)
 {
     const struct profile_course_column *best = NULL;
 
-    for (size_t x = 0; x < k->c->columns_n; x++) {
-        const struct profile_course_column *f = &k->front->columns[x];
-        best = f->known && (!best || f->high >= best->high) ? f : best;
-    }
+    EACH (f, k->front->columns, k->c->columns_n) best = f->known && (!best || f->high >= best->high) ? f : best;
     return best;
 }
 
@@ -373,6 +359,7 @@ static void print_timeline_legend(const struct chart *k)
     if (k->back)
         print_legend_entry(
             v, &at, HELD, v->term.width < 60 ? "reserved, in no tensor" : "PyTorch's cache and other CUDA allocations");
+    if (k->back && !k->stacked) print_legend_entry(v, &at, EMPTY, v->term.utf8 ? "█ tensors" : "# tensors");
     for (int i = RESULT_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
         if (!peak->by_category[i]) continue;
         text_put(text, sizeof text, "%s %s", result_category_text((enum result_category)i),
@@ -414,8 +401,6 @@ static void mark_legend(const struct chart *k, struct run *run)
         fprintf(v->out, " %zu failed allocation%s that the program survived\n", survived, survived == 1 ? "" : "s");
     }
 }
-
-/* ---------------------------------------------------------------- all of them */
 
 /* Does a course have its own chart? A device is drawn behind its tensors. */
 static bool is_leading_course(const struct profile_courses *c, const struct profile_course *k)
@@ -512,8 +497,6 @@ void view_timeline(const struct draw_text *v, struct run *run, const struct prof
     draw_more(v, charts, shown);
     free(list);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *column_json(const struct profile_courses *c, const struct profile_course *k, size_t x)
 {

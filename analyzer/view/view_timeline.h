@@ -1,6 +1,5 @@
 /* Memory over time, drawn in text: stacked by category if there are colours. */
-#ifndef GPUSPY_VIEW_TIMELINE_H
-#define GPUSPY_VIEW_TIMELINE_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/profile/course.h"
@@ -12,5 +11,3 @@ size_t view_timeline_columns(const struct terminal *term);
 void view_timeline(const struct draw_text *v, struct run *run, const struct profile_courses *c, int rows);
 /* Members from_s, to_s, series[], steps[], oom[] of `o`. */
 void view_timeline_json(json_t *o, struct run *run, const struct result_report *r, const struct profile_courses *c);
-
-#endif

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
-#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"
@@ -157,8 +156,6 @@ void view_tree(const struct draw_text *v, const struct profile *p, const struct 
     arena_free(&arena);
     free(d);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *node_json(const struct profile *p, const struct profile_call_node *n, json_int_t parent)
 {

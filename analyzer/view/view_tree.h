@@ -1,6 +1,5 @@
 /* A tree of calls, and the same as a flame graph, for a terminal and as JSON. */
-#ifndef GPUSPY_VIEW_TREE_H
-#define GPUSPY_VIEW_TREE_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/view/branch.h"
@@ -15,5 +14,3 @@ void view_flame(const struct draw_text *v, const struct profile *p, const struct
  * list, null for the root. Of limits, least and depth apply. */
 json_t *view_tree_json(const struct profile *p, const struct profile_call_tree *tree,
                        const struct view_branch_limits *limits);
-
-#endif

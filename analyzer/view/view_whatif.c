@@ -10,39 +10,96 @@
 #include "analyzer/site/site.h"
 #include "analyzer/view/view_text_parts.h"
 
-/* ---------------------------------------------------------------- text */
-
 static void failure_text(const struct view_whatif *w, const struct whatif_failure *f, char *out, size_t size)
 {
     char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
     const struct result_site site = site_of(w->run, f->stack, NULL);
-    if (f->step) text_put(step, sizeof step, " in step %llu", (unsigned long long)f->step);
+    if (f->step) text_put(step, sizeof step, ", in step %llu", (unsigned long long)f->step);
     units_format_seconds(when, (double)f->time_ns / 1e9);
-    text_put(out, size, "out of memory at %s%s: %s requests %s", when, step, site_text(&site, place, sizeof place),
+    text_put(out, size, "at %s%s: %s requests %s", when, step, site_text(&site, place, sizeof place),
              draw_bytes(bytes, f->requested_bytes));
 }
 
-/* A sentence about a what-if; "" if its row is sufficient. */
-static void sentence_of(const struct view_whatif *w, const char *error, const struct whatif_outcome *o, char *out,
-                        size_t size)
+/* ", with 2.00 MiB to spare" */
+static char *spare_text(const struct whatif_outcome *o, char *out, size_t size)
 {
     char spare[UNITS_TEXT];
     out[0] = 0;
-    if (error) {
-        text_put(out, size, "not replayed: %s", error);
-    } else if (!o->fits) {
-        failure_text(w, &o->oom, out, size);
-    } else if (o->request_fits && run_is_known(o->spare_bytes)) {
-        text_put(
-            out, size,
-            "the request that failed fits with %s to spare; the recording ends there, so what the program would need "
-            "later is unknown",
-            draw_bytes(spare, o->spare_bytes));
-    } else if (o->request_fits) {
-        text_put(
-            out, size,
-            "the request that failed fits; the recording ends there, so what the program would need later is unknown");
+    if (run_is_known(o->spare_bytes)) text_put(out, size, ", with %s to spare", draw_bytes(spare, o->spare_bytes));
+    return out;
+}
+
+#define LATER "The recording ends there: what the program would need later is unknown"
+
+/* The result of the only what-if. */
+static void result_text(const struct view_whatif *w, char *out, size_t size)
+{
+    const struct whatif_scenario *s = w->scenarios;
+    char spare[64];
+    if (s->error)
+        text_put(out, size, "not replayed: %s", s->error);
+    else if (s->outcome.request_fits)
+        text_put(out, size, "the request that failed fits%s. " LATER, spare_text(&s->outcome, spare, sizeof spare));
+    else
+        text_put(out, size, "the run completes");
+    if (s->error || s->outcome.fits) return;
+    text_put(out, size, "out of memory ");
+    failure_text(w, &s->outcome.oom, out + strlen(out), size - strlen(out));
+}
+
+/* A search has settings first, the best one before the others, then GPUs. */
+static size_t count_settings(const struct view_whatif *w)
+{
+    size_t n = 0;
+    while (n < w->n && w->scenarios[n].conf) n++;
+    return n;
+}
+
+static bool does_scenario_help(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
+{
+    const struct whatif_outcome *o = &s->outcome;
+    if (s->error || !s->conf || !o->fits) return false;
+    return !recorded->fits || o->peak_reserved_bytes < recorded->peak_reserved_bytes;
+}
+
+/* Which setting helps, if one does. */
+static void best_text(const struct view_whatif *w, char *out, size_t size)
+{
+    const struct whatif_outcome *recorded = &w->proof->recorded;
+    const struct whatif_scenario *best = w->scenarios;
+    const size_t n = count_settings(w);
+    char now[UNITS_TEXT], then[UNITS_TEXT], spare[64];
+    draw_bytes(then, recorded->peak_reserved_bytes);
+    if (!recorded->fits && n && does_scenario_help(best, recorded))
+        text_put(out, size, "with %s the request that failed fits%s. " LATER, best->conf,
+                 spare_text(&best->outcome, spare, sizeof spare));
+    else if (!recorded->fits)
+        text_put(out, size, "none of the %zu settings tried avoids this failure", n);
+    else if (n && does_scenario_help(best, recorded))
+        text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s", best->conf,
+                 draw_bytes(now, best->outcome.peak_reserved_bytes), then);
+    else
+        text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s", n, then);
+}
+
+/* The smallest GPU that is large enough, and the next smaller one. */
+static void gpu_text(const struct view_whatif *w, char *out, size_t size)
+{
+    const size_t first = count_settings(w);
+    char spare[64];
+    out[0] = 0;
+    for (size_t i = first; i < w->n; i++) {
+        const struct whatif_scenario *s = &w->scenarios[i];
+        if (s->error) continue;
+        if (!s->outcome.fits)
+            text_put(out, size, "%s is too small; ", s->name);
+        else
+            text_put(out + strlen(out), size - strlen(out), "%s is the smallest GPU tried on which %s%s", s->name,
+                     s->outcome.request_fits ? "that request fits" : "the run completes",
+                     s->outcome.request_fits ? spare_text(&s->outcome, spare, sizeof spare) : "");
     }
+    const size_t n = strlen(out);
+    if (n > 2 && out[n - 2] == ';') out[n - 2] = 0;
 }
 
 /* A space follows each comma between settings, so that a narrow table breaks the line there, not within a word. */
@@ -61,17 +118,12 @@ static void spread_settings(char *out, size_t size, const char *name)
 /* What limits the results, once below the table. */
 static void print_limits(const struct draw_text *t, const struct view_whatif *w)
 {
-    bool fits = false, pool = false;
-    for (size_t i = 0; i < w->n; i++) {
-        fits = fits || (w->n > 1 && !w->scenarios[i].error && w->scenarios[i].outcome.request_fits);
-        pool = pool || (!w->scenarios[i].error && w->scenarios[i].outcome.unsure);
-    }
+    bool pool = false;
+    for (size_t i = 0; i < w->n; i++) pool = pool || (!w->scenarios[i].error && w->scenarios[i].outcome.unsure);
     const struct {
         bool holds;
         const char *text;
     } limits[] = {
-        {fits, "\"request fits\": the request that failed gets memory. The recording ends there, so what the program "
-               "would need later is unknown"},
         {w->proof->unsure_sizes,
          "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to "
          "1 MiB for each such block"},
@@ -90,11 +142,12 @@ static void print_limits(const struct draw_text *t, const struct view_whatif *w)
     }
 }
 
-static void add_outcome_row(struct text_table *table, const char *name, const char *error,
+static void add_outcome_row(struct text_table *table, bool search, const char *name, const char *error,
                             const struct whatif_outcome *o)
 {
     char allocated[UNITS_TEXT], reserved[UNITS_TEXT], retries[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
     char when[UNITS_TEXT], spread[512];
+    size_t n = 0;
     if (!o->fits) {
         units_format_seconds(when, (double)o->oom.time_ns / 1e9);
         text_put(outcome, sizeof outcome, "OOM at %s", when);
@@ -103,10 +156,44 @@ static void add_outcome_row(struct text_table *table, const char *name, const ch
     }
     units_format_count(retries, o->retries);
     spread_settings(spread, sizeof spread, name);
-    const char *cells[] = {error ? "" : draw_bytes(reserved, o->peak_reserved_bytes),
-                           error ? "" : draw_bytes(allocated, o->peak_allocated_bytes), error ? "" : retries,
-                           error ? "not replayed" : outcome, spread};
+    const char *cells[TEXT_TABLE_COLUMNS];
+    cells[n++] = error ? "not replayed" : outcome;
+    cells[n++] = error ? "" : draw_bytes(reserved, o->peak_reserved_bytes);
+    if (!search) cells[n++] = error ? "" : draw_bytes(allocated, o->peak_allocated_bytes);
+    cells[n++] = error ? "" : retries;
+    cells[n] = spread;
     (void)text_table_add(table, cells, NULL);
+}
+
+/* Does the setting change nothing that the table shows? */
+static bool is_outcome_same(const struct whatif_outcome *a, const struct whatif_outcome *b)
+{
+    return a->fits == b->fits && a->retries == b->retries && a->peak_reserved_bytes == b->peak_reserved_bytes &&
+           (a->fits || a->oom.time_ns == b->oom.time_ns);
+}
+
+static void print_outcomes(const struct draw_text *t, const struct view_whatif *w)
+{
+    struct text_table search = {.head = {"outcome", "peak reserved", "retries", "what if"}, .left = {true}},
+                      one = {.head = {"outcome", "peak reserved", "peak allocated", "retries", "what if"},
+                             .left = {true}};
+    struct text_table *table = w->search ? &search : &one;
+    const struct whatif_outcome *recorded = &w->proof->recorded;
+    char same[1024] = "", spread[512];
+    size_t at = 0;
+    add_outcome_row(table, w->search, "as recorded", NULL, recorded);
+    for (size_t i = 0; i < w->n; i++) {
+        const struct whatif_scenario *s = &w->scenarios[i];
+        if (w->search && s->conf && !s->error && is_outcome_same(&s->outcome, recorded) && at < sizeof same) {
+            spread_settings(spread, sizeof spread, s->name);
+            at += (size_t)snprintf(same + at, sizeof same - at, "%s%s", at ? "; " : "", spread);
+        } else {
+            add_outcome_row(table, w->search, s->name, s->error, &s->outcome);
+        }
+    }
+    fputc('\n', t->out);
+    text_table_print(table, &t->term, INDENT, t->out);
+    if (same[0]) draw_wrap(t, INDENT, "no difference with: ", same);
 }
 
 static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
@@ -148,13 +235,6 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
     draw_label(t, TERMINAL_PLAIN, "Rules", line);
 }
 
-static bool does_scenario_help(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
-{
-    const struct whatif_outcome *o = &s->outcome;
-    if (s->error || !s->conf || !o->fits) return false;
-    return !recorded->fits || o->peak_reserved_bytes < recorded->peak_reserved_bytes;
-}
-
 static void print_next_whatif(const struct draw_text *t, const struct view_whatif *w)
 {
     struct view_commands c = {.most = VIEW_COMMANDS};
@@ -174,28 +254,25 @@ static void print_next_whatif(const struct draw_text *t, const struct view_whati
 
 void view_whatif(const struct draw_text *t, const struct view_whatif *w)
 {
-    char sentence[512];
-    struct text_table table = {.head = {"peak reserved", "peak allocated", "retries", "outcome", "what if"},
-                               .left = {false, false, false, true}};
+    char text[512] = "";
     const struct whatif_outcome *recorded = &w->proof->recorded;
     draw_title(t, TERMINAL_BOLD, "What if");
-    print_proof(t, w->proof);
-    sentence_of(w, NULL, recorded, sentence, sizeof sentence);
-    if (sentence[0]) draw_label(t, TERMINAL_PLAIN, "Was", sentence);
-    if (w->n == 1) {
-        sentence_of(w, w->scenarios[0].error, &w->scenarios[0].outcome, sentence, sizeof sentence);
-        if (sentence[0]) draw_label(t, TERMINAL_BOLD, "Result", sentence);
+    if (!recorded->fits) {
+        failure_text(w, &recorded->oom, text, sizeof text);
+        draw_label(t, TERMINAL_PLAIN, "Failed", text);
     }
-    fputc('\n', t->out);
-    add_outcome_row(&table, "as recorded", NULL, recorded);
-    for (size_t i = 0; i < w->n; i++)
-        add_outcome_row(&table, w->scenarios[i].name, w->scenarios[i].error, &w->scenarios[i].outcome);
-    text_table_print(&table, &t->term, INDENT, t->out);
+    if (w->search)
+        best_text(w, text, sizeof text);
+    else
+        result_text(w, text, sizeof text);
+    draw_label(t, TERMINAL_BOLD, "Result", text);
+    if (w->search) gpu_text(w, text, sizeof text);
+    if (w->search && text[0]) draw_label(t, TERMINAL_BOLD, "GPU", text);
+    print_proof(t, w->proof);
+    print_outcomes(t, w);
     print_limits(t, w);
     if (w->search && w->n) print_next_whatif(t, w);
 }
-
-/* ---------------------------------------------------------------- JSON */
 
 static json_t *whatif_failure_json(const struct view_whatif *w, const struct whatif_failure *f)
 {
@@ -246,8 +323,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     json_t *recorded = json_object(), *list = json_array(), *replay = json_object();
     outcome_json(recorded, w, &p->recorded);
     set_json(o, "recorded", recorded);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct whatif_scenario *s = &w->scenarios[i];
+    EACH (s, w->scenarios, w->n) {
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));

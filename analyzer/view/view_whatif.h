@@ -1,6 +1,5 @@
 /* What-ifs compared with the recording, for a terminal and as JSON. */
-#ifndef GPUSPY_VIEW_WHATIF_H
-#define GPUSPY_VIEW_WHATIF_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/view/view_text.h"
@@ -17,5 +16,3 @@ struct view_whatif {
 void view_whatif(const struct draw_text *t, const struct view_whatif *w);
 /* Members of `o`: recorded, whatif, replay. */
 void view_whatif_json(json_t *o, const struct view_whatif *w);
-
-#endif

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/base/input.h"
 #include "analyzer/draw/json_site.h"
@@ -11,8 +12,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
-
-/* ---------------------------------------------------------------- opening */
 
 static void fill_head(struct viewing *v)
 {
@@ -65,11 +64,8 @@ void viewing_close(struct viewing *v)
 
 int viewing_failed(const struct viewing *v, const char *error)
 {
-    complain("%s: %s", v->who, error);
-    return EXIT_INPUT;
+    return complain_with(EXIT_INPUT, "%s: %s", v->who, error);
 }
-
-/* ---------------------------------------------------------------- showing */
 
 struct draw_text viewing_text(struct viewing *v, const struct result_report *report, size_t top)
 {
@@ -109,8 +105,6 @@ int viewing_json(struct viewing *v, json_t *o)
     bool written = rc == 0 && fputc('\n', stdout) != EOF;
     return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* a user who leaves the pager has seen enough */
 }
-
-/* ---------------------------------------------------------------- the profile */
 
 bool view_profile_sensible(const char *who, const struct view_profile_settings *s)
 {
@@ -226,8 +220,7 @@ static void where_text(const struct draw_text *t, const struct profile *p, char 
     uint64_t seen[128] = {0};
     bool one_process = true;
 
-    for (size_t i = 0; i < p->n; i++) {
-        const struct profile_entry *e = &p->entries[i];
+    EACH (e, p->entries, p->n) {
         layer[e->layer] = true;
         one_process = one_process && e->process == first->process;
         int device = e->device < 0 || e->device > 126 ? 127 : e->device;

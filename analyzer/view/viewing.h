@@ -1,7 +1,6 @@
 /* What the commands that show one view of a recording share: options, opening, the choice of a process, the profile,
  * and the line above a view. */
-#ifndef GPUSPY_VIEWING_H
-#define GPUSPY_VIEWING_H
+#pragma once
 
 #include <jansson.h>
 #include "analyzer/base/command.h"
@@ -95,5 +94,3 @@ char *view_profile_weight(const struct profile *p, int64_t weight, char *out);
 json_t *view_profile_weight_json(const struct profile *p, int64_t weight);
 /* "blocks", "allocations", "waits", "copies". */
 const char *view_profile_noun(const struct profile *p);
-
-#endif

@@ -32,19 +32,20 @@
         if (s < 59.95) return three(s, "s");
         const two = n => String(n).padStart(2, "0");
         if (s < 3599.5) return Math.floor(Math.round(s) / 60) + " min " + two(Math.round(s) % 60) + " s";
-        return Math.floor(Math.round(s / 60) / 60) + " h " + two(Math.round(s / 60) % 60) + " min";
+        if (s < 86370) return Math.floor(Math.round(s / 60) / 60) + " h " + two(Math.round(s / 60) % 60) + " min";
+        return Math.floor(Math.round(s / 3600) / 24) + " d " + Math.round(s / 3600) % 24 + " h";
     };
-    /* "2 min 37 s", "1 h 02 min 07 s", with this many decimals of a second; or without the seconds. */
+    /* "2 min 37 s", "1 h 02 min 07 s", "3 d 1 h 02 min", with this many decimals of a second; or without the seconds. */
     function clock(s, digits, seconds) {
         const whole = Number(s.toFixed(digits)), two = n => String(n).padStart(2, "0");
-        const h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
+        const d = Math.floor(whole / 86400), h = Math.floor(whole / 3600) % 24, m = Math.floor(whole / 60) % 60;
         const rest = (whole - 60 * Math.floor(whole / 60)).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
-        return (h ? h + " h " + two(m) : m) + " min" + (seconds ? " " + rest + " s" : "");
+        return (d ? d + " d " : "") + (d || h ? h + " h " + two(m) : m) + " min" + (seconds ? " " + rest + " s" : "");
     }
     /* A moment: printed like any time, but with the resolution of the visible part of the run, if that is finer. */
     page.moment = function (s, span) {
         if (s === null || s === undefined) return "?";
-        const plain = s >= 3599.5 ? 60 : s >= 59.95 ? 1 : Math.pow(10, Math.floor(Math.log10(Math.max(s, 1e-9))) - 2);
+        const plain = s >= 86370 ? 3600 : s >= 3599.5 ? 60 : s >= 59.95 ? 1 : Math.pow(10, Math.floor(Math.log10(Math.max(s, 1e-9))) - 2);
         if (!(span > 0) || span >= 200 * plain) return page.seconds(s);
         if (s >= 60 && span > 5) return clock(s, span > 300 ? 0 : span > 30 ? 1 : 2, true);
         const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / 1.0001))));

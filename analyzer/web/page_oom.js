@@ -75,7 +75,7 @@
             make("strong", {class: "n"}, page.bytes(oom.requested_bytes)),
             make("span", {class: "n soft pct"}, page.share(oom.requested_bytes / total))));
         return [
-            make("h3", null, "Where the device’s " + page.bytes(oom.total_bytes) + " were"),
+            make("h3", null, "What held the device’s " + page.bytes(oom.total_bytes)),
             make("div", {class: "fall"}, rows)
         ];
     }
@@ -86,21 +86,21 @@
             make("table", {class: "rows", "data-table": "measures"},
                 make("thead", null,
                     make("tr", null, make("th", {scope: "col"}, "measure"),
-                        make("th", {class: "n", scope: "col"}, "frees"), make("th", {scope: "col"}, "enough"),
-                        make("th", {scope: "col"}, "certainty"))),
+                        make("th", {class: "n", scope: "col"}, "frees"), make("th", {class: "desk", scope: "col"}, "enough"),
+                        make("th", {class: "desk", scope: "col"}, "certainty"))),
                 make("tbody", null,
                     oom.measures.map(
                         m => make("tr", null, make("td", null, page.sentence(m.text)),
                             make("td", {class: "n"}, m.frees_bytes === null ? "?" : page.bytes(m.frees_bytes)),
-                            make("td", null,
+                            make("td", {class: "desk"},
                                 m.enough === null ? "unknown"
                                     : m.enough    ? "yes"
                                                   : "not by itself"),
-                            make("td", m.refuted_by ? {title: "refuted " + page.clean(m.refuted_by)} : null,
+                            make("td", {class: "desk", title: m.refuted_by ? "refuted " + page.clean(m.refuted_by) : null},
                                 m.certainty))))));
     }
 
-    const words = key => page.capital(page.clean(key).replace(/_(bytes|s|share)$/, "").replace(/_/g, " "));
+    const words = key => page.capital(page.clean(key).replace(/_(bytes|s)$/, "").replace(/_/g, " "));
     function value(key, v) {
         if (typeof v === "string") return page.sentence(v);
         if (key.endsWith("_bytes") || key.startsWith("bytes_per")) return page.bytes(v);
@@ -132,7 +132,7 @@
     function one(oom, number) {
         const facts = ["Requested " + page.bytes(oom.requested_bytes) + " on " + page.where(oom) + " at " +
             page.seconds(oom.time_s)];
-        if (oom.failures > 1) facts.push(page.plural(oom.failures, "failed call") + " in all");
+        if (oom.failures > 1) facts.push(page.plural(oom.failures, "failed call") + " in total");
         facts.push("cause: " + page.causeName(oom.cause) + " (" + oom.certainty +
             (oom.refuted_by ? "; refuted " + page.clean(oom.refuted_by) : "") + ")");
         return make("article", {class: "oom-one"},

@@ -36,7 +36,7 @@
         numeric(key, words || "bytes", v => (v === null || v === undefined ? "" : page.bytes(v)), value);
     const seconds = (key, words) => numeric(key, words, v => (v === null ? "" : page.seconds(v)));
     const count = (key, words) => numeric(key, words || key, v => (v === null || v === undefined ? "" : page.count(v)));
-    const share = (key, words) => numeric(key, words, v => page.share(v));
+    const share = (key, words) => ({...numeric(key, words, v => page.share(v)), class: "desk"}); /* no room on a phone */
     const word = (key, words, say) => ({
         key,
         words: words || key,
@@ -51,17 +51,17 @@
         cell: row => (row.advice ? page.sentence(row.advice) : "")
     };
     const directions = {
-        h2d: "host → GPU",
-        d2h: "GPU → host",
+        h2d: "host to GPU",
+        d2h: "GPU to host",
         d2d: "within GPU",
-        p2p: "GPU → GPU",
-        h2h: "within host"
+        p2p: "GPU to GPU",
+        h2h: "host to host"
     };
     const where = () =>
         (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
     const layer = {
         key: "layer",
-        words: "of",
+        words: "kind",
         class: "short",
         value: row => row.layer,
         cell: row => ({tensor: "tensors", device: "CUDA allocations"}[row.layer] || page.layerWords(row.layer).toLowerCase())
@@ -125,7 +125,7 @@
     const moments = {forward_end: "the end of forward", backward_end: "the end of backward", step: "the optimizer step"};
     const budgetMoment = function () {
         const {estimate, measured} = page.report.budget;
-        if (estimate.peak_bytes === undefined) return "Without activations, which come on top.";
+        if (estimate.peak_bytes === undefined) return "Activations are not included.";
         const expected = "Expected at the peak, with all that is on the device: " + page.bytes(estimate.peak_bytes) + " (" +
             page.bytes(estimate.peak_low_bytes) + " – " + page.bytes(estimate.peak_high_bytes) + ") at " + moments[estimate.phase] + ". ";
         if (measured.out_of_memory && measured.phase === "forward_end")
@@ -203,7 +203,7 @@
             columns: () => [count("count", "times"), bytes("bytes"),
                 numeric("per_s", "per second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
                 seconds("mean_life_s", "lived"), site(), advice],
-            about: "Device memory allocated and freed again and again after the first tenth of the run: each such call stops the " +
+            about: "Device memory allocated and freed again and again after the first tenth of the run's allocations: each such call stops the " +
                 "program for a moment."
         },
         {
@@ -261,7 +261,7 @@
             words: "Allocator",
             rows: allocatorRows,
             sort: null,
-            columns: () => [word("moment", "at the", row => allocatorMoments[row.moment] || row.moment), ...where(), word("of", "of"), bytes("reserved_bytes", "held"),
+            columns: () => [word("moment", "at the", row => allocatorMoments[row.moment] || row.moment), ...where(), word("of", "kind"), bytes("reserved_bytes", "held"),
                 bytes("allocated_bytes", "in blocks"), bytes("pending_bytes", "waiting for a stream"),
                 bytes("largest_free_bytes", "largest hole"), count("segments"), count("blocks")],
             about: "What PyTorch’s allocator held, by pool and by stream."
@@ -291,7 +291,7 @@
             words: "NVTX",
             rows: () => page.report.marks,
             sort: null,
-            columns: () => [seconds("total_s", "in all"), count("count", "times"), word("name"), word("kind"),
+            columns: () => [seconds("total_s", "in total"), count("count", "times"), word("name"), word("kind"),
                 word("domain")]
         },
         {

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- addresses ------------------------------------------------------------------------------------- */
-
 static const struct whatif_hole all_addresses = {(uint64_t)1 << 44, (uint64_t)1 << 45};
 static const uint64_t page = 2 << 20; /* CUDA allocates large memory in physical pages of 2 MiB */
 
@@ -56,8 +54,6 @@ static void whatif_space_give_back(struct whatif_space *s, uint64_t address, uin
     }
 }
 
-/* --- the driver of a what-if --------------------------------------------------------------------------- */
-
 static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *address)
 {
     struct whatif_lane *l = self;
@@ -101,8 +97,6 @@ void whatif_lane_free(struct whatif_lane *l)
 }
 
 enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that was freed */
-
-/* --- blocks ------------------------------------------------------------------------------------------- */
 
 bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool)
 {

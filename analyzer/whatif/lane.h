@@ -1,7 +1,6 @@
 /* One device of one process, replayed under one set of rules: the allocator, the driver's memory, and which of its
  * blocks corresponds to which recorded block. */
-#ifndef GPUSPY_WHATIF_LANE_H
-#define GPUSPY_WHATIF_LANE_H
+#pragma once
 
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
@@ -42,5 +41,3 @@ struct whatif_piece {
     bool block;
 };
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n);
-
-#endif

@@ -5,8 +5,6 @@
 #include "analyzer/run/settings.h"
 #include "analyzer/whatif/rules.h"
 
-/* --- devices ----------------------------------------------------------------------------------------- */
-
 static void read_settings(struct whatif *w, struct whatif_device *d)
 {
     static const char *const assumed[WHATIF_ASSUMED_N] = {"2.11", "2.15", "2.12"};
@@ -47,8 +45,6 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
     return at < d->streams_n ? d->streams[at] : last;
 }
 
-/* --- private pools ----------------------------------------------------------------------------------- */
-
 uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                         bool *unknown)
 {
@@ -74,7 +70,7 @@ int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_ma
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life)
 {
     if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_VMM)) return false;
-    if (life->stack == RUN_NONE || life->stack >= w->owners_n) return true;
+    if (w->imported || life->stack == RUN_NONE || life->stack >= w->owners_n) return true;
     uint8_t *owner = &w->owners[life->stack];
     if (!*owner) *owner = run_is_called_by(w->run, life->stack, "libc10_cuda") == RUN_NO ? 2 : 1;
     return *owner == 1;
@@ -86,8 +82,6 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
         if (w->steps[i]->process == process) return w->steps[i];
     return NULL;
 }
-
-/* --- categories -------------------------------------------------------------------------------------- */
 
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
 {
@@ -111,8 +105,6 @@ int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules,
     const double bytes = ceil((double)(requested == RUN_UNKNOWN ? life->bytes : requested) * factor);
     return caching_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }
-
-/* --- frees that wait for another stream ------------------------------------------------------------------ */
 
 int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life)
 {

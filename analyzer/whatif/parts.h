@@ -1,6 +1,5 @@
 /* What the proof finds out about each device and the what-ifs need. */
-#ifndef GPUSPY_WHATIF_PARTS_H
-#define GPUSPY_WHATIF_PARTS_H
+#pragma once
 
 #include "analyzer/category/category.h"
 #include "analyzer/category/category_use.h"
@@ -19,10 +18,13 @@ struct whatif_device {
     int64_t total;               /* bytes of the device; INT64_MAX unknown */
     struct whatif_moment *bases; /* memory in use on the device that was not recorded, from that time on */
     size_t bases_n, bases_cap;
+    size_t bases_settled;           /* of them, the first that no later query lowers */
     struct whatif_moment *switches; /* switches of expandable_segments while the program ran; bytes: 1 on, 0 off */
     size_t switches_n, switches_cap;
     struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */
     size_t flushes_n, flushes_cap;
+    struct whatif_moment *retries; /* requests that waited for other streams; bytes: the time from which on they did */
+    size_t retries_n, retries_cap;
     struct whatif_piece *pieces; /* that existed when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;
@@ -132,5 +134,3 @@ void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int6
 
 /* proof.c: fills devices and proof. */
 bool whatif_prove(struct whatif *w, char *error, size_t error_size);
-
-#endif

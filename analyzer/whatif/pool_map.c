@@ -7,8 +7,6 @@
 
 enum { UNKNOWN = -1, POOLS_MAX = 1000, RANGES_MAX = 1 << 16 }; /* more are unknown: a file may contain anything */
 
-/* --- facts ------------------------------------------------------------------------------------------- */
-
 struct numbered {
     int64_t identity, number;
 };
@@ -33,8 +31,7 @@ static void add_mappings(struct whatif_facts *f, const struct run *run, uint32_t
 {
     size_t n;
     const struct run_mapping *list = run_mappings(run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_mapping *m = &list[i];
+    EACH (m, list, n) {
         if (m->process != process || m->device != device) continue;
         f->mapped = true;
         *ARENA_PUSH(f->list, f->n, f->cap) = (struct whatif_fact){m->map_ns, m->address, m->bytes, WHATIF_FACT_MAP};
@@ -52,8 +49,7 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
     int64_t pools = 0;
     const struct run_allocator_fact *list = run_allocator_facts(run, &n);
     *f = (struct whatif_facts){0};
-    for (size_t i = 0; i < n; i++) {
-        const struct run_allocator_fact *a = &list[i];
+    EACH (a, list, n) {
         struct whatif_fact fact = {a->time_ns, a->address, a->value, a->kind};
         if (a->process != process || a->device != device) continue;
         if (a->kind == GS_ALLOCATOR_POOL && a->value > 0) {
@@ -91,8 +87,6 @@ void whatif_facts_free(struct whatif_facts *f)
     free(f->list);
     *f = (struct whatif_facts){0};
 }
-
-/* --- ranges ------------------------------------------------------------------------------------------ */
 
 struct whatif_range {
     uint64_t address, end;

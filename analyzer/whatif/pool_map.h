@@ -1,7 +1,6 @@
 /* The private pool of a block: the recorder reads the pool from PyTorch's allocator for one block of each segment; the
  * pool holds for all blocks of the segment, and for adjacent pages. */
-#ifndef GPUSPY_WHATIF_POOL_MAP_H
-#define GPUSPY_WHATIF_POOL_MAP_H
+#pragma once
 
 #include "analyzer/run/run.h"
 
@@ -41,5 +40,3 @@ int64_t whatif_pool_map_remove(struct whatif_pool_map *m, const struct whatif_fa
 /* The number of the pool that contains an address at a time, which never decreases; -1 unknown. */
 int64_t whatif_pool_map_at(struct whatif_pool_map *m, const struct whatif_facts *f, int64_t ns, uint64_t address);
 void whatif_pool_map_free(struct whatif_pool_map *m);
-
-#endif

@@ -7,7 +7,7 @@
 
 struct call { /* of the recorded allocator to the driver */
     uint64_t address;
-    int64_t bytes;
+    int64_t bytes, ns;
     uint32_t stack, pool; /* pool: of freed memory, the private one; 0 the default one or unknown */
     bool free, page;
 };
@@ -22,6 +22,8 @@ struct beside { /* a device, while its recording is replayed */
     size_t next_fact;
     bool expandable;    /* expandable_segments now */
     bool refused;       /* CUDA refused memory since the last tensor */
+    int64_t refused_ns; /* first */
+    int64_t event_ns;   /* the last event of a tensor */
     struct call *calls; /* since the last event of a tensor: from `from` on */
     size_t from, calls_n, calls_cap;
     bool placed, fails; /* fails: the recorded request failed */
@@ -77,8 +79,6 @@ static bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
     if (!*base) *base = recorded - offset;
     return recorded == *base + offset;
 }
-
-/* --- the recorded driver ------------------------------------------------------------------------------ */
 
 static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t page);
 
@@ -189,8 +189,6 @@ static void apply_facts(struct beside *b, int64_t ns)
     }
 }
 
-/* --- the cache emptied ---------------------------------------------------------------------------------- */
-
 static bool empties_cache(const struct beside *b, uint32_t stack)
 {
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
@@ -226,6 +224,23 @@ static void settle_pending(struct beside *b, bool requests)
     }
 }
 
+/* The time up to which frees that waited for other streams had finished before the request. If CUDA refuses memory, or
+ * the cap is reached, PyTorch waits for the others, frees the cache and requests the segment again. */
+static int64_t finished_until(struct beside *b, int64_t alloc_ns)
+{
+    struct whatif_device *d = device_at(b);
+    const struct caching_rules *rules = &d->rules;
+    size_t first = b->from, next;
+    while (first < b->calls_n && b->calls[first].free && empties_cache(b, b->calls[first].stack)) first++;
+    for (next = first; next < b->calls_n && b->calls[next].free;) next++;
+    if (next == b->calls_n || !b->dues.n) return alloc_ns;
+    const bool frees_unasked = rules->gc_threshold > 0 || rules->max_split_bytes != INT64_MAX;
+    if (!b->refused && (next == first || frees_unasked)) return alloc_ns;
+    const struct whatif_moment retry = {alloc_ns, b->refused ? b->refused_ns : b->event_ns};
+    *ARENA_PUSH(d->retries, d->retries_n, d->retries_cap) = retry;
+    return retry.bytes;
+}
+
 static void finish_calls(struct beside *b)
 {
     if (b->from < b->calls_n) {
@@ -235,8 +250,6 @@ static void finish_calls(struct beside *b)
     }
     b->from = b->calls_n = 0;
 }
-
-/* --- events -------------------------------------------------------------------------------------------- */
 
 static void count_peak(struct beside *b)
 {
@@ -277,6 +290,23 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
     b->most_live = b->device_live;
 }
 
+/* A query of NVML that includes an allocation which is not recorded yet is too high: a later one lowers it. */
+static void settle_bases(struct whatif_device *d)
+{
+    for (size_t i = d->bases_n; i-- > d->bases_settled + 1;)
+        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
+}
+
+/* CUDA's own figure in a call of the program: exact, and with the memory of other processes, which NVML's figure for
+ * this process lacks. No later query lowers it. */
+static void add_exact_base(struct beside *b, int64_t ns, int64_t bytes)
+{
+    struct whatif_device *d = device_at(b);
+    add_base(b, ns, bytes);
+    settle_bases(d);
+    d->bases_settled = d->bases_n;
+}
+
 /* The memory that CUDA would report as used without the other processes: NVML's figure for this process, and memory of
  * no process (9 MiB of an H200). On a real device, NVML's total includes memory that the driver keeps; CUDA's does not.
  */
@@ -298,14 +328,9 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
         if (s->process > process || (s->process == process && s->time_ns > ns)) return;
         if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
         struct beside *b = beside_of(p, process, s->device);
-        add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
+        if (s->time_ns > b->asked_ns) /* else a failed request has shown it since */
+            add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
     }
-}
-
-static void settle_bases(struct whatif_device *d)
-{
-    for (size_t i = d->bases_n; i-- > 1;)
-        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
 }
 
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
@@ -333,6 +358,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     }
     *ARENA_PUSH(b->calls, b->calls_n, b->calls_cap) = (struct call){life->address,
                                                                     life->bytes,
+                                                                    b->proof->now_ns,
                                                                     freed ? run_free_stack(w->run, life) : life->stack,
                                                                     freed && pool > 0 ? (uint32_t)pool : 0,
                                                                     freed,
@@ -432,11 +458,12 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
     d->user_pools = d->user_pools || (pool && life->space != GS_SPACE_POOL);
     apply_facts(b, life->alloc_ns);
-    b->refused = false;
     b->events++;
     w->proof.blocks++;
     note_stream(b, proof_stream_of(life));
-    whatif_release_due(&b->dues, a, life->alloc_ns);
+    whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
+    b->refused = false;
+    b->event_ns = life->alloc_ns;
     w->proof.unsure_frees = w->proof.unsure_frees || b->dues.n;
     settle_pending(b, true);
     const bool known = run_requested(life) != RUN_UNKNOWN;
@@ -489,6 +516,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         (void)proof_allocator_of(b);
         apply_facts(b, life->free_ns);
         b->events++;
+        b->event_ns = life->free_ns;
         settle_pending(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
@@ -510,7 +538,7 @@ static void proof_on_sample(void *self, const struct run_sample *s)
     if (s->device < 0 || s->free_bytes < 0 || s->total_bytes <= 0) return;
     struct beside *b = beside_of(p, s->process, s->device);
     device_at(b)->total = s->total_bytes;
-    add_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
+    add_exact_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
 }
 
 static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -524,10 +552,11 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
         if (oom->total_bytes > 0) d->total = oom->total_bytes;
         if (d->total == INT64_MAX)
             d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all memory that is available to it */
-        add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
+        add_exact_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
     }
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->layer != GS_LAYER_TENSOR) {
+        b->refused_ns = b->refused ? b->refused_ns : oom->time_ns;
         b->refused = true;
         return;
     }
@@ -560,8 +589,6 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     read_samples(self, process, end_ns);
 }
-
-/* --- the proof -------------------------------------------------------------------------------------------- */
 
 /* For a run that ends before NVML was queried about its second GPU. */
 static void assume_context(struct whatif *w, struct whatif_device *d)
@@ -598,6 +625,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
 {
     struct proof p = {.w = w};
     const struct run_observer observer = {.self = &p,
+                                          .beside = true,
                                           .alloc = proof_on_alloc,
                                           .free = proof_on_free,
                                           .oom = proof_on_oom,

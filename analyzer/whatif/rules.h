@@ -1,6 +1,5 @@
 /* PYTORCH_CUDA_ALLOC_CONF → the rules that the replay follows. */
-#ifndef GPUSPY_WHATIF_RULES_H
-#define GPUSPY_WHATIF_RULES_H
+#pragma once
 
 #include "analyzer/run/run.h"
 #include "analyzer/caching/caching.h"
@@ -17,5 +16,3 @@ bool whatif_rules_recorded(struct caching_rules *rules, struct run *run, uint32_
 /* The bytes that PyTorch may reserve on the device of these rules if it may reserve `cap` bytes of a device of
  * `device_bytes`; 0: any. */
 int64_t whatif_rules_cap_on(const struct caching_rules *rules, int64_t cap, int64_t device_bytes);
-
-#endif

@@ -1,18 +1,21 @@
 /* The recording replayed under other rules. All scenarios run in one pass over the recording. A scenario ends for a
  * device if a request fails that did not fail in the recording: how the program would have continued is unknown. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/whatif/parts.h"
 #include "analyzer/whatif/rules.h"
 
+struct left_out {
+    uint64_t address; /* recorded */
+    int64_t free_ns;
+};
+
 struct track { /* a device under one scenario */
     struct whatif_lane lane;
     struct caching_rules rules;
     struct whatif_dues dues;
-    uint64_t *without; /* recorded addresses of blocks that end with their step */
-    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, pending_next;
+    struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
+    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, next_retry, pending_next;
     size_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
@@ -34,8 +37,6 @@ struct play {
     size_t file_length;
     int line;
 };
-
-/* --- lines ------------------------------------------------------------------------------------------- */
 
 /* "train.py:42" */
 static bool parse_line(struct play *p, const char *text)
@@ -70,8 +71,6 @@ static bool is_left_out(struct play *p, uint32_t stack)
     return *match == 1;
 }
 
-/* --- a device ---------------------------------------------------------------------------------------- */
-
 static struct track *track_of(struct play *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
@@ -88,10 +87,11 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     return t;
 }
 
-static void drop_left_out(struct track *t)
+static void drop_left_out(struct track *t, int64_t ns)
 {
     for (size_t i = 0; i < t->without_n; i++) {
-        const uint32_t block = whatif_lane_take(&t->lane, t->without[i]);
+        if (t->without[i].free_ns <= ns) continue; /* another block may have its address now */
+        const uint32_t block = whatif_lane_take(&t->lane, t->without[i].address);
         if (block != CACHING_NO_BLOCK) caching_release(t->lane.allocator, block);
     }
     t->without_n = 0;
@@ -120,7 +120,7 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
     const struct step_list *steps = whatif_steps_of(p->w, d->process);
     const size_t done = steps ? step_count_done(steps, ns) : 0;
     if (done == t->steps_done) return;
-    drop_left_out(t);
+    drop_left_out(t, ns);
     if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
     t->steps_done = done;
 }
@@ -181,11 +181,17 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     o->oom = failure;
 }
 
-/* --- events ------------------------------------------------------------------------------------------- */
-
 static uint64_t play_stream_of(const struct run_lifetime *life)
 {
     return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
+/* When a request began to wait for other streams, because it freed the cache; else its own time. */
+static int64_t waits_from(const struct play *p, struct track *t, int64_t ns)
+{
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    while (t->next_retry < d->retries_n && d->retries[t->next_retry].ns < ns) t->next_retry++;
+    return t->next_retry < d->retries_n && d->retries[t->next_retry].ns == ns ? d->retries[t->next_retry].bytes : ns;
 }
 
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
@@ -193,7 +199,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     advance_play(p, t, life->alloc_ns);
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
     t->last_stream = play_stream_of(life);
-    whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
+    whatif_release_due(&t->dues, t->lane.allocator, waits_from(p, t, life->alloc_ns));
     const double *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
@@ -211,12 +217,12 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     t->events++;
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
-    if (is_left_out(p, life->stack)) *ARENA_PUSH(t->without, t->without_n, t->without_cap) = life->address;
+    if (!is_left_out(p, life->stack)) return;
+    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){life->address, life->free_ns};
 }
 
-static void play_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct play *p = self;
     if (life->device < 0) return;
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
@@ -228,9 +234,8 @@ static void play_on_alloc(void *self, const struct run_lifetime *life, const str
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
 }
 
-static void play_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void play_on_free(struct play *p, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct play *p = self;
     if (life->device < 0) return;
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
@@ -253,9 +258,8 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
     note_curve(t, life->free_ns);
 }
 
-static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
+static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
 {
-    struct play *p = self;
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->device < 0 || oom->layer != GS_LAYER_TENSOR || oom->requested_bytes <= 0) return;
     struct track *t = track_of(p, oom->process, oom->device);
@@ -286,31 +290,41 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     caching_release(t->lane.allocator, block); /* in the recording it failed: nothing uses it */
 }
 
-/* Before all scenarios: finds the pool of each segment. */
-struct tracker {
+/* All scenarios are one observer, because each needs the segments' pools as they are at its event. */
+struct stage {
     struct whatif *w;
     struct whatif_pool_map *maps;
+    struct play **plays;
+    size_t n;
 };
 
-static void track_segment(void *self, const struct run_lifetime *life, const struct run_series *series, bool freed)
+static void track_segment(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
+                          bool freed)
 {
-    const struct tracker *t = self;
-    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(t->w, life)) return;
-    const size_t at = whatif_device_of(t->w, series->process, life->device);
-    (void)whatif_note_segment(&t->w->devices[at], &t->maps[at], life, freed);
+    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)) return;
+    const size_t at = whatif_device_of(s->w, series->process, life->device);
+    (void)whatif_note_segment(&s->w->devices[at], &s->maps[at], life, freed);
 }
 
-static void track_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void stage_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    track_segment(self, life, series, false);
+    const struct stage *s = self;
+    track_segment(s, life, series, false);
+    for (size_t i = 0; i < s->n; i++) play_on_alloc(s->plays[i], life, series);
 }
 
-static void track_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void stage_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    track_segment(self, life, series, true);
+    const struct stage *s = self;
+    track_segment(s, life, series, true);
+    for (size_t i = 0; i < s->n; i++) play_on_free(s->plays[i], life, series);
 }
 
-/* --- all of them ---------------------------------------------------------------------------------------- */
+static void stage_on_oom(void *self, const struct run_oom *oom, size_t index)
+{
+    const struct stage *s = self;
+    for (size_t i = 0; i < s->n; i++) play_on_oom(s->plays[i], oom, index);
+}
 
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {
@@ -395,27 +409,26 @@ static void release_play(struct play *p)
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
     struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
-    struct run_observer *observers = arena_realloc(NULL, n + 2, sizeof *observers);
-    struct tracker tracker = {w, arena_realloc(NULL, w->devices_n + 1, sizeof *tracker.maps)};
-    size_t observers_n = 1;
+    struct stage stage = {.w = w,
+                          .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
+                          .plays = arena_realloc(NULL, n + 1, sizeof *stage.plays)};
+    const struct run_observer observer = {
+        .self = &stage, .beside = true, .alloc = stage_on_alloc, .free = stage_on_free, .oom = stage_on_oom};
     bool ok = true;
-    memset(tracker.maps, 0, (w->devices_n + 1) * sizeof *tracker.maps);
-    observers[0] = (struct run_observer){.self = &tracker, .alloc = track_on_alloc, .free = track_on_free};
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n; i++) {
         if (!prepare_play(&plays[i], w, &scenarios[i])) continue;
-        plays[i].maps = tracker.maps;
-        observers[observers_n++] =
-            (struct run_observer){.self = &plays[i], .alloc = play_on_alloc, .free = play_on_free, .oom = play_on_oom};
+        plays[i].maps = stage.maps;
+        stage.plays[stage.n++] = &plays[i];
     }
-    ok = ok && (observers_n == 1 || run_replay(w->run, observers, observers_n, error, error_size));
+    ok = ok && (!stage.n || run_replay(w->run, &observer, 1, error, error_size));
     for (size_t i = 0; i < n; i++) {
         if (ok && !scenarios[i].error) conclude_play(&plays[i]);
         release_play(&plays[i]);
     }
-    for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&tracker.maps[i]);
-    free(tracker.maps);
+    for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&stage.maps[i]);
+    free(stage.maps);
+    free(stage.plays);
     free(plays);
-    free(observers);
     return ok;
 }

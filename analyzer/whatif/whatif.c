@@ -28,6 +28,7 @@ static void forget_devices(struct whatif *w)
     for (size_t i = 0; i < w->devices_n; i++) {
         free(w->devices[i].bases);
         free(w->devices[i].flushes);
+        free(w->devices[i].retries);
         free(w->devices[i].switches);
         free(w->devices[i].pieces);
         free(w->devices[i].streams);

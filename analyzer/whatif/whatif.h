@@ -7,8 +7,7 @@
  *
  * Units: bytes, nanoseconds; RUN_UNKNOWN. Strings belong to the proof.
  */
-#ifndef GPUSPY_WHATIF_H
-#define GPUSPY_WHATIF_H
+#pragma once
 
 #include "analyzer/result/result.h"
 #include "analyzer/run/run.h"
@@ -92,5 +91,3 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
 void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, size_t steps_n,
                        struct whatif_scenario *scenarios, size_t n);
 void whatif_free(struct whatif *w);
-
-#endif

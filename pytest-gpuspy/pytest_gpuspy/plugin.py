@@ -69,7 +69,10 @@ def prepare(config):
             folder = tempfile.mkdtemp(prefix="session-", dir=folder)
     except OSError as error:
         raise pytest.UsageError(f"--gpuspy-dir: cannot use '{kept}': {error.strerror}") from None
-    recorder.start_again(library, folder, config.known_args_namespace.gpuspy_native)
+    try:
+        recorder.start_again(library, folder, config.known_args_namespace.gpuspy_native)
+    except (NotFound, OSError) as error:
+        raise pytest.UsageError(f"--gpuspy: {error}") from None
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

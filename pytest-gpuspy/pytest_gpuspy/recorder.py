@@ -1,11 +1,17 @@
 """The recorder in this process: where its library is, starting Python under it, saying to it which test runs."""
+import contextlib
 import ctypes
+import hashlib
 import os
+import re
 import shutil
+import stat
 import sys
+import tempfile
 from pathlib import Path
 
 LIBRARY = "libgpuspy.so"
+SEPARATORS = re.compile("[ :$]")  # end a path in LD_PRELOAD, or are replaced in it
 FOLDER = "PYTEST_GPUSPY_FOLDER"  # where the recordings of this session are; set by the process that began it
 OWN = "PYTEST_GPUSPY_OWN"        # its pid: it removes the folder, and prints the table
 
@@ -16,12 +22,23 @@ class NotFound(Exception):
 
 def beside(program):
     here = Path(program).resolve().parent
-    return [here / LIBRARY, here.parent / "lib" / LIBRARY, here.parent / "lib" / "gpuspy" / LIBRARY]
+    return [here / LIBRARY, *(here.parent / folder / LIBRARY for folder in ("lib", "lib64", "lib/gpuspy"))]
+
+
+def programs():
+    """The `gpuspy` that was installed with this package, on PATH or not; then the one on PATH."""
+    for folder in list(Path(__file__).resolve().parents)[1:-1]:
+        path = folder / "bin" / "gpuspy"
+        if path.is_file() and os.access(path, os.X_OK):
+            yield str(path)
+            break
+    found = shutil.which("gpuspy")
+    if found:
+        yield found
 
 
 def candidates(start):
-    program = shutil.which("gpuspy")
-    if program:
+    for program in programs():
         yield from beside(program)
     for base in (Path(__file__).resolve().parent, Path(start).resolve()):
         for folder in (base, *base.parents):
@@ -39,8 +56,25 @@ def find_library(start="."):
     for path in candidates(start):
         if path.is_file():
             return path
-    raise NotFound(f"{LIBRARY} was not found, neither beside a 'gpuspy' on PATH nor in a build/ folder above; build "
-                   "gpuspy with make, or name the library in GPUSPY_LIB")
+    raise NotFound(f"{LIBRARY} was not found, neither beside a 'gpuspy' on PATH nor in a build/ folder above; install "
+                   "gpuspy with pip, build it with make, or name the library in GPUSPY_LIB")
+
+
+def preloadable(library):
+    """The loader ends a path at a space or colon: then a link to it, in the folder where `gpuspy run` puts its links."""
+    folder = Path(tempfile.gettempdir(), f"gpuspy-{os.geteuid()}")
+    link = folder / (hashlib.sha256(os.fsencode(library)).hexdigest()[:16] + ".so")
+    if not SEPARATORS.search(str(library)):
+        return str(library)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o711)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o22 or SEPARATORS.search(str(link)):
+        raise NotFound(f"cannot preload '{library}': the loader accepts no path with a space, colon or '$', and no link to it can "
+                       f"be made in '{folder}'; install gpuspy elsewhere")
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(library)
+    return str(link)
 
 
 def command_line():
@@ -53,7 +87,7 @@ def start_again(library, folder, native):
     """Runs this very command once more, with the recorder loaded. Does not return."""
     env = dict(os.environ)
     before = [path for path in env.get("LD_PRELOAD", "").replace(" ", ":").split(":") if path]
-    env["LD_PRELOAD"] = ":".join([*before, str(library)])
+    env["LD_PRELOAD"] = ":".join([*before, preloadable(library)])
     env["GPUSPY_DB"] = os.path.join(folder, "run.db")
     env["GPUSPY_QUIET"] = "1"
     if not native:

@@ -22,10 +22,11 @@ def parse_bytes(text):
 
 
 def format_bytes(n):
-    if n < 1024:
-        return f"{n} B"
-    for unit in ("KiB", "MiB", "GiB"):
+    """As gpuspy prints it: a size that would round to 1024.00 belongs to the next unit."""
+    if abs(n) < 1024:
+        return f"{n:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
         n /= 1024
-        if n < 1024:
-            return f"{n:.2f} {unit}"
-    return f"{n / 1024:.2f} TiB"
+        if abs(n) < 1023.995:
+            break
+    return f"{n:.2f} {unit}"

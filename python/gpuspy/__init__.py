@@ -7,13 +7,15 @@
     with gpuspy.scope("load"):        # no effect in a program that is not recorded
         model = load()
 """
+from typing import Any
+
 from gpuspy.marks import mark, scope
 from gpuspy.reader import GpuspyError, Recording, open
 
 __all__ = ["GpuspyError", "Recording", "mark", "open", "scope", "load_ipython_extension"]
 
 
-def load_ipython_extension(shell):
+def load_ipython_extension(shell: Any) -> None:
     """%load_ext gpuspy"""
     from gpuspy import notebook
     notebook.register(shell)

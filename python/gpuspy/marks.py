@@ -1,10 +1,14 @@
 """Names phases of the program in its recording, by NVTX's own interface. A scope that is open at the first CUDA call begins
-with the recording. In a program that is not recorded nothing happens, at the cost of one comparison."""
-import contextlib
-from typing import Any, Iterator
+with the recording. In a program that is not recorded nothing happens, at the cost of one comparison. A name that is not text
+is recorded as `str` of it: a program must not fail because it is recorded."""
+import functools
+import inspect
+from types import TracebackType
+from typing import Any, Callable, List, Optional, Type, TypeVar
 
 from pytest_gpuspy.recorder import NotFound, Recorder, is_loaded
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 _recorder: Any = None  # None: not asked yet; False: not recorded
 
 
@@ -21,17 +25,40 @@ def recorder() -> Any:
 def mark(name: str) -> None:
     """A moment of that name."""
     if recorder():
-        _recorder.mark(name)
+        _recorder.mark(str(name))
 
 
-@contextlib.contextmanager
-def scope(name: str) -> Iterator[None]:
-    """A range of that name; the report has the peak of GPU memory within it."""
-    if not recorder():
-        yield
-        return
-    number = _recorder.start(name)
-    try:
-        yield
-    finally:
-        _recorder.end(number)
+class scope:
+    """A range of that name; the report has the peak of GPU memory within it. Also a decorator: of a generator or coroutine
+    function, the range ends with what it returns."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._open: List[Any] = []
+
+    def __enter__(self) -> None:
+        if recorder():
+            self._open.append(_recorder.start(str(self.name)))
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]) -> None:
+        if self._open:
+            _recorder.end(self._open.pop())
+
+    def __call__(self, function: Function) -> Function:
+        wrapper: Any
+        if inspect.iscoroutinefunction(function):
+            @functools.wraps(function)
+            async def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with scope(self.name):
+                    return await function(*args, **kwargs)
+        elif inspect.isgeneratorfunction(function):
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with scope(self.name):
+                    return (yield from function(*args, **kwargs))
+        else:
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with scope(self.name):
+                    return function(*args, **kwargs)
+        return wrapper  # type: ignore[no-any-return]

@@ -4,12 +4,13 @@ import io
 import json
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
+
+from pytest_gpuspy.recorder import programs
+from pytest_gpuspy.units import format_bytes
 
 
 class GpuspyError(Exception):
@@ -17,17 +18,16 @@ class GpuspyError(Exception):
 
 
 def program() -> str:
-    """The `gpuspy` beside the recorder of this process, else that of this environment, else the one on PATH."""
-    folders = [Path(sysconfig.get_path("scripts"))]
+    """The `gpuspy` beside the recorder of this process, else the one installed with this package, else the one on PATH."""
     for library in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         if library.endswith("/libgpuspy.so"):
-            folders[:0] = [Path(library).parent, Path(library).parent.parent / "bin"]
-    beside = [folder / "gpuspy" for folder in folders
-              if (folder / "gpuspy").is_file() and os.access(folder / "gpuspy", os.X_OK)]
-    found = str(beside[0]) if beside else shutil.which("gpuspy")
-    if not found:
-        raise GpuspyError("the program 'gpuspy' is neither in this environment nor on PATH; pip install gpuspy")
-    return found
+            here = Path(library).resolve().parent
+            for path in (here / "gpuspy", here.parent / "bin" / "gpuspy"):
+                if path.is_file() and os.access(path, os.X_OK):
+                    return str(path)
+    for found in programs():
+        return str(found)
+    raise GpuspyError("the program 'gpuspy' is neither beside this package nor on PATH; pip install gpuspy")
 
 
 def run_gpuspy(*words: str) -> str:
@@ -46,29 +46,20 @@ def run_json(*words: str) -> Any:
         raise GpuspyError(f"gpuspy {' '.join(words)} did not print one JSON value") from None
 
 
-def size(n: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024:
-            break
-        n /= 1024
-    else:
-        unit = "TiB"
-    return f"{n:.0f} B" if unit == "B" else f"{n:.2f} {unit}"
-
-
 LAYERS = {"device": "CUDA allocations", "tensor": "tensors", "pinned": "pinned host memory"}
 
 
 SCHEMA = 3  # GS_SCHEMA_VERSION of schema/store.h
+SQLITE = (3, 31)  # the oldest that reads gpuspy.sql
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.S)
 
 
 def is_plain(path: str) -> bool:
-    """Whether the file alone is the whole run, complete and of today's schema: then SQLite's own reader will do."""
+    """Whether the file alone is the whole run, complete and of today's schema, and this Python's SQLite can read it."""
     name, suffix = os.path.splitext(os.path.abspath(path))
     beside = [f"{path}.spool", f"{path}-wal"]
     family = re.sub(r"\.\d+$", "", name)
-    if not os.path.isfile(path) or any(map(os.path.exists, beside)):
+    if sqlite3.sqlite_version_info < SQLITE or not os.path.isfile(path) or any(map(os.path.exists, beside)):
         return False
     others = [p for p in Path(family).parent.glob("*" + suffix) if p.name.startswith(os.path.basename(family) + ".")]
     with io.open(path, "rb") as file:
@@ -151,7 +142,7 @@ class Recording:
 
     def table(self, name: str, kind: Optional[str] = None) -> Any:
         """A table or view. `kind`: "arrow", "pandas", "polars" or "rows"; the first that is installed if not given."""
-        known = [row["name"] for row in self.rows("SELECT name FROM pragma_table_list WHERE type IN ('table', 'view')")]
+        known = [row["name"] for row in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
         if name not in known:
             raise GpuspyError(f"'{self.path}' has no table '{name}'; it has {', '.join(sorted(set(known)))}")
         columns = self.rows(f"SELECT name FROM pragma_table_xinfo('{name}')")
@@ -171,9 +162,9 @@ class Recording:
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
         for peak in self.peak[:4]:
             where = "" if peak["device"] is None or peak["device"] < 0 else f" on GPU {peak['device']}"
-            lines.append(f"Peak {size(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
+            lines.append(f"Peak {format_bytes(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
         for scope in [s for s in self.report()["scopes"] if s["layer"] == "device" and s["device"] >= 0][:4]:
-            lines.append(f"Peak {size(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
+            lines.append(f"Peak {format_bytes(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
         return lines
 
     def __repr__(self) -> str:

@@ -561,7 +561,7 @@ def test_the_budget_has_its_sums(train, page, plan):
     for row, level in zip(rows[len(budget["categories"]):], sums):
         assert row[0] == level["what"] and near(row[1], level["estimate_bytes"]), (row, level)
     note = p.text("#table .note")
-    assert ("Without activations" in note) != planned
+    assert ("Activations are not included" in note) != planned
     if planned:
         assert near(note.split("device: ")[1], budget["estimate"]["peak_bytes"]) and "measured" in note, note
 

@@ -29,9 +29,9 @@ def test_a_failure(recording):
     card(recording, "--card", "out.svg")
     shown = texts(recording.folder / "out.svg")
     assert shown[0].startswith("OUT OF MEMORY on GPU 0 at ") and "8.00 GiB requested, 4.00 GiB free" in shown
-    assert 'python "<train>&.py"' in shown and "24.00 GiB" in shown and len(shown) <= 13
+    assert 'python "<train>&.py"' in shown and "GPU 0: 24.00 GiB" in shown and len(shown) <= 13
     verdict = recording.report()["oom"][0]["verdict"]
-    assert " ".join(verdict.split()[:6]) in " ".join(shown)
+    assert " ".join(verdict.split()[1:6]) in " ".join(shown) and "The live memory" in " ".join(shown)
 
 
 def test_a_run_that_went_well(recording):

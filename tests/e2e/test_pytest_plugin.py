@@ -206,6 +206,12 @@ def test_no_recorder_is_a_usage_error(session):
     assert done.returncode == 4 and "was not found" in done.stderr and "GPUSPY_LIB" in done.stderr
     done = session("--gpuspy", GPUSPY_LIB="", PYTHONPATH=f"{copy}:{ROOT / 'fixtures' / 'python'}", PATH=f"{BUILD}:/usr/bin:/bin")
     assert outcomes(done) == EXPECTED  # found beside the gpuspy on PATH
+    for name, folder in (("gpuspy", "my env/bin"), ("libgpuspy.so", "my env/lib64")):
+        (session.folder / folder).mkdir(parents=True)
+        shutil.copy(BUILD / name, session.folder / folder)
+    shutil.copytree(copy / "pytest_gpuspy", session.folder / "my env" / "pytest_gpuspy")
+    done = session("--gpuspy", GPUSPY_LIB="", PYTHONPATH=f"{session.folder / 'my env'}:{ROOT / 'fixtures' / 'python'}", PATH="/usr/bin:/bin")
+    assert outcomes(done) == EXPECTED, done.stderr  # beside the package, in a folder that LD_PRELOAD cannot name
 
 
 def test_pytest_started_by_a_script(session):

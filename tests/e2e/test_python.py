@@ -2,6 +2,8 @@
 import importlib
 import os
 import pickle
+import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -79,6 +81,20 @@ os.kill(os.getpid(), 9)
 """
 
 
+def test_the_program_beside_the_package(run, tmp_path):
+    """As pip --target and --user leave them: PATH does not have it."""
+    for package in (ROOT / "python" / "gpuspy", ROOT / "pytest-gpuspy" / "pytest_gpuspy"):
+        shutil.copytree(package, tmp_path / "lib" / "site" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": tmp_path / "lib" / "site", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "gpuspy", "report", "--only", "oom", run.path]
+    def output():
+        return subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert output().stdout == "gpuspy: the program 'gpuspy' is neither beside this package nor on PATH; pip install gpuspy\n"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gpuspy").symlink_to(BUILD / "gpuspy")
+    assert output().returncode == 0 and "train.py:9" in output().stdout
+
+
 def test_all_processes_of_a_run_though_killed(recording, gpuspy):
     recording.python(FORKS, check=False)
     for path in recording.database, recording.folder, os.fsencode(recording.database):
@@ -149,9 +165,61 @@ def test_marks_are_in_the_recording(recording):
     assert {(m["name"], m["count"]) for m in recording.report()["marks"]} >= {("load", 1)}
 
 
-def test_marks_cost_nothing_where_nothing_records(recording):
-    recording.python("import gpuspy\nwith gpuspy.scope('x'):\n    gpuspy.mark('y')\n", PYTHONPATH=PATHS, LD_PRELOAD="")
+SCOPES = """
+import asyncio, ctypes, gpuspy
+cuda = ctypes.CDLL("libcudart.so.13")
+def allocate(n):
+    p = ctypes.c_void_p()
+    assert cuda.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n << 20)) == 0
+    return p
+@gpuspy.scope("plain")
+def plain(n): return allocate(1) if n == 0 else plain(n - 1)
+@gpuspy.scope("generator")
+def generator():
+    cuda.cudaFree((yield allocate(2)))
+    return 7
+@gpuspy.scope("coroutine")
+async def coroutine():
+    p = allocate(2)
+    await asyncio.sleep(0)
+    cuda.cudaFree(p)
+    return 5
+cuda.cudaFree(None)  # recording begins with the first call
+again = gpuspy.scope("again")
+with again, again: pass
+try:
+    with again: raise KeyError
+except KeyError: pass
+with gpuspy.scope(3), gpuspy.scope("\\ud800"): gpuspy.mark(None)  # as without the recorder
+plain(2)
+running = generator()
+try: running.send(next(running))
+except StopIteration as end: assert end.value == 7
+async def both(): return await asyncio.gather(coroutine(), coroutine())
+assert asyncio.run(both()) == [5, 5]
+"""
+
+
+def test_scopes_of_every_kind(recording):
+    recording.python(SCOPES, PYTHONPATH=PATHS)
+    found = {s["name"]: (s["count"], s["peak_bytes"] >> 20, s["exit_bytes"] >> 20) for s in recording.report()["scopes"]}
+    assert found == {"plain": (3, 1, 1), "generator": (1, 3, 1), "coroutine": (2, 5, 1), "again": (3, 0, 0), "3": (1, 0, 0), "?": (1, 0, 0)}
+
+
+@pytest.mark.parametrize("source", ["import gpuspy\nwith gpuspy.scope('x'):\n    gpuspy.mark('y')\n",
+                                    SCOPES.replace("cuda.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n << 20))", "0")])
+def test_marks_cost_nothing_where_nothing_records(recording, source):
+    recording.python(source, PYTHONPATH=PATHS, LD_PRELOAD="")
     assert not recording.database.exists()
+
+
+def test_a_sqlite_that_is_too_old_is_left_out(run, gpuspy, monkeypatch):
+    """Debian 11's and RHEL 8's Python: gpuspy's own reads then."""
+    expected = run.table("allocations", "rows")
+    monkeypatch.setattr("gpuspy.reader.sqlite3.sqlite_version_info", (3, 26, 0))
+    monkeypatch.setattr("gpuspy.reader.sqlite3.connect", lambda path, *more, connect=sqlite3.connect, **kw: connect(
+        path if path == ":memory:" else "/nowhere/run.db", *more, **kw))
+    assert run.table("allocations", "rows") == expected
 
 
 def test_magics(run, gpuspy, capsys):

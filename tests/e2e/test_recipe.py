@@ -124,11 +124,28 @@ ARGS=(
   --pipeline-model-parallel-size=2
   --sequence-parallel --swiglu --bf16 --use-distributed-optimizer
   --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008
-  --seq-length 4096 --max-position-embeddings 4096 --vocab-size "32000"
+  --seq-length 4096 --max-position-embeddings 4096 --vocab-size "32000" # and not --vocab-size 1
   --micro-batch-size 1 --global-batch-size 512
   --recompute-granularity selective
 )
 torchrun pretrain_gpt.py ${ARGS[@]}
+"""
+# As in Megatron-LM's examples: options in quotes, defaults, a flag at the end of a line, the tokenizer's words.
+MEGATRON_GPT = """#!/bin/bash
+GPUS_PER_NODE=8
+TP=${TP:-"4"}
+GPT_ARGS="--num-layers 24 \\
+  --hidden-size 1024 --num-attention-heads 16"
+TRAINING_ARGS=(
+  "--micro-batch-size 2"
+  --seq-length 2048 --max-position-embeddings 2048
+  --bf16
+)
+PARALLEL_ARGS=(
+  --tensor-model-parallel-size ${TP}
+  --vocab-file $1 --tokenizer-type GPT2BPETokenizer
+)
+torchrun --nproc_per_node ${GPUS_PER_NODE} --nnodes ${NNODES:-2} pretrain_gpt.py ${GPT_ARGS} ${TRAINING_ARGS[@]}
 """
 NEMO = """
 trainer: {devices: 8, num_nodes: 2, precision: bf16}
@@ -158,7 +175,7 @@ CASES = [
      "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
-     "--adapter=lora --lora-rank=8 --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
+     "--adapter=lora --lora-rank=8 --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
     ("torchtune", "c.yaml", TORCHTUNE_FULL, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=in-backward "
      "--batch=2 --seq=2048 --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
@@ -171,10 +188,18 @@ CASES = [
     ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
+    ("Megatron-LM", "c.sh", MEGATRON_GPT, "--family=gpt --layers=24 --hidden=1024 --heads=16 --context=2048 --vocab=50688 --ffn=4096 "
+     "--precision=bf16 --master-weights --batch=2 --seq=2048 --tp=4 --gpus=16", ["the tokenizer, which is assumed to have 50257 words"]),
     ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --vocab=32000 --ffn=10880 --precision=bf16 --master-weights --optimizer=adam --step=fused "
      "--batch=1 --accumulation=16 --seq=4096 --tp=4 --gpus=16", []),
     ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
+
+
+def test_a_model_in_the_cache_of_hugging_face(tmp_path):
+    (tmp_path / "c.yml").write_text("base_model: $HOME/.cache/hub/models--meta-llama--Llama-3.2-1B/snapshots/222de0\nbf16: true\n")
+    _, config = read_as(tmp_path, "--config", "c.yml")
+    assert "--model=meta-llama/Llama-3.2-1B" in config["options"]
 
 
 @pytest.mark.parametrize("tool, name, text, options, unused", CASES, ids=[c[0] for c in CASES])
@@ -313,9 +338,14 @@ def test_names_of_quantized_weights(tmp_path, name, model, weights):
     ("finetuning_type: oft\noft_block_size: 64\noft_target: all\n", "--adapter=oft --block-size=64"),
     ("finetuning_type: oft\noft_target: q_proj,v_proj\nquantization_bit: 4\n", "--adapter=oft --weights=nf4-double --target=qv"),
     ('peft_type: LOHA\nr: 8\ntarget_modules: [q_proj, v_proj]\n', "--adapter=loha --lora-rank=8 --target=qv"),
-    ('peft_type: ADALORA\nr: 8\ninit_r: 12\ntarget_modules: [q_proj, k_proj, v_proj]\n', "--adapter=adalora --lora-rank=12 --target=attention"),
+    ('peft_type: ADALORA\nr: 8\ninit_r: 12\ntarget_modules: [q_proj, k_proj, v_proj]\n', "--adapter=adalora --lora-rank=12 --target=q_proj,k_proj,v_proj"),
     ('peft_type: IA3\ntarget_modules: [q_proj, v_proj, down_proj]\nfeedforward_modules: [down_proj]\n', "--adapter=ia3 --target=qv"),
     ('peft_type: IA3\ntarget_modules: [k_proj, v_proj, down_proj]\n', "--adapter=ia3"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [model.layers.*.mlp.gate_proj, up_proj]\n', "--adapter=lora --lora-rank=8 --target=gate_proj,up_proj"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [query_key_value, dense, dense_h_to_4h, dense_4h_to_h]\n',
+     "--adapter=lora --lora-rank=8 --target=q_proj,k_proj,v_proj,o_proj,up_proj,down_proj"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]\n', "--adapter=lora --lora-rank=8"),
+    ('peft_type: LORA\nr: 8\ntarget_modules: [W_pack]\n', "--adapter=lora --lora-rank=8 --target=q_proj,k_proj,v_proj"),
     ('peft_type: LORA\nr: 4\ntarget_modules: [k_proj, v_proj]\nmodules_to_save: [lm_head]\n',
      "--adapter=lora --lora-rank=4 --target=kv --modules-to-save=embeddings"),
     ('peft_type: PREFIX_TUNING\nnum_virtual_tokens: 30\n', "--adapter=prefix --virtual-tokens=30"),

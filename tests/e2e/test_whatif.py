@@ -86,6 +86,22 @@ def test_frees_that_wait_for_other_streams_are_assumed_to_take_as_long(tmp_path,
     assert ("blocks waited until other streams" in gpuspy("whatif", "--set", "max_split_size_mb:512", file).stdout) == waits
 
 
+def test_a_retry_waits_for_other_streams_after_it_has_found_no_memory(tmp_path):
+    run, at, other = Run(), 1 << 40, 1 << 41
+    run.segment(0, at, 20 * MIB, line=5)
+    run.alloc(0, at, 4 * MIB, line=6)
+    run.segment(0, at + 20 * MIB, 2 * MIB, line=6)
+    run.request_free(0, at)
+    run.alloc(0, at + 20 * MIB, 512, line=6)
+    run.complete_free(0, at)  # by the next request, which then frees the segment
+    del run.segments[0, at]
+    run.event(0, "segment_free", at, 20 * MIB)
+    run.segment(0, other, 18 * MIB, line=7)
+    run.alloc(0, other, 18 * MIB, line=7)
+    done = asked(write(tmp_path / "s.pickle", run.snapshot()), "--set", "max_split_size_mb:512")
+    assert done["replay"]["exact"] and done["recorded"]["retries"] == 1, done["replay"]
+
+
 def test_words_that_make_no_sense_are_refused(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     for words, part in [(("--set", "max_split_size_mb:4"), "at least 20"), (("--set", "expandable_segments:maybe"), "True or False"),
@@ -105,6 +121,9 @@ def test_search_ranks_settings_and_names_a_gpu(tmp_path):
     assert names == [x["name"] for x in asked(file)["whatif"]]
     text = subprocess.run([BUILD / "gpuspy", "whatif", file], capture_output=True, text=True).stdout
     assert "as recorded" in text and "Replay" in text
+    result, gpu, replay = (re.search(rf"^  {label} .*", text, re.M) for label in ("Result", "GPU", "Replay"))
+    assert re.search("settings tried|the least memory with", result[0]) and "is the smallest GPU tried" in gpu[0], text
+    assert result.start() < replay.start() < text.index("as recorded"), text
 
 
 def test_search_ends_with_commands_to_type(tmp_path):

@@ -1,6 +1,5 @@
 /* Databases to begin with, senseless edits of them, and everything that a report does. */
-#ifndef TEST_FUZZ_DATABASES_H
-#define TEST_FUZZ_DATABASES_H
+#pragma once
 
 #include <sqlite3.h>
 #include "tests/fuzz/records.h"
@@ -19,5 +18,3 @@ void fuzz_page(const char *path, uint8_t how);
 void fuzz_check(const char *path, uint8_t how);
 /* Opens and exports it, to /dev/null. */
 void fuzz_export(const char *path, uint8_t how);
-
-#endif

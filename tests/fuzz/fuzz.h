@@ -5,8 +5,7 @@
  * target offers some inputs to start from (fuzz_seeds).
  * `make fuzz` links it with libFuzzer; `make test` with main.c, which feeds it its seeds and the files of
  * tests/fuzz/found/NAME: inputs that once found an error. */
-#ifndef TEST_FUZZ_H
-#define TEST_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ static inline uint64_t fuzz_hostile(struct fuzz_bytes *b)
 const char *fuzz_folder(void); /* the first call makes it; removed at exit */
 void fuzz_write(const char *path, const void *bytes, size_t size);
 void fuzz_unlink_database(const char *path); /* and the files that belong to it */
-
-#endif

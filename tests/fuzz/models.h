@@ -1,6 +1,5 @@
 /* What must be true of every model read from a file, and of every estimate for it. */
-#ifndef TEST_FUZZ_MODELS_H
-#define TEST_FUZZ_MODELS_H
+#pragma once
 
 #include "tests/fuzz/fuzz.h"
 
@@ -45,5 +44,3 @@ static inline void fuzz_model(bool ok, int exit_code, struct model *m)
     }
     model_free(m);
 }
-
-#endif

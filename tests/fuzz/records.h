@@ -1,6 +1,5 @@
 /* Makes records from bytes: valid ones for a spool, with arbitrary values. */
-#ifndef TEST_FUZZ_RECORDS_H
-#define TEST_FUZZ_RECORDS_H
+#pragma once
 
 #include "schema/spool.h"
 #include "tests/fuzz/fuzz.h"
@@ -13,5 +12,3 @@ void fuzz_records(struct fuzz_bytes *b, struct gs_writer *writers);
 /* Makes one record of any kind in `to` (FUZZ_RECORD_ROOM bytes, aligned) and returns its size; advances `time`. */
 #define FUZZ_RECORD_ROOM 1024
 size_t fuzz_record(struct fuzz_bytes *b, uint64_t *time, void *to);
-
-#endif

@@ -1,7 +1,6 @@
 /* The simulator reads its environment once per process, so each scenario has its own: scenario() forks, sets the
  * variables, runs the function and asserts that it succeeded. */
-#ifndef SIM_SCENARIO_H
-#define SIM_SCENARIO_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,5 +71,3 @@ static inline int shell(const char *command, char *output, size_t size)
     int status = pclose(pipe);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
-
-#endif

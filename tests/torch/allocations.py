@@ -353,10 +353,25 @@ def ragged():
             live.pop(dice.randrange(len(live)))
 
 
+def kept_outputs():
+    """Outputs of each step are kept, or with CLEAR only until it ends. A tensor that stays gets the address of a temporary
+    one. With EMPTY the cache is emptied after every so many steps."""
+    outputs, stay = [], []
+    for step, _ in enumerate(train(mlp(256, 3), (torch.randn(300, 256, device=device) for _ in range(9)))):
+        temporary = mib(13)  # --without TEMPORARY
+        del temporary
+        stay.append(mib(13))
+        outputs.append(mib(3 + step))  # --without OUTPUTS
+        if os.environ.get("CLEAR"):
+            outputs.clear()
+        if (step + 1) % int(os.environ.get("EMPTY", 100)) == 0:
+            torch.cuda.empty_cache()
+
+
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
     foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, switched, two_devices, mixed, large, pinned, adapters, lstm, convolutions,
-    shapes, accumulation, adversarial, in_turn, ragged)]
+    shapes, accumulation, adversarial, in_turn, ragged, kept_outputs)]
 
 if __name__ == "__main__":
     torch.manual_seed(0)

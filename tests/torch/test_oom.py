@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BUILD, CUDA
+from pause import with_pause
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from oom import scenarios  # noqa: E402
@@ -19,6 +20,8 @@ def test_cause_and_line(record, name):
     s = SCENARIOS[name]
     done = record(s.path, **s.environment, OOM_LIBRARIES=BUILD / "oom")
     assert s.differs(done.report()) == [], done.stderr[-1500:]
+    if len(list(done.folder.glob("run*.db"))) == 1:
+        assert s.differs(done.report(with_pause(done.database, done.folder / "paused.db", .97))) == []
 
 
 def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):

@@ -29,9 +29,9 @@ def asked(file, *words):
     return json.loads(done.stdout)
 
 
-def run_of(once, program, setting="", size=LARGE):
-    return once(f"allocations {program} {setting} {size}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=size,
-                SIMCUDA_DEVICES=2 if program == "two_devices" else 1, PYTORCH_CUDA_ALLOC_CONF=setting)
+def run_of(once, program, setting="", size=LARGE, **more):
+    return once(f"allocations {program} {setting} {size} {more}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=size,
+                SIMCUDA_DEVICES=2 if program == "two_devices" else 1, PYTORCH_CUDA_ALLOC_CONF=setting, **more)
 
 
 def size_of(recorded, which):
@@ -67,6 +67,23 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     assert abs(ours["peak_reserved_bytes"] - real["peak_reserved_bytes"]) <= SEGMENT
 
 
+@pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3})])
+@pytest.mark.parametrize("setting, which", [("", 1), ("expandable_segments:True", 0)])
+def test_without_a_line_is_the_program_without_it(once, lines, changed, setting, which):
+    first = run_of(once, "kept_outputs")
+    size = size_of(asked(first.database, "--limit", "8GiB")["recorded"], which)
+    last = run_of(once, "kept_outputs", setting, size, **changed)
+    words = ["--limit", limit_of(f"{size // MIB}MiB", "100MiB"), *(["--set", setting] if setting else [])]
+    if lines:
+        number = next(n for n, text in enumerate(SCRIPT.read_text().splitlines(), 1) if f"--without {lines}" in text)
+        words += ["--without", f"allocations.py:{number}"]
+    if "EMPTY" in changed:
+        words += ["--empty-cache-every", str(changed["EMPTY"])]
+    ours, real = asked(first.database, *words)["whatif"][0], asked(last.database, "--limit", "8GiB")["recorded"]
+    assert ours["exact"] and ours["fits"] == real["fits"] and failed_at(ours) == failed_at(real), (ours, real)
+    assert ours["peak_reserved_bytes"] == real["peak_reserved_bytes"] and ours["retries"] == real["retries"], (ours, real)
+
+
 @pytest.mark.parametrize("program", ["varying", "streams", "emptying", "mixed", "large", "evaluation"])
 def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, program):
     snapshot = tmp_path_factory.getbasetemp() / f"{program}.pickle"
@@ -81,6 +98,8 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         ours, theirs = (asked(file, *words, *(limit if words == ["--limit"] else []))
                         for file, limit in zip((run.database, snapshot), limits))
         assert ours["replay"]["exact"] and theirs["replay"]["exact"], (ours["replay"], theirs["replay"])
+        peaks = [[x["recorded"][key] for key in ("peak_allocated_bytes", "peak_reserved_bytes")] for x in (ours, theirs)]
+        assert peaks[0] == peaks[1]
         figures = [[x["whatif"][0][key] for key in ("fits", "peak_reserved_bytes", "segments", "retries")] for x in (ours, theirs)]
         assert figures[0] == figures[1], words
         failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]

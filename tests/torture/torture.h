@@ -1,8 +1,7 @@
 /* What the behaviours of tests/torture share: counted CUDA calls, a log that needs no descriptor, random numbers. A new
  * behaviour is one row in behaviours.def and one function of that name in the file of its family. The function gets a
  * random number, which must determine everything that varies, so that a case can be repeated. */
-#ifndef TORTURE_H
-#define TORTURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -167,5 +166,3 @@ extern _Atomic unsigned t_plugin_mode;
 #define BEHAVIOUR(name, family, place, needs, weight, what) void name(uint32_t n);
 #include "tests/torture/behaviours.def"
 #undef BEHAVIOUR
-
-#endif

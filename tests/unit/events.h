@@ -1,7 +1,6 @@
 /* Records for the tests of spool and store: one function for each kind of record, and random records like those of a
  * program. */
-#ifndef TEST_EVENTS_H
-#define TEST_EVENTS_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -732,5 +731,3 @@ static inline uint64_t ev_drain(struct gs_reader *r, struct gs_store *s)
     }
     return n;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Reads a page back: extracts the data from its element and checks it. For unit tests and fuzzing; functions return
  * NULL if all is well, otherwise the error. */
-#ifndef GPUSPY_TESTS_PAGE_H
-#define GPUSPY_TESTS_PAGE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -227,5 +226,3 @@ static inline char *page_make(const char *path, struct run_options options, char
     if (run) run_close(run);
     return copy;
 }
-
-#endif

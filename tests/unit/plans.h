@@ -1,6 +1,5 @@
 /* Random plans, for properties that hold for all plans. The same seed gives the same plans. */
-#ifndef GPUSPY_TEST_PLANS_H
-#define GPUSPY_TEST_PLANS_H
+#pragma once
 
 #include <stdlib.h>
 #include "analyzer/estimate/estimate.h"
@@ -104,5 +103,3 @@ static inline const struct plan *random_plan(struct random_plans *r)
         ;
     return &r->plan;
 }
-
-#endif

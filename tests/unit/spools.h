@@ -1,6 +1,5 @@
 /* Shared by the tests of spools: a folder for each program, a spool in it, marks to write. */
-#ifndef TEST_SPOOLS_H
-#define TEST_SPOOLS_H
+#pragma once
 
 #include "tests/unit/events.h"
 #include "schema/record.h"
@@ -48,5 +47,3 @@ static inline int teardown(void **state)
     ev_remove_folder(folder);
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Databases like the recorder's, made row by row, for the analyzer's tests. Include after cmocka. All files are in a
  * temporary folder that syn_end removes. */
-#ifndef GPUSPY_TESTS_SYNTHETIC_H
-#define GPUSPY_TESTS_SYNTHETIC_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -204,5 +203,3 @@ __attribute__((unused)) static const struct result_peak *syn_peak(const struct r
     fail_msg("no peak of layer %s", result_series_word(layer));
     return NULL;
 }
-
-#endif

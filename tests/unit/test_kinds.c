@@ -157,12 +157,12 @@ static void test_counted_calls(void **state)
     assert_true(r->calls[1].per_s == 150);
     bool advised = false;
     for (size_t i = 0; i < r->advice_n; i++)
-        advised = advised || (strstr(r->advice[i].text, "cudaEventQuery returned not ready 40000 times") &&
+        advised = advised || (strstr(r->advice[i].text, "cudaEventQuery returned not ready 40,000 times") &&
                               strstr(r->advice[i].text, "the line is unknown"));
     assert_true(advised);
     char *text = text_of(r);
     assert_non_null(strstr(text, "launches (150 per second)"));
-    assert_non_null(strstr(text, "queries that were not ready"));
+    assert_non_null(strstr(text, "queries that returned not ready"));
     free(text);
     json_t *o = json_report_build(r);
     const json_t *call = json_array_get(json_object_get(o, "calls"), 1);

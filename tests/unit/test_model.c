@@ -155,6 +155,7 @@ static const struct count by_transformers[] = {
     {"starcoder", 15517456384},
     {"starcoder2-3b", 3030371328},
     {"starcoder2-7b", 7173923840},
+    {"starcoder2-15b", 15957889024},
     {"llama-7b", 6738415616},
     {"llama-13b", 13015864320},
     {"llama-30b", 32528943616},

@@ -106,7 +106,7 @@ static void odd_settings(struct random_plans *r, struct plan *p)
     p->master_weights = random_below(r, 4) == 0;
     p->ema = random_below(r, 4) == 0;
     p->adapter = (enum plan_adapter)(random_yes(r) ? 0 : random_below(r, 3));
-    p->target = (enum plan_target)random_below(r, 3);
+    p->targets = 1 + (unsigned)random_below(r, PLAN_LINEAR);
     p->rank = random_size(r, 256);
     p->drop_outputs = random_below(r, 3) == 0;
     p->fused_loss = random_below(r, 3) == 0;

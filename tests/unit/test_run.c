@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
 
@@ -329,6 +330,120 @@ static bool name_it(void *data, const char *module, const char *build_id, uint64
     return true;
 }
 
+struct seen { /* the events that an observer received, in their order */
+    struct run *run;
+    const struct seen *beside; /* NULL: this one is */
+    uint64_t hash, events, others;
+};
+
+static void see(struct seen *s, const int64_t *facts, size_t n)
+{
+    s->events++;
+    for (size_t i = 0; i < n; i++) s->hash = map_hash(s->hash ^ (uint64_t)facts[i]);
+}
+
+static void see_lifetime(struct seen *s, const struct run_lifetime *life, const struct run_series *series, int64_t what)
+{
+    const int64_t facts[] = {what,
+                             (int64_t)life->address,
+                             life->location,
+                             life->series,
+                             life->bytes,
+                             life->alloc_ns,
+                             life->free_ns,
+                             run_live_number(s->run, life),
+                             run_free_stack(s->run, life),
+                             series->process,
+                             series->device,
+                             series->layer,
+                             series->live_bytes};
+    see(s, facts, sizeof facts / sizeof *facts);
+}
+
+static void see_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    see_lifetime(self, life, series, 1);
+}
+
+static void see_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    see_lifetime(self, life, series, 2);
+}
+
+static void see_other(struct seen *s, int64_t what, int64_t time_ns, int64_t fact)
+{
+    const int64_t facts[] = {what, time_ns, fact};
+    if (s->beside) {
+        run_wait_beside(s->run);
+        assert_int_equal(s->beside->events, s->events);
+    }
+    s->others++;
+    see(s, facts, 3);
+}
+
+static void see_oom(void *self, const struct run_oom *oom, size_t index)
+{
+    see_other(self, 3, oom->time_ns, (int64_t)index);
+}
+
+static void see_sample(void *self, const struct run_sample *sample)
+{
+    see_other(self, 4, sample->time_ns, sample->free_bytes);
+}
+
+static void see_reserved(void *self, const struct run_reserved *reserved)
+{
+    see_other(self, 5, reserved->time_ns, reserved->bytes);
+}
+
+static void test_an_observer_beside_receives_the_same_events(void **state)
+{
+    enum { ROWS = 70000, OTHERS = 60 };
+    char error[1024];
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    syn_device(&s, 0, SYN_GIB, SYN_GIB);
+    const long long f = syn_python(&s, 0, "f", "/home/u/a.py", 1), g = syn_python(&s, 0, "g", "/home/u/a.py", 2);
+    const int64_t first = syn_alloc(&s, (struct syn_alloc){.bytes = 512, .at = 1, .life = SYN_LIVE, .stack = f});
+    syn_sql(&s,
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT %d), a AS (SELECT * FROM "
+            "allocation_row WHERE id = %lld) INSERT INTO allocation_row SELECT a.id + i, (a.kind & ~3) | i %% 2, i, "
+            "512 * (i %% 7 + 1), i * 100, 50 + i * 31 %% 5000, 0, CASE i %% 3 WHEN 0 THEN %lld ELSE %lld END, %lld "
+            "FROM n, a",
+            ROWS, (long long)first, f, g, g);
+    for (int i = 1; i <= OTHERS / 3; i++) {
+        const int64_t at = i * 300000;
+        syn_oom(&s, (struct syn_oom){.requested = i, .at = at});
+        syn_reserved(&s, at - 7, i * SYN_MIB);
+        syn_sql(
+            &s,
+            "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source) VALUES(1,0,%lld,%d,%lld,0)",
+            (long long)at + 13, i, SYN_GIB);
+    }
+    syn_done(&s);
+    const char *path = s.path;
+    struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
+    assert_non_null(run);
+    struct seen beside = {.run = run}, seen = {.run = run, .beside = &beside};
+    struct run_observer observers[2] = {{.self = &beside, .beside = true}, {.self = &seen}};
+    for (int i = 0; i < 2; i++) {
+        observers[i].alloc = see_alloc;
+        observers[i].free = see_free;
+        observers[i].oom = see_oom;
+        observers[i].sample = see_sample;
+        observers[i].reserved = see_reserved;
+    }
+    assert_true(run_replay(run, observers, 2, error, sizeof error));
+    assert_true(seen.others >= OTHERS);
+    assert_int_equal(seen.events, 2 * ROWS + 1 + seen.others);
+    assert_int_equal(beside.events, seen.events);
+    assert_true(beside.hash == seen.hash);
+    run_close(run);
+    syn_end(&s);
+}
+
 static void test_native_frames_are_named_once(void **state)
 {
     (void)state;
@@ -385,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_deep_and_circular_stacks_end),
         cmocka_unit_test(test_rows_out_of_order),
         cmocka_unit_test(test_every_row_is_read_once),
+        cmocka_unit_test(test_an_observer_beside_receives_the_same_events),
         cmocka_unit_test(test_native_frames_are_named_once),
         cmocka_unit_test(test_lost_events_are_reported),
     };

@@ -47,12 +47,12 @@ static void adapters_have_the_published_counts(void **state)
 {
     static const struct {
         const char *model;
-        enum plan_target target;
+        unsigned targets;
         uint64_t rank, params;
     } rows[] = {
-        {"llama-2-7b", PLAN_TARGET_QV, 8, 4194304},
-        {"llama-2-13b", PLAN_TARGET_QV, 8, 6553600},
-        {"llama-3-8b", PLAN_TARGET_LINEAR, 16, 41943040},
+        {"llama-2-7b", PLAN_QUERIES | PLAN_VALUES, 8, 4194304},
+        {"llama-2-13b", PLAN_QUERIES | PLAN_VALUES, 8, 6553600},
+        {"llama-3-8b", PLAN_LINEAR, 16, 41943040},
     };
 
     (void)state;
@@ -61,7 +61,7 @@ static void adapters_have_the_published_counts(void **state)
         struct plan p;
         preset(rows[i].model, &m, &p);
         p.adapter = PLAN_ADAPTER_LORA;
-        p.target = rows[i].target;
+        p.targets = rows[i].targets;
         p.rank = rows[i].rank;
         assert_true(bytes(&p, ESTIMATE_ADAPTERS, "adapters") == 4.0 * (double)rows[i].params);
         assert_true(bytes(&p, ESTIMATE_GRADIENTS, "adapters") == 4.0 * (double)rows[i].params);
@@ -219,6 +219,9 @@ static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
     p.tp = p.pp = 1;
     assert_true(line(&p, ESTIMATE_GRADIENTS, "float32")->bytes.high == 2 * 174604259328.0);
     assert_true(bytes(&p, ESTIMATE_GRADIENTS, "float32") == 0);
+    assert_true(bytes(&p, ESTIMATE_TEMPORARIES, "gradients in float32") == 6 * 174604259328.0); /* and a flat copy */
+    p.sharding = PLAN_SHARDING_ZERO3; /* DeepSpeed's sub_group_size */
+    assert_true(bytes(&p, ESTIMATE_TEMPORARIES, "gradients in float32") == 6e9);
     p.sharding = PLAN_SHARDING_ZERO2;
     p.offload = PLAN_OFFLOAD_OPTIMIZER;
     assert_null(line(&p, ESTIMATE_GRADIENTS, "float32"));

@@ -118,9 +118,16 @@ static void functions_are_shortened_to_what_matters(void **state)
 static void a_number_and_its_unit_are_one_word(void **state)
 {
     static const char *const rows[][2] = {
-        {"(85 %) of it", "(85 %)"}, {"11.88 GiB to spare", "11.88 GiB"},
-        {"in step 760", "in"},      {"-3.0 to", "-3.0 to"},
-        {"(guess) 4", "(guess)"},   {"5", "5"},
+        {"(85 %) of it", "(85 %)"},
+        {"11.88 GiB to spare", "11.88 GiB"},
+        {"in step 760", "in"},
+        {"-3.0 to", "-3.0 to"},
+        {"(guess) 4", "(guess)"},
+        {"5", "5"},
+        {"18 h 26 min on", "18 h 26 min"},
+        {"3 d 1 h.", "3 d 1 h."},
+        {"18 h, 26 min", "18 h,"},
+        {"2 min\nmore", "2 min"},
     };
 
     (void)state;

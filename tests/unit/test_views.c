@@ -263,7 +263,7 @@ static void a_table_fits_whatever_the_width(void **state)
              "    good.py:10  Block.forward\n"},
         {24, "       bytes  share\n        count\n"
              "  941.79 MiB  100 %\n    1,234,567\n"
-             "    good.py:10 \n    Block.forward\n"},
+             "    good.py:10\n    Block.forward\n"},
     };
 
     (void)state;

@@ -306,7 +306,7 @@ static void adapters_reduce_only_themselves(void **state)
     p.gpus = 8;
     p.adapter = PLAN_ADAPTER_LORA;
     p.rank = 8;
-    p.target = PLAN_TARGET_QV;
+    p.targets = PLAN_QUERIES | PLAN_VALUES;
     estimate_wires_build(&p, 0, &w);
     assert_int_equal(w.n, 1);
     near(w.rows[0].bytes, 4194304 * 4.);

@@ -1,0 +1,10 @@
+"""python -m gpuspy: the program `gpuspy`, where PATH does not have it."""
+import os
+import sys
+
+from gpuspy.reader import GpuspyError, program
+
+try:
+    os.execv(program(), ["gpuspy", *sys.argv[1:]])
+except GpuspyError as error:
+    sys.exit(f"gpuspy: {error}")
