@@ -97,7 +97,9 @@ struct server {
     const struct fleet_service *service;
     struct client *clients[CLIENTS];
     size_t n;
-    int64_t file_ns; /* when the file is due */
+    int64_t file_ns;  /* when the file is due */
+    bool file_failed; /* the last one could not be written … */
+    bool file_useful; /* … but an earlier one could */
 };
 
 static const char *answer_phrase(enum fleet_answer answer)
@@ -201,8 +203,26 @@ static void forget_client(struct server *s, size_t i)
     s->clients[i] = s->clients[--s->n];
 }
 
+/* The one that has waited longest with its request; s->n: none. */
+static size_t find_slowest(const struct server *s)
+{
+    size_t slowest = s->n;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->clients[i]->phase == READING &&
+            (slowest == s->n || s->clients[i]->until_ns < s->clients[slowest]->until_ns))
+            slowest = i;
+    return slowest;
+}
+
+static bool has_room(const struct server *s)
+{
+    return s->n < CLIENTS || find_slowest(s) < s->n;
+}
+
 static void accept_client(struct server *s)
 {
+    if (!has_room(s)) return;
+    if (s->n == CLIENTS) forget_client(s, find_slowest(s));
     const int fd = accept4(s->service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
     struct client *c = arena_realloc(NULL, 1, sizeof *c);
@@ -216,8 +236,16 @@ static void name_files(const char *folder, char *path, char *temporary, size_t s
     snprintf(temporary, size, "%s/.gpuspy.prom.%ld", folder, (long)getpid());
 }
 
+/* The collector would take old figures for current ones. */
+static void remove_file(const char *folder)
+{
+    char path[4096], temporary[4096];
+    name_files(folder, path, temporary, sizeof path);
+    unlink(path);
+}
+
 /* Writes to a temporary file and renames it, because the collector may read at any moment. */
-static bool write_textfile(struct server *s)
+static void write_textfile(struct server *s)
 {
     char path[4096], temporary[4096];
     name_files(s->service->textfile, path, temporary, sizeof path);
@@ -227,21 +255,15 @@ static bool write_textfile(struct server *s)
         fleet_refresh(s->fleet);
         fleet_write(s->fleet, false, out);
     }
-    const bool failed = !out || ferror(out);
+    bool failed = !out || ferror(out);
     if ((out && fclose(out) != 0) || failed || rename(temporary, path) != 0) {
-        complain("metrics: cannot write '%s': %s", path, strerror(errno));
+        failed = true;
+        if (!s->file_failed) complain("metrics: cannot write '%s': %s", path, strerror(errno));
         unlink(temporary);
-        return false;
+        remove_file(s->service->textfile);
     }
-    return true;
-}
-
-/* Removes the file at the end: the collector would take old figures for current ones. */
-static void remove_file(const char *folder)
-{
-    char path[4096], temporary[4096];
-    name_files(folder, path, temporary, sizeof path);
-    unlink(path);
+    s->file_failed = failed;
+    s->file_useful |= !failed;
 }
 
 static void stop_serving(int number)
@@ -268,7 +290,7 @@ static void poll_once(struct server *s)
     const size_t n = s->n;
     for (size_t i = 0; i < n; i++)
         p[i] = (struct pollfd){.fd = s->clients[i]->fd, .events = s->clients[i]->phase == WRITING ? POLLOUT : POLLIN};
-    p[n] = (struct pollfd){.fd = n < CLIENTS ? s->service->listener : -1, .events = POLLIN};
+    p[n] = (struct pollfd){.fd = has_room(s) ? s->service->listener : -1, .events = POLLIN};
     if (poll(p, n + 1, (int)serving_wait_ms(s)) < 0) return;
     const int64_t now = clock_now_ns();
     for (size_t i = n; i-- > 0;)
@@ -279,17 +301,16 @@ static void poll_once(struct server *s)
 int fleet_serve(struct fleet *f, const struct fleet_service *service)
 {
     struct server s = {.fleet = f, .service = service, .file_ns = clock_now_ns()};
-    bool ok = true;
-    while (!stopped && ok) {
+    while (!stopped && (s.file_useful || !s.file_failed)) {
         poll_once(&s);
         fleet_refresh(f);
         fleet_analyse(f);
         if (service->textfile && clock_now_ns() >= s.file_ns) {
-            ok = write_textfile(&s);
+            write_textfile(&s);
             s.file_ns += (int64_t)(service->interval_s * 1e9);
         }
     }
     while (s.n) forget_client(&s, 0);
     if (service->textfile) remove_file(service->textfile);
-    return ok ? EXIT_YES : EXIT_INPUT;
+    return s.file_failed && !s.file_useful ? EXIT_INPUT : EXIT_YES;
 }

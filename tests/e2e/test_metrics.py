@@ -3,6 +3,7 @@ dashboard; the server survives whatever a client sends."""
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -193,6 +194,19 @@ def test_promtool_accepts_both_ways_out(recording, job, tmp_path):
     assert list(folder.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_written_for_a_while(tmp_path):
+    folder, away = tmp_path / "collector", tmp_path / "away"
+    folder.mkdir()
+    server = Server(tmp_path, "--listen", "127.0.0.1:0", "--textfile", folder, "--interval", "1")
+    wait_until((folder / "gpuspy.prom").exists)
+    folder.rename(away)
+    assert "cannot write" in server.process.stderr.readline()
+    (away / "gpuspy.prom").unlink()
+    away.rename(folder)
+    wait_until((folder / "gpuspy.prom").exists)
+    assert server.end() == (0, "")
+
+
 def dashboard_queries():
     dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
     for panel in dashboard["panels"]:
@@ -287,6 +301,8 @@ def test_slow_clients_delay_nobody_and_are_dropped(server):
     server.get()
     assert time.monotonic() - began < 2
     more = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]  # more than it serves at once
+    server.get()
+    assert sum(not select.select([s], [], [], 0)[0] for s in more) > 20, "the scrape waited until they were dropped"
     for s in slow + more:
         s.settimeout(20)
         assert s.recv(10) == b""
