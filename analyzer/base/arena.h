@@ -20,8 +20,8 @@ void *arena_zeroed(size_t count, size_t size);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
-/* for (p = &list[0], &list[1], … of n elements) */
-#define EACH(p, list, n) for (__typeof__(&*(list)) p = (list); p < (list) + (n); p++)
+/* for (p = &list[0], &list[1], … of n elements); the list may be NULL if there are none */
+#define EACH(p, list, n) for (__typeof__(&*(list)) p = (list); (n) && p < (list) + (n); p++)
 
 /* A map from 64-bit keys to 32-bit values. Zero-initialise. */
 struct map {
