@@ -21,6 +21,7 @@
 #include "interpose/message.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "interpose/stack_module.h"
 #include "schema/open_high.h"
 
 enum { STACK_BYTES = 256 * 1024 };
@@ -66,6 +67,7 @@ static void load_once(void)
     gs_resolve_load(true);
     gs_shield_load();
     gs_host_load();
+    gs_modules_load();
 }
 
 /* --- attach --------------------------------------------------------------------------------------- */

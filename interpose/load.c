@@ -12,6 +12,7 @@
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "interpose/stack_module.h"
 #include "interpose/watcher.h"
 #include "interpose/weak.h"
 
@@ -33,6 +34,7 @@ static void __attribute__((constructor)) load_recorder(void)
         gs_weak_load();
         gs_shield_load();
         gs_host_load();
+        gs_modules_load();
         gs_python_failure_load();
     }
     gs_nvtx_announce();

@@ -15,6 +15,7 @@ struct gs_elf_range gs_stack_self;
 static _Atomic unsigned long long unloads_seen;
 static const ElfW(Phdr) * program; /* the main program, which has no name */
 static char program_path[PATH_MAX];
+static bool under_valgrind;
 
 void gs_stack_unloaded(void)
 {
@@ -148,14 +149,20 @@ static int list_startup_modules(struct dl_phdr_info *info, size_t size, void *va
     return 0;
 }
 
-/* Several threads may run this at once, and then write the same. */
+void gs_modules_load(void)
+{
+    static atomic_bool loaded;
+    if (atomic_load(&loaded)) return;
+    find_program_object();
+    gs_elf_each(list_startup_modules, &under_valgrind);
+    atomic_store(&loaded, true);
+}
+
 void gs_modules_open(void)
 {
     static atomic_bool opened;
-    bool valgrind = false;
     if (atomic_load(&opened)) return;
-    find_program_object();
-    gs_elf_each(list_startup_modules, &valgrind);
-    gs_memory_open(valgrind);
+    gs_modules_load(); /* if the call precedes gpuspy's constructor, by several threads at once: they write the same */
+    gs_memory_open(under_valgrind);
     atomic_store(&opened, true);
 }

@@ -41,5 +41,7 @@ extern _Atomic uint32_t gs_module_loads;
 /* libgpuspy's own code. */
 extern struct gs_elf_range gs_stack_self;
 
+/* When gpuspy is loaded, before the program has threads: finds the program's file and the objects it started with. */
+void gs_modules_load(void);
 /* At a session's start. */
 void gs_modules_open(void);

@@ -15,6 +15,7 @@
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -423,6 +424,7 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct oom_failures *o = self;
     const struct run *run = o->b->run;
+    size_t n;
     if (o->group_of[index] == RUN_NONE) return;
     struct capture *c = &o->captures[o->group_of[index]];
     uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
@@ -439,6 +441,8 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
         c->allocated_bytes = s->allocated_bytes;
         c->allocations = s->allocations;
         c->turnover = s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
+        if (oom->time_ns < run_processes(run, &n)[oom->process].kept_from_ns)
+            c->turnover = NAN; /* the totals of what was removed include what came later */
         capture_live(o, c);
     }
     capture_lines(o, c);

@@ -66,8 +66,8 @@ struct oom_facts {
     int64_t outside, outside_first;            /* RUN_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
     const struct run_device_sample *nvml;      /* of NVML, at about that time; NULL none */
-    double turnover;                           /* share of the bytes ever allocated in the layer that were freed */
-    int64_t growing, growing_in_pass;          /* live bytes of growing locations; of them in passes */
+    double turnover;                  /* share of the bytes ever allocated in the layer that were freed; NAN unknown */
+    int64_t growing, growing_in_pass; /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
     uint32_t growing_stack;         /* the largest of them */
     const uint32_t *growing_stacks; /* all of them, ascending */

@@ -204,6 +204,7 @@ static void collect_growing(struct oom_words *w, const facts *f)
     evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
     add_evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
     add_evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
+    if (isnan(f->turnover)) return;
     evidence_text(w, "confidence", "confidence in the leak",
                   f->turnover < 0.05 ? "low: hardly any memory was ever freed"
                                      : "high: other memory was allocated and freed");
@@ -225,7 +226,8 @@ static void collect_evidence(struct oom_words *w)
     }
     if (w->b->report->processes[w->v->process].collector_off)
         add_evidence(w, "python_gc", "whether Python's garbage collector was on", 0);
-    add_evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
+    if (!isnan(f->turnover))
+        add_evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
         evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
         evidence_text(w, "largest_holder_site", "which is", oom_place_text(w, f->holder_stack));
