@@ -36,6 +36,6 @@ struct estimate_solution {
     char note[224]; /* what was assumed, or why there is no answer; "": nothing to report */
 };
 
-/* False after one line on stderr if there is no memory, or if the model has no such setting. */
+/* Prints one line to stderr and returns false if memory is short, or if the model has no such setting. */
 bool estimate_solve(const char *command, const struct plan *p, enum estimate_solve_what what,
                     struct estimate_solution *s);

@@ -139,8 +139,8 @@ def rounded(size):
 
 
 class Layout:
-    """The segments and blocks of a device, so that the size of a block follows from what is behind it: the allocator
-    splits off only more than 1 MiB."""
+    """The segments and blocks of a device. A block also has the free memory behind it if that is at most 1 MiB, because the
+    allocator splits off only more."""
 
     def __init__(self, segments, events, addresses):
         pieces = {s["address"]: s["total_size"] for s in segments}
