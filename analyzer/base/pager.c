@@ -8,32 +8,19 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 
 static volatile pid_t pager; /* 0: none */
 
-static bool is_executable_file(const char *path)
-{
-    return access(path, X_OK) == 0;
-}
-
 /* Is the first word of `command` a program? Words that a shell would have to parse are accepted. */
 static bool is_command_found(const char *command)
 {
-    size_t length = strcspn(command, " \t");
-    char path[PATH_MAX];
+    char word[PATH_MAX], path[PATH_MAX];
 
     if (command[strcspn(command, "\"'\\$`;&|<>(){}*?[]~=#\n")]) return true;
-    if (memchr(command, '/', length)) {
-        snprintf(path, sizeof path, "%.*s", (int)length, command);
-        return is_executable_file(path);
-    }
-    for (const char *p = getenv("PATH"); p && *p; p += strcspn(p, ":"), p += *p == ':') {
-        int n = (int)strcspn(p, ":");
-        snprintf(path, sizeof path, "%.*s/%.*s", n, p, (int)length, command);
-        if (n && is_executable_file(path)) return true;
-    }
-    return false;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(command, " \t"), command);
+    return program_find(word, path, sizeof path);
 }
 
 /* NULL: none. */

@@ -19,6 +19,7 @@
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
 #include "analyzer/launch/simulate_settings.h"
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "schema/store.h"
 
@@ -206,10 +207,12 @@ static int record_command(const struct settings *s, struct launch *l, const char
                                  .quiet = s->quiet,
                                  .what_if = s->simulate || s->limit};
     char path[PATH_MAX];
+    struct program file = {0};
     int code;
 
     if (!launch_find_library(l)) return LAUNCH_FAILED;
-    if (launch_find_program(l->argv[0], path, sizeof path) && launch_is_musl(path)) l->library[0] = 0;
+    if (program_find(l->argv[0], path, sizeof path)) program_read(path, &file);
+    if (program_is_musl(&file)) l->library[0] = 0;
     set_run_environment(s, l, db, r.run_id);
     if (!launch_wait(l, &code)) return code;
     r.pid = l->pid;

@@ -1,20 +1,17 @@
 #include "analyzer/command/unrecorded.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/launch/launch.h"
-
-enum linking { DYNAMIC, STATIC, OTHER_CLASS, OTHER_MACHINE };
 
 #if defined(__aarch64__)
 enum { MACHINE = EM_AARCH64 };
@@ -22,40 +19,20 @@ enum { MACHINE = EM_AARCH64 };
 enum { MACHINE = EM_X86_64 };
 #endif
 
-/* ld.so loads preloaded libraries, and an executable without an interpreter does not use ld.so. A 32-bit program cannot
- * load a 64-bit library. A script counts as dynamic. */
-static enum linking linking_of(const char *path)
-{
-    Elf64_Ehdr head;
-    Elf64_Phdr part;
-    enum linking linking = DYNAMIC;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-    if (fd >= 0 && read(fd, &head, sizeof head) == sizeof head && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0) {
-        linking = head.e_ident[EI_CLASS] != ELFCLASS64 ? OTHER_CLASS
-                  : head.e_machine != MACHINE          ? OTHER_MACHINE
-                                                       : STATIC;
-        for (int i = 0; linking == STATIC && i < head.e_phnum; i++)
-            if (pread(fd, &part, sizeof part, (off_t)(head.e_phoff + (uint64_t)i * sizeof part)) != sizeof part ||
-                part.p_type == PT_INTERP)
-                linking = DYNAMIC;
-    }
-    if (fd >= 0) close(fd);
-    return linking;
-}
-
-/* Why the file's properties prevented loading the recorder; NULL: they did not. */
-static const char *cannot_load(const char *program)
+/* Why the file's properties prevented loading the recorder; NULL: they did not. ld.so loads preloaded libraries, and an
+ * executable without an interpreter does not use ld.so. */
+static const char *cannot_load(const char *name)
 {
     char path[PATH_MAX];
+    struct program p;
     struct stat st;
 
-    if (!launch_find_program(program, path, sizeof path) || stat(path, &st) != 0) return NULL;
-    enum linking linking = linking_of(path);
-    return linking == STATIC          ? "is linked statically, so no library can be loaded into it"
-           : linking == OTHER_CLASS   ? "is a 32-bit program, which cannot load a 64-bit library"
-           : linking == OTHER_MACHINE ? "is a program for another processor, which cannot load this library"
-           : launch_is_musl(path)     ? "is linked to musl, and the recorder needs glibc"
+    if (!program_find(name, path, sizeof path) || stat(path, &st) != 0) return NULL;
+    program_read(path, &p);
+    return p.elf && p.class != ELFCLASS64  ? "is a 32-bit program, which cannot load a 64-bit library"
+           : p.elf && p.machine != MACHINE ? "is a program for another processor, which cannot load this library"
+           : p.elf && !p.loader[0]         ? "is linked statically, so no library can be loaded into it"
+           : program_is_musl(&p)           ? "is linked to musl, and the recorder needs glibc"
            : geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0
                ? "has file capabilities, so the system loads no other library into it"
            : (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0

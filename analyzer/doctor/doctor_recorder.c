@@ -12,29 +12,10 @@
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/launch/launch.h"
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 
-enum { TIMEOUT_MS = 10000, HEAD = 4096 };
-
-static bool in_path(const char *name, char *out, size_t size)
-{
-    const char *path = getenv("PATH");
-    char *copy = strdup(path ? path : "/usr/local/bin:/usr/bin:/bin"), *save = NULL;
-    struct stat st;
-    bool found = false;
-
-    if (strchr(name, '/')) {
-        snprintf(out, size, "%s", name);
-        found = access(name, X_OK) == 0;
-    }
-    for (char *f = strtok_r(copy, ":", &save); f && !found && !strchr(name, '/'); f = strtok_r(NULL, ":", &save)) {
-        found = (size_t)snprintf(out, size, "%s/%s", f, name) < size && access(out, X_OK) == 0 && stat(out, &st) == 0 &&
-                S_ISREG(st.st_mode);
-    }
-    free(copy);
-    if (!found) out[0] = 0;
-    return found;
-}
+enum { TIMEOUT_MS = 10000 };
 
 static bool is_python_path(const char *path)
 {
@@ -59,7 +40,7 @@ static void interpreter_of(const char *path, char *out, size_t size)
     if (slash && strcmp(slash, "/env") == 0) do
             word = strtok_r(NULL, " \t", &save);
         while (word && (word[0] == '-' || strchr(word, '=')));
-    if (word) in_path(word, out, size);
+    if (word) program_find(word, out, size);
 }
 
 bool doctor_target(struct doctor *d)
@@ -67,10 +48,10 @@ bool doctor_target(struct doctor *d)
     char path[PATH_MAX];
 
     if (!d->operand) {
-        if (!in_path("python", d->python, sizeof d->python)) in_path("python3", d->python, sizeof d->python);
+        if (!program_find("python", d->python, sizeof d->python)) program_find("python3", d->python, sizeof d->python);
         return true;
     }
-    if (!in_path(d->operand, path, sizeof path))
+    if (!program_find(d->operand, path, sizeof path))
         return complain_with(false, "doctor: program '%s' not found; check its name and PATH", d->operand);
     if (is_python_path(path)) {
         snprintf(d->python, sizeof d->python, "%s", path);
@@ -86,38 +67,6 @@ bool doctor_target(struct doctor *d)
     return true;
 }
 
-struct elf_head {
-    bool elf, dynamic; /* dynamic: it has an interpreter or is a library */
-    unsigned char bits;
-    uint16_t machine;
-};
-
-static struct elf_head head_of(const char *path)
-{
-    struct elf_head h = {0};
-    union {
-        Elf64_Ehdr head;
-        unsigned char bytes[HEAD];
-    } u;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd >= 0 ? read(fd, &u, sizeof u) : -1;
-
-    if (fd >= 0) close(fd);
-    if (n < (ssize_t)sizeof u.head || memcmp(u.bytes, ELFMAG, SELFMAG) != 0) return h;
-    h.elf = true;
-    h.bits = u.bytes[EI_CLASS];
-    h.machine = u.head.e_machine;
-    h.dynamic = h.bits != ELFCLASS64;
-    for (unsigned i = 0; h.bits == ELFCLASS64 && i < u.head.e_phnum; i++) {
-        Elf64_Phdr p;
-        size_t at = u.head.e_phoff + i * sizeof p;
-        if (at > HEAD - sizeof p || at + sizeof p > (size_t)n) break;
-        memcpy(&p, u.bytes + at, sizeof p);
-        h.dynamic = h.dynamic || p.p_type == PT_INTERP;
-    }
-    return h;
-}
-
 /* The loader then ignores LD_PRELOAD. For root nothing is gained by such a file. */
 static const char *anothers_rights(const char *path)
 {
@@ -131,17 +80,19 @@ static const char *anothers_rights(const char *path)
 
 bool doctor_preloadable(struct doctor *d, const char *path)
 {
-    struct elf_head ours = head_of(d->library), its = head_of(path);
     const char *rights = anothers_rights(path);
+    struct program ours, its;
 
-    if (its.elf && ours.elf && (its.machine != ours.machine || its.bits != ours.bits))
+    program_read(d->library, &ours);
+    program_read(path, &its);
+    if (its.elf && ours.elf && (its.machine != ours.machine || its.class != ours.class))
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "architecture", "build gpuspy for that architecture",
                            "%s and libgpuspy.so have different architectures, so the recorder cannot be loaded", path);
-    else if (its.elf && !its.dynamic)
+    else if (its.elf && !its.loader[0] && its.class == ELFCLASS64)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
                            "link it dynamically; the loader preloads no libraries into static programs",
                            "%s is statically linked", path);
-    else if (its.elf && launch_is_musl(path))
+    else if (its.elf && program_is_musl(&its))
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "musl", "use a build for glibc of this program",
                            "%s is linked to musl, and the recorder needs glibc", path);
     else if (its.elf && rights)
@@ -155,8 +106,11 @@ bool doctor_preloadable(struct doctor *d, const char *path)
 
 static void check_program(struct doctor *d)
 {
+    struct program p;
+
     if (!doctor_preloadable(d, d->program) || !doctor_sanitizer(d, d->program)) return;
-    if (head_of(d->program).elf)
+    program_read(d->program, &p);
+    if (p.elf)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "program", NULL, "the recorder can be loaded into %s",
                            d->program);
     else

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 
 enum { GENERATIONS = 64, STOP_MS = 20 };
@@ -223,13 +224,13 @@ static void exec_in_child(const struct launch *l, const sigset_t *mask, const st
 static int not_started(const char *program, int error)
 {
     bool missing = error == ENOENT || error == ENOTDIR;
-    char path[PATH_MAX], loader[PATH_MAX] = "";
+    char path[PATH_MAX];
+    struct program file = {0};
 
-    if (error == ENOENT && launch_find_program(program, path, sizeof path))
-        launch_interpreter(path, loader, sizeof loader);
-    if (*loader && access(loader, F_OK) != 0) {
+    if (error == ENOENT && program_find(program, path, sizeof path)) program_read(path, &file);
+    if (file.loader[0] && access(file.loader, F_OK) != 0) {
         complain("run: cannot run '%s': its interpreter '%s' does not exist; install it, or install '%s' again",
-                 program, loader, program);
+                 program, file.loader, program);
         return LAUNCH_NOT_FOUND;
     }
     complain("run: cannot run '%s': %s; %s", program, strerror(error),

@@ -32,12 +32,6 @@ bool launch_library(char *library, char *why, size_t size);
 /* Replaces a folder[PATH_MAX] that the loader would not accept with a link to it, which stays in TMPDIR or /tmp,
  * because programs that outlive this one need it. */
 bool launch_link_folder(char *folder, char *why, size_t size);
-/* The file of a program, as execvp finds it. False: it does not exist. */
-bool launch_find_program(const char *name, char *out, size_t size);
-/* What the kernel starts for a program: the loader of a binary or the interpreter of a script; "": neither. */
-void launch_interpreter(const char *path, char *out, size_t size);
-/* Whether musl loads the program, which fails if it is to preload the recorder, because that needs glibc. */
-bool launch_is_musl(const char *path);
 /* Adds a variable to the program's environment; the strings are not copied. */
 void launch_set(struct launch *l, const char *name, const char *value);
 /* Runs the program, forwards signals to it, and waits for its end. False: it could not be started; one line was

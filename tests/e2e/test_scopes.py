@@ -348,7 +348,7 @@ def mixture(tmp_path_factory):
     """Scopes by name in full, bounded, and bounded until kill -9."""
     def of(name, *words, **more):
         recording = Recording(tmp_path_factory.mktemp(name))
-        recording.run(BUILD / "programs" / "scoped", 850000, *words, check=not words, GPUSPY_STACKS="none", **more)
+        recording.run(BUILD / "programs" / "scoped", 1500000, *words, check=not words, GPUSPY_STACKS="none", **more)
         return recording
     return of("full"), of("kept", GPUSPY_KEEP="32MiB"), of("killed", "die", GPUSPY_KEEP="32MiB")
 
