@@ -179,12 +179,12 @@ static void put_chart(struct card *c, uint32_t process, int device, const struct
     if (others) put_area(c, base, top, of_others);
     if (limit) put_card_limit(c, device, limit, height_of(limit, top));
     put_card_legend(c,
-               (const char *[]){tensors ? "PyTorch's tensors" : NULL,
-                                !held     ? NULL
-                                : tensors ? "PyTorch's cache, other CUDA allocations"
-                                          : "CUDA allocations",
-                                others ? "context, other processes (at the failure)" : NULL},
-               colours, 3);
+                    (const char *[]){tensors ? "PyTorch's tensors" : NULL,
+                                     !held     ? NULL
+                                     : tensors ? "PyTorch's cache, other CUDA allocations"
+                                               : "CUDA allocations",
+                                     others ? "context, other processes (at the failure)" : NULL},
+                    colours, 3);
     if (o && o->time_s >= 0 && o->time_s <= end)
         fprintf(c->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"%s\"/>\n",
                 MARGIN + o->time_s / end * (WIDTH - 2 * MARGIN), height_of(limit ? limit : top, top), bad);
