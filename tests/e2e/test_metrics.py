@@ -225,6 +225,8 @@ scrape_configs: [{{job_name: gpuspy, static_configs: [{{targets: ["127.0.0.1:{se
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=SECONDS) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as e:
+            if e.code == 503:  # it listens before it has read its own files
+                raise ConnectionError from e
             raise AssertionError((query, e.read().decode())) from e
 
     def value(text):
