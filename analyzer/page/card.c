@@ -152,7 +152,7 @@ static void put_chart(struct card *c, uint32_t process, int device, const struct
 {
     const char *const colours[] = {of_tensors, of_cache, of_others};
     const struct result_report *r = c->report;
-    const bool pinned = o && o->cause == RESULT_CAUSE_PINNED_HOST;
+    const bool pinned = o && o->space == GS_SPACE_PINNED;
     const struct result_timeline *tensors = card_timeline_of(r, process, device, RUN_SERIES_TENSOR),
                                  *held = card_timeline_of(r, process, device, RUN_SERIES_DEVICE);
     const struct run_device *d = pinned ? NULL : result_device_of(r, device);
@@ -246,14 +246,14 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     char title[128], asked[UNITS_TEXT], at[UNITS_TEXT], line[256], free_[UNITS_TEXT] = "?";
 
     units_format_seconds(at, o->time_s);
-    if (o->cause == RESULT_CAUSE_PINNED_HOST)
+    if (o->space == GS_SPACE_PINNED)
         text_put(title, sizeof title, "%s: pinned host memory, at %s", o->fatal ? what : "Handled", at);
     else
         text_put(title, sizeof title, "%s on GPU %d at %s", what, o->device, at);
     put_card_title(c, bad, title);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
-    if (o->cause == RESULT_CAUSE_PINNED_HOST)
+    if (o->space == GS_SPACE_PINNED)
         text_put(line, sizeof line, "%s of pinned host memory requested", asked);
     else
         text_put(line, sizeof line, "%s requested, %s free", asked, free_);
