@@ -152,16 +152,21 @@ static void put_chart(struct card *c, uint32_t process, int device, const struct
 {
     const char *const colours[] = {of_tensors, of_cache, of_others};
     const struct result_report *r = c->report;
+    const bool pinned = o && o->space == GS_SPACE_PINNED;
     const struct result_timeline *tensors = card_timeline_of(r, process, device, RUN_SERIES_TENSOR),
                                  *held = card_timeline_of(r, process, device, RUN_SERIES_DEVICE);
-    const struct run_device *d = result_device_of(r, device);
+    const struct run_device *d = pinned ? NULL : result_device_of(r, device);
     int64_t back[SAMPLES] = {0}, front[SAMPLES] = {0}, base[SAMPLES] = {0};
     int64_t limit = d && d->total_bytes > 0 ? d->total_bytes : 0, top = 0, others = 0;
     double end = process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
 
     if (o && o->fatal && o->time_s > 0 && o->time_s * 1.02 < end) end = o->time_s * 1.02;
+    if (pinned) {
+        tensors = NULL;
+        held = card_timeline_of(r, process, -1, RUN_SERIES_PINNED);
+    }
     if (!(end > 0) || (!tensors && !held) || r->no_history) return;
-    if (o && o->outside != RUN_UNKNOWN && o->outside > 0 && held) others = o->outside;
+    if (o && !pinned && o->outside != RUN_UNKNOWN && o->outside > 0 && held) others = o->outside;
     if (held) sample_card_columns(held, end, back);
     if (tensors) sample_card_columns(tensors, end, front);
     for (int s = 0; s < SAMPLES; s++) {
@@ -180,7 +185,8 @@ static void put_chart(struct card *c, uint32_t process, int device, const struct
     if (limit) put_card_limit(c, device, limit, height_of(limit, top));
     put_card_legend(c,
                     (const char *[]){tensors ? "PyTorch's tensors" : NULL,
-                                     !held     ? NULL
+                                     pinned    ? "pinned host memory"
+                                     : !held   ? NULL
                                      : tensors ? "PyTorch's cache, other CUDA allocations"
                                                : "CUDA allocations",
                                      others ? "context, other processes (at the failure)" : NULL},
@@ -239,11 +245,15 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
                                           : "Succeeded on a retry,";
     char title[128], asked[UNITS_TEXT], at[UNITS_TEXT], line[256], free_[UNITS_TEXT] = "?";
 
-    text_put(title, sizeof title, "%s on GPU %d at %s", what, o->device, units_format_seconds(at, o->time_s));
+    units_format_seconds(at, o->time_s);
+    if (o->space == GS_SPACE_PINNED)
+        text_put(title, sizeof title, "%s: pinned host memory, at %s", o->fatal ? what : "Handled", at);
+    else
+        text_put(title, sizeof title, "%s on GPU %d at %s", what, o->device, at);
     put_card_title(c, bad, title);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
-    if (o->cause == RESULT_CAUSE_PINNED_HOST)
+    if (o->space == GS_SPACE_PINNED)
         text_put(line, sizeof line, "%s of pinned host memory requested", asked);
     else
         text_put(line, sizeof line, "%s requested, %s free", asked, free_);

@@ -36,6 +36,18 @@ def test_a_failure(recording):
     assert "GPU 0: 24.00 GiB" in shown[action + 1:] and any("context, other processes (at the failure)" in line for line in shown), shown
 
 
+def test_pinned_host_memory(recording):
+    """The GPU and its size have no part in it."""
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, GIB)
+        r.oom(2, 8 * MIB, 3 * GIB, 24 * GIB, stack=r.stack("/home/me/train.py:9 step"))
+        r.db.execute("UPDATE oom SET space = 2")
+    card(recording, "--card", "out.svg")
+    shown = texts(recording.folder / "out.svg")
+    assert shown[0] == "OUT OF MEMORY: pinned host memory, at 2.00 s" and not any("GPU 0" in line for line in shown), shown
+
+
 def test_a_run_that_went_well(recording):
     with Rows(recording.database) as r:
         r.device()

@@ -263,7 +263,7 @@ if rank == 0:
 """
 
 
-def test_each_process_is_judged_alone_and_the_worst_counts(recording):
+def test_each_process_is_judged_separately_and_the_worst_counts(recording):
     one = Checked(recording.folder)
     one.python(RANKS)
     done = one.check("--max-peak", "20MiB", "--max-syncs-per-step", "3")

@@ -500,7 +500,7 @@ def test_frees_without_their_completion_are_frees(tmp_path):
     assert db.execute("SELECT count(*) FROM pending_free").fetchone()[0] == 0
 
 
-def test_a_history_of_frees_alone(tmp_path):
+def test_a_history_with_only_frees(tmp_path):
     run = Run()
     run.segment(0, BASE, 60 * MIB)
     for k in range(3):

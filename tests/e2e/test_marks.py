@@ -34,7 +34,7 @@ def test_every_way_to_make_a_mark(recording, program):
 
 
 @pytest.mark.parametrize("program", BUILT)
-def test_marks_alone_start_no_recording(recording, program):
+def test_marks_do_not_start_a_recording(recording, program):
     done = recording.run(BUILD / "programs" / program, "quiet")
     assert (done.stdout, done.stderr) == (f"{LIBRARY}\n", "")
     assert list(recording.folder.iterdir()) == []
@@ -126,7 +126,7 @@ def test_ranges_survive_kill_9(recording, round_):
 
 
 @pytest.mark.parametrize("program", BUILT)
-def test_a_profilers_injection_is_left_alone(recording, program):
+def test_a_profilers_injection_is_not_changed(recording, program):
     foreign = str(BUILD / "programs" / "foreign_nvtx.so")
     done = recording.run(BUILD / "programs" / program, "quiet", NVTX_INJECTION64_PATH=foreign)
     assert done.stdout == f"foreign tool\n{foreign}\n"

@@ -39,7 +39,7 @@ def test_who_holds_what(recording):
     assert [p["own_bytes"] for p in points][-1] == own and len(points) == len(samples(recording))
 
 
-def test_memory_freed_between_two_queries_belongs_to_nobody(recording):
+def test_memory_freed_between_two_queries_belongs_to_no_process(recording):
     """Total use and its processes are queried one after the other; memory freed in between belongs to neither."""
     recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(1.3)\n", SIMCUDA_NVML=f"freed={12 * MIB}")
     own = (512 + 300) * MIB

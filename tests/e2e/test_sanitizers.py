@@ -127,7 +127,7 @@ def test_a_sanitized_extension_of_python(recording, after):
         assert_same(recording, *command, how, LD_PRELOAD=runtime + after, ASAN_OPTIONS="detect_leaks=0")
 
 
-def test_memory_sanitizer_is_left_alone(recording):
+def test_programs_with_memory_sanitizer_run_unrecorded(recording):
     program = build(recording, "clang", "memory")
     for how in ("", "uninitialised"):
         done = assert_same(recording, program, how, recorded=False)

@@ -237,7 +237,7 @@ static bool less_checkpointing(struct plan *p)
     MOVE(checkpoint, if (!p->checkpoint || few_layers(p) || !less_checkpointing(p)) return false) \
     MOVE(held_outputs, if (!p->drop_outputs) return false; p->drop_outputs = false)   \
     MOVE(unfused_loss, if (!p->fused_loss) return false; p->fused_loss = false)       \
-    MOVE(plain_loss, if (!p->chunked_loss) return false; p->chunked_loss = false)     \
+    MOVE(plain_loss, if (!p->chunked_loss || p->model->shape.vocab <= p->model->shape.hidden) return false; p->chunked_loss = false) \
     MOVE(plain_layers, if (!p->fused_layers || p->sharding >= PLAN_SHARDING_ZERO2) return false; p->fused_layers = false) \
     MOVE(ema, if (p->ema) return false; p->ema = true)                                \
     MOVE(rank, if (p->inference || !p->adapter) return false; p->rank *= 2)           \
