@@ -478,6 +478,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
+    caching_set_capturing(a, life->space == GS_SPACE_POOL);
     const uint32_t block = whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");

@@ -150,6 +150,27 @@ static void test_the_end_of_a_pool_frees_its_own_segments(void **state)
     whatif_lane_free(&lane);
 }
 
+static void test_a_request_in_a_private_pool_frees_the_cache_since_2_13(void **state)
+{
+    const struct {
+        uint16_t minor;
+        bool capturing, served;
+    } cases[] = {{12, false, false}, {13, false, true}, {13, true, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct caching_rules rules = caching_default_rules;
+        struct whatif_lane lane;
+        rules.major = 2;
+        rules.minor = cases[i].minor;
+        whatif_lane_start(&lane, &rules, false, 64 * MIB);
+        caching_release(lane.allocator, caching_allocate(lane.allocator, 40 * MIB, 0, 0));
+        caching_set_capturing(lane.allocator, cases[i].capturing);
+        assert_int_equal(caching_allocate(lane.allocator, 40 * MIB, 0, 1) != CACHING_NO_BLOCK, cases[i].served);
+        assert_int_equal(caching_totals(lane.allocator)->retries, cases[i].served);
+        whatif_lane_free(&lane);
+    }
+}
+
 static void test_an_expandable_segment_without_pages_ends(void **state)
 {
     const struct caching_rules rules = rules_of("expandable_segments:True");
@@ -473,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_blocks_lie_apart),
         cmocka_unit_test(test_pending_memory_is_nobodys),
         cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
+        cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
         cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_divisions_by_size),
