@@ -204,11 +204,23 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     put_chart(c, o->process, o->device, o->time_s);
 }
 
+static void format_card_site(char *out, size_t size, const struct result_site *s)
+{
+    const char *file = s->file ? s->file : "", *at = file;
+    while (*(at += strcspn(at, "/\\"))) file = ++at;
+    if (!s->known)
+        text_put(out, size, "(no stack recorded)");
+    else if (s->line > 0)
+        text_put(out, size, "%s:%d  %s", file, s->line, s->function ? s->function : "");
+    else
+        text_put(out, size, "%s%s%s", file, *file ? "  " : "", s->function ? s->function : "");
+}
+
 static void no_failure(struct card *c)
 {
     const struct result_report *r = c->report;
     const struct result_peak *peak = NULL;
-    char title[128], bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], line[256];
+    char title[128], bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], site[192], line[256];
 
     for (size_t i = 0; i < r->peaks_n; i++)
         if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED &&
@@ -229,13 +241,8 @@ static void no_failure(struct card *c)
         put_paragraph(c, soft, line, 1);
     }
     for (size_t i = 0; peak && i < peak->by_line_n && i < 3; i++) {
-        const struct result_site *s = &peak->by_line[i].site;
-        const char *slash = s->file ? strrchr(s->file, '/') : NULL;
-        text_put(line, sizeof line, "%11s  %s:%d  %s", units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes),
-                 slash     ? slash + 1
-                 : s->file ? s->file
-                           : "(no stack)",
-                 s->line, s->function ? s->function : "");
+        format_card_site(site, sizeof site, &peak->by_line[i].site);
+        text_put(line, sizeof line, "%11s  %s", units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes), site);
         put_paragraph(c, ink, line, 1);
     }
     for (size_t i = 0; i < r->advice_n && i < 1; i++) put_sentence(c, good, r->advice[i].text, 2);
