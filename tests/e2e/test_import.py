@@ -273,6 +273,18 @@ def test_every_protocol_spells_names_alike(tmp_path, protocol):
                                    "f.id = s.frame_id WHERE layer = 1 ORDER BY a.id")] == files
 
 
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("base", [1 << 63, -(1 << 62), (1 << 64) - (1 << 40)])
+def test_addresses_of_64_bits(tmp_path, protocol, base):
+    snapshot = usual_run().snapshot()
+    want = expected(snapshot)
+    moved = [*(e for trace in snapshot["device_traces"] for e in trace), *snapshot["segments"], *(b for s in snapshot["segments"] for b in s["blocks"])]
+    for item in moved:
+        key = "addr" if "addr" in item else "address"
+        item[key] += base - 0x7f0000000000
+    assert measured(imported(write(tmp_path / "s.pickle", snapshot, protocol), tmp_path)) == want
+
+
 def test_bytes_of_protocol_0(tmp_path):
     """As Python 2 wrote all of its texts."""
     plain = pickle.dumps(usual_run().snapshot(), 0)
