@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 
 MARKS = BUILD / "programs" / "marks"
 BUILT = [p for p in ("marks", "marks_toolkit") if (BUILD / "programs" / p).exists()] or ["marks"]
@@ -106,7 +106,7 @@ def test_ranges_survive_kill_9(recording, round_):
     with open(counters, "r+b") as file:
         shared = mmap.mmap(file.fileno(), 0)
     child = subprocess.Popen([str(MARKS), "storm", str(counters)], env=recording.environment(), cwd=recording.folder)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while struct.unpack_from("<Q", shared, 0)[0] == 0:
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.001)

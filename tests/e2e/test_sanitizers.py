@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, sanitized
+from conftest import BUILD, SECONDS, sanitized
 from test_programs import databases
 
 pytestmark = sanitized("a sanitized recorder brings a run time of its own")
@@ -65,7 +65,7 @@ def environment(**more):
 
 def start(recording, *command, **more):
     return subprocess.run([str(c) for c in command], env=environment(**more), cwd=recording.folder, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
 
 
 def under_run(recording, *command, **more):

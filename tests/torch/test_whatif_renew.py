@@ -1,0 +1,109 @@
+"""What-ifs of programs recorded with default settings, compared with runs recorded with those settings and with
+what-ifs of the snapshot that PyTorch itself took of the same run. WHATIF_ALL=1 runs every setting on every size for
+each."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import BUILD, HERE, REAL, limit_of
+
+SCRIPT = HERE / "allocations.py"
+PROGRAMS = re.findall(r"^def (\w+)\(\):", SCRIPT.read_text(), re.M)
+PROGRAMS.remove("switched")  # it replaces all settings
+PROGRAMS.remove("renewed_pools")  # whether a request that fails was made in a MemPool is unknown
+SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
+            "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
+            "expandable_segments:True,roundup_power2_divisions:8"]
+MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
+CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
+         if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
+CASES += [("", 1, "switched"), *(("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams"), (2, "two_devices")))]
+if os.environ.get("WHATIF_ALL"):
+    CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
+CASES = [(s, k, "renewed_pools") for s in SETTINGS for k in range(3)]
+
+
+def asked(file, *words):
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", *words, file], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def run_of(once, program, setting="", size=LARGE, **more):
+    return once(f"allocations {program} {setting} {size} {more}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=size,
+                SIMCUDA_DEVICES=2 if program == "two_devices" else 1, PYTORCH_CUDA_ALLOC_CONF=setting, **more)
+
+
+def size_of(recorded, which):
+    """More than enough; less than the program reserves; less than it allocates."""
+    allocated, reserved = recorded["peak_allocated_bytes"], recorded["peak_reserved_bytes"]
+    return (LARGE, (CONTEXT + (allocated + reserved) // 2) >> 21 << 21, (CONTEXT + allocated * 9 // 10) >> 21 << 21)[which]
+
+
+def failed_at(answer):
+    return answer["oom"] and ((answer["oom"]["site"] or {}).get("line"), answer["oom"]["requested_bytes"])
+
+
+@pytest.mark.parametrize("setting, which, program", CASES)
+def test_a_what_if_is_what_happens(once, setting, which, program):
+    first = run_of(once, program)
+    assert first.code == 0, first.stderr[-2000:]
+    recorded = asked(first.database, "--limit", "8GiB")["recorded"]
+    size = size_of(recorded, which)
+    last = run_of(once, program, setting, size)
+    answer = asked(first.database, "--limit", limit_of(f"{size // MIB}MiB", "100MiB"), *(["--set", setting] if setting else []))
+    ours = answer["whatif"][0]
+    assert answer["replay"]["exact"], answer["replay"]
+    if ours["oom"] and not ours["oom"]["event"]:  # it failed at the first request: such a recording has nothing to replay
+        assert len(last.report()["oom"]) == 1 and not any(peak["bytes"] for peak in last.report()["peak"])
+        return
+    theirs = asked(last.database, "--limit", "8GiB")
+    assert theirs["replay"]["exact"], theirs["replay"]  # also of the request that fails, on whichever stream
+    real = theirs["recorded"]
+    failures = [failed_at(x) if program != "caught" or not x["oom"] else x["oom"]["site"]["line"] for x in (ours, real)]
+    assert ours["fits"] == real["fits"] and failures[0] == failures[1], (ours, real)  # `caught` requests the GPU's size
+    if ours["exact"]:
+        assert ours["peak_reserved_bytes"] == real["peak_reserved_bytes"], (ours, real)
+    assert abs(ours["peak_reserved_bytes"] - real["peak_reserved_bytes"]) <= SEGMENT
+
+
+@pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3})])
+@pytest.mark.parametrize("setting, which", [("", 1), ("expandable_segments:True", 0)])
+def test_without_a_line_is_the_program_without_it(once, lines, changed, setting, which):
+    first = run_of(once, "kept_outputs")
+    size = size_of(asked(first.database, "--limit", "8GiB")["recorded"], which)
+    last = run_of(once, "kept_outputs", setting, size, **changed)
+    words = ["--limit", limit_of(f"{size // MIB}MiB", "100MiB"), *(["--set", setting] if setting else [])]
+    if lines:
+        number = next(n for n, text in enumerate(SCRIPT.read_text().splitlines(), 1) if f"--without {lines}" in text)
+        words += ["--without", f"allocations.py:{number}"]
+    if "EMPTY" in changed:
+        words += ["--empty-cache-every", str(changed["EMPTY"])]
+    ours, real = asked(first.database, *words)["whatif"][0], asked(last.database, "--limit", "8GiB")["recorded"]
+    assert ours["exact"] and ours["fits"] == real["fits"] and failed_at(ours) == failed_at(real), (ours, real)
+    assert ours["peak_reserved_bytes"] == real["peak_reserved_bytes"] and ours["retries"] == real["retries"], (ours, real)
+
+
+@pytest.mark.parametrize("program", ["varying", "streams", "emptying", "mixed", "large", "evaluation"])
+def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, program):
+    snapshot = tmp_path_factory.getbasetemp() / f"{program}.pickle"
+    run = once(f"snapshot {program}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=LARGE, SNAPSHOT=snapshot)
+    assert run.code == 0, run.stderr[-2000:]
+    answer = asked(run.database, "--limit", "8GiB")
+    small, version = size_of(answer["recorded"], 2), answer["replay"]["torch_version"]
+    settings = [s for s in SETTINGS[1:] if ">" not in s or tuple(map(int, version.split(".")[:2])) >= (2, 9)]  # a snapshot does not contain it
+    for words in *(["--set", setting] for setting in settings), *([] if REAL else [["--limit"]]):
+        # A snapshot does not have the context.
+        limits = [f"{small // MIB}MiB"], [f"{(small - CONTEXT) // MIB}MiB"]
+        ours, theirs = (asked(file, *words, *(limit if words == ["--limit"] else []))
+                        for file, limit in zip((run.database, snapshot), limits))
+        assert ours["replay"]["exact"] and theirs["replay"]["exact"], (ours["replay"], theirs["replay"])
+        peaks = [[x["recorded"][key] for key in ("peak_allocated_bytes", "peak_reserved_bytes")] for x in (ours, theirs)]
+        assert peaks[0] == peaks[1]
+        figures = [[x["whatif"][0][key] for key in ("fits", "peak_reserved_bytes", "segments", "retries")] for x in (ours, theirs)]
+        assert figures[0] == figures[1], words
+        failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
+        # The newest PyTorch records no frames on the threads of backward.
+        assert not failures[0] or failures[1][0] in (failures[0][0], None), failures
