@@ -67,7 +67,6 @@ static const struct option_row options[] = {
 static const struct command_example examples[] = {
     {"gpuspy report run.db", "why memory ran out, and what to do"},
     {"gpuspy report", "the newest recording in this folder"},
-    {"gpuspy report --open run.db", "the same as a page"},
     {"gpuspy report --json run.db | jq .oom", "for a script"},
     {"gpuspy report --params 1.3B run.db", "beside what a model needs"},
     {0},
