@@ -260,7 +260,10 @@ def test_run_as_process_1_of_a_container(recording):
 def test_run_runs_the_command_if_the_waiting_process_is_killed(recording):
     """The waiting process is killed as well, as by a batch system that kills all processes of a job."""
     kills = """for name in filter(str.isdigit, os.listdir("/proc")):
-        words = open(f"/proc/{name}/cmdline", "rb").read().split(b"\\0")
+        try:
+            words = open(f"/proc/{name}/cmdline", "rb").read().split(b"\\0")
+        except OSError:
+            continue  # it has ended since
         if words[1:2] == [b"--attend-oom"] and words[3] == str(os.getpid()).encode():
             os.kill(int(name), signal.SIGKILL)
     os.kill("""
