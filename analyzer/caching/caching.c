@@ -60,6 +60,7 @@ struct caching_allocator {
     enum { BY_ADDRESS, BY_BLOCK, BY_SEGMENT } order; /* of free blocks with the same size */
     uint64_t ranks;                                  /* the last rank assigned */
     uint32_t placed; /* the latest block of the segment that is being placed, CACHING_NONE */
+    bool capturing;  /* the next request is part of a CUDA graph */
 };
 
 struct request {
@@ -81,6 +82,10 @@ struct caching_allocator *caching_allocator_new(const struct caching_rules *rule
 void caching_allocator_free(struct caching_allocator *a)
 {
     if (!a) return;
+    EACH (pool, a->pools, a->pools_n) {
+        caching_set_free(&pool->free);
+        caching_set_free(&pool->unmapped);
+    }
     free(a->blocks);
     free(a->spare);
     free(a->pending);
@@ -161,7 +166,7 @@ static struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
         *ARENA_PUSH(a->pools, a->pools_n, a->pools_cap) =
-            (struct pool){{CACHING_NONE, false}, {CACHING_NONE, true}, 0, at % 2 == 0, at < 2};
+            (struct pool){.unmapped.by_address = true, .small = at % 2 == 0, .releases = at < 2};
     }
     return &a->pools[pool];
 }
@@ -602,6 +607,16 @@ uint32_t caching_find_block(struct caching_allocator *a, int64_t bytes, uint64_t
     return at;
 }
 
+static bool may_retry_in_pool(const struct caching_allocator *a)
+{
+    return !a->capturing && caching_rules_have(&a->rules, CACHING_POOL_RETRY, NULL);
+}
+
+void caching_set_capturing(struct caching_allocator *a, bool capturing)
+{
+    a->capturing = capturing;
+}
+
 uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool)
 {
     const struct request r = request_of(bytes, stream, pool);
@@ -610,7 +625,7 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
         at = take_segment(a, &r);
         if (at == CACHING_NONE && release_available(a, &r)) at = take_segment(a, &r);
-        if (at == CACHING_NONE && !pool) { /* while a private pool is in use, nothing is freed */
+        if (at == CACHING_NONE && (!pool || may_retry_in_pool(a))) {
             caching_empty_cache(a);
             a->totals.retries++;
             at = take_segment(a, &r);

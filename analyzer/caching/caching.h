@@ -80,6 +80,8 @@ void caching_pool_unused(struct caching_allocator *a, uint32_t pool);
 void caching_set_cap(struct caching_allocator *a, int64_t bytes);
 /* expandable_segments, which a program can switch while it runs. */
 void caching_set_expandable(struct caching_allocator *a, bool expandable);
+/* Are the next requests part of a CUDA graph that is captured? */
+void caching_set_capturing(struct caching_allocator *a, bool capturing);
 bool caching_is_capped(const struct caching_allocator *a);
 /* Places memory that existed when a recording began, at its address: a segment, and then its blocks in order of
  * address. */

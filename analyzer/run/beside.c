@@ -14,8 +14,9 @@ struct run_beside {
     pthread_t thread;
     struct run_observer *observers; /* they receive the batches */
     size_t observers_n, observers_cap;
-    struct run_lifetime *lives;      /* of all slots, BATCH each, as are the events */
-    struct run_beside_event *events; /* lives has room for each of them, used or not */
+    bool passed[RUN_BESIDE_RESERVED + 1]; /* kinds of events that one of them receives */
+    struct run_lifetime *lives;           /* of all slots, BATCH each, as are the events */
+    struct run_beside_event *events;      /* lives has room for each of them, used or not */
     size_t sizes[RELAY_SLOTS];
     size_t at; /* where the batch that is being filled begins */
     size_t n;  /* events in it */
@@ -28,26 +29,24 @@ void run_beside_tell(struct run *run, const struct run_observer *o, enum run_bes
     if (kind == RUN_BESIDE_RESERVED && o->reserved) o->reserved(o->self, &run->reserved[index]);
 }
 
-static inline void pass_event(struct run *run, const struct run_observer *o, const struct run_lifetime *life,
-                              const struct run_beside_event *e)
-{
-    const struct run_series series = {.process = e->process,
-                                      .device = e->device,
-                                      .layer = (enum run_series_layer)e->layer,
-                                      .live_bytes = e->live_bytes};
-    if (e->kind > RUN_BESIDE_FREE)
-        run_beside_tell(run, o, (enum run_beside_kind)e->kind, e->number);
-    else if (e->kind == RUN_BESIDE_FREE && o->free)
-        o->free(o->self, life, &series);
-    else if (e->kind == RUN_BESIDE_ALLOC && o->alloc)
-        o->alloc(o->self, life, &series);
-}
-
 static void pass_batch(struct run_beside *b, const struct run_observer *o, unsigned slot)
 {
     const size_t first = (size_t)slot * BATCH;
-    for (size_t i = first; i < first + b->sizes[slot] && !b->run->stopped; i++)
-        pass_event(b->run, o, &b->lives[i], &b->events[i]);
+    struct run_series series = {0};
+    for (size_t i = first; i < first + b->sizes[slot] && !b->run->stopped; i++) {
+        const struct run_beside_event *e = &b->events[i];
+        if (e->kind > RUN_BESIDE_FREE) {
+            run_beside_tell(b->run, o, (enum run_beside_kind)e->kind, e->number);
+            continue;
+        }
+        __auto_type tell = e->kind == RUN_BESIDE_ALLOC ? o->alloc : o->free;
+        if (!tell) continue;
+        series.process = e->process;
+        series.device = e->device;
+        series.layer = (enum run_series_layer)e->layer;
+        series.live_bytes = e->live_bytes;
+        tell(o->self, &b->lives[i], &series);
+    }
 }
 
 static void *pass_batches(void *self)
@@ -82,13 +81,23 @@ static void release_batches(struct run_beside *b)
     free(b);
 }
 
+static void add_observer(struct run_beside *b, const struct run_observer *o)
+{
+    *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = *o;
+    b->passed[RUN_BESIDE_ALLOC] |= o->alloc != NULL;
+    b->passed[RUN_BESIDE_FREE] |= o->free != NULL;
+    b->passed[RUN_BESIDE_OOM] |= o->oom != NULL;
+    b->passed[RUN_BESIDE_SAMPLE] |= o->sample != NULL;
+    b->passed[RUN_BESIDE_RESERVED] |= o->reserved != NULL;
+}
+
 struct run_beside *run_beside_start(struct run *run, const struct run_observer *observers, size_t n)
 {
     struct run_beside *b = arena_realloc(NULL, 1, sizeof *b);
     *b = (struct run_beside){.run = run};
     relay_init(&b->relay);
     for (size_t i = 0; i < n; i++)
-        if (observers[i].beside) *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = observers[i];
+        if (observers[i].beside) add_observer(b, &observers[i]);
     b->lives = arena_realloc(NULL, RELAY_SLOTS * BATCH, sizeof *b->lives);
     b->events = arena_realloc(NULL, RELAY_SLOTS * BATCH, sizeof *b->events);
     if (!b->observers_n || !relay_start(&b->thread, pass_batches, b)) {
@@ -110,6 +119,7 @@ static void end_event(struct run_beside *b)
 void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint32_t series, uint32_t location,
                     const struct run_beside_event *event)
 {
+    if (!b->passed[event->kind]) return;
     struct run_lifetime *passed = &b->lives[b->at + b->n];
     *passed = *life;
     passed->series = series;
@@ -120,6 +130,7 @@ void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint3
 
 void run_beside_add_other(struct run_beside *b, enum run_beside_kind kind, size_t index)
 {
+    if (!b->passed[kind]) return;
     b->events[b->at + b->n] = (struct run_beside_event){.kind = (uint8_t)kind, .number = (uint32_t)index};
     end_event(b);
 }

@@ -407,7 +407,8 @@ static bool replay_rows(struct run_replay *r, struct run_database *db, char *err
                          r->detailed      ? RUN_ROWS_WHOLE
                          : r->run->ooms_n ? RUN_ROWS_ADDRESSES
                                           : RUN_ROWS_SHORT,
-                         r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
+                         r->run->processes[r->process].allocations, &r->run->stopped, replay_batch, r, error,
+                         error_size);
 }
 
 /* The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
@@ -479,7 +480,7 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
         .replay = {.run = run, .process = process}, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
     struct run_database *db = &run->databases[run->processes[process].database];
     if (e.all) e.replay.rows_total = run->processes[process].allocations; /* for the progress shown */
-    return e.all ? run_rows_scan(db, RUN_ROWS_WHOLE, run->processes[process].allocations, last_batch, &e, error,
+    return e.all ? run_rows_scan(db, RUN_ROWS_WHOLE, run->processes[process].allocations, NULL, last_batch, &e, error,
                                  error_size)
                  : run_rows_last(db, rows_n, last_batch, &e, error, error_size);
 }

@@ -68,6 +68,7 @@
         const free = oom.free_bytes === null ? ""
                                              : ", with " + page.bytes(oom.free_bytes) +
                 (oom.total_bytes ? " of " + page.bytes(oom.total_bytes) : "") + " free";
+        const [claim, evidence] = page.clean(oom.verdict, 2000).split(". Evidence: ");
         return {
             tags: [
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")},
@@ -75,10 +76,11 @@
                 make("span", null, where(oom) + " at " + page.seconds(oom.time_s)),
                 make("span", null, "cause: " + page.causeName(oom.cause))
             ],
-            title: page.whole(page.clean(oom.verdict, 2000)),
+            title: page.whole(claim),
             more: [
                 "Requested " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "",
-                oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."
+                oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "",
+                evidence ? ". Evidence: " + evidence + "." : "."
             ],
         };
     }
@@ -168,7 +170,7 @@
                 (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
         if (tensor) add(once ? "Live in tensors" : "Tensor peak", page.bytes(tensor.bytes));
         if (device) add(once ? "CUDA allocations" : "CUDA peak", page.bytes(device.bytes));
-        if (!(run.lacks || []).includes("times")) add("Ran for", page.seconds(run.duration_s));
+        if (!page.isTimeless()) add("Ran for", page.seconds(run.duration_s));
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
         if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));

@@ -205,7 +205,8 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     bool unknown; /* the proof reports it */
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
-    if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool)) {
+    caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
+    if (whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
                                         .requested_bytes = bytes,

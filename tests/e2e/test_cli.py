@@ -68,6 +68,7 @@ def test_the_overview_lists_the_commands():
 
 @pytest.mark.parametrize("words, hint", [
     (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
+    (["python3"], "to record a program: gpuspy run -- python3 ARGUMENT..."),
     (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "no recording in this folder"),
     (["run"], "no program given"), (["estimate"], "no model given"), (["estimate", "1e9"], "--params"),
     (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "give one command"),
@@ -302,6 +303,14 @@ def test_a_program_that_musl_loads_runs_without_the_recorder(tmp_path):
     assert f"{program} is linked to musl" in re.sub(r"\s+", " ", gpuspy("doctor", program, cwd=tmp_path).stdout)
 
 
+@pytest.mark.skipif(not shutil.which("musl-gcc"), reason="no musl-gcc here (musl-tools)")
+def test_a_program_that_musl_loads_can_be_started_by_a_recorded_one(tmp_path):
+    (tmp_path / "child.c").write_text("#include <stdio.h>\nint main(void) { return puts(\"started\") < 0 ? 1 : 7; }\n")
+    subprocess.run(["musl-gcc", "-o", "child", "child.c"], cwd=tmp_path, check=True)
+    done = gpuspy("run", "--no-summary", "--", "sh", "-c", "./child; echo $?", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("started\n7\n", "")
+
+
 def test_run_leaves_the_streams_to_the_program(tmp_path):
     done = gpuspy("run", "-q", "--", "cat", input="through\n", cwd=tmp_path)
     assert done.stdout == "through\n"
@@ -400,6 +409,9 @@ def test_run_that_records_nothing_states_why(tmp_path):
             gpuspy("run", static, cwd=tmp_path), 3)
 
 
+HAS_GPU = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")))
+
+
 @pytest.mark.parametrize("command, code, words", [
     (["./missing"], 127, "cannot run './missing': No such file or directory"),
     (["./plain"], 126, "cannot run './plain': Permission denied"),
@@ -407,10 +419,13 @@ def test_run_that_records_nothing_states_why(tmp_path):
     (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
     (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),
     (["sh", "-c", "exit 5"], 5, "failed with status 5"),
-    (["true"], 0, "'true' succeeded, but none of its processes called CUDA"),
+    (["true"], 0, "'true' succeeded, but none of its processes called CUDA; " + (
+        "--torch-cpu records" if HAS_GPU else "this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a dry run")),
+    (["script.py"], 127, "cannot run 'script.py', which is a script; type: gpuspy run -- python script.py"),
 ])
 def test_run_of_what_fails_guesses_nothing(tmp_path, command, code, words):
     (tmp_path / "plain").write_text("text\n")
+    (tmp_path / "script.py").write_text("pass\n")
     done = gpuspy("run", "--", *command, cwd=tmp_path)
     assert done.returncode == code and words in done.stderr.splitlines()[-1], done.stderr
     assert "static" not in done.stderr

@@ -411,7 +411,7 @@ def test_what_changes_the_task_comes_last(words):
     assert others and max(at[c["option"]] for c in e["changes"] if c["cost_class"] != "result") < min(others)
 
 
-def test_the_way_comes_before_single_changes():
+def test_the_cheapest_combination_comes_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])

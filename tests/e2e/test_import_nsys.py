@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "nsys"
@@ -421,6 +421,10 @@ def test_two_exports_side_by_side(tmp_path):
     e.done()
     text = gpuspy("diff", "--what", "copies", "a.sqlite", "b.sqlite", cwd=tmp_path).stdout
     assert "from 40.16 MiB to 1.00 MiB" in one_line(text)
+    for name in "a.sqlite", "b.sqlite":
+        (tmp_path / (name + ".gz")).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    packed = gpuspy("diff", "--what", "copies", "a.sqlite.gz", "b.sqlite.gz", cwd=tmp_path).stdout
+    assert "from 40.16 MiB to 1.00 MiB" in one_line(packed)
     done = gpuspy("report", "--json", "a.sqlite", "b.sqlite", cwd=tmp_path)
     assert len(json.loads(done.stdout)["run"]["processes"]) == 3
 
@@ -563,7 +567,7 @@ def test_damaged_files_get_one_line(tmp_path):
         file = tmp_path / ("d.sqlite.gz" if packed else "d.sqlite")
         data = gzip.compress(bytes(data)) if packed else bytes(data)
         file.write_bytes(data[:-9] if i % 10 == 4 else data)
-        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=60,
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=SECONDS,
                               env={**os.environ, "TMPDIR": str(tmp_path / "temporary")})
         assert done.returncode in (0, 3), done.stderr
         if done.returncode:

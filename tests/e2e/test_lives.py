@@ -30,7 +30,7 @@ def other_lines(stderr):
 
 def completed(recording):
     """The contents of all databases in the folder, after a report has completed the unfinished ones."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     for path in sorted(recording.folder.glob("*.db.spool")):
         while path.exists():  # a killed process may still be ending
             done = recording.gpuspy("report", path.with_suffix(""))
@@ -85,7 +85,7 @@ def test_daemons(recording, how, files):
     trace = recording.folder / "trace"
     done = recording.run(LIVES, how, trace)
     assert (done.stdout, other_lines(done.stderr)) == ("", [])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while len(databases(recording)) < files or list(recording.folder.glob("*.spool")):
         assert time.monotonic() < deadline, names_of(recording)
         time.sleep(0.02)
@@ -456,6 +456,13 @@ def test_a_spool_deleted_while_recording(recording):
     assert "the program did not end normally, and its last events are missing" in text
     assert "complete up to its last" not in text and "the recording was cut off" in text
     assert recording.report()["run"]["complete"] is False
+
+
+def test_a_database_copied_without_its_log(recording):
+    """The file has its tables only after the first checkpoint."""
+    alone = recording.folder / "alone.db"
+    halves(recording, lambda: alone.write_bytes(recording.database.read_bytes()[:4096]))
+    assert f"it has no tables, and its log '{alone}-wal' is missing" in recording.gpuspy("report", alone).stderr
 
 
 def test_another_run_in_the_place_of_a_deleted_one(recording):

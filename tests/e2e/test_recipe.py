@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GPUSPY = Path(os.environ.get("O", ROOT / "build")) / "gpuspy"
@@ -16,7 +17,7 @@ GPUSPY = GPUSPY if GPUSPY.is_absolute() else ROOT / GPUSPY
 
 def gpuspy(folder, *words):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-    return subprocess.run([GPUSPY, "estimate", *map(str, words)], cwd=folder, env=env, text=True, capture_output=True, timeout=60)
+    return subprocess.run([GPUSPY, "estimate", *map(str, words)], cwd=folder, env=env, text=True, capture_output=True, timeout=SECONDS)
 
 
 def read_as(folder, *words):

@@ -2,8 +2,10 @@
 unused."""
 import json
 import sqlite3
+import subprocess
 
 import pytest
+from conftest import BUILD, limit_of
 
 SCRIPT = """import json, torch
 def mib(n): return torch.empty(int(n * (1 << 20)), dtype=torch.uint8, device="cuda")
@@ -51,3 +53,24 @@ def test_every_segment_has_the_pool_that_pytorch_states(record, tmp_path, settin
     unused = [value for kind, _, value in facts if kind == 2]
     assert len(unused) == len(set(unused)) and set(unused) <= set(ids) - {0}
     assert len(unused) >= 2
+
+
+RETRY = """import torch
+kept = [torch.empty(30 << 20, dtype=torch.uint8, device="cuda") for _ in range(30)]
+del kept
+with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+    torch.empty(500 << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_a_request_in_a_pool_frees_the_cache_since_2_13(record, tmp_path):
+    script = tmp_path / "retry.py"
+    script.write_text(RETRY)
+    roomy, full = (record(script, SIMCUDA_MEMORY=size, SIMCUDA_CONTEXT="100MiB") for size in ("8GiB", "1100MiB"))
+    assert roomy.code == 0, roomy.stderr[-2000:]
+    ours, real = (json.loads(subprocess.run([BUILD / "gpuspy", "whatif", "--json", "--limit", limit_of(size, "100MiB"), run.database],
+                                            capture_output=True, text=True).stdout) for run, size in ((roomy, "1100MiB"), (full, "8GiB")))
+    frees = tuple(map(int, ours["replay"]["torch_version"].split(".")[:2])) >= (2, 13)
+    for answer in ours["whatif"][0], real["recorded"]:
+        assert answer["fits"] == frees and (answer["peak_reserved_bytes"] >> 20, answer["oom"] and answer["oom"]["site"]["line"]) == (900, None if frees else 5)
+    assert ours["replay"]["exact"] and (real["replay"]["exact"] or not frees)

@@ -195,7 +195,7 @@ static void lines_and_sums(void **state)
     int bad = 0;
 
     (void)state;
-    for (int i = 0; i < 6000; i++) {
+    for (int i = 0; i < 3000; i++) {
         const struct plan *p = odd_plan(&random);
         const char *wrong = estimate_make(p, &one) ? wrong_with(p, &one) : "too much";
         char text[1024];
@@ -294,7 +294,7 @@ static void more_needs_more(void **state)
     int bad[LENGTH(moves)] = {0}, tried[LENGTH(moves)] = {0}, all = 0;
 
     (void)state;
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 2000; i++) {
         const struct plan *p = odd_plan(&random);
         assert_true(estimate_make(p, &one));
         for (size_t m = 0; m < LENGTH(moves); m++) {
