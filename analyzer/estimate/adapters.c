@@ -200,16 +200,19 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
     estimate_states_step(p, &a->n, &a->optimizer, FLOAT32, r);
 }
 
-/* FSDP's first version joins the parameters of a unit into one, whose gradient also covers the frozen ones. */
+/* FSDP's first version joins the parameters of a unit into one, whose gradient also covers the frozen ones: litgpt's
+ * units are whole layers. Hugging Face's Trainer takes peft's wrapping policy (trainer.py:
+ * _fsdp_qlora_plugin_updates), which keeps them apart; quantised weights have no gradient, and cannot be joined with
+ * those that have one (_flat_param.py: "uniform requires_grad"). */
 static void add_flat_gradients(const struct plan *p, const struct frozen *f, struct estimate_result *r)
 {
-    static const char why[] = "none with FSDP2, or if adapters are separate units (peft's wrapping policy)";
+    static const char why[] = "none with FSDP2, or with --separate-adapters (peft's wrapping policy)";
     const double each = (f->plain_bytes + f->quantised_bytes) / fmax(1, f->plain + f->quantised);
     const double own = ceil(f->n.own * each);
     struct estimate_line *line;
     char count[UNITS_TEXT];
 
-    if (estimate_shard_group(p, false) <= 1) return;
+    if (estimate_shard_group(p, false) <= 1 || p->separate || f->quantised > 0) return;
     line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "gradients of frozen weights",
                         (struct estimate_interval){0, own, own});
     estimate_explain(line, "torch/distributed/fsdp/_flat_param.py: a FlatParameter has one gradient",

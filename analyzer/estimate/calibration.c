@@ -361,7 +361,8 @@ void estimate_calibration_key(struct estimate_calibration_row *row, const struct
     snprintf(row->family, sizeof row->family, "%s", model_family_word(p->model->shape.family));
     snprintf(row->precision, sizeof row->precision, "%s", p->precision->name);
     snprintf(row->attention, sizeof row->attention, "%s", attentions[p->attention]);
-    snprintf(row->checkpointing, sizeof row->checkpointing, "%s", checkpoints[p->checkpoint]);
+    snprintf(row->checkpointing, sizeof row->checkpointing, "%s",
+             p->remade || p->remade_every ? "some layers" : checkpoints[p->checkpoint]);
     snprintf(row->more, sizeof row->more, "%s%s%s%s%s", p->fused_layers ? "fused " : "", p->fused_loss ? "loss " : "",
              p->chunked_loss ? "chunked " : "", p->drop_outputs ? "dropped " : "",
              p->adapter == PLAN_ADAPTER_NONE ? "" : adapters[p->adapter]);

@@ -192,8 +192,9 @@ struct plan {
     uint64_t first_layers, last_layers; /* of the first and the last pipeline stage; 0: as many as the others */
     bool sequence_parallel;             /* with tp: norms and dropouts are divided too */
     enum plan_sharding sharding;
-    bool fsdp; /* PyTorch's; else DeepSpeed's ZeRO */
-    bool flat; /* its first version, which joins a unit's parameters into one */
+    bool fsdp;     /* PyTorch's; else DeepSpeed's ZeRO */
+    bool flat;     /* its first version, which joins a unit's parameters into one */
+    bool separate; /* adapters are units of their own, by peft's wrapping policy */
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
 

@@ -337,6 +337,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .sharding = sharding_of(s->sharding),
         .flat = is_setting_word(s->sharding, "fsdp") || is_setting_word(s->sharding, "fsdp-grad-op"),
         .fsdp = s->sharding && strncmp(s->sharding, "fsdp", 4) == 0,
+        .separate = s->separate,
         .offload = setting_word_index(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
         .resident = s->resident                ? (enum plan_resident)setting_word_index(s->resident, plan_residents)

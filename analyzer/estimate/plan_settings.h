@@ -22,7 +22,7 @@ struct plan_settings {
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave, first_layers, last_layers;
-    bool sequence_parallel;
+    bool sequence_parallel, separate;
     const char *sharding, *offload;
     const char *adapter, *saved;
     struct option_list target;
@@ -122,6 +122,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 #define PLAN_DIVIDED_OPTIONS(type, member)                                                                             \
     PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                                      \
               "what data-parallel GPUs shard: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"), \
+        PLAN_FLAG(type, member, "separate-adapters", separate,                                                         \
+                  "with --sharding fsdp: adapters are FSDP units of their own (peft's fsdp_auto_wrap_policy)"),        \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \

@@ -690,6 +690,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
         put_recipe_option(r, "--sequence-parallel");
     if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
+    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
     if (sharding && gpus <= 0) leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
     if ((s->offload > 0 || is_recipe_word(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
         put_recipe_option(r, "--offload=all");

@@ -190,7 +190,7 @@ deepspeed --num_gpus 4 main.py --model_name_or_path meta-llama/Llama-2-7b-hf \\
 
 CASES = [
     ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=qlora "
-     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --offload=all",
+     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --separate-adapters --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
      "--adapter=lora --lora-rank=8 --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
