@@ -16,13 +16,13 @@ typedef int main_function(int, char **, char **);
 extern char _IO_2_1_stdin_; /* to which the C library's stdin points */
 int gs_libc_start(main_function *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
 int gs_musl_start(main_function *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
-extern void *const gs_musl_stdin;
+extern void *gs_musl_stdin;
 
 __asm__(".symver gs_libc_start, __libc_start_main@" FIRST_VERSION);
 __asm__(".symver gs_musl_start, __libc_start_main@@GPUSPY");
 __asm__(".symver gs_musl_stdin, stdin@@GPUSPY");
 
-__attribute__((visibility("default"))) void *const gs_musl_stdin = &_IO_2_1_stdin_;
+__attribute__((visibility("default"))) void *gs_musl_stdin = &_IO_2_1_stdin_;
 
 __attribute__((visibility("default"))) int gs_musl_start(main_function *main, int argc, char **argv, void (*init)(void),
                                                          void (*fini)(void), void (*end)(void), void *stack_end)

@@ -46,7 +46,8 @@ static int open_store_high(const char *path, int flags, int mode)
 {
     int fd = gs_open_high(path, flags | O_NOCTTY | O_NONBLOCK, mode);
     const size_t length = strlen(path);
-    if (fd >= 0) remember_file(fd, -1);
+    /* gpuspy itself also reads exports that it has unpacked and deleted: they belong to no store */
+    if (fd >= 0 && (guest || (flags & O_ACCMODE) != O_RDONLY)) remember_file(fd, -1);
     if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm")) gs_index_opened(fd);
     return fd;
 }

@@ -57,10 +57,20 @@ char *units_format_rate(char out[UNITS_TEXT], double rate)
     return out;
 }
 
+static bool timed, untimed; /* recordings that were read */
+
+void units_note_clock(bool has_times)
+{
+    timed = timed || has_times;
+    untimed = untimed || !has_times;
+}
+
 char *units_format_seconds(char out[UNITS_TEXT], double s)
 {
     if (!(s >= 0) || s > 1e12) {
         snprintf(out, UNITS_TEXT, "?");
+    } else if (untimed && !timed) {
+        units_format_plural(out, (uint64_t)(s * 1e6 + 0.5), "entry", "entries");
     } else if (s == 0) {
         snprintf(out, UNITS_TEXT, "0 s");
     } else if (s < 0.5e-9) {

@@ -20,6 +20,9 @@ char *units_format_rate(char out[UNITS_TEXT], double bytes_per_s);
 /* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min", "3 d 1 h"; three
  * significant figures below a minute. Never negative; not a number prints as "?". */
 char *units_format_seconds(char out[UNITS_TEXT], double seconds);
+/* Of a recording without times, whose entries are 1 us apart: from now on such a time prints as "4,490 entries". If
+ * recordings with and without times are read, times print as times. */
+void units_note_clock(bool has_times);
 /* The whole part; 0 for a negative number or NaN, UINT64_MAX for one that is too large. */
 uint64_t units_whole(double n);
 /* "1,234,567". */

@@ -151,26 +151,29 @@ static double figure_lost(const struct asked *q)
 static const struct {
     const char *key, *name, *unit;
     double (*of)(const struct asked *);
-    bool always;      /* also if both are 0 */
-    bool times;       /* meaningless on a simulated GPU */
-    const char *once; /* its name if both recordings have one moment; NULL: the same */
+    bool always;         /* also if both are 0 */
+    bool times;          /* meaningless on a simulated GPU */
+    const char *once;    /* its name if both recordings have one moment; NULL: the same */
+    enum run_fact needs; /* unknown in a recording without it; RUN_FACT_N: always known */
 } rows[] = {
-    {"peak_tensor_bytes", "peak of tensors", "bytes", figure_tensors, false, false, "live tensors"},
-    {"peak_device_bytes", "peak of CUDA allocations", "bytes", figure_device, false, false, "live CUDA allocations"},
-    {"peak_pinned_bytes", "peak of pinned memory", "bytes", figure_pinned, false, false, "live pinned memory"},
-    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL},
-    {"oom", "out of memory", "count", figure_failures, true, false, NULL},
-    {"retries", "allocations retried", "count", figure_retries, false, false, NULL},
-    {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL},
-    {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL},
-    {"steps", "steps", "count", figure_steps, false, false, NULL},
-    {"step_s", "time per step", "s", step_s, false, true, NULL},
-    {"waits_per_step", "waits per step", "count", waits_per_step, false, false, NULL},
-    {"copies_per_step", "copies per step", "count", copies_per_step, false, false, NULL},
-    {"blocked_s", "waited in total", "s", figure_waited, false, true, NULL},
-    {"copied_bytes", "copied in total", "bytes", figure_copied, false, false, NULL},
-    {"duration_s", "duration", "s", figure_duration, true, false, NULL},
-    {"lost_events", "events lost", "count", figure_lost, false, false, NULL},
+    {"peak_tensor_bytes", "peak of tensors", "bytes", figure_tensors, false, false, "live tensors", RUN_FACT_MEMORY},
+    {"peak_device_bytes", "peak of CUDA allocations", "bytes", figure_device, false, false, "live CUDA allocations",
+     RUN_FACT_MEMORY},
+    {"peak_pinned_bytes", "peak of pinned memory", "bytes", figure_pinned, false, false, "live pinned memory",
+     RUN_FACT_PINNED},
+    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL, RUN_FACT_HISTORY},
+    {"oom", "out of memory", "count", figure_failures, true, false, NULL, RUN_FACT_HISTORY},
+    {"retries", "allocations retried", "count", figure_retries, false, false, NULL, RUN_FACT_SEGMENTS},
+    {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL, RUN_FACT_HISTORY},
+    {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL, RUN_FACT_MEMORY},
+    {"steps", "steps", "count", figure_steps, false, false, NULL, RUN_FACT_HISTORY},
+    {"step_s", "time per step", "s", step_s, false, true, NULL, RUN_FACT_TIMES},
+    {"waits_per_step", "waits per step", "count", waits_per_step, false, false, NULL, RUN_FACT_WAITS},
+    {"copies_per_step", "copies per step", "count", copies_per_step, false, false, NULL, RUN_FACT_COPIES},
+    {"blocked_s", "waited in total", "s", figure_waited, false, true, NULL, RUN_FACT_WAITS},
+    {"copied_bytes", "copied in total", "bytes", figure_copied, false, false, NULL, RUN_FACT_COPIES},
+    {"duration_s", "duration", "s", figure_duration, true, false, NULL, RUN_FACT_TIMES},
+    {"lost_events", "events lost", "count", figure_lost, false, false, NULL, RUN_FACT_N},
 };
 
 /* "capacity", of the failure that ended it, else of the first. */
@@ -194,7 +197,8 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
             .key = rows[i].key, .name = once && rows[i].once ? rows[i].once : rows[i].name, .unit = rows[i].unit};
         double largest = 0;
         for (int k = 0; k < 2; k++) {
-            f.value[k] = rows[i].of(&q[k]);
+            const bool unknown = rows[i].needs != RUN_FACT_N && q[k].report->unknown[rows[i].needs];
+            f.value[k] = unknown ? NAN : rows[i].of(&q[k]);
             largest = fmax(largest, f.value[k]);
             f.text[k] = strcmp(f.key, "oom") == 0 ? figure_cause(&q[k]) : NULL;
         }

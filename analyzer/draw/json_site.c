@@ -100,7 +100,8 @@ json_t *draw_json_process(const struct run_process *p)
     set_bytes(o, "keep_bytes", p->keep_bytes ? p->keep_bytes : RUN_UNKNOWN);
     set_real(o, "attached_after_s", p->attached_after_s > 0 ? p->attached_after_s : NAN);
     set_text(o, "torch_version", p->torch_version);
-    set_real(o, "start_s", p->start_real_ns == RUN_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
+    set_real(o, "start_s",
+             p->start_real_ns == RUN_UNKNOWN || p->start_real_ns <= 0 ? NAN : (double)p->start_real_ns / 1e9);
     set_real(o, "duration_s", (double)p->end_ns / 1e9);
     set_bool(o, "complete", p->complete);
     set_json(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());

@@ -478,7 +478,11 @@ static void push_number_line(struct reader *r, bool real)
     if (real) {
         push_value(r, (struct import_value){.type = IMPORT_FLOAT, .number = strtod(text, &end)});
     } else {
-        const long long number = strtoll(text, &end, 10);
+        long long number = strtoll(text, &end, 10);
+        if (errno && *text != '-') { /* an address from 2^63 on wraps, as in binary protocols */
+            errno = 0;
+            number = (long long)strtoull(text, &end, 10);
+        }
         push_value(r, errno ? (struct import_value){.type = IMPORT_BIG} : integer_value(number));
     }
     if (!n || *end) fail_unpickle(r, "'%.40s' is not a number", text);

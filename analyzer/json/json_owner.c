@@ -60,6 +60,19 @@ json_t *json_preallocations(const struct result_report *r)
     return list;
 }
 
+/* What the recordings lack is null. */
+static void set_unknown(const struct result_report *r, json_t *o)
+{
+    static const struct {
+        enum run_fact needs;
+        const char *key;
+    } list[] = {{RUN_FACT_WAITS, "blocked_s"},           {RUN_FACT_WAITS, "waits"},   {RUN_FACT_WAITS, "waited_s"},
+                {RUN_FACT_WAITS, "collective_waited_s"}, {RUN_FACT_COPIES, "copies"}, {RUN_FACT_COPIES, "copied_bytes"},
+                {RUN_FACT_TIMES, "duration_s"},          {RUN_FACT_TIMES, "peak_s"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (r->unknown[list[i].needs]) set_json(o, list[i].key, NULL);
+}
+
 json_t *json_ranks(const struct result_report *r)
 {
     json_t *list = json_array();
@@ -84,6 +97,7 @@ json_t *json_ranks(const struct result_report *r)
         set_count(o, "allocations", k->allocations);
         set_bool(o, "started_again", k->again);
         set_bool(o, "child", k->child);
+        set_unknown(r, o);
         json_array_append_new(list, o);
     }
     return list;
@@ -98,7 +112,7 @@ json_t *json_rank_spread(const struct result_report *r)
     json_t *all = json_object();
     for (size_t i = 0; i < RESULT_RANK_FIGURES_N; i++) {
         const struct result_rank_spread *s = &r->rank_spread[i];
-        if (!r->ranks_n || !isfinite(s->most)) continue;
+        if (!r->ranks_n || !isfinite(s->most) || result_rank_unknown(r, (enum result_rank_figure)i)) continue;
         json_t *o = json_object();
         set_real(o, "min", s->least);
         set_real(o, "median", s->median);

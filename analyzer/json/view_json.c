@@ -139,7 +139,8 @@ static json_t *memory_json(const struct result_device_memory *m)
     set_where(o, m->process, m->device);
     set_real(o, "time_s", m->time_s);
     set_bytes(o, "total_bytes", m->total_bytes);
-    set_bytes(o, "live_bytes", m->live_bytes);
+    /* tensors without CUDA allocations: the recording lacks the latter */
+    set_bytes(o, "live_bytes", m->live_bytes || m->tensor_bytes <= 0 ? m->live_bytes : RUN_UNKNOWN);
     set_bytes(o, "tensor_bytes", m->tensor_bytes);
     set_bytes(o, "cached_bytes", m->cached_bytes);
     set_bytes(o, "direct_bytes", m->direct_bytes);
@@ -554,7 +555,7 @@ json_t *json_report_build(const struct result_report *r)
     set_json(o, "cache_flushes", json_flushes(r));
     set_json(o, "growth", json_growth(r));
     set_json(o, "sync", LIST(r->syncs, r->syncs_n, sync_site_json));
-    set_real(o, "sync_share", r->sync_share);
+    set_real(o, "sync_share", r->unknown[RUN_FACT_WAITS] ? NAN : r->sync_share);
     set_json(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_site_json));
     set_json(o, "calls", LIST(r->calls, r->calls_n, call_json));
     set_json(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));

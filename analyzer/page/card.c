@@ -264,10 +264,22 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     put_chart(c, o->process, o->device, o);
 }
 
+static void format_card_site(char *out, size_t size, const struct result_site *s)
+{
+    const char *file = s->file ? s->file : "", *at = file;
+    while (*(at += strcspn(at, "/\\"))) file = ++at;
+    if (!s->known)
+        text_put(out, size, "(no stack recorded)");
+    else if (s->line > 0)
+        text_put(out, size, "%s:%d  %s", file, s->line, s->function ? s->function : "");
+    else
+        text_put(out, size, "%s%s%s", file, *file ? "  " : "", s->function ? s->function : "");
+}
+
 /* The lines that held most. */
 static void put_card_lines(struct card *c, const struct result_peak *peak)
 {
-    char bytes[UNITS_TEXT], line[512];
+    char bytes[UNITS_TEXT], site[192], line[256];
     size_t wide = 0;
 
     for (size_t i = 0; i < peak->by_line_n && i < 3; i++) {
@@ -275,14 +287,9 @@ static void put_card_lines(struct card *c, const struct result_peak *peak)
         wide = n > wide ? n : wide;
     }
     for (size_t i = 0; i < peak->by_line_n && i < 3; i++) {
-        const struct result_site *s = &peak->by_line[i].site;
-        const char *slash = s->file ? strrchr(s->file, '/') : NULL, *file = slash ? slash + 1 : s->file;
-        units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes);
-        if (file)
-            text_put(line, sizeof line, "%*s  %s:%d  %s", (int)wide, bytes, file, s->line,
-                     s->function ? s->function : "");
-        else
-            text_put(line, sizeof line, "%*s  (no stack)", (int)wide, bytes);
+        format_card_site(site, sizeof site, &peak->by_line[i].site);
+        text_put(line, sizeof line, "%*s  %s", (int)wide, units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes),
+                 site);
         put_paragraph(c, ink, line, 1);
     }
 }

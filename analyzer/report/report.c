@@ -362,7 +362,7 @@ static void note_report_lacks(const struct run *run, struct result_report *r)
     static const char *const words[] = {RUN_FACTS(RUN_FACT)};
 #undef RUN_FACT
     for (size_t i = 0; i < RUN_FACT_N; i++)
-        if (run_why_unknown(run, (enum run_fact)i)) r->lacks[r->lacks_n++] = words[i];
+        if ((r->unknown[i] = run_why_unknown(run, (enum run_fact)i))) r->lacks[r->lacks_n++] = words[i];
     r->imported = run_is_imported(run);
     r->no_history = run_why_unknown(run, RUN_FACT_HISTORY);
     r->no_times = run_why_unknown(run, RUN_FACT_TIMES);

@@ -722,12 +722,13 @@ struct result_report {
     bool simulated;                    /* some GPU is simulated: its times mean nothing */
     bool imported;                     /* another tool made the recording: what the program did after it is unknown */
     const char *no_history;            /* why only one moment is known; NULL: all of them are */
-    bool no_times;                     /* times are unknown, too: events are 1 us apart */
+    bool no_times;                     /* times are unknown, too: the history's entries are counted instead */
     const char *no_memory;             /* why memory is unknown; NULL: it is known */
     bool failed_unknown;               /* allocations failed, and nothing else is known about the failures */
     const char *lacks[RUN_FACT_N];     /* words for what an imported recording lacks */
     size_t lacks_n;
-    const char *loop; /* of a dry run: a sentence about the loop that waits for values; NULL: none */
+    bool unknown[RUN_FACT_N]; /* the same by fact */
+    const char *loop;         /* of a dry run: a sentence about the loop that waits for values; NULL: none */
     struct result_transfer *transfers;
     size_t transfers_n, transfers_total;
     struct result_transfer *transfer_lines;
@@ -778,6 +779,8 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
+/* Is the figure of each rank's waits or copies, which the recordings lack? */
+bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure);
 double result_bytes_or_nan(int64_t bytes);
 const char *result_series_word(enum run_series_layer layer); /* device tensor pinned host shared */
 const char *result_held_word(enum result_held what);

@@ -122,6 +122,13 @@ const struct run_device *result_device_of(const struct result_report *r, int dev
     return NULL;
 }
 
+bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure)
+{
+    const bool waits = figure == RESULT_RANK_WAITED || figure == RESULT_RANK_WAITS;
+    const bool copies = figure == RESULT_RANK_COPIED || figure == RESULT_RANK_COPIES;
+    return (waits && r->unknown[RUN_FACT_WAITS]) || (copies && r->unknown[RUN_FACT_COPIES]);
+}
+
 double result_bytes_or_nan(int64_t bytes)
 {
     return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;

@@ -444,9 +444,9 @@ static void note_import(struct run *run, const char *format, const char *has)
     if (!has) {
         has = run->why_unknown[RUN_FACT_HISTORY]
                   ? "what is live and who allocated it, but not when, or what was live before"
-              : run->why_unknown[RUN_FACT_TIMES]
-                  ? "the events of PyTorch's allocator, but no waits, copies or times: here its events are 1 us apart"
-                  : "the events of PyTorch's allocator, but no waits or copies";
+              : run->why_unknown[RUN_FACT_TIMES] ? "the events of PyTorch's allocator, but no waits, copies or times: "
+                                                   "moments are counted in entries of its history"
+                                                 : "the events of PyTorch's allocator, but no waits or copies";
     }
     run_add_note(run, "this is %s %s; it has %s", article_of(format), format, has);
     if (run->why_unknown[RUN_FACT_MEMORY])

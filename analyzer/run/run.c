@@ -1,6 +1,7 @@
 /* Opening a run: which files belong to it, and their undrained spools. */
 #include "analyzer/run/run_internal.h"
 #include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,6 +24,7 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
     *db = (struct run_database){0};
     int recovered = run_database_recover(db, path, recovery, sizeof recovery);
     if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) return false;
+    units_note_clock(!run->why_unknown[RUN_FACT_TIMES]);
     db = &run->databases[at];
     if (recovered < 0 && access(path, F_OK) == 0) {
         run_add_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);

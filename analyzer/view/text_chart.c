@@ -90,5 +90,7 @@ void view_chart(const struct result_timeline *front, const struct result_timelin
     fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, "0 B", term->utf8 ? "└" : "+");
     for (int c = 0; c < columns; c++) fputs(term->utf8 ? "─" : "-", out);
     units_format_seconds(end, end_s);
-    fprintf(out, "\n%*s0 s%*s\n", indent + LABEL + 1, "", columns - 3, end);
+    const int begin =
+        fprintf(out, "\n%*s%s", indent + LABEL + 1, "", units_format_seconds(label, 0)) - (indent + LABEL + 2);
+    fprintf(out, "%*s\n", columns - begin, end);
 }

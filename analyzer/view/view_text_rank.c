@@ -39,7 +39,7 @@ static void rank_name(const struct draw_text *v, const struct result_rank *k, ch
 
 /* The columns that exist, in the order of the cells below. */
 struct columns {
-    bool host, copied;
+    bool host, waited, copied;
 };
 
 static void add_rank_row(const struct draw_text *v, struct text_table *t, const struct result_rank *k,
@@ -62,9 +62,9 @@ static void add_rank_row(const struct draw_text *v, struct text_table *t, const 
     cells[n++] = gpu;
     cells[n++] = tensors;
     cells[n++] = draw_bytes(device, k->device_peak_bytes);
-    cells[n++] = units_format_seconds(waits, k->blocked_s);
+    if (c->waited) cells[n++] = units_format_seconds(waits, k->blocked_s);
     if (c->copied) cells[n++] = draw_bytes(copied, k->copied_bytes);
-    cells[n++] = units_format_seconds(time, (double)shown_process_of(v, k)->end_ns / 1e9);
+    cells[n++] = v->report->no_times ? "?" : units_format_seconds(time, (double)shown_process_of(v, k)->end_ns / 1e9);
     text_table_add(t, cells, NULL);
 }
 
@@ -81,7 +81,7 @@ static struct text_table rank_table(const struct columns *c)
     t.head[n++] = "GPU";
     t.head[n++] = "tensors";
     t.head[n++] = "CUDA allocations";
-    t.head[n++] = "waited";
+    if (c->waited) t.head[n++] = "waited";
     if (c->copied) t.head[n++] = "copied";
     t.head[n++] = "recorded";
     return t;
@@ -165,7 +165,7 @@ static void print_spread(const struct draw_text *v)
     for (int i = 0; i < RESULT_RANK_FIGURES_N; i++) {
         const struct result_rank_spread *s = &v->report->rank_spread[i];
         char least[UNITS_TEXT], median[UNITS_TEXT], most[UNITS_TEXT], first[NAME] = "", last[NAME] = "";
-        if (!isfinite(s->most) || s->most <= 0) continue;
+        if (!isfinite(s->most) || s->most <= 0 || result_rank_unknown(v->report, (enum result_rank_figure)i)) continue;
         rank_figure_text((enum result_rank_figure)i, s->least, least);
         rank_figure_text((enum result_rank_figure)i, s->median, median);
         rank_figure_text((enum result_rank_figure)i, s->most, most);
@@ -193,7 +193,9 @@ void view_text_ranks(const struct draw_text *v)
     if (r->rank_hosts > 1) snprintf(hosts, sizeof hosts, " on %zu hosts", r->rank_hosts);
     bool few = r->ranks_n <= ROWS, narrow = v->term.width < WIDE;
     struct columns c = {.host = r->rank_hosts > 1 && v->term.width >= 70,
-                        .copied = !narrow || (r->rank_hosts < 2 && v->term.width >= 76)};
+                        .waited = !r->unknown[RUN_FACT_WAITS],
+                        .copied =
+                            !r->unknown[RUN_FACT_COPIES] && (!narrow || (r->rank_hosts < 2 && v->term.width >= 76))};
     draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ": %zu%s, each at its own peak",
                  r->ranks_n, hosts);
     if (few || has_unranked(r)) {

@@ -22,8 +22,12 @@
         while (u + 1 < units.length && rate >= 999.5) { rate /= 1000; u++; }
         return three(rate, units[u]);
     };
+    /* A recording without times, whose entries are 1 us apart, counts them. */
+    page.lacks = what => Boolean(page.report && page.report.run && (page.report.run.lacks || []).includes(what));
+    page.isTimeless = () => page.lacks("times");
     page.seconds = function (s) {
         if (s === null || s === undefined || !(s >= 0)) return "?";
+        if (page.isTimeless()) return page.plural(Math.round(s * 1e6), "entry", "entries");
         if (s === 0) return "0 s";
         if (s < 0.5e-9) return "<1 ns";
         if (s < 999.5e-9) return (s * 1e9).toFixed(0) + " ns";
@@ -46,7 +50,7 @@
     page.moment = function (s, span) {
         if (s === null || s === undefined) return "?";
         const plain = s >= 86370 ? 3600 : s >= 3599.5 ? 60 : s >= 59.95 ? 1 : Math.pow(10, Math.floor(Math.log10(Math.max(s, 1e-9))) - 2);
-        if (!(span > 0) || span >= 200 * plain) return page.seconds(s);
+        if (!(span > 0) || span >= 200 * plain || page.isTimeless()) return page.seconds(s);
         if (s >= 60 && span > 5) return clock(s, span > 300 ? 0 : span > 30 ? 1 : 2, true);
         const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / 1.0001))));
         if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
@@ -54,6 +58,7 @@
     };
     /* On an axis whose ticks are this many seconds apart. */
     page.tick = function (s, step) {
+        if (page.isTimeless()) return page.seconds(s);
         const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
         if (s < 60 || digits > 2)
             return digits > 3 && s < 1 ? (s * 1e3).toFixed(digits - 3) + " ms" : s.toFixed(digits) + " s";

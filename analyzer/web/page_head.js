@@ -170,7 +170,7 @@
                 (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
         if (tensor) add(once ? "Live in tensors" : "Tensor peak", page.bytes(tensor.bytes));
         if (device) add(once ? "CUDA allocations" : "CUDA peak", page.bytes(device.bytes));
-        if (!(run.lacks || []).includes("times")) add("Ran for", page.seconds(run.duration_s));
+        if (!page.isTimeless()) add("Ran for", page.seconds(run.duration_s));
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
         if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));

@@ -231,7 +231,8 @@
             sort: null,
             columns:
                 () => [word("rank"), word("pid"), word("gpu", "GPU"), bytes("tensor_peak_bytes", "peak in tensors"),
-                    bytes("device_peak_bytes", "peak of CUDA allocations"), seconds("blocked_s", "waited")],
+                    bytes("device_peak_bytes", "peak of CUDA allocations"),
+                    ...(page.lacks("waits") ? [] : [seconds("blocked_s", "waited")])],
             more: () => page.report.rank_findings.map(
                 f => make("p", {class: "note"}, page.sentence(f.text + (f.advice ? ": " + f.advice : ""))))
         },

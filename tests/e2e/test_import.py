@@ -274,6 +274,18 @@ def test_every_protocol_spells_names_alike(tmp_path, protocol):
             [f.replace("\\", "/") if f.startswith("C:\\") else f for f in files]
 
 
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("base", [1 << 63, -(1 << 62), (1 << 64) - (1 << 40)])
+def test_addresses_of_64_bits(tmp_path, protocol, base):
+    snapshot = usual_run().snapshot()
+    want = expected(snapshot)
+    moved = [*(e for trace in snapshot["device_traces"] for e in trace), *snapshot["segments"], *(b for s in snapshot["segments"] for b in s["blocks"])]
+    for item in moved:
+        key = "addr" if "addr" in item else "address"
+        item[key] += base - 0x7f0000000000
+    assert measured(imported(write(tmp_path / "s.pickle", snapshot, protocol), tmp_path)) == want
+
+
 def test_bytes_of_protocol_0(tmp_path):
     """As Python 2 wrote all of its texts."""
     plain = pickle.dumps(usual_run().snapshot(), 0)
@@ -383,6 +395,51 @@ def test_data_missing_in_a_snapshot_is_unknown(tmp_path):
     assert "unknown" in gpuspy("tree", "--what", "copies", file, code=1).stderr
     for gate in "--max-syncs-per-step=1", "--max-blocked-share=1%", "--max-copies-per-step=1", "--max-h2d-per-step=1B":
         assert "cannot be judged: a PyTorch snapshot does not record it" in " ".join(gpuspy("check", gate, file, code=1).stdout.split())
+
+
+def test_moments_of_a_history_without_times_are_numbers_of_entries(tmp_path):
+    """No view shows a time."""
+    timeless = usual_run(timed=False)
+    timeless.oom(0, 900 * MIB, 1, line=17)
+    file = write(tmp_path / "s.pickle", timeless.snapshot())
+    n = len(timeless.traces[0])
+    for words in ("report", "--full"), ("timeline",), ("tree",), ("stats",), ("leaks",), ("table",), ("whatif",), ("diff", file), ("report", "--card", tmp_path / "c.svg"), ("report", "--html", tmp_path / "p.html"):
+        text = gpuspy(*words, file).stdout
+        assert not re.search(r"\d (ns|us|ms|s|min)\b", text), text
+    assert f"at {n:,} entries" in gpuspy("report", file).stdout
+    card = (tmp_path / "c.svg").read_text()
+    assert f"{n:,} entries" in card and not re.search(r"\d (ns|us|ms|s|min)<", card)
+    timed = write(tmp_path / "timed.pickle", usual_run().snapshot())
+    assert "entries" not in gpuspy("diff", timed, timed).stdout
+
+
+def test_what_snapshots_lack_has_no_figures(tmp_path):
+    """Of several processes, and beside a recording that has it: not 0 s and 0 B."""
+    files = [write(tmp_path / f"rank{rank}.pickle", usual_run(rank).snapshot()) for rank in range(2)]
+    text = gpuspy("report", *files).stdout
+    assert "Ranks: 2" in text or "Processes: 2" in text
+    assert "waited" not in text and "copied" not in text
+    report = json.loads(gpuspy("report", "--json", *files).stdout)
+    for rank in report["ranks"]:
+        assert [rank[key] for key in ("blocked_s", "waits", "waited_s", "copies", "copied_bytes")] == [None] * 5
+    assert not report["rank_spread"].keys() & {"waited_s", "waits", "copied_bytes", "copies"} and report["sync_share"] is None
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"traceEvents": [
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaMemcpyAsync", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "args": {"correlation": 1}},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)", "pid": 0, "tid": 7, "ts": 11, "dur": 3,
+         "args": {"correlation": 1, "bytes": 1 << 20, "device": 0, "stream": 7}}]}))
+    copied = json.loads(gpuspy("diff", "--json", files[0], trace).stdout)["figures"]["copied_bytes"]
+    assert copied["before"] is None and copied["after"] == MIB
+
+
+def test_a_card_names_lines_as_the_report_does(tmp_path):
+    run = usual_run()
+    for event in run.traces[0]:
+        event["frames"] = [frame(7, "train", "C:\\src\\train.py")] if event["addr"] % (2 * MIB) else []
+    file = write(tmp_path / "s.pickle", run.snapshot())
+    gpuspy("report", "--card", tmp_path / "c.svg", file)
+    card = (tmp_path / "c.svg").read_text()
+    assert "(no stack recorded)" in card and ":0" not in card
 
 
 VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("timeline",), ("leaks",), ("stats",), ("table",), ("flame",),

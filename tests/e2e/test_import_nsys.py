@@ -421,6 +421,10 @@ def test_two_exports_side_by_side(tmp_path):
     e.done()
     text = gpuspy("diff", "--what", "copies", "a.sqlite", "b.sqlite", cwd=tmp_path).stdout
     assert "from 40.16 MiB to 1.00 MiB" in one_line(text)
+    for name in "a.sqlite", "b.sqlite":
+        (tmp_path / (name + ".gz")).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    packed = gpuspy("diff", "--what", "copies", "a.sqlite.gz", "b.sqlite.gz", cwd=tmp_path).stdout
+    assert "from 40.16 MiB to 1.00 MiB" in one_line(packed)
     done = gpuspy("report", "--json", "a.sqlite", "b.sqlite", cwd=tmp_path)
     assert len(json.loads(done.stdout)["run"]["processes"]) == 3
 
