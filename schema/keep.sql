@@ -14,6 +14,13 @@ CREATE TABLE removed (          -- totals by call path
     ns INTEGER NOT NULL,        -- of allocations and marks: how long they lasted; else how long the host was in the calls
     PRIMARY KEY (what, kind, stack_id)
 ) WITHOUT ROWID;
+CREATE TABLE removed_after (    -- totals of the removed allocations by the failure before their end
+    after_ns INTEGER NOT NULL,  -- when the last of the failures had occurred whose live sets are kept; 0: none had
+    kind INTEGER NOT NULL,      -- layer, space and device as in allocation_row.kind, whose lowest 12 bits this is
+    count INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (after_ns, kind)
+) WITHOUT ROWID;
 CREATE TABLE level (            -- running totals, from the start to the last removal
     series INTEGER NOT NULL,    -- series
     device INTEGER NOT NULL,

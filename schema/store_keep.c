@@ -21,8 +21,6 @@
 #define TOTALS_SHARE 3      /* this share of the log's part is for those: other commits take up to 2 MiB */
 #define PIECE 50000         /* rows that a transaction visits */
 #define ROWS_MIN 2000       /* a removal is not worthwhile for fewer unvisited rows */
-#define FAILURES_FIRST 16   /* failures whose live sets are kept: the first ones … */
-#define FAILURES_MAX 64     /* … and the last ones: the number of both together */
 #define BEFORE_NS 100000000 /* events up to this long before the last failures are kept, too … */
 #define BEFORE_MAX 8        /* … for at most this many failures */
 #define SAMPLES 512         /* samples before T that stay, per device and source */
@@ -52,9 +50,9 @@ static const struct {
 int gs_keep_failure(struct gs_keep *k, uint64_t time_ns)
 {
     const int64_t t = gs_whole(time_ns);
-    if (k->failures.count == FAILURES_MAX) {
-        struct gs_moment *oldest = &k->failures.at[FAILURES_FIRST];
-        memmove(oldest, oldest + 1, (FAILURES_MAX - FAILURES_FIRST - 1) * sizeof *oldest);
+    if (k->failures.count == GS_KEEP_FAILURES) {
+        struct gs_moment *oldest = &k->failures.at[GS_KEEP_FAILURES_FIRST];
+        memmove(oldest, oldest + 1, (GS_KEEP_FAILURES - GS_KEEP_FAILURES_FIRST - 1) * sizeof *oldest);
         k->failures.count--;
     }
     struct gs_moment *m = GS_ARRAY_ADD(&k->failures);
@@ -181,6 +179,23 @@ static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int
     return true;
 }
 
+/* The last failure before that time, of those that are kept; 0: none. */
+static int64_t failure_before(const struct gs_keep *k, int64_t time_ns)
+{
+    int64_t last = 0;
+    for (size_t i = k->failures.count; i-- > 0 && !last;)
+        if (k->failures.at[i].to_ns < time_ns) last = k->failures.at[i].to_ns;
+    return last;
+}
+
+static bool add_removed_row(struct gs_keep *k, int what, int64_t kind, int64_t stack, int64_t bytes, int64_t start,
+                            int64_t life)
+{
+    return add_removed_total(k, (uint8_t)what, kind, stack, bytes, life) &&
+           (what != GS_REMOVED_ALLOCATION ||
+            add_removed_total(k, GS_REMOVED_COUNT, kind & 4095, failure_before(k, start + life), bytes, 0));
+}
+
 enum { A_WHAT, A_ID, A_KIND, A_STACK, A_BYTES, A_START, A_LIFE, ARGUMENTS };
 
 /* gs_remove(what, id, kind, stack, bytes, start, life): 1: the row was added to the totals and can be removed; 0: it
@@ -201,7 +216,7 @@ static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
     const int64_t kind = sqlite3_value_int64(v[A_KIND]), packed = sqlite3_value_int64(v[A_BYTES]);
     uint32_t extra;
     const int64_t bytes = what == GS_REMOVED_ALLOCATION ? gs_bytes_unpack(kind, packed, &extra) : packed;
-    if (!add_removed_total(k, (uint8_t)what, kind, sqlite3_value_int64(v[A_STACK]), bytes, life))
+    if (!add_removed_row(k, what, kind, sqlite3_value_int64(v[A_STACK]), bytes, start, life))
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_int(context, 1);
@@ -217,21 +232,25 @@ static void sql_ended(sqlite3_context *context, int n, sqlite3_value **v)
                        sqlite3_value_type(v[1]) != SQLITE_NULL && end < k->from_ns && !touches_kept(k, start, end));
 }
 
+static int write_total(struct gs_store *s, const struct gs_removed_total *t)
+{
+    const bool after = t->what == GS_REMOVED_COUNT;
+    sqlite3_stmt *st = gs_store_statement(s, after ? GS_SQL_REMOVED_AFTER : GS_SQL_REMOVED);
+    int at = 1;
+    if (!st) return -1;
+    if (!after) sqlite3_bind_int(st, at++, t->what);
+    sqlite3_bind_int64(st, at++, t->kind);
+    sqlite3_bind_int64(st, at++, t->stack);
+    sqlite3_bind_int64(st, at++, t->count);
+    sqlite3_bind_int64(st, at++, t->bytes);
+    if (!after) sqlite3_bind_int64(st, at, t->ns);
+    return gs_store_run(s, st);
+}
+
 static int write_totals(struct gs_store *s)
 {
-    struct gs_keep *k = &s->keep;
-    sqlite3_stmt *st = k->totals.count ? gs_store_statement(s, GS_SQL_REMOVED) : NULL;
-    if (k->totals.count && !st) return -1;
-    for (size_t i = 0; i < k->totals.count; i++) {
-        const struct gs_removed_total *t = &k->totals.at[i];
-        sqlite3_bind_int(st, 1, t->what);
-        sqlite3_bind_int64(st, 2, t->kind);
-        sqlite3_bind_int64(st, 3, t->stack);
-        sqlite3_bind_int64(st, 4, t->count);
-        sqlite3_bind_int64(st, 5, t->bytes);
-        sqlite3_bind_int64(st, 6, t->ns);
-        if (gs_store_run(s, st)) return -1;
-    }
+    for (size_t i = 0; i < s->keep.totals.count; i++)
+        if (write_total(s, &s->keep.totals.at[i])) return -1;
     return 0;
 }
 

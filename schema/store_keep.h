@@ -105,7 +105,7 @@ enum { GS_KEEP_TABLES = 5 };
 
 struct gs_removed_total {
     int64_t kind, stack, count, bytes, ns;
-    uint8_t what; /* enum gs_removed */
+    uint8_t what; /* enum gs_removed; GS_REMOVED_COUNT: a row of removed_after, with its after_ns in `stack` */
 };
 struct gs_keep {
     uint64_t bytes, limit;            /* GPUSPY_KEEP, and how much of it the database may use; 0: not bounded */
@@ -126,6 +126,9 @@ struct gs_keep {
     GS_ARRAY(struct gs_removed_total) totals;
     struct gs_id_map index; /* what, kind, stack → index into totals, plus 1 */
 };
+
+/* The failures whose live sets are kept: the first ones and the last ones of a process. */
+enum { GS_KEEP_FAILURES_FIRST = 16, GS_KEEP_FAILURES = 64 };
 
 /* An allocation failed at `time_ns`. -1: out of memory. */
 int gs_keep_failure(struct gs_keep *k, uint64_t time_ns);

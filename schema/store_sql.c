@@ -96,6 +96,8 @@ static const char *const statements[GS_SQL_COUNT] = {
                      "open_entry_bytes,count,ended_ns,until_ns) VALUES(nullif(?,''),?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_REMOVED] = "INSERT INTO removed(what,kind,stack_id,count,bytes,ns) VALUES(?,?,?,?,?,?) ON CONFLICT DO "
                        "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes,ns=ns+excluded.ns",
+    [GS_SQL_REMOVED_AFTER] = "INSERT INTO removed_after(kind,after_ns,count,bytes) VALUES(?,?,?,?) ON CONFLICT DO "
+                             "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes",
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
 };
 

@@ -304,6 +304,7 @@ enum gs_statement {
     GS_SQL_LEVEL,
     GS_SQL_SCOPE,
     GS_SQL_REMOVED,
+    GS_SQL_REMOVED_AFTER,
     GS_SQL_COUNT
 };
 

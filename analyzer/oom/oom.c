@@ -420,11 +420,26 @@ static void begin_after(struct oom_failures *o, struct capture *c)
     o->latest = c;
 }
 
+/* The totals of what a bounded recording removed include what came after the failure. */
+static void capture_totals(const struct run *run, const struct run_oom *oom, const struct run_series *s,
+                           struct capture *c)
+{
+    size_t n;
+    uint64_t count = 0;
+    int64_t bytes = 0;
+    const bool known = oom->time_ns >= run_processes(run, &n)[oom->process].kept_from_ns ||
+                       run_removed_since(run, oom, s, &count, &bytes);
+    c->allocations = s->allocations - count;
+    c->allocated_bytes = s->allocated_bytes - bytes;
+    c->turnover = !known                   ? NAN
+                  : c->allocated_bytes > 0 ? (double)(s->freed_bytes - bytes) / (double)c->allocated_bytes
+                                           : 0;
+}
+
 static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct oom_failures *o = self;
     const struct run *run = o->b->run;
-    size_t n;
     if (o->group_of[index] == RUN_NONE) return;
     struct capture *c = &o->captures[o->group_of[index]];
     uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
@@ -438,11 +453,7 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
     if (c->series != RUN_NONE) {
         const struct run_series *s = run_series(run, c->series);
         c->live_bytes = s->live_bytes;
-        c->allocated_bytes = s->allocated_bytes;
-        c->allocations = s->allocations;
-        c->turnover = s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
-        if (oom->time_ns < run_processes(run, &n)[oom->process].kept_from_ns)
-            c->turnover = NAN; /* the totals of what was removed include what came later */
+        capture_totals(run, oom, s, c);
         capture_live(o, c);
     }
     capture_lines(o, c);

@@ -6,6 +6,7 @@
 
 #include "analyzer/base/units.h"
 #include "schema/store.h"
+#include "schema/store_keep.h"
 
 enum { REMOVED_MAX = 4 << 20 };
 
@@ -63,6 +64,50 @@ static void load_totals(struct run *run, struct run_database *db, uint32_t proce
         if (r.count) *ARENA_PUSH(run->removed, run->removed_n, run->removed_cap) = r;
     }
     sqlite3_finalize(st);
+}
+
+/* False: the gpuspy that recorded it had no such table. */
+static bool load_after(struct run *run, struct run_database *db, uint32_t process)
+{
+    sqlite3_stmt *st = run_database_prepare(db, "SELECT after_ns, kind, count, bytes FROM removed_after");
+    while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_after_n < REMOVED_MAX) {
+        struct run_removed r = decode_removed_kind(GS_REMOVED_ALLOCATION, sqlite3_column_int64(st, 1));
+        r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2));
+        r.bytes = run_bounded(sqlite3_column_int64(st, 3));
+        *ARENA_PUSH(run->removed_after, run->removed_after_n, run->removed_after_cap) =
+            (struct run_removed_after){process, r, sqlite3_column_int64(st, 0)};
+    }
+    sqlite3_finalize(st);
+    return st;
+}
+
+/* As the recorder decides whose live sets it keeps (gs_keep_failure). */
+static bool is_failure_kept(const struct run *run, const struct run_oom *oom)
+{
+    size_t n, before = 0, later = 0;
+    const struct run_oom *all = run_ooms(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        before += all[i].process == oom->process && &all[i] < oom;
+        later += all[i].process == oom->process && &all[i] > oom;
+    }
+    return before < GS_KEEP_FAILURES_FIRST || later < GS_KEEP_FAILURES - GS_KEEP_FAILURES_FIRST;
+}
+
+bool run_removed_since(const struct run *run, const struct run_oom *oom, const struct run_series *series,
+                       uint64_t *count, int64_t *bytes)
+{
+    *count = 0;
+    *bytes = 0;
+    if (!run->processes[oom->process].removed_after_is_known || !is_failure_kept(run, oom)) return false;
+    EACH (after, run->removed_after, run->removed_after_n) {
+        const struct run_removed *r = &after->removed;
+        if (after->after_ns < oom->time_ns || after->process != series->process ||
+            run_removed_layer(r) != series->layer || (series->device >= 0 && r->device != series->device))
+            continue;
+        *count += r->count;
+        *bytes = arena_add_capped(*bytes, r->bytes);
+    }
+    return true;
 }
 
 static void load_levels(struct run *run, struct run_database *db, uint32_t process)
@@ -151,6 +196,7 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
     p->allocations = count_rows(db); /* their ids show how many there were */
     load_totals(run, db, process);
     load_levels(run, db, process);
+    p->removed_after_is_known = load_after(run, db, process);
     p->scopes_are_known = load_scopes(run, db, process) && meta_number(db, "scopes_left_out") <= 0;
 }
 

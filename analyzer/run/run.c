@@ -105,6 +105,7 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
     FORGET(contexts)
     FORGET(removed)
     FORGET(levels)
+    FORGET(removed_after)
     FORGET(removed_scopes)
     FORGET(settings)
 #undef FORGET
@@ -314,6 +315,7 @@ void run_close(struct run *run)
     free(run->contexts);
     free(run->removed);
     free(run->levels);
+    free(run->removed_after);
     free(run->removed_scopes);
     free(run->settings);
     free(run->sources);

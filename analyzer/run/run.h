@@ -99,8 +99,9 @@ struct run_process {
     const char *stopped; /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was too
                             small for the rows that always stay; "reader", another program read the database for so long
                             that its log was full; "detach"; NULL: it did not */
-    int64_t kept_from_ns;  /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
-    bool scopes_are_known; /* … and the table removed_scope has the NVTX ranges of that time, all of them */
+    int64_t kept_from_ns; /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
+    bool removed_after_is_known; /* … and the table removed_after has those between failures */
+    bool scopes_are_known;       /* … and the table removed_scope has the NVTX ranges of that time, all of them */
     int64_t keep_bytes; /* GPUSPY_KEEP's limit; 0: no row was removed, or rows were removed because the disk was nearly
                            full */
     double attached_after_s;     /* from the start of the process until gpuspy attached; 0: recorded from its start */
@@ -383,6 +384,10 @@ const struct run_thread *run_threads(const struct run *run, size_t *n); /* by pr
 const struct run_counted *run_counted(const struct run *run, size_t *n);
 const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);
 const struct run_removed *run_removed(const struct run *run, size_t *n);
+/* Totals of the removed allocations of a series that ended after a failure: false, unknown, if its live set was not
+ * kept, or an earlier gpuspy recorded it. `oom` is one of run_ooms. */
+bool run_removed_since(const struct run *run, const struct run_oom *oom, const struct run_series *series,
+                       uint64_t *count, int64_t *bytes);
 const struct run_level *run_levels(const struct run *run, size_t *n);                 /* by process, series and time */
 const struct run_removed_scope *run_removed_scopes(const struct run *run, size_t *n); /* by process */
 const struct run_context *run_contexts(const struct run *run, size_t *n);             /* by process, then time */

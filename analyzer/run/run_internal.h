@@ -88,6 +88,12 @@ struct run {
     size_t removed_n, removed_cap;
     struct run_level *levels;
     size_t levels_n, levels_cap;
+    struct run_removed_after {
+        uint32_t process;
+        struct run_removed removed;
+        int64_t after_ns;
+    } * removed_after;
+    size_t removed_after_n, removed_after_cap;
     struct run_removed_scope *removed_scopes;
     size_t removed_scopes_n, removed_scopes_cap;
     struct run_context *contexts;
