@@ -152,9 +152,9 @@ def options(row):
         out += ["--attention", "eager"]  # its transformers had no scaled_dot_product_attention for T5
     if model.startswith("t5") and "this project" in row["source"]:
         out += ["--attention", "math"]  # transformers 5.17
-    if any(word in row["source"] for word in DROPPED):
+    if any(word in row["source"] for word in DROPPED) or "torchtitan" in task:
         out += ["--drop-outputs"]
-    if "lora" in task or "dora" in task:
+    if "adalora" not in task and ("lora" in task or "dora" in task):
         torchtune = "torchtune" in row["source"]  # prepares nothing; its recipes have ranks of 8 and, for 405B, 16
         out += ["--adapter", "qlora" if ("q-lora" in task or "qlora" in task) and not torchtune else "lora"]
         out += ["--weights", "nf4-double"] if torchtune else []
@@ -184,7 +184,7 @@ def options(row):
     elif "selective op" in row["checkpointing"]:
         out += ["--checkpointing", "selective-op"]
     elif "every" in row["checkpointing"]:
-        raise Skipped("checkpointing: " + row["checkpointing"])
+        out += ["--checkpointing", "full", "--checkpoint-every", whole(row["checkpointing"])]
     if "accum" in row["batch"]:
         out += ["--accumulation", re.search(r"accum (\d+)", row["batch"])[1]]
     if int(row["gpus"]) > 1:
@@ -198,6 +198,7 @@ def options(row):
             at = out.index("--batch") + 1
             out[at] = str(int(out[at]) // int(stages[1]))
             out += ["--accumulation", stages[1]]
+        out += ["--interleave", "2"] if stages and "interleaved" in task else []  # torchtitan's default
         out += ["--sequence-parallel"] if "tp" in sharding and "torchtitan" in row["source"] else []
         out += ["--accumulation", "8"] if "litgpt" in row["source"] else []  # a step has 128 sequences
         out += ["--gpus", row["gpus"], "--sharding", "fsdp2" if "fsdp2" in sharding else "fsdp" if "fsdp" in sharding else "zero3" if "zero3" in sharding else "zero2" if "zero2" in sharding else "ddp"]

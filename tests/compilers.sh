@@ -8,7 +8,7 @@ if ! command -v clang >/dev/null; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-if env -u MAKEFLAGS -u MFLAGS -u CFLAGS make -j"$(nproc)" CC=clang OPT=-O0 O="$folder" all; then
+if env -u MAKEFLAGS -u MFLAGS -u CFLAGS make -j"$(nproc)" CC=clang CFLAGS=-O0 O="$folder" all; then
     echo "1 passed, 0 failed, 0 skipped"
 else
     echo "FAIL clang"

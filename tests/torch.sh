@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # CUDA builds of PyTorch on the simulated GPU, under the recorder: the acceptance run's checks, and
 # gpuspy's figures and answers held against PyTorch's own (tests/torch), for every environment that
-# scripts/setup-torch.sh made, with one worker per CPU. PyTorch 2.11.0 runs all of it; tests_of() below has what the
+# scripts/setup-torch.sh made. PyTorch 2.11.0 runs all of it; tests_of() below has what the
 # others run. Ends with "N passed, N failed, N skipped".
 #
 #   tests/torch.sh [NAME]    only pytest's tests whose name contains NAME (T=NAME)
@@ -19,12 +19,14 @@ fi
 
 python=${PYTHON:-/usr/bin/python3}
 workers=()
-if "$python" -c "import xdist" 2>/dev/null; then workers=(-n $(($(nproc) + 1)) --dist loadfile); fi
+if "$python" -c "import xdist" 2>/dev/null; then workers=(-n "$(nproc)" --dist loadfile); fi
 
-acceptance() { # what it compares with PyTorch's counters, an older PyTorch's figures() compare at more moments
-    local venv=$1 only=()
-    [[ $venv == */torch-2.11.0 ]] || only=(--only=torch_plain,torch_leak_and_its_line)
-    PYTHON=$venv/bin/python GPUSPY_BUILD=$build scripts/gpu-acceptance.sh "$venv/acceptance" --simulated "${only[@]}" >"$venv/acceptance.txt" 2>&1
+# A rehearsal of scripts/gpu-acceptance.sh. Its CUDA programs are in tests/e2e/test_gpu_kit.py; figures() compares the other ways
+# to train, and other releases, with PyTorch's counters at more moments.
+acceptance() {
+    local venv=$1 checks=torch_plain,torch_async_backend,torch_graph_pools,torch_item_is_the_line_that_waits,torch_out_of_memory
+    checks+=,torch_leak_and_its_line,torch_simulated_beside_real,two_ranks_one_run,nvml_agrees
+    PYTHON=$venv/bin/python GPUSPY_BUILD=$build scripts/gpu-acceptance.sh "$venv/acceptance" --simulated --only=$checks >"$venv/acceptance.txt" 2>&1
 }
 
 figures() {
@@ -68,7 +70,7 @@ venvs=()
 for venv in "$build"/torch-*/; do
     [ -e "$venv/done" ] || continue
     venvs+=("${venv%/}")
-    [ -n "$name" ] || acceptance "${venv%/}" &
+    [ -n "$name" ] || [[ $venv != */torch-2.11.0/ ]] || acceptance "${venv%/}" &
 done
 wants_newest() {
     [ -z "$name" ] || [[ "test_simulate test_requested test_version test_private_pools test_fraction test_whatif" == *"$name"* ]] ||
@@ -80,7 +82,9 @@ if wants_newest; then
     installed=$!
 fi
 run_figures() { figures "$1" "${workers[@]}" --durations=10 >"$1/figures.txt" 2>&1; }
-for venv in ${venvs[@]+"${venvs[@]}"}; do run_figures "$venv"; done
+# The first, which runs as long as the others together, beside them: each only waits now and then, and at its end.
+[ ${#venvs[@]} -eq 0 ] || run_figures "${venvs[0]}" &
+for venv in "${venvs[@]:1}"; do run_figures "$venv"; done
 if [ -n "$installed" ] && wait "$installed"; then
     "$newest/bin/pip" --disable-pip-version-check list 2>/dev/null | grep -E '^torch ' >&2
     venvs+=("$newest")
@@ -90,13 +94,12 @@ elif [ -n "$installed" ]; then
     skipped=1
 fi
 wait
-# On a busy machine a test can be late: what failed is tried once more, without other tests beside it, and has failed
-# if it fails again.
+# On a busy machine a test or what it needs can be late: what failed is tried once more, without other tests beside it, and has
+# failed if it fails again.
 for venv in ${venvs[@]+"${venvs[@]}"}; do
-    [ "$(count "$venv/figures.txt" failed)" -gt 0 ] || continue
+    [ $(($(count "$venv/figures.txt" failed) + $(count "$venv/figures.txt" error))) -gt 0 ] || continue
     { echo "once more, alone:" && figures "$venv" --last-failed; } >"$venv/again.txt" 2>&1
-    sed -i 's/^FAILED /late: /' "$venv/figures.txt"
-    sed -i "\$s/[0-9]* failed, //" "$venv/figures.txt"
+    sed -i -E -e 's/^(FAILED|ERROR) /late: /' -e '$s/[0-9]+ failed, //' -e '$s/, [0-9]+ errors?//' "$venv/figures.txt"
 done
 for venv in ${venvs[@]+"${venvs[@]}"}; do
     basename "$venv"

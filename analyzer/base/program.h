@@ -8,8 +8,8 @@
 
 struct program {
     bool elf;
-    unsigned char class; /* ELFCLASS32 or ELFCLASS64; 0: not ELF */
-    uint16_t machine;    /* EM_… */
+    unsigned char class;   /* ELFCLASS32 or ELFCLASS64; 0: not ELF */
+    uint16_t machine;      /* EM_… */
     char loader[PATH_MAX]; /* of a dynamically linked 64-bit binary, or the interpreter of a script; "": none */
 };
 

@@ -1,5 +1,16 @@
 #include "analyzer/caching/block_set.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+
+enum { SHARE_BITS = 4, SHARES = 1 << SHARE_BITS, BINS = (64 - 9 - SHARE_BITS + 1) * SHARES, WORDS = (BINS + 63) / 64 };
+
+struct caching_bins {
+    uint64_t filled[WORDS]; /* a bit for each bin that has a block */
+    uint32_t roots[BINS];   /* the treap of each */
+};
+
 /* Whether a block comes before the key; `equal`: or is the key. */
 static inline bool is_below(const struct caching_set *set, const struct caching_block *b, struct caching_key key,
                             bool equal)
@@ -34,11 +45,51 @@ static void split_tree(struct caching_block *blocks, const struct caching_set *s
     *low = *high = CACHING_NONE;
 }
 
+/* Sizes are binned: each power of two has SHARES bins. In units of 512 bytes, because all blocks are multiples of it.
+ */
+static unsigned bin_of(const struct caching_set *set, int64_t bytes)
+{
+    const uint64_t size = (uint64_t)bytes >> 9;
+    if (set->by_address) return 0;
+    if (size < SHARES) return (unsigned)size;
+    const unsigned power = 63 - (unsigned)__builtin_clzll(size);
+    return (power - SHARE_BITS + 1) * SHARES + (unsigned)(size >> (power - SHARE_BITS) & (SHARES - 1));
+}
+
+/* The first bin from `from` on that has a block; BINS: none. */
+static unsigned next_bin(const struct caching_bins *bins, unsigned from)
+{
+    for (unsigned word = from / 64; word < WORDS; word++) {
+        const uint64_t left = bins->filled[word] & (word == from / 64 ? ~(uint64_t)0 << from % 64 : ~(uint64_t)0);
+        if (left) return word * 64 + (unsigned)__builtin_ctzll(left);
+    }
+    return BINS;
+}
+
+/* The last bin before `until` that has a block; BINS: none. */
+static unsigned previous_bin(const struct caching_bins *bins, unsigned until)
+{
+    while (until-- > 0)
+        if (bins->roots[until] != CACHING_NONE) return until;
+    return BINS;
+}
+
+static struct caching_bins *set_bins_of(struct caching_set *set)
+{
+    if (!set->bins) {
+        set->bins = arena_zeroed(1, sizeof *set->bins);
+        memset(set->bins->roots, 0xff, sizeof set->bins->roots);
+    }
+    return set->bins;
+}
+
 void caching_set_insert(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
     struct caching_block *b = &blocks[block];
     const struct caching_key key = caching_key_of(b);
-    uint32_t *at = &set->root, up = CACHING_NONE;
+    const unsigned bin = bin_of(set, b->bytes);
+    struct caching_bins *bins = set_bins_of(set);
+    uint32_t *at = &bins->roots[bin], up = CACHING_NONE;
     while (*at != CACHING_NONE && blocks[*at].priority >= b->priority) {
         up = *at;
         at = is_below(set, &blocks[up], key, false) ? &blocks[up].right : &blocks[up].left;
@@ -46,13 +97,18 @@ void caching_set_insert(struct caching_block *blocks, struct caching_set *set, u
     split_tree(blocks, set, *at, key, block);
     b->up = up;
     *at = block;
+    bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
 }
 
 void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block)
 {
     struct caching_block *b = &blocks[block];
+    struct caching_bins *bins = set_bins_of(set);
+    const unsigned bin = bin_of(set, b->bytes);
     uint32_t up = b->up, low = b->left, high = b->right;
-    uint32_t *at = up == CACHING_NONE ? &set->root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
+    uint32_t *at = up == CACHING_NONE         ? &bins->roots[bin]
+                   : blocks[up].left == block ? &blocks[up].left
+                                              : &blocks[up].right;
     if (*at != block) return; /* it is not in the set */
     while (low != CACHING_NONE && high != CACHING_NONE) {
         const bool lower = blocks[low].priority >= blocks[high].priority;
@@ -68,14 +124,15 @@ void caching_set_erase(struct caching_block *blocks, struct caching_set *set, ui
     }
     *at = low != CACHING_NONE ? low : high;
     if (*at != CACHING_NONE) blocks[*at].up = up;
+    if (bins->roots[bin] == CACHING_NONE) bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
     b->left = b->right = b->up = CACHING_NONE;
 }
 
-uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,
-                          bool above)
+static uint32_t find_in_bin(const struct caching_block *blocks, const struct caching_set *set, unsigned bin,
+                            struct caching_key key, bool above)
 {
     uint32_t found = CACHING_NONE;
-    for (uint32_t at = set->root; at != CACHING_NONE;) {
+    for (uint32_t at = set->bins->roots[bin]; at != CACHING_NONE;) {
         if (is_below(set, &blocks[at], key, above)) {
             at = blocks[at].right;
         } else {
@@ -86,16 +143,50 @@ uint32_t caching_set_find(const struct caching_block *blocks, const struct cachi
     return found;
 }
 
-uint32_t caching_set_before(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key)
+/* The first block of the streams above a stream. */
+static uint32_t find_next_stream(const struct caching_block *blocks, const struct caching_set *set, uint64_t stream)
 {
+    const struct caching_key key = {.stream = stream + 1};
     uint32_t found = CACHING_NONE;
-    for (uint32_t at = set->root; at != CACHING_NONE;) {
-        if (is_below(set, &blocks[at], key, false)) {
-            found = at;
-            at = blocks[at].right;
-        } else {
-            at = blocks[at].left;
-        }
+    if (stream == UINT64_MAX) return found;
+    for (unsigned bin = next_bin(set->bins, 0); bin < BINS; bin = next_bin(set->bins, bin + 1)) {
+        const uint32_t at = find_in_bin(blocks, set, bin, key, false);
+        if (at != CACHING_NONE && (found == CACHING_NONE || blocks[at].stream < blocks[found].stream)) found = at;
     }
     return found;
+}
+
+uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,
+                          bool above)
+{
+    if (!set->bins) return CACHING_NONE;
+    for (unsigned bin = next_bin(set->bins, bin_of(set, key.bytes)); bin < BINS; bin = next_bin(set->bins, bin + 1)) {
+        const uint32_t found = find_in_bin(blocks, set, bin, key, above);
+        if (found != CACHING_NONE && blocks[found].stream == key.stream) return found;
+    }
+    return find_next_stream(blocks, set, key.stream);
+}
+
+uint32_t caching_set_before(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key)
+{
+    unsigned bin = set->bins ? bin_of(set, key.bytes) + 1 : 0;
+    while (bin && (bin = previous_bin(set->bins, bin)) < BINS) {
+        uint32_t found = CACHING_NONE;
+        for (uint32_t at = set->bins->roots[bin]; at != CACHING_NONE;) {
+            if (is_below(set, &blocks[at], key, false)) {
+                found = at;
+                at = blocks[at].right;
+            } else {
+                at = blocks[at].left;
+            }
+        }
+        if (found != CACHING_NONE && blocks[found].stream == key.stream) return found;
+    }
+    return CACHING_NONE;
+}
+
+void caching_set_free(struct caching_set *set)
+{
+    free(set->bins);
+    set->bins = NULL;
 }

@@ -1,5 +1,6 @@
-/* Blocks of the replayed allocator, and ordered sets of them: treaps by stream, size, rank and address, or by stream
- * and address. A block is in at most one set. */
+/* Blocks of the replayed allocator, and ordered sets of them: by stream, size, rank and address, or by stream and
+ * address. A set by size is a treap for each range of sizes, so that most searches see a few blocks. A block is in at
+ * most one set, and keeps its key meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,7 +23,7 @@ struct caching_block {
 };
 
 struct caching_set {
-    uint32_t root; /* CACHING_NONE: empty */
+    struct caching_bins *bins; /* NULL: empty */
     bool by_address;
 };
 
@@ -37,8 +38,10 @@ void caching_set_erase(struct caching_block *blocks, struct caching_set *set, ui
 /* The first that is not below the key; `above`: the first above it. CACHING_NONE: there is none. */
 uint32_t caching_set_find(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key,
                           bool above);
-/* The last below the key. */
+/* The last of the key's stream that is below the key. */
 uint32_t caching_set_before(const struct caching_block *blocks, const struct caching_set *set, struct caching_key key);
+
+void caching_set_free(struct caching_set *set);
 
 static inline struct caching_key caching_key_of(const struct caching_block *b)
 {

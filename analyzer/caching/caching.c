@@ -82,6 +82,10 @@ struct caching_allocator *caching_allocator_new(const struct caching_rules *rule
 void caching_allocator_free(struct caching_allocator *a)
 {
     if (!a) return;
+    EACH (pool, a->pools, a->pools_n) {
+        caching_set_free(&pool->free);
+        caching_set_free(&pool->unmapped);
+    }
     free(a->blocks);
     free(a->spare);
     free(a->pending);
@@ -162,7 +166,7 @@ static struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
         *ARENA_PUSH(a->pools, a->pools_n, a->pools_cap) =
-            (struct pool){{CACHING_NONE, false}, {CACHING_NONE, true}, 0, at % 2 == 0, at < 2};
+            (struct pool){.unmapped.by_address = true, .small = at % 2 == 0, .releases = at < 2};
     }
     return &a->pools[pool];
 }

@@ -417,8 +417,8 @@ static bool is_pace_rare(const struct result_pace *p)
 {
     enum { SELDOM = 10 };
     bool often = p->phase == RESULT_PHASE_LOGGING && p->every && p->every < SELDOM;
-    bool tenth = p->steps_seen && p->steps_with * SELDOM < p->steps_seen + SELDOM;
-    return p->phase != RESULT_PHASE_STEP && !often && (tenth || p->calls_per_step < 0.5);
+    bool tenth = p->steps_seen && p->steps_with * SELDOM < p->steps_seen + SELDOM; /* two that are near are no rhythm */
+    return p->phase != RESULT_PHASE_STEP && (tenth || (!often && p->calls_per_step < 0.5));
 }
 
 struct rate { /* calls per step */

@@ -2,8 +2,10 @@
  * completions. All of them read the rows of the commands. */
 #include "analyzer/command/help.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
@@ -164,10 +166,12 @@ int command_unknown(const char *name)
 #include "analyzer/command/commands.def"
 #undef COMMAND
         "";
-    char near[32];
+    char near[32], path[PATH_MAX];
 
     if (options_nearest(name, words, near, sizeof near))
         complain("there is no command '%s'; did you mean 'gpuspy %s'?", name, near);
+    else if (program_find(name, path, sizeof path))
+        complain("there is no command '%s'; to record a program: gpuspy run -- %s ARGUMENT...", name, name);
     else
         complain("there is no command '%s'; 'gpuspy --help' lists them", name);
     return EXIT_USAGE;

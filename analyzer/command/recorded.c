@@ -246,7 +246,7 @@ void command_print_recorded(const struct command_recorded *r)
     if (l.n)
         print_run(r, &l);
     else
-        command_print_unrecorded(r->program, r->status, r->torch_cpu);
+        command_print_unrecorded(r->program, r->status, r->torch_cpu, r->what_if);
     forget_recorded(&l);
 }
 

@@ -55,17 +55,30 @@ static void format_outcome(int status, char *out, size_t size)
                                : "");
 }
 
-void command_print_unrecorded(const char *program, int status, bool torch_cpu)
+/* The files of NVIDIA's driver, WSL's and Jetson's. */
+static bool has_gpu(void)
+{
+    return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 ||
+           access("/dev/dxg", F_OK) == 0 || access("/dev/nvmap", F_OK) == 0;
+}
+
+void command_print_unrecorded(const char *program, int status, bool torch_cpu, bool what_if)
 {
     const char *why = cannot_load(program);
+    const char *dry = !torch_cpu && !what_if && !has_gpu()
+                          ? "; this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a "
+                            "dry run without one"
+                          : "";
     char ended[160];
 
     format_outcome(status, ended, sizeof ended);
     if (why)
         complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
     else if (*ended)
-        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA", program, ended);
+        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA%s", program, ended, dry);
     else
         complain("nothing was recorded: '%s' succeeded, but none of its processes called CUDA%s", program,
-                 torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
+                 *dry        ? dry
+                 : torch_cpu ? ""
+                             : "; --torch-cpu records PyTorch's CPU tensors");
 }

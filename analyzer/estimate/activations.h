@@ -147,3 +147,9 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
  * it holds at once (activations_parallel.c). */
 void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r);
 double estimate_act_in_flight(const struct plan *p, uint64_t stage);
+/* The fullest moment of a stage whose gradients appear with the first backward (FSDP): micro-batches that it holds
+ * then, and the share of its gradients. */
+struct estimate_act_moment {
+    double flight, gradients;
+};
+struct estimate_act_moment estimate_act_fullest(const struct plan *p, uint64_t stage);

@@ -47,6 +47,48 @@ double estimate_act_in_flight(const struct plan *p, uint64_t stage)
     return fmin(deep, (double)p->accumulation); /* at most the micro-batches of a step */
 }
 
+/* What a stage keeps of one micro-batch's layers, roughly: only the choice of the moment depends on it. */
+static double micro_batch_bytes(const struct plan *p, uint64_t stage)
+{
+    const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
+    const struct layer_bytes b = layer_bytes(p, &z);
+    const double t = (double)p->tp, shared = p->sequence_parallel ? t : 1,
+                 layers = (double)estimate_shard_layers(p, stage),
+                 remade = (double)plan_remade_layers(p, (uint64_t)layers),
+                 input = z.tokens * z.stream * (double)p->model->shape.hidden / shared;
+
+    return remade * input + (layers - remade) * z.tokens * (b.whole / shared + b.divided / t);
+}
+
+/* With as many micro-batches as stages, a stage of torchtitan's schedules runs all forward passes of its chunks but the
+ * last before its first backward, when no gradient exists yet. Then activations go and gradients come: chunk after
+ * chunk from the last one, all of whose micro-batches have been through backward when the chunk before it begins
+ * (torch/distributed/pipelining/schedules.py: Schedule1F1B, ScheduleInterleaved1F1B). */
+struct estimate_act_moment estimate_act_fullest(const struct plan *p, uint64_t stage)
+{
+    const double all = (double)p->accumulation, flight = estimate_act_in_flight(p, stage),
+                 chunks = (double)p->interleave, of_last = chunks * flight - (chunks - 1) * all;
+    struct estimate_act_moment fullest = {flight, 1};
+    double most, one, gradients;
+
+    if (p->pp == 1 || !p->fsdp || p->master_weights || !p->batch || p->accumulation <= 1 || p->accumulation > p->pp ||
+        (chunks > 1 ? of_last < 1 : flight < all))
+        return fullest;
+    one = micro_batch_bytes(p, stage);
+    gradients = estimate_shard_sum(p, stage, NULL).all * p->precision->gradients;
+    fullest.gradients = 0;
+    most = flight * one;
+    for (double left = chunks; left >= 1; left--) { /* chunks that hold micro-batches; the last one's first is done */
+        const double held = left < chunks ? all * left : all * (left - 1) + of_last;
+        const struct estimate_act_moment now = {(held - 1) / chunks, (chunks - left + 1) / chunks};
+        const double bytes = now.flight * one + now.gradients * gradients;
+        if (bytes <= most) continue;
+        most = bytes;
+        fullest = now;
+    }
+    return fullest;
+}
+
 static struct estimate_line *add_parallel_line(struct estimate_result *r, enum estimate_part part, unsigned phases,
                                                const char *name, double low, double likely, double high)
 {
@@ -90,7 +132,7 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
 {
     struct layer_bytes b = layer_bytes(p, z);
     double t = (double)p->tp, layers = (double)estimate_shard_layers(p, stage),
-           flight = estimate_act_in_flight(p, stage);
+           flight = estimate_act_fullest(p, stage).flight;
     bool scores = p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(p, z),
          full = p->checkpoint == PLAN_CHECKPOINT_FULL;
     bool operations = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
@@ -105,7 +147,8 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
         again_low = fmax(0, live - input / shared - operations_kept(p, ACT_FUSED));
         again = fmax(0, live - input / shared - operations_kept(p, ACT_EAGER));
     }
-    double total = full ? layers * flight * input : layers * flight * one;
+    const double remade = full ? (double)plan_remade_layers(p, estimate_shard_layers(p, stage)) : 0;
+    const double total = flight * (remade * input / shared + (layers - remade) * one);
     struct estimate_line *line;
 
     if (operations) {
@@ -113,9 +156,13 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
     } else {
         line = add_parallel_line(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
                                  full ? "inputs of the checkpointed layers" : "activations of the layers",
-                                 full ? total / shared : total * 0.8, full ? total / shared : total,
-                                 full ? total / shared : total * 1.2);
-        if (full)
+                                 full && remade == layers ? total : total * 0.8, total,
+                                 full && remade == layers ? total : total * 1.2);
+        if (full && remade < layers)
+            estimate_explain(line, KORTHIKANTI,
+                             "%.4g micro-batches · %.0f tokens · (%.0f layers · %.0f B + %.0f others · %.0f B)", flight,
+                             z->tokens, remade, input / shared / z->tokens, layers - remade, one / z->tokens);
+        else if (full)
             estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers,
                              flight, z->tokens, input / shared / z->tokens);
         else

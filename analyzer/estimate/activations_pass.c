@@ -184,10 +184,14 @@ static void save_layers(const struct layers *l, struct estimate_act_pass *out)
 {
     const struct estimate_act_sizes *z = &l->z;
 
-    if (l->again) out->inputs = l->dense_n * l->encoder_stream + l->moe_n * l->stream;
+    const double dense = (double)plan_remade_layers(l->p, (uint64_t)l->dense_n),
+                 moe = (double)plan_remade_layers(l->p, l->m->layers) - dense;
+
+    out->inputs = dense * l->encoder_stream + moe * l->stream;
     for (int g = 0; g < ACT_GROUPS_N; g++)
-        out->saved[g] = l->dense_n * (l->again ? l->of_dense.group[g] : estimate_act_group_saved(&l->dense, g)) +
-                        l->moe_n * (l->again ? l->of_moe.group[g] : estimate_act_group_saved(&l->moe, g));
+        out->saved[g] = dense * l->of_dense.group[g] + moe * l->of_moe.group[g] +
+                        (l->dense_n - dense) * estimate_act_group_saved(&l->dense, g) +
+                        (l->moe_n - moe) * estimate_act_group_saved(&l->moe, g);
     out->head = estimate_act_saved(&l->last);
     if (estimate_act_embedding_dropout(l->p, z)) out->saved[ACT_MASKS] += z->tokens * (double)l->m->hidden;
     if (l->m->family == MODEL_T5) { /* the encoder's own end, with its output; dropout at both ends of both stacks */
@@ -217,19 +221,20 @@ static void walk_layers(const struct layers *l, struct walk *w)
     for (uint64_t i = m->layers; i-- > 0;) {
         const bool moe = i >= decoder;
         const struct estimate_act_tape *t = moe ? &l->moe : &l->dense;
+        const bool again = plan_remakes_layer(l->p, i);
         w->when = i == 0 ? LATE : i < m->layers / 2 && !l->sound ? BETWEEN : EARLY;
         if (l->sound && i + 1 == decoder) { /* end of the decoder: its stream's gradient is freed */
             see_pass_peak(w, twice, l->embedding * z->gradient);
             w->live -= l->stream;
             apart = 0;
         }
-        if (l->again) { /* kept results are part of what is recomputed, or are freed then */
+        if (again) { /* kept results are part of what is recomputed, or are freed then */
             w->live += estimate_act_saved(t) + casts_of(w, t, z) - ((moe ? l->stream : l->encoder_stream) - apart) -
                        (moe ? &l->of_moe : &l->of_dense)->sum;
             see_pass_peak(w, 0, 0);
         }
         walk_backward(w, t, z);
-        if (l->again) w->live -= apart;
+        if (again) w->live -= apart;
     }
     w->when = LATE;
     if (l->sound) /* Whisper's convolutions: two gradients of the longer one */
@@ -250,7 +255,9 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     w.live = out->inputs + out->head;
     for (int g = 0; g < ACT_GROUPS_N; g++) w.live += out->saved[g];
     double kept = w.live;
-    double casts = l.again ? 0 : l.dense_n * casts_of(&w, &l.dense, z) + l.moe_n * casts_of(&w, &l.moe, z);
+    double dense = l.dense_n - (double)plan_remade_layers(p, (uint64_t)l.dense_n),
+           moe = (double)l.m->layers - (double)plan_remade_layers(p, l.m->layers) - dense;
+    double casts = dense * casts_of(&w, &l.dense, z) + moe * casts_of(&w, &l.moe, z);
     if (w.copies && l.has_logits) casts += l.embedding * z->compute;
     w.live += casts;
     w.all = z->gradient * (l.dense_n * params_of(&l.dense, false) + l.moe_n * params_of(&l.moe, false) +

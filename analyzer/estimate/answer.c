@@ -144,6 +144,10 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         if (words[i].given)
             at += (size_t)snprintf(out + at, size - at, " --%s%s%s", words[i].option, words[i].word ? " " : "",
                                    words[i].word ? words[i].word : "");
+    if (p->remade && at < size)
+        at += (size_t)snprintf(out + at, size - at, " --checkpointed-layers %ju", (uintmax_t)p->remade);
+    if (p->remade_every && at < size)
+        at += (size_t)snprintf(out + at, size - at, " --checkpoint-every %ju", (uintmax_t)p->remade_every);
     if (estimate_adapter_option(p) && p->rank != estimate_adapter_kind(p)->size && at < size)
         snprintf(out + at, size - at, " --%s %ju", estimate_adapter_option(p), (uintmax_t)p->rank);
 }

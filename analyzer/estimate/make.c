@@ -90,7 +90,8 @@ static bool layers_differ(const struct model *m)
 bool estimate_make(const struct plan *p, struct estimate_result *r)
 {
     static struct estimate_result other;
-    bool between = p->pp > 2 && layers_differ(p->model);
+    bool between = p->pp > 2 && (layers_differ(p->model) || p->first_layers || p->last_layers ||
+                                 p->model->shape.layers % (p->pp * p->interleave));
     double most = 0;
 
     for (uint64_t stage = 0; stage < p->pp; stage = between || stage + 1 == p->pp ? stage + 1 : p->pp - 1) {

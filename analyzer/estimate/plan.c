@@ -68,15 +68,43 @@ static bool check_pipeline(const struct plan *p, char why[WHY])
 {
     uint64_t layers = p->model->shape.layers;
 
+    const uint64_t named = (p->first_layers > 0) + (p->last_layers > 0);
+
     if (p->interleave > 1 && p->pp == 1)
         return REJECT("--interleave gives each pipeline stage several chunks of layers; add --pp");
+    if (named && p->pp == 1)
+        return REJECT("--%s-stage-layers: without --pp there is one stage", p->first_layers ? "first" : "last");
     if (p->pp == 1) return false;
     if (layers && p->pp > layers)
         return REJECT("--pp: %ju stages are more than the %ju layers", (uintmax_t)p->pp, (uintmax_t)layers);
-    if (layers && p->interleave > 1 && layers % ((unsigned __int128)p->pp * p->interleave))
+    if (named && p->interleave > 1)
+        return REJECT("--%s-stage-layers: gpuspy does not know how --interleave divides such stages",
+                      p->first_layers ? "first" : "last");
+    if (named && (p->first_layers >= layers || p->last_layers >= layers - p->first_layers ||
+                  layers - p->first_layers - p->last_layers < p->pp - named ||
+                  (p->pp == named && p->first_layers + p->last_layers != layers)))
+        return REJECT("--%s-stage-layers: the %ju layers cannot be divided into %ju stages so",
+                      p->first_layers ? "first" : "last", (uintmax_t)layers, (uintmax_t)p->pp);
+    /* torchtitan's chunks may differ by one layer */
+    if (layers && p->interleave > 1 &&
+        (p->fsdp ? (unsigned __int128)p->pp * p->interleave > layers
+                 : layers % ((unsigned __int128)p->pp * p->interleave) != 0))
         return REJECT("--interleave: %ju layers cannot be divided into %ju stages of %ju chunks", (uintmax_t)layers,
                       (uintmax_t)p->pp, (uintmax_t)p->interleave);
     return false;
+}
+
+static bool check_remade(const struct plan *p, char why[WHY])
+{
+    const enum model_family family = p->model->shape.family;
+    const char *option = p->remade_every ? "checkpoint-every" : "checkpointed-layers";
+
+    if (!p->remade && !p->remade_every) return false;
+    if (p->remade && p->remade_every) return REJECT("--checkpointed-layers and --checkpoint-every: give one of them");
+    if (p->checkpoint != PLAN_CHECKPOINT_FULL) return REJECT("--%s: add --checkpointing full", option);
+    return (family == MODEL_T5 || family == MODEL_WHISPER || family == MODEL_CONV || family == MODEL_DENOISER ||
+            family == MODEL_MAMBA || p->model->shape.linear_layers) &&
+           REJECT("--%s: known for decoders and encoders of text and images", option);
 }
 
 /* Models whose layers differ, or have a state instead of attention: not all options are known for them. */
@@ -258,6 +286,8 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->saved != PLAN_SAVED_NONE, "modules-to-save", ""},
         {p->accumulation > 1, "accumulation", ""},
         {p->interleave > 1, "interleave", ""},
+        {p->remade > 0, "checkpointed-layers", ""},
+        {p->remade_every > 0, "checkpoint-every", ""},
         {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", ""},
         {p->sharding != PLAN_SHARDING_DDP, "sharding", "; divide the model by --tp or --pp"},
         {p->offload == PLAN_OFFLOAD_OPTIMIZER || p->offload == PLAN_OFFLOAD_ALL, "offload", ""},
@@ -289,10 +319,10 @@ static bool check_attentions(const struct plan *p, char why[WHY])
 /* The first contradiction, if there is one. */
 static bool check_contradictions(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {check_zeroes,    check_world,           check_diffusion, check_serving,
-                                    own_kinds,       check_tensor_parallel, check_pipeline,  check_experts,
-                                    check_positions, context_parallel,      check_offloads,  check_adapters,
-                                    check_formats,   check_attentions,      check_step};
+    static check *const checks[] = {check_zeroes,   check_world,           check_diffusion,  check_serving,
+                                    own_kinds,      check_tensor_parallel, check_pipeline,   check_remade,
+                                    check_experts,  check_positions,       context_parallel, check_offloads,
+                                    check_adapters, check_formats,         check_attentions, check_step};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (checks[i](p, why)) return true;

@@ -178,16 +178,19 @@ struct plan {
     uint64_t accumulation; /* forward and backward passes per step */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
-    bool fused_layers; /* compiled or hand-written layers without dropout: activations at their low end */
-    bool fused_loss;   /* the loss too: in the type of the logits */
-    bool chunked_loss; /* logits are made in pieces (Liger, cut cross-entropy) */
-    bool away;         /* saved activations are in host memory until backward needs them */
-    bool drop_outputs; /* before backward the training loop drops what the model returned, except the loss */
+    uint64_t remade;       /* with full checkpointing: layers that are checkpointed, of each pipeline stage; 0: all */
+    uint64_t remade_every; /* or every so manieth layer; 0: all */
+    bool fused_layers;     /* compiled or hand-written layers without dropout: activations at their low end */
+    bool fused_loss;       /* the loss too: in the type of the logits */
+    bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
+    bool away;             /* saved activations are in host memory until backward needs them */
+    bool drop_outputs;     /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;
-    uint64_t interleave;    /* model chunks per pipeline stage (virtual stages) */
-    bool sequence_parallel; /* with tp: norms and dropouts are divided too */
+    uint64_t interleave;                /* model chunks per pipeline stage (virtual stages) */
+    uint64_t first_layers, last_layers; /* of the first and the last pipeline stage; 0: as many as the others */
+    bool sequence_parallel;             /* with tp: norms and dropouts are divided too */
     enum plan_sharding sharding;
     bool fsdp; /* PyTorch's; else DeepSpeed's ZeRO */
     bool flat; /* its first version, which joins a unit's parameters into one */
@@ -232,6 +235,25 @@ static inline uint64_t plan_dp(const struct plan *p)
 static inline bool plan_remakes_layers(const struct plan *p)
 {
     return p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
+}
+
+/* The same of one layer, if only some are checkpointed. Every Nth: torchtitan counts layers from 1
+ * (distributed/activation_checkpoint.py). A number: Megatron-LM's --recompute-method block remakes a stage's first
+ * layers. */
+static inline bool plan_remakes_layer(const struct plan *p, uint64_t layer)
+{
+    return plan_remakes_layers(p) && (p->remade_every ? (layer + 1) % p->remade_every == 0
+                                      : p->remade     ? layer < p->remade
+                                                      : true);
+}
+
+/* How many of the first `layers` are. */
+static inline uint64_t plan_remade_layers(const struct plan *p, uint64_t layers)
+{
+    uint64_t n = 0;
+
+    for (uint64_t i = 0; i < layers; i++) n += plan_remakes_layer(p, i);
+    return n;
 }
 
 /* The longest sequence that a learned table of positions allows; 0: no such table. OPT's table has two rows that no

@@ -16,12 +16,12 @@ struct plan_settings {
     uint64_t image, width, frames;
     bool tied, masked_lm;
     /* training */
-    uint64_t batch, seq, accumulation;
+    uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step;
     bool fused_layers, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema;
     const char *frozen;
     uint64_t network;
-    uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
+    uint64_t gpus, per_node, tp, pp, cp, ep, interleave, first_layers, last_layers;
     bool sequence_parallel;
     const char *sharding, *offload;
     const char *adapter, *saved;
@@ -72,6 +72,10 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "to 5.19)"),                                                                                         \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
+        PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
+                   "only every Nth layer is checkpointed (torchtitan)"),                                               \
+        PLAN_COUNT(type, member, "checkpointed-layers", remade, "N",                                                   \
+                   "only N layers of each pipeline stage are (Megatron-LM: --recompute-num-layers)"),                  \
         PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
                   "layers are compiled or use fused kernels, without dropout: less is saved for backward")
@@ -125,6 +129,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "with --tp: norms and dropouts are sharded too"),                                                    \
         PLAN_COUNT(type, member, "pp", pp, "N", "pipeline stages"),                                                    \
         PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks per pipeline stage"),                    \
+        PLAN_COUNT(type, member, "first-stage-layers", first_layers, "N",                                              \
+                   "layers of the first pipeline stage; default as many as the others"),                               \
+        PLAN_COUNT(type, member, "last-stage-layers", last_layers, "N", "layers of the last one"),                     \
         PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                              \
         PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
 

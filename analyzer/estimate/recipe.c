@@ -21,6 +21,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *remade_every, *remaking, *schedule;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
@@ -28,6 +29,7 @@ struct values {
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
+    int64_t remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
 };
@@ -582,20 +584,52 @@ static void put_batches(struct estimate_recipe *r, const struct values *s, int64
     if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put_recipe_option(r, "--seq=1024"); /* SFTConfig's max_length */
 }
 
+static int64_t count_or_one(int64_t n)
+{
+    return n > 1 ? n : 1;
+}
+
+/* Chunks of layers that each pipeline stage has; torchtitan's interleaved schedules have two. */
+static int64_t recipe_chunks(const struct values *s)
+{
+    if (s->pp <= 1) return 1;
+    if (s->chunk_layers > 0 && s->layers > 0 && s->layers / s->pp > s->chunk_layers && s->pp < 1 << 20)
+        return s->layers / s->pp / s->chunk_layers;
+    if (strncasecmp(recipe_text_of(s->schedule), "interleaved", 11) == 0) return 2;
+    return count_or_one(s->chunks);
+}
+
+/* Layers that are checkpointed, if not all are. torchtitan's selective_ac_option is "op" or a number; Megatron-LM's
+ * "block" remakes so many layers of each chunk of a stage, "uniform" keeps an input for so many layers. */
+static void put_some_layers(struct estimate_recipe *r, const struct values *s)
+{
+    if (s->remade <= 0) return;
+    if (is_recipe_word(s->remaking, "block"))
+        put_recipe_option(r, "--checkpointed-layers=%" PRId64, s->remade * count_or_one(recipe_chunks(s)));
+    else if (s->remade > 1)
+        leave_out(r, "recompute_num_layers=%" PRId64 ": the input of each layer is counted", s->remade);
+}
+
 static void put_activations(struct estimate_recipe *r, const struct values *s)
 {
+    const int every = atoi(recipe_text_of(s->remade_every));
+
     const char *mode = recipe_text_of(s->checkpointing);
     const bool whole = json_is_true(s->checkpointing) || !strcasecmp(mode, "full") || !strcasecmp(mode, "true") ||
                        !strcasecmp(mode, "offload") || !strcasecmp(mode, "unsloth");
 
     if (s->selective > 0 || (strcasecmp(mode, "selective") == 0 && !is_written_for(r, "torchtitan")))
         put_recipe_option(r, "--checkpointing=selective");
-    else if (strcasecmp(mode, "selective") == 0)
+    else if (strcasecmp(mode, "selective") == 0 && every > 0) {
+        put_recipe_option(r, "--checkpointing=full");
+        if (every > 1) put_recipe_option(r, "--checkpoint-every=%d", every);
+    } else if (strcasecmp(mode, "selective") == 0)
         put_recipe_option(r, "--checkpointing=selective-op");
     else if (whole || s->checkpointing_on > 0 ||
              ((is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL")) && s->checkpointing_on != 0 &&
               !json_is_false(s->checkpointing)))
         put_recipe_option(r, "--checkpointing=full"); /* the default of these two */
+    if (whole) put_some_layers(r, s);
     const bool away = s->away > 0 || strcasecmp(mode, "offload") == 0;
     if (away && (s->tp > 1 || s->pp > 1))
         leave_out(r, "offloaded activations");
@@ -611,11 +645,6 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     if (s->chunked > 0 || s->liger > 0 || value_has_word(s->plugins, "cut_cross_entropy") ||
         value_has_word(s->loss, "chunked") || value_has_word(s->loss, "LinearCrossEntropy"))
         put_recipe_option(r, "--chunked-loss");
-}
-
-static int64_t count_or_one(int64_t n)
-{
-    return n > 1 ? n : 1;
 }
 
 /* The number of all GPUs; 0: not stated. */
@@ -642,7 +671,13 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const struct {
         const char *option;
         int64_t n;
-    } parts[] = {{"tp", s->tp}, {"pp", s->pp}, {"cp", s->cp}, {"ep", s->ep}};
+    } parts[] = {{"tp", s->tp},
+                 {"pp", s->pp},
+                 {"cp", s->cp},
+                 {"ep", s->ep},
+                 {"interleave", recipe_chunks(s)},
+                 {"first-stage-layers", s->pp > 1 ? s->first_layers : 0},
+                 {"last-stage-layers", s->pp > 1 ? s->last_layers : 0}};
     const char *sharding = s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
                            : fsdp && grad_op            ? "fsdp-grad-op"
                            : fsdp && (s->fsdp_version == 2 || is_written_for(r, "torchtitan") ||
@@ -701,22 +736,6 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_sharding(r, s, gpus);
 }
 
-/* Loads a configuration that another one names (DeepSpeed's): relative to the folder of that one, or to one of the
- * folders above it. */
-static json_t *load_named(const char *from, const char *name)
-{
-    char folder[PATH_MAX], path[2 * PATH_MAX], why[200];
-    json_t *root = *name == '/' ? estimate_recipe_load(name, why, sizeof why) : NULL;
-
-    if (!realpath(from, folder)) return root;
-    for (char *slash; !root && *name != '/' && (slash = strrchr(folder, '/'));) {
-        *slash = 0;
-        snprintf(path, sizeof path, "%s/%s", folder, name);
-        root = estimate_recipe_load(path, why, sizeof why);
-    }
-    return root;
-}
-
 static void add_tool(struct estimate_recipe *r, const char *tool)
 {
     const size_t n = strlen(r->tools);
@@ -757,7 +776,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     const bool all = read == n;
     if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files; at most 16");
     if (all && *recipe_text_of(values.deepspeed) && values.zero < 0) {
-        named = load_named(paths[0], recipe_text_of(values.deepspeed));
+        named = estimate_recipe_load_named(paths[0], recipe_text_of(values.deepspeed));
         if (named) {
             add_tool(r, "DeepSpeed");
             walk_recipe(r, &values, named, "", &left);

@@ -29,6 +29,8 @@ void estimate_recipe_free(struct estimate_recipe *recipe);
 /* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL
  * with a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share the value that they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
+/* The same of a file that another one names (DeepSpeed's): relative to the folder of `from`, or to one above it. */
+struct json_t *estimate_recipe_load_named(const char *from, const char *name);
 /* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". The last part of a path, without "/original"; shortens it.
  */
 void estimate_recipe_spell(char *out, size_t size, const char *name);

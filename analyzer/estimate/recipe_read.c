@@ -1,10 +1,12 @@
 /* Text in, JSON out: the four forms of configuration. */
 #include "analyzer/estimate/recipe.h"
 #include "analyzer/base/text.h"
+#include "analyzer/model/model.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -351,21 +353,21 @@ const char *estimate_recipe_last_part(char *path)
     return slash ? slash + 1 : path;
 }
 
-/* What tokenizers are called, and how many words they have. */
+/* What tokenizers are called, and a model that has the same words. */
 static const struct {
-    const char *part;
-    int64_t words;
-} tokenizers[] = {{"gpt-oss", 201088},     {"gpt2", 50257},  {"bert", 30522},    {"llama3", 128256},
-                  {"llama-3", 128256},     {"llama", 32000}, {"mistral", 32000}, {"mixtral", 32000},
-                  {"deepseek-v3", 129280}, {"qwen", 151936}, {"gemma", 256000},  {"tiktoken", 128256}};
+    const char *part, *model;
+} tokenizers[] = {
+    {"gpt-oss", "gpt-oss-20b"},     {"gpt2", "gpt2"},        {"bert", "bert-base-uncased"}, {"llama3", "llama-3-8b"},
+    {"llama-3", "llama-3-8b"},      {"llama", "llama-2-7b"}, {"mistral", "mistral-7b"},     {"mixtral", "mixtral-8x7b"},
+    {"deepseek-v3", "deepseek-v3"}, {"qwen", "qwen3-8b"},    {"gemma", "gemma-2-2b"},       {"tiktoken", "llama-3-8b"}};
 
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file)
 {
     for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
         if (strcasestr(model, tokenizers[i].part) || strcasestr(type, tokenizers[i].part) ||
             strcasestr(file, tokenizers[i].part))
-            return tokenizers[i].words;
-    return 50257;
+            return (int64_t)model_words(tokenizers[i].model);
+    return (int64_t)model_words("gpt2");
 }
 
 static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why_size)
@@ -422,5 +424,19 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else if (!root && !*why)
         snprintf(why, why_size, "it is empty");
     free(text);
+    return root;
+}
+
+json_t *estimate_recipe_load_named(const char *from, const char *name)
+{
+    char folder[PATH_MAX], path[2 * PATH_MAX], why[200];
+    json_t *root = *name == '/' ? estimate_recipe_load(name, why, sizeof why) : NULL;
+
+    if (!realpath(from, folder)) return root;
+    for (char *slash; !root && *name != '/' && (slash = strrchr(folder, '/'));) {
+        *slash = 0;
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        root = estimate_recipe_load(path, why, sizeof why);
+    }
     return root;
 }

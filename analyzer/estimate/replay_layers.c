@@ -27,10 +27,11 @@ static uint32_t put_node(struct build *b, struct estimate_replay_op op)
 }
 
 /* Marks the operations from `first` on as one checkpointed layer. */
-static void close_checkpoint(struct build *b, size_t first)
+static void close_checkpoint(struct build *b, uint64_t layer, size_t first)
 {
-    for (size_t i = first; i < b->list->n && b->p->checkpoint == PLAN_CHECKPOINT_FULL; i++)
-        b->list->ops[i].checkpoint = (uint32_t)first + 1;
+    const bool remade = b->p->checkpoint == PLAN_CHECKPOINT_FULL && plan_remakes_layer(b->p, layer);
+
+    for (size_t i = first; i < b->list->n && remade; i++) b->list->ops[i].checkpoint = (uint32_t)first + 1;
 }
 
 static double node_bytes(const struct build *b, uint32_t op)
@@ -419,7 +420,7 @@ static uint32_t t5_stack(struct build *b, uint64_t layers, uint32_t encoded, uin
         x = t5_attention(b, x, 0, bias, encoded > 0);
         if (encoded) x = t5_attention(b, x, encoded, t5_bias(b), true);
         x = t5_mlp(b, x);
-        close_checkpoint(b, first);
+        close_checkpoint(b, i, first);
     }
     return put_dropout(b, put_norm_node(b, x, width), width);
 }
@@ -519,7 +520,7 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
     for (uint64_t i = 0; i < b.m->layers; i++) {
         size_t first = list->n;
         x = put_layer(&b, x);
-        close_checkpoint(&b, first);
+        close_checkpoint(&b, i, first);
     }
     if (b.m->final_norm) x = put_norm_node(&b, x, (double)b.m->hidden);
     b.list->ops[x - 1].lets_go[0] = tokens + b.h.gemma; /* inputs_embeds */

@@ -19,12 +19,13 @@ static double whole_up(double n)
     return down < n ? down + 1 : down;
 }
 
-/* Layers of a pipeline stage: the first stages get the remainder. */
+/* Layers of a pipeline stage: the stages before the last get the remainder (vLLM's get_pp_indices,
+ * distributed/utils.py). */
 static uint64_t layers_of(const struct plan *p, uint64_t stage)
 {
-    uint64_t layers = p->model->shape.layers;
+    const uint64_t layers = p->model->shape.layers, rest = layers % p->pp, before_last = p->pp - 1 - stage;
 
-    return layers / p->pp + (stage < layers % p->pp);
+    return layers / p->pp + (before_last > 0 && before_last <= rest);
 }
 
 static double place_share(const struct plan *p, uint64_t stage, const struct model_tensor *t)

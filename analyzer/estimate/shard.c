@@ -4,19 +4,36 @@
 #include <math.h>
 #include <string.h>
 
+/* Of `layers` that do not divide evenly, the first part gets none of the rest: torchtitan's generate_split_points
+ * (distributed/pipeline.py) gives one more to each of the parts after it. */
+static uint64_t part_of_layers(uint64_t layers, uint64_t parts, uint64_t part)
+{
+    return layers / parts + (part > 0 && part <= layers % parts);
+}
+
+/* Megatron-LM (transformer_block.py, get_num_layers_to_build) divides what the named stages leave evenly among the
+ * others. A stage that holds several chunks has every pp-th of them. */
 uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage)
 {
-    uint64_t layers = p->model->shape.layers;
+    const uint64_t first = p->first_layers, last = p->last_layers, named = (first > 0) + (last > 0), pp = p->pp;
+    uint64_t sum = 0;
 
-    return layers / p->pp + (stage < layers % p->pp);
+    if (!p->model->shape.layers) return 0;
+    if (first && stage == 0) return first;
+    if (last && stage + 1 == pp) return last;
+    if (named) return part_of_layers(p->model->shape.layers - first - last, pp - named, stage - (first > 0));
+    for (uint64_t chunk = 0; chunk < p->interleave; chunk++)
+        sum += part_of_layers(p->model->shape.layers, pp * p->interleave, chunk * pp + stage);
+    return sum;
 }
 
 /* The number of layers in earlier stages. */
 static uint64_t layers_before(const struct plan *p, uint64_t stage)
 {
-    uint64_t left = p->model->shape.layers % p->pp;
+    uint64_t sum = 0;
 
-    return stage * (p->model->shape.layers / p->pp) + (stage < left ? stage : left);
+    for (uint64_t i = 0; i < stage; i++) sum += estimate_shard_layers(p, i);
+    return sum;
 }
 
 /* The stage's share of a tensor that is in layers. Kind 1 is in the first layers, the last kind in the last ones:

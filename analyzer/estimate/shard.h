@@ -12,7 +12,7 @@ struct estimate_shard {
     bool expert;
 };
 
-/* Layers of a pipeline stage: the first stages get the remainder. */
+/* Layers of a pipeline stage: the stages after the first get the remainder. */
 uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage);
 /* False: no part of it is on that stage. */
 bool estimate_shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct estimate_shard *s);

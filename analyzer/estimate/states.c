@@ -106,20 +106,28 @@ static double unit_element(const struct plan *p)
     return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
 }
 
+static void add_whole_gradients(struct estimate_result *r, unsigned phases, double n, double each, double kept)
+{
+    const double bytes = fmax(0, ceil(n * each) - kept);
+    char all[UNITS_TEXT];
+    struct estimate_line *line;
+
+    if (bytes <= 0) return;
+    line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "gradients that stay whole",
+                        (struct estimate_interval){0, bytes, bytes});
+    estimate_explain(line, "torch/distributed/fsdp/fully_sharded_data_parallel.py: no_sync keeps unsharded gradients",
+                     "%s parameters · %.3g B, on top of the own shard", units_format_count(all, units_whole(n)), each);
+    line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
+}
+
 void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_sum *n, double each, double kept,
                              struct estimate_result *r)
 {
-    struct estimate_line *line;
-    char all[UNITS_TEXT];
-    double bytes = fmax(0, ceil(n->all * each) - kept);
+    const double made = p->pp > 1 ? estimate_act_fullest(p, r->stage).gradients : 1;
 
-    if (!p->fsdp || p->accumulation <= 1 || estimate_shard_group(p, false) <= 1 || bytes <= 0) return;
-    line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "gradients that stay whole",
-                        (struct estimate_interval){0, bytes, bytes});
-    estimate_explain(line, "torch/distributed/fsdp/fully_sharded_data_parallel.py: no_sync keeps unsharded gradients",
-                     "%s parameters · %.3g B, on top of the own shard", units_format_count(all, units_whole(n->all)),
-                     each);
-    line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
+    if (!p->fsdp || p->accumulation <= 1 || estimate_shard_group(p, false) <= 1) return;
+    add_whole_gradients(r, made < 1 ? IN_PHASE(BACKWARD) : IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), n->all, each, kept);
+    if (made < 1) add_whole_gradients(r, IN_PHASE(FORWARD), made * n->all, each, kept);
 }
 
 /* With the step in backward, each gradient is freed after its parameter has stepped. The estimate of activations
@@ -401,21 +409,32 @@ static bool is_tensor_unknown(const struct plan *p, const struct model_tensor *t
     return t->dims == 0;
 }
 
-/* With checkpointing a layer's copies are freed with its first forward; activations.c counts those of its second. */
-static bool multiplied_for_backward(const struct plan *p, const struct model_tensor *t)
+static bool multiplied_outside(const struct plan *p, const struct model_tensor *t)
 {
-    return estimate_shard_multiplied(p, t) && (!plan_remakes_layers(p) || t->place != TENSOR_IN_LAYER);
+    return estimate_shard_multiplied(p, t) && t->place != TENSOR_IN_LAYER;
+}
+
+/* Weights of which autocast makes copies for backward. A checkpointed layer's are freed with its first forward;
+ * activations.c counts those of its second. */
+static double copied_for_backward(const struct plan *p, uint64_t stage)
+{
+    const double all = estimate_shard_sum(p, stage, estimate_shard_multiplied).all,
+                 outside = estimate_shard_sum(p, stage, multiplied_outside).all;
+    const uint64_t layers = p->model->shape.layers ? estimate_shard_layers(p, stage) : 0;
+
+    if (!plan_remakes_layers(p)) return all;
+    return outside + (layers ? (all - outside) * (double)(layers - plan_remade_layers(p, layers)) / (double)layers : 0);
 }
 
 static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct estimate_shard_sum n = estimate_shard_sum(p, stage, multiplied_for_backward),
-                              hidden = estimate_shard_sum(p, stage, is_tensor_unknown);
-    double bytes = ceil(n.all * p->precision->cast_copy);
+    const struct estimate_shard_sum hidden = estimate_shard_sum(p, stage, is_tensor_unknown);
+    const double n = copied_for_backward(p, stage);
+    double bytes = ceil(n * p->precision->cast_copy);
     struct estimate_line *line;
     char count[UNITS_TEXT];
 
-    units_format_count(count, units_whole(n.all));
+    units_format_count(count, units_whole(n));
     if (estimate_shard_gathers(p)) return; /* FSDP's MixedPrecision gathers 16-bit weights: estimate_states_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
                         (struct estimate_interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});

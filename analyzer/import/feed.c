@@ -1,5 +1,6 @@
 #include "analyzer/import/feed.h"
 
+#include <ctype.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -154,11 +155,21 @@ static uint32_t native_index(struct import_feed *f, const struct import_frame *f
                                      frame->line});
 }
 
+/* A path of Windows ("D:\\me\\train.py") with slashes, which Windows also accepts: folders and installed packages are
+ * then found in it as in any other path. */
+static const char *with_slashes(struct import_feed *f, const char *file)
+{
+    if (!file || !isalpha((unsigned char)file[0]) || file[1] != ':' || file[2] != '\\') return file;
+    char *path = arena_printf(&f->arena, "%s", file);
+    for (char *p = path; (p = strchr(p, '\\'));) *p = '/';
+    return path;
+}
+
 static void define_frame(struct import_feed *f, const struct import_frame *frame, uint64_t hash, uint32_t number)
 {
     if (frame->python) {
-        const char *texts[] = {frame->function, frame->file};
-        const size_t lengths[] = {cut_text(frame->function), cut_text(frame->file)};
+        const char *const file = with_slashes(f, frame->file), *texts[] = {frame->function, file};
+        const size_t lengths[] = {cut_text(frame->function), cut_text(file)};
         struct gs_rec_frame_python r = {.rec = REC(GS_REC_FRAME_PYTHON, 0, 0),
                                         .frame = number,
                                         .line = frame->line,

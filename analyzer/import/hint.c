@@ -22,6 +22,7 @@ static const struct {
     {".nvprof", NVPROF},
     {".xplane.pb", "a profile of JAX or TensorFlow over time, which gpuspy does not read; record device memory with "
                    "jax.profiler.save_device_memory_profile(\"memory.prof\")"},
+    {".py", "a Python script; record it first: gpuspy run -- python SCRIPT"},
     {".ncu-rep", "a report of Nsight Compute, which does not record memory"},
 };
 

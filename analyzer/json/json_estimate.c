@@ -111,6 +111,10 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "modules_to_save", json_string(saved[p->saved]));
     json_object_set_new(o, "frozen", json_string(frozen[p->frozen]));
     json_object_set_new(o, "fsdp", json_boolean(p->fsdp));
+    json_object_set_new(o, "first_stage_layers", estimate_count_json(p->first_layers));
+    json_object_set_new(o, "last_stage_layers", estimate_count_json(p->last_layers));
+    json_object_set_new(o, "checkpointed_layers", estimate_count_json(p->remade));
+    json_object_set_new(o, "checkpoint_every", estimate_count_json(p->remade_every));
     json_object_set_new(o, "fused_loss", json_boolean(p->fused_loss));
     json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));

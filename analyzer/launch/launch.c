@@ -16,6 +16,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 enum { GENERATIONS = 64, STOP_MS = 20 };
 
@@ -233,8 +234,11 @@ static int not_started(const char *program, int error)
                  program, file.loader, program);
         return LAUNCH_NOT_FOUND;
     }
-    complain("run: cannot run '%s': %s; %s", program, strerror(error),
-             missing ? "check its name and PATH" : "check that it is an executable file");
+    if (text_ends_with(program, ".py") && access(program, F_OK) == 0)
+        complain("run: cannot run '%s', which is a script; type: gpuspy run -- python %s", program, program);
+    else
+        complain("run: cannot run '%s': %s; %s", program, strerror(error),
+                 missing ? "check its name and PATH" : "check that it is an executable file");
     return missing ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
 }
 

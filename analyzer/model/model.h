@@ -214,6 +214,8 @@ struct model {
 bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code);
 /* Whether a model of that name is known and has an image tower. */
 bool model_has_tower(const char *name);
+/* The vocabulary of a known model; 0: unknown. */
+uint64_t model_words(const char *name);
 /* Whether `text` looks like a path (a slash, .json, .safetensors, .gguf …), or such a file exists. */
 bool model_is_path(const char *text);
 /* From the file or folder at that path. */

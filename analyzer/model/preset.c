@@ -152,6 +152,13 @@ bool model_has_tower(const char *name)
     return p && p->shape.tower != MODEL_TOWER_NONE;
 }
 
+uint64_t model_words(const char *name)
+{
+    const struct preset *p = preset_of(name);
+
+    return p ? p->shape.vocab : 0;
+}
+
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
 {
     if (p->shape.family == MODEL_CONV) return model_convnet_make(p->name, m);
@@ -173,10 +180,51 @@ static bool published_name(const char *text)
 static bool says_a_size(const char *rest)
 {
     for (const char *word = rest + 1; *word; word += strcspn(word, "-"), word += *word == '-') {
-        const size_t n = strcspn(word, "-"), digits = strspn(word, "0123456789.");
+        const size_t n = strcspn(word, "-"), digits = strspn(word, "0123456789.x");
         if (digits > 0 && digits + 1 == n && (word[digits] == 'b' || word[digits] == 'm')) return true;
     }
     return false;
+}
+
+/* Words of a name after which the shape is not that of the model whose name it contains: other inputs, another head,
+ * more or fewer layers, or weights in a form that gpuspy does not know. */
+static bool changes_shape(const char *name)
+{
+    static const char *const words[] = {
+        "vl",    "v",         "vision",   "llava",      "audio",    "omni",      "moe",   "pro",    "draft",
+        "eagle", "eagle3",    "medusa",   "mtp",        "pruned",   "reap",      "merge", "reward", "rm",
+        "prm",   "embedding", "reranker", "classifier", "expanded", "minitron",  "aqlm",  "gguf",   "exl2",
+        "hqq",   "gptq",      "awq",      "bnb",        "nf4",      "4bit",      "8bit",  "int4",   "int8",
+        "fp8",   "nvfp4",     "mxfp4",    "w4a16",      "w8a8",     "speculator"};
+
+    for (const char *word = name; *word; word += strcspn(word, "-"), word += *word == '-')
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (strcspn(word, "-") == strlen(words[i]) && strncmp(word, words[i], strlen(words[i])) == 0) return true;
+    return false;
+}
+
+/* A published model that others trained further keeps the name of its base within its own: "dolphin-2.9-llama3-8b". The
+ * longest run of words that is a known name with a size; no other word may state a size. */
+static const struct preset *preset_within(const char *name)
+{
+    char run[NAME_MAX_BYTES + 1] = "-";
+    const struct preset *found = NULL;
+    size_t longest = 0;
+
+    if (changes_shape(name)) return NULL;
+    for (const char *from = name; *from; from += strcspn(from, "-"), from += *from == '-')
+        for (const char *end = from; *end;) {
+            const struct preset *p;
+            end += *end == '-';
+            end += strcspn(end, "-");
+            snprintf(run + 1, sizeof run - 1, "%.*s", (int)(end - from), from);
+            if (strlen(run) <= longest || !says_a_size(run) || (*end && says_a_size(end)) ||
+                !(p = preset_called(run + 1, same_name)))
+                continue;
+            longest = strlen(run);
+            found = p;
+        }
+    return found && found->shape.family == MODEL_LLAMA && found->shape.tower == MODEL_TOWER_NONE ? found : NULL;
 }
 
 /* The longest known name with which `name` begins: the rest describes how it is stored (-awq, -fp8) or its date. */
@@ -219,6 +267,11 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     if (p) return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
     if (strlen(text) < NAME_MAX_BYTES) plain_preset_name(name, text, false);
+    if (published_name(text) && stat(text, &st) != 0 && (p = preset_within(name))) {
+        const bool ok = of_preset(command, p, m, exit_code);
+        snprintf(m->note, sizeof m->note, "%s is taken for a %s, whose name it contains", text, p->name);
+        return ok;
+    }
     if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 && nearest_name(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;

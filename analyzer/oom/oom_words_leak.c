@@ -277,9 +277,9 @@ void oom_explain_pending(struct oom_words *w)
     struct oom_rhythm r = oom_rhythm(f);
     const char *line = site_short_text(w->b, &f->growth->newest);
     w->v->verdict =
-        TEXT(w, "%s: %llu forward passes are held at once, %s each: %s",
-             f->backward_ns == RUN_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
-             (unsigned long long)r.times, SIZE(w, r.each), leak_share_text(w, f->growing));
+        TEXT(w, "%llu forward passes are live at once, %s each, and no backward() has run%s: %s",
+             (unsigned long long)r.times, SIZE(w, r.each),
+             f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));
     w->v->refuted_by = "if no backward() follows";
     measure_drop(
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,

@@ -82,8 +82,7 @@ static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
     if (record >= end || size <= w->columns_n || size > (uint64_t)(end - record)) return false;
     if (!read_record(w, record, record + size) || ((int64_t)id <= w->last && w->last != INT64_MIN)) return false;
     w->row.id = w->last = (int64_t)id;
-    w->each(w->self, &w->row);
-    return true;
+    return w->each(w->self, &w->row);
 }
 
 static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)

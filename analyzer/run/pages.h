@@ -2,7 +2,7 @@
  *
  * It reads only tables as a recorder writes them, in a file that no process writes to: rows of integers, each within
  * its page. At the first difference it stops, and the caller continues with SQL from there. So only SQLite decides
- * whether a file is damaged and what an unusual row means. For rows.c and calls.c.
+ * whether a file is damaged and what an unusual row means. For rows.c.
  */
 #pragma once
 
@@ -15,10 +15,10 @@ struct run_page_row {
     int64_t values[RUN_PAGES_COLUMNS]; /* by column; 0 for NULL and for the id's column */
     uint32_t nulls;                    /* a bit for each column that is NULL */
 };
-typedef void (*run_pages_fn)(void *self, const struct run_page_row *row);
+typedef bool (*run_pages_fn)(void *self, const struct run_page_row *row);
 
-/* Calls `each` for each row, ids ascending. True after the last row of the table; false: `*last` is the id of the last
- * row that was read, INT64_MIN if there was none. `columns` are all columns of the table, the first its INTEGER PRIMARY
- * KEY. */
+/* Calls `each` for each row, ids ascending, until it returns false. True after the last row of the table; false:
+ * `*last` is the id of the last row that was read, INT64_MIN if there was none. `columns` are all columns of the table,
+ * the first its INTEGER PRIMARY KEY. */
 bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
                     run_pages_fn each, void *self, int64_t *last);

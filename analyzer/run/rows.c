@@ -28,6 +28,7 @@ struct reader {
     enum run_rows_columns what;
     struct run_rows_zone zone; /* of the batch that is being filled */
     bool zones;                /* are noted */
+    const _Atomic bool *stop;  /* NULL: never */
     struct run_stored *batch;  /* the one that is being filled */
     size_t n;
     struct relay *relay; /* NULL: the caller's own thread scans */
@@ -43,9 +44,15 @@ static void use_next_row_slot(struct reader *r)
     r->batch = r->slots[r->slot];
 }
 
-static void hand_over(struct reader *r)
+static bool is_scan_stopped(const struct reader *r)
 {
-    if (!r->n) return;
+    return r->stop && *r->stop;
+}
+
+/* False: no more rows are needed. */
+static bool hand_over(struct reader *r)
+{
+    if (!r->n) return true;
     if (r->zones) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
     if (r->relay) {
         r->sizes[r->slot] = r->n;
@@ -55,6 +62,7 @@ static void hand_over(struct reader *r)
         r->each(r->self, r->batch, r->n);
     }
     r->n = 0;
+    return !is_scan_stopped(r);
 }
 
 static void note_zone(struct reader *r, int64_t id, const struct run_lifetime *life)
@@ -72,7 +80,7 @@ static const char *const names[] = {"id",      "kind",   "address",        "byte
 _Static_assert(sizeof names / sizeof *names == COLUMNS && (int)COLUMNS <= (int)RUN_PAGES_COLUMNS, "a name each");
 
 /* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as much. */
-static void add_lifetime_row(void *reader, const struct run_page_row *page_row)
+static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
 {
     struct reader *r = reader;
     const int64_t *v = page_row->values;
@@ -101,7 +109,7 @@ static void add_lifetime_row(void *reader, const struct run_page_row *page_row)
         row->life.free_ns = arena_add_capped(row->life.alloc_ns, age < 0 ? 0 : age);
     }
     if (r->zones) note_zone(r, page_row->id, &row->life);
-    if (++r->n == BATCH) hand_over(r);
+    return ++r->n < BATCH || hand_over(r);
 }
 
 static const uint8_t selected[] = {ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK};
@@ -113,7 +121,7 @@ static void add_sql_row(sqlite3_context *context, int n, sqlite3_value **v)
     for (int i = 0; i < n; i++) row.values[selected[i]] = sqlite3_value_int64(v[i]);
     row.id = row.values[ID];
     row.nulls = (uint32_t)(sqlite3_value_type(v[4]) == SQLITE_NULL) << LIFE_NS;
-    add_lifetime_row(sqlite3_user_data(context), &row);
+    (void)add_lifetime_row(sqlite3_user_data(context), &row);
 }
 
 static void end_rows(sqlite3_context *context)
@@ -143,7 +151,7 @@ static void scan_rows(struct reader *r)
 {
     int64_t last;
     char where[64] = "";
-    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_lifetime_row, r, &last)) {
+    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_lifetime_row, r, &last) || is_scan_stopped(r)) {
         r->result = SQLITE_ROW;
         hand_over(r);
         return;
@@ -197,17 +205,18 @@ static bool finish_rows(struct reader *r, char *error, size_t error_size)
     return ok;
 }
 
-bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, run_rows_fn each, void *self,
-                   char *error, size_t error_size)
+bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, const _Atomic bool *stop,
+                   run_rows_fn each, void *self, char *error, size_t error_size)
 {
-    struct reader r = {.db = db, .what = what, .each = each, .self = self, .zones = true};
+    struct reader r = {.db = db, .what = what, .each = each, .self = self, .zones = true, .stop = stop};
     db->zones_n = 0;
     if (about >= RUN_ROWS_MANY)
         scan_beside(&r);
     else
         scan_here(&r);
-    db->zoned = finish_rows(&r, error, error_size);
-    return db->zoned;
+    const bool ok = finish_rows(&r, error, error_size);
+    db->zoned = ok && !is_scan_stopped(&r);
+    return ok;
 }
 
 static bool holds_a_moment(const struct run_rows_zone *z, const int64_t *moments, size_t n)

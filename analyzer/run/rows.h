@@ -17,10 +17,10 @@ typedef void (*run_rows_fn)(void *self, const struct run_stored *rows, size_t n)
 
 enum { RUN_ROWS_MANY = 1 << 16 }; /* from this number of rows on, a thread pays off */
 
-/* All rows; `about`: how many are expected. Nothing else may use the database meanwhile. Each of these functions
- * returns false with a line in `error` if the table could not be read to its end. */
-bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, run_rows_fn each, void *self,
-                   char *error, size_t error_size);
+/* All rows, or fewer once *stop is set; `about`: how many are expected. Nothing else may use the database meanwhile.
+ * Each of these functions returns false with a line in `error` if the table could not be read to its end. */
+bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, const _Atomic bool *stop,
+                   run_rows_fn each, void *self, char *error, size_t error_size);
 /* Whole rows, including all that are live at one of n > 0 moments (ns, ascending). */
 bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, run_rows_fn each, void *self, char *error,
                    size_t error_size);

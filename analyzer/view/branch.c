@@ -367,8 +367,8 @@ static void telling_label(const struct draw_text *v, const struct view_branch *b
     cut_label(v, (first ? first : tells)->frame, label, sizeof label, columns);
     int room = columns - terminal_columns(label) - terminal_columns(arrow);
     if ((first ? first : tells) != last && room >= END_LEAST) {
-        frame_label(v, last->frame, NULL, true, more, sizeof more);
-        text_elide(end, sizeof end, more, room, v->term.utf8);
+        cut_label(v, last->frame, end, sizeof end, room);
+        if (terminal_columns(end) > room) *end = 0;
     }
     text_put(out, size, "%s%s%s", label, *end ? arrow : "", end);
 }

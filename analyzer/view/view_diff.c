@@ -344,7 +344,8 @@ static void format_in_units(const struct view_diff *v, const struct diff_row *r,
     const struct diff *d = v->diff;
     size_t n = strlen(text);
     if (d->units_n > 1 && r->units && r->units < d->units_n)
-        text_put(text + n, LINE - n, "  (in %u of %zu)", r->units, d->units_n);
+        text_put(text + n, LINE - n, "  (in %u of %zu%s)", r->units, d->units_n,
+                 d->wish.what == PROFILE_PEAK ? " peaks" : "");
 }
 
 static void view_rows(const struct view_diff *v)

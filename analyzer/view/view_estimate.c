@@ -41,6 +41,8 @@ static void add_training(struct head *h, const struct plan *p)
                       estimate_adapter_option(p) ? units_format_count(count, p->rank) : "",
                       p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_head_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->remade_every) add_head_part(h, "1 of %ju layers", (uintmax_t)p->remade_every);
+    if (p->remade) add_head_part(h, "%ju layers of each stage", (uintmax_t)p->remade);
     if (p->fused_layers) add_head_part(h, "fused layers");
     if (p->fused_loss) add_head_part(h, "fused loss");
     if (p->chunked_loss) add_head_part(h, "chunked loss");

@@ -156,7 +156,7 @@ static void plain_row(const struct flame *f, const struct view_branch *b, unsign
 
     fprintf(f->v->out, "%11s  %6s  %*s%s\n", view_profile_weight(f->p, b->total, weight),
             units_format_share(share, flame_share_of(f, b)), (int)(2 * depth), "",
-            view_branch_label(f->v, b, text, sizeof text, 400));
+            view_branch_label(f->v, b, text, sizeof text, f->v->term.width - 21 - (int)(2 * depth)));
 }
 
 static void print_plain_branch(const struct flame *f, const struct view_branch *b, unsigned depth)

@@ -99,11 +99,6 @@ static void print_totals(const struct draw_text *t, const struct view_stats *x)
         if (view_stats_has_layer(x, i)) table.head[n++] = short_layer(i);
     table.head[n] = "";
     draw_title(t, TERMINAL_BOLD, t->report->no_history ? "Live" : "Allocations");
-    if (t->report->processes_n && t->report->processes[0].torch_version) {
-        char version[64];
-        terminal_clean(version, sizeof version, t->report->processes[0].torch_version, t->term.utf8);
-        fprintf(t->out, "%*sPyTorch %s\n", INDENT, "", version);
-    }
     total_row(x, &table, t->report->no_history ? "blocks" : "allocations", figure_allocations);
     if (!t->report->no_history) {
         total_row(x, &table, "frees", figure_frees);

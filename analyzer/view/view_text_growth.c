@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/base/arena.h"
+#include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
 /* What grows together with a row's line, one line each; allocated, NULL none. */
@@ -25,12 +26,14 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
         fprintf(f, "%*sand %zu more line%s\n", IN, "", g->lines_total - LINES - 1,
                 g->lines_total == LINES + 2 ? "" : "s");
     if (g->graph) {
-        char place[1024];
-        fprintf(f, "%*s%s", IN, "",
-                "lines of one forward pass grow together; whether an autograd graph keeps them is unknown");
-        if (g->under.known && g->under.line)
-            fprintf(f, ", under %s", draw_site(v, place, sizeof place, &g->under, v->term.width / 2));
-        fputc('\n', f);
+        struct draw_text note = *v;
+        char place[1024] = "", words[1200];
+        note.out = f;
+        if (g->under.known && g->under.line) draw_site(v, place, sizeof place, &g->under, v->term.width / 2);
+        text_put(words, sizeof words,
+                 "lines of one forward pass grow together; whether an autograd graph keeps them is unknown%s%s",
+                 *place ? "; they were called from " : "", place);
+        draw_wrap(&note, IN, "", words);
     }
     if (g->jumps) fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
     if (fclose(f) != 0 || !*text) {
@@ -56,9 +59,10 @@ void view_text_growth(const struct draw_text *v)
         draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
                      " (inferred; refuted if a later step reads this memory again)");
     else
-        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
-                     ": a step is one allocation there that is kept (inferred; refuted if a later step reads this "
-                     "memory again)");
+        draw_heading(
+            v, TERMINAL_YELLOW, "Keeps growing",
+            ": no steps were found, so each allocation at the line counts as one (inferred; refuted if a later "
+            "step reads this memory again)");
     EACH (g, r->growth, shown) {
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
         const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),

@@ -404,6 +404,18 @@ static void sort_by_rank(const struct result_report *r, const struct result_peak
     }
 }
 
+/* Without those below a thousandth of the largest, such as the pinned bytes of an .item(). */
+static size_t drop_small_peaks(const struct result_peak **lead, size_t n)
+{
+    int64_t most = 0;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) most = lead[i]->bytes > most ? lead[i]->bytes : most;
+    for (size_t i = 0; i < n; i++)
+        if (lead[i]->bytes >= most / 1000) lead[kept++] = lead[i];
+    return kept;
+}
+
 SORT_ORDER_OF_POINTERS(by_bytes, struct result_peak, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y))
 
 void view_text_memory(const struct draw_text *v)
@@ -414,6 +426,7 @@ void view_text_memory(const struct draw_text *v)
 
     for (size_t i = 0; lead && i < r->peaks_n; i++)
         if (is_leading_peak(r, &r->peaks[i])) lead[n++] = &r->peaks[i];
+    if (v->brief) n = drop_small_peaks(lead, n);
     size_t shown = n;
     if (lead) sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {

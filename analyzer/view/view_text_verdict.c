@@ -53,7 +53,7 @@ static void print_asked(const struct draw_text *v, const struct result_oom_verdi
 
     draw_bytes(want, o->requested_bytes);
     site_text(s, site, sizeof site);
-    if (o->free_bytes == RUN_UNKNOWN)
+    if (o->free_bytes == RUN_UNKNOWN || *what) /* what the GPU has free does not matter for host memory */
         snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
     else
         snprintf(line, sizeof line, "%s%s, with %s%s%s free%s%s", want, what, draw_bytes(free_, o->free_bytes),
@@ -137,15 +137,19 @@ static void print_failing_stack(const struct draw_text *v, const struct result_o
 /* What happened and what to do. */
 static void failure_head(const struct draw_text *v, const struct result_oom_verdict *o, const char *who)
 {
-    char at[UNITS_TEXT], place[96], step[32] = "", title[64];
+    char at[UNITS_TEXT], device[96], place[128], step[32] = "", title[64];
 
     if (o->step > 0) snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
     snprintf(title, sizeof title, "%s%s", who,
              o->fatal     ? "OUT OF MEMORY"
              : o->handled ? "Out of memory, handled by the program"
                           : "Failed allocation, which succeeded on a retry,");
-    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, " on %s at %s%s%s",
-                 draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
+    if (o->space == GS_SPACE_PINNED)
+        snprintf(place, sizeof place, ": pinned host memory,");
+    else
+        snprintf(place, sizeof place, " on %s",
+                 draw_device(v, device, sizeof device, o->process, o->device, RUN_SERIES_PINNED));
+    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, "%s at %s%s%s", place,
                  units_format_seconds(at, o->time_s), step,
                  o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     print_asked(v, o);

@@ -66,7 +66,7 @@
               bar = page.meter(parts.map(([, bytes, colour]) => [bytes, colourOf(colour)]), m.total_bytes);
         return page.fill(node,
             make("h3", null,
-                "Of the GPU’s " + page.bytes(m.total_bytes) + " at the peak of what was allocated, " +
+                "Of the GPU’s " + page.bytes(m.total_bytes) + " at the peak of CUDA allocations, " +
                     page.seconds(m.time_s)),
             bar,
             make("div", {class: "legend"},

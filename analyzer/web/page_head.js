@@ -68,6 +68,7 @@
         const free = oom.free_bytes === null ? ""
                                              : ", with " + page.bytes(oom.free_bytes) +
                 (oom.total_bytes ? " of " + page.bytes(oom.total_bytes) : "") + " free";
+        const [claim, evidence] = page.clean(oom.verdict, 2000).split(". Evidence: ");
         return {
             tags: [
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")},
@@ -75,10 +76,11 @@
                 make("span", null, where(oom) + " at " + page.seconds(oom.time_s)),
                 make("span", null, "cause: " + page.causeName(oom.cause))
             ],
-            title: page.whole(page.clean(oom.verdict, 2000)),
+            title: page.whole(claim),
             more: [
                 "Requested " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "",
-                oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."
+                oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "",
+                evidence ? ". Evidence: " + evidence + "." : "."
             ],
         };
     }

@@ -98,12 +98,11 @@ void whatif_lane_free(struct whatif_lane *l)
 
 enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that was freed */
 
-bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool)
+uint32_t whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool)
 {
     const uint32_t block = caching_allocate(l->allocator, bytes, stream, pool);
-    if (block == CACHING_NO_BLOCK) return false;
-    *map_at(&l->block_of, address) = block;
-    return true;
+    if (block != CACHING_NO_BLOCK) *map_at(&l->block_of, address) = block;
+    return block;
 }
 
 uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address)

@@ -28,8 +28,8 @@ struct whatif_lane {
 /* With its own driver, which refuses requests that exceed capacity - other. */
 void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity);
 void whatif_lane_free(struct whatif_lane *l);
-/* False: out of memory. */
-bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool);
+/* Returns the block; CACHING_NO_BLOCK: out of memory. */
+uint32_t whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool);
 /* Removes the block of a recorded address from the map and returns it; CACHING_NO_BLOCK: none. */
 uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address);
 

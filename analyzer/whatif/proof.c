@@ -479,10 +479,10 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
-    if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool)) {
+    const uint32_t block = whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool);
+    if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
-        const uint32_t block = map_get(&b->lane.block_of, life->address);
         const bool same = is_placed(b, caching_block_address(a, block), life->address);
         w->proof.blocks_placed += same;
         if (!same) part_replay(b, "the replay places a block at another address");

@@ -206,7 +206,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     bool unknown; /* the proof reports it */
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
     caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
-    if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool)) {
+    if (whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
                                         .requested_bytes = bytes,

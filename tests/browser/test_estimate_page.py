@@ -46,6 +46,22 @@ def test_a_bar_is_as_long_as_its_sum(estimate, page):
         assert abs(limit - e["gpus"][0]["total_bytes"] * scale) < 3 and max(fill, limit) <= track
 
 
+def test_the_verdict_comes_first_and_nothing_is_cut(estimate, page):
+    p = page(estimate[0])
+    try:
+        for width, height, touch in (1440, 900, False), (390, 844, True):
+            p.screen(width=width, height=height, touch=touch)
+            p.settle()
+            tops = p.js("return ['#verdict', '#phases', '#lines', '#gpus'].map(s => document.querySelector(s).getBoundingClientRect().top)")
+            assert tops == sorted(tops), tops
+            outside = p.js("""return Array.from(document.querySelectorAll('.limits span, #verdict .facts dd'), e => [e.textContent,
+                e.getBoundingClientRect().left, e.getBoundingClientRect().right]).filter(e => e[1] < 0 || e[2] > innerWidth)""")
+            assert not outside, outside
+            assert p.js("const f = document.querySelector('#verdict .facts'); return f.scrollWidth <= f.clientWidth")
+    finally:
+        p.screen()
+
+
 def test_a_click_explains(estimate, page):
     file, e = estimate
     p = page(file)

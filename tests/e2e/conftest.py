@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
-SECONDS = 120
+SECONDS = 120  # how long a test waits for what happens at once: long, so that a busy machine does not fail it
 SAN = [name for name in os.environ.get("SAN", "").split(",") if name]
 # ThreadSanitizer's reports (see tests/run.py): its exit status is lost if the program is killed.
 RACES = BUILD / "tests" / "tsan"
@@ -70,6 +71,15 @@ def no_race():
     yield
     reports = taken_reports()
     assert not reports, reports
+
+
+def wait_until(condition, every=0.02):
+    """What the condition returns as soon as it is true."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(every)
+    return found
 
 
 class Recording:

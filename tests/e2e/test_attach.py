@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT, sanitized
+from conftest import BUILD, ROOT, SECONDS, sanitized, wait_until
 
 PROGRAM = BUILD / "programs" / "goes_on"
 pytestmark = sanitized("a sanitizer's run time has to be loaded first")
@@ -34,12 +34,12 @@ class Target:
         lines = []
         while not lines or lines[-1] not in ("done", ""):
             lines.append(self.process.stdout.readline().rstrip("\n"))
-        assert lines[-1] == "done", self.process.communicate(timeout=20)
+        assert lines[-1] == "done", self.process.communicate(timeout=SECONDS)
         return lines[:-1]
 
     def end(self):
         """Ends the program: its exit status and output must be its own."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=SECONDS)
         assert (self.process.returncode, out, err) == (0, "end\n", "")
 
 
@@ -261,7 +261,7 @@ def test_a_program_that_ends_meanwhile(tmp_path):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(i * 0.01)
         target.end()
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=SECONDS)
         assert running.returncode in (0, 3) and out == "" and len(err.splitlines()) == 1, err
 
 
@@ -287,7 +287,7 @@ def test_a_busy_python_is_recorded_with_its_lines(tmp_path):
     done = gpuspy("attach", process.pid, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     time.sleep(0.3)
-    out, err = process.communicate("\n", timeout=60)
+    out, err = process.communicate("\n", timeout=SECONDS)
     assert (process.returncode, out, err) == (0, "end\n", "")
     lines = sql(tmp_path / "run.db", "SELECT DISTINCT function, line FROM frames WHERE kind = 'python'")
     assert ("step", 5) in lines and sizes(tmp_path / "run.db")[("cudaMalloc", 2000)][0] > 10
@@ -344,7 +344,7 @@ def test_processes_without_cuda(tmp_path):
 
 def test_a_zombie_and_a_thread(target):
     dead = subprocess.Popen(["true"])
-    time.sleep(0.2)
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
     assert refused(gpuspy("attach", dead.pid, folder=target.folder), 3, "has ended")
     dead.wait()
     thread = max(int(n) for n in os.listdir(f"/proc/{target.pid}/task"))
@@ -389,7 +389,7 @@ def test_memory_from_before_is_not_taken_for_a_context(target):
     target.do("keep", 1 << 30, 3)  # 9 of 24 GiB
     path = attach(target)
     target.do("keep", 1 << 30, 4)  # 12 more
-    out, err = target.process.communicate(f"keep {2 << 30} 2\n", timeout=60)  # and 12
+    out, err = target.process.communicate(f"keep {2 << 30} 2\n", timeout=SECONDS)  # and 12
     assert target.process.returncode == 9 and "cudaMalloc" in err
     report = gpuspy("report", "--json", path, folder=target.folder)
     oom = json.loads(report.stdout)["oom"][-1]
@@ -417,7 +417,7 @@ def test_a_process_without_its_main_thread(tmp_path):
                                stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
+        wait_until(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z")
         assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "main thread", "has ended")
     finally:
         process.kill()
@@ -442,7 +442,7 @@ def test_a_tree_of_processes(tmp_path):
     assert refused(gpuspy("detach", "--tree", launcher.pid, folder=tmp_path), 1, "is not recorded")
     done = gpuspy("attach", "--tree", launcher.pid, folder=tmp_path)
     assert done.returncode == 0 and len(done.stderr.splitlines()) == 2, done.stderr
-    assert launcher.communicate("go\n", timeout=60)[0] == "[0, 0]\n"
+    assert launcher.communicate("go\n", timeout=SECONDS)[0] == "[0, 0]\n"
     recordings = sorted(tmp_path.glob("run*.db"))
     assert [sizes(path) for path in recordings] == [{("cudaMalloc", 2000): (10, 0)}] * 2
     report = json.loads(gpuspy("report", "--json", tmp_path / "run.db", folder=tmp_path).stdout)
@@ -481,5 +481,5 @@ def test_what_a_signal_handler_raises_while_blocks_are_listed_is_the_programs(tm
     assert done.returncode == 0, done.stderr
     time.sleep(0.5)
     (tmp_path / "stop").touch()
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=SECONDS)
     assert (child.returncode, out) == (0, f"{printed}\n"), (out, err, done.stderr)

@@ -162,7 +162,7 @@ def test_what_only_one_file_uses_is_static():
     assert wrong == [], "\n".join(wrong)
 
 
-def test_the_analyzer_leaves_the_schemas_prefix_alone():
+def test_the_analyzer_does_not_use_the_schemas_prefix():
     """Names that begin with gs_ or GS_ belong to schema/. A macro there composes some: GS_SYNC_##name."""
     schema = {w for p in (ROOT / "schema").iterdir() if p.is_file() for w in re.findall(r"\b(?:gs|GS)_\w*", p.read_text())}
     made = tuple(w for w in schema if w.endswith("_") and len(w) > 3)

@@ -5,14 +5,14 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, SECONDS
 from rows import GIB, MIB, TENSOR, Rows
 
 
 def gpuspy(*words, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
     return subprocess.run([str(BUILD / "gpuspy"), *map(str, words)], env={**env, **{k: str(v) for k, v in more.items()}},
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
 
 
 def record(path, context=500 * MIB, name="NVIDIA A100-SXM4-80GB", hole=64 * MIB, **more):

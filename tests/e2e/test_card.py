@@ -25,13 +25,27 @@ def test_a_failure(recording):
         r.device()
         at = r.stack("/home/me/<train>&.py:9 step")
         r.block(1, 20 * GIB, None, at)
-        r.oom(2, 8 * GIB, 4 * GIB, 24 * GIB, stack=at)
+        r.oom(2, 8 * GIB, 3 * GIB, 24 * GIB, stack=at)
     card(recording, "--card", "out.svg")
     shown = texts(recording.folder / "out.svg")
-    assert shown[0].startswith("OUT OF MEMORY on GPU 0 at ") and "8.00 GiB requested, 4.00 GiB free" in shown
-    assert 'python "<train>&.py"' in shown and "GPU 0: 24.00 GiB" in shown and len(shown) <= 13
+    assert shown[0].startswith("OUT OF MEMORY on GPU 0 at ") and "8.00 GiB requested, 3.00 GiB free" in shown
+    assert 'python "<train>&.py"' in shown and "GPU 0: 24.00 GiB" in shown and len(shown) <= 16
     verdict = recording.report()["oom"][0]["verdict"]
-    assert " ".join(verdict.split()[1:6]) in " ".join(shown) and "The live memory" in " ".join(shown)
+    assert " ".join(verdict.split()[1:6]) in " ".join(shown) and "Cause: the live memory" in shown[2]
+    action = next(n for n, line in enumerate(shown) if line.startswith("To do: "))
+    assert "GPU 0: 24.00 GiB" in shown[action + 1:] and any("context, other processes (at the failure)" in line for line in shown), shown
+
+
+def test_pinned_host_memory(recording):
+    """The GPU and its size have no part in it."""
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, GIB)
+        r.oom(2, 8 * MIB, 3 * GIB, 24 * GIB, stack=r.stack("/home/me/train.py:9 step"))
+        r.db.execute("UPDATE oom SET space = 2")
+    card(recording, "--card", "out.svg")
+    shown = texts(recording.folder / "out.svg")
+    assert shown[0] == "OUT OF MEMORY: pinned host memory, at 2.00 s" and not any("GPU 0" in line for line in shown), shown
 
 
 def test_a_run_that_went_well(recording):

@@ -68,6 +68,7 @@ def test_the_overview_lists_the_commands():
 
 @pytest.mark.parametrize("words, hint", [
     (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
+    (["python3"], "to record a program: gpuspy run -- python3 ARGUMENT..."),
     (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "no recording in this folder"),
     (["run"], "no program given"), (["estimate"], "no model given"), (["estimate", "1e9"], "--params"),
     (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "give one command"),
@@ -400,6 +401,9 @@ def test_run_that_records_nothing_states_why(tmp_path):
             gpuspy("run", static, cwd=tmp_path), 3)
 
 
+HAS_GPU = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")))
+
+
 @pytest.mark.parametrize("command, code, words", [
     (["./missing"], 127, "cannot run './missing': No such file or directory"),
     (["./plain"], 126, "cannot run './plain': Permission denied"),
@@ -407,10 +411,13 @@ def test_run_that_records_nothing_states_why(tmp_path):
     (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
     (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),
     (["sh", "-c", "exit 5"], 5, "failed with status 5"),
-    (["true"], 0, "'true' succeeded, but none of its processes called CUDA"),
+    (["true"], 0, "'true' succeeded, but none of its processes called CUDA; " + (
+        "--torch-cpu records" if HAS_GPU else "this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a dry run")),
+    (["script.py"], 127, "cannot run 'script.py', which is a script; type: gpuspy run -- python script.py"),
 ])
 def test_run_of_what_fails_guesses_nothing(tmp_path, command, code, words):
     (tmp_path / "plain").write_text("text\n")
+    (tmp_path / "script.py").write_text("pass\n")
     done = gpuspy("run", "--", *command, cwd=tmp_path)
     assert done.returncode == code and words in done.stderr.splitlines()[-1], done.stderr
     assert "static" not in done.stderr

@@ -242,7 +242,7 @@ def test_nothing_in_common(recording):
     assert "(no stack recorded)" in recording.gpuspy("diff", "a", "c.db").stdout
 
 
-def test_tensors_on_one_side_alone(recording):
+def test_tensors_in_only_one_of_two_recordings(recording):
     job(recording.folder, "a", {0: 0}, {(10, "f"): 100}, tensors=False)
     with Rows(recording.folder / "c.db", rank=0) as rows:
         rows.device()

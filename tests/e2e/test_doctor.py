@@ -302,7 +302,7 @@ def test_pythons_that_are_unusable(tmp_path):
     assert doctor("a", "b").returncode == 2
 
 
-def test_a_script_is_looked_at_for_what_runs_it(tmp_path):
+def test_the_interpreter_of_a_script_is_checked(tmp_path):
     where = python(tmp_path, __version__="2.9.0", cuda="12.6", hip=None)
     script = tmp_path / "torchrun"
     for line in f"#!{where}", f"#!/usr/bin/env {where}", f"#! {where} -s":

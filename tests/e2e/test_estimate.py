@@ -411,7 +411,7 @@ def test_what_changes_the_task_comes_last(words):
     assert others and max(at[c["option"]] for c in e["changes"] if c["cost_class"] != "result") < min(others)
 
 
-def test_the_way_comes_before_single_changes():
+def test_the_cheapest_combination_comes_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
@@ -772,9 +772,48 @@ def test_a_page_that_cannot_be_written(tmp_path):
     one_line(gpuspy("estimate", "--params", "1B", "--html", tmp_path / "no" / "x.html"), 3)
 
 
+# ---------------------------------------------------------------- some layers, uneven stages
+
+def part_bytes(name, phase, *words):
+    return sum(line["bytes"] for line in answer(*words)["lines"] if line["part"] == name and phase in line["phases"])
+
+
+def test_only_some_layers_are_checkpointed():
+    """Activations lie between those of no and of full checkpointing, by the share of the layers."""
+    words = ["--model", "llama-3-8b", "--precision", "bf16", "--batch", "1", "--seq", "4096"]
+    full = part_bytes("activations", "forward_end", *words, "--checkpointing", "full")
+    none = part_bytes("activations", "forward_end", *words)
+    for more, share in ((["--checkpoint-every", "2"], 16 / 32), (["--checkpointed-layers", "8"], 8 / 32), (["--checkpoint-every", "1"], 1),
+                        (["--checkpointed-layers", "99"], 1)):
+        some = part_bytes("activations", "forward_end", *words, "--checkpointing", "full", *more)
+        assert abs(some - (none - share * (none - full))) < 0.01 * none, more
+    for more in (["--checkpoint-every", "2"], ["--checkpointing", "full", "--checkpoint-every", "2", "--checkpointed-layers", "2"],
+                 ["--checkpointing", "selective-op", "--checkpointed-layers", "2"]):
+        one_line(gpuspy("estimate", *words, *more), 2)
+
+
+def test_stages_with_other_numbers_of_layers():
+    words = ["--model", "llama-3.1-405b", "--precision", "bf16", "--pp", "8", "--gpus", "8"]
+    even, first = (part_bytes("weights", "step", *words, *more) for more in ([], ["--first-stage-layers", "12", "--last-stage-layers", "12"]))
+    layer = 3187703808 * 2
+    assert abs(first - even - layer) < layer / 100 or first == even + layer  # 17 layers between the ends instead of 16
+    for more in (["--first-stage-layers", "126"], ["--first-stage-layers", "100", "--last-stage-layers", "24"], ["--last-stage-layers", "9", "--pp", "1"],
+                 ["--first-stage-layers", "9", "--interleave", "2"]):
+        one_line(gpuspy("estimate", *words, *more), 2)
+
+
+def test_gradients_of_a_pipeline_appear_with_the_first_backward():
+    """torchtitan's 405B on 512 GPUs: with as many micro-batches as stages, whole gradients and all activations are never live together."""
+    words = ["--model", "llama-3.1-405b", "--precision", "amp-bf16", "--batch", "4", "--seq", "8192", "--checkpointing", "full", "--tp", "8", "--pp", "8",
+             "--sequence-parallel", "--gpus", "512", "--sharding", "fsdp2", "--accumulation"]
+    one, more, chunks = (answer(*words, *n)["peak"]["bytes"] / 2**30 for n in (["8"], ["16"], ["8", "--interleave", "2"]))
+    assert one < more - 0.5 and chunks < one - 5
+
+
 # ---------------------------------------------------------------- nonsense
 
-COUNTS = ["batch", "seq", "accumulation", "gpus", "gpus-per-node", "tp", "pp", "cp", "ep", "interleave", "lora-rank",
+COUNTS = ["batch", "seq", "accumulation", "gpus", "gpus-per-node", "tp", "pp", "cp", "ep", "interleave", "checkpoint-every", "checkpointed-layers",
+          "first-stage-layers", "last-stage-layers", "lora-rank",
           "cache-block", "layers", "hidden", "heads", "kv-heads", "head-dim", "ffn", "vocab", "context", "experts",
           "experts-used"]
 

@@ -270,7 +270,8 @@ def test_every_protocol_spells_names_alike(tmp_path, protocol):
         run.blocks[0, (1 << 40) + k * MIB] = MIB, [frame(1, "f", name)]
     db = imported(write(tmp_path / "s.pickle", run.snapshot(), protocol), tmp_path)
     assert [f for f, in db.execute("SELECT f.file FROM allocation a JOIN stack s ON s.id = a.alloc_stack_id JOIN frame f ON "
-                                   "f.id = s.frame_id WHERE layer = 1 ORDER BY a.id")] == files
+                                   "f.id = s.frame_id WHERE layer = 1 ORDER BY a.id")] == \
+            [f.replace("\\", "/") if f.startswith("C:\\") else f for f in files]
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -293,7 +294,7 @@ def test_bytes_of_protocol_0(tmp_path):
     assert b"S'/home/u/train.py'" in old
     (tmp_path / "s.pickle").write_bytes(old)
     (tmp_path / "t.pickle").write_bytes(old.replace(b"S'/home/u/train.py'", b"S\"C:\\\\it's \\xc3\\xbc.py\""))
-    for name, file in {"s.pickle": "/home/u/train.py", "t.pickle": "C:\\it's ü.py"}.items():
+    for name, file in {"s.pickle": "/home/u/train.py", "t.pickle": "C:/it's ü.py"}.items():
         (tmp_path / "imported.db").unlink(missing_ok=True)
         db = imported(tmp_path / name, tmp_path)
         assert {f for f, in db.execute("SELECT DISTINCT file FROM frame WHERE kind = 1 OR kind = 0")} >= {file}
@@ -328,6 +329,20 @@ def test_lines_and_names(tmp_path):
                        "s.parent_id JOIN stack q ON q.id = p.parent_id JOIN frame f ON f.id IN (s.frame_id, p.frame_id, "
                        "q.frame_id) WHERE a.bytes = ? AND a.layer = 1 AND f.line = 13", (5 * MIB,)).fetchall()
     assert freed
+
+
+def test_paths_of_windows(tmp_path):
+    """Their folders are shortened, and their installed packages are libraries, as anywhere else."""
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB)
+    run.alloc(0, 1 << 40, 5 * MIB, line=11)
+    project = "D:\\me\\" + "a_long_name_of_a_folder\\" * 4
+    snapshot = run.snapshot()
+    snapshot["device_traces"][0][-1]["frames"] = [frame(373, "einsum", project + ".venv\\Lib\\site-packages\\torch\\functional.py"),
+                                                 frame(11, "train", project + "train.py")]
+    file = write(tmp_path / "s.pickle", snapshot)
+    assert re.search(r" …\S*/train\.py:11 ", gpuspy("report", file).stdout.replace("train.py:11\n", "train.py:11 "))
+    assert "train.py:11 train → functional.py:373 einsum" in gpuspy("tree", file).stdout
 
 
 def test_an_out_of_memory(tmp_path):
@@ -542,7 +557,7 @@ def test_frees_without_their_completion_are_frees(tmp_path):
     assert db.execute("SELECT count(*) FROM pending_free").fetchone()[0] == 0
 
 
-def test_a_history_of_frees_alone(tmp_path):
+def test_a_history_with_only_frees(tmp_path):
     run = Run()
     run.segment(0, BASE, 60 * MIB)
     for k in range(3):

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "nsys"
@@ -567,7 +567,7 @@ def test_damaged_files_get_one_line(tmp_path):
         file = tmp_path / ("d.sqlite.gz" if packed else "d.sqlite")
         data = gzip.compress(bytes(data)) if packed else bytes(data)
         file.write_bytes(data[:-9] if i % 10 == 4 else data)
-        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=60,
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=SECONDS,
                               env={**os.environ, "TMPDIR": str(tmp_path / "temporary")})
         assert done.returncode in (0, 3), done.stderr
         if done.returncode:

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "jax"
@@ -350,7 +350,7 @@ def test_damaged_files_get_one_line(tmp_path):
             del data[len(data) // 2:]
         file = tmp_path / "damaged.prof"
         file.write_bytes(bytes(data))
-        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=60)
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=SECONDS)
         assert done.returncode in (0, 3), done.stderr
         if done.returncode:
             assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr

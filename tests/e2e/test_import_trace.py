@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "traces"
@@ -619,7 +619,7 @@ def test_odd_numbers(tmp_path):
         events = [random.choice(ODD) % tuple(random.choice(NUMBERS) for _ in range(6)) for _ in range(random.randrange(1, 60))]
         file = tmp_path / "t.json"
         file.write_text('{"traceEvents": [' + ",".join(events) + "]}")
-        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode in (0, 3), done.stderr
         if done.returncode == 0:
             json.loads(done.stdout)
@@ -648,7 +648,7 @@ def test_a_million_open_slices(tmp_path):
                       '"stream":1}}' % (*(("gpu_memset", "Memset") if i % 2 else ("cuda_runtime", "cudaMemcpy")), i) for i in range(100_000))
     file = tmp_path / "t.json"
     file.write_text('{"traceEvents": [' + events + "," + copies + "]}")
-    done = subprocess.run([TOOL, "import", file, "-o", tmp_path / "t.db"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([TOOL, "import", file, "-o", tmp_path / "t.db"], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
 
 
@@ -685,7 +685,7 @@ def test_damaged_files_get_one_line(tmp_path):
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
         file = tmp_path / "damaged.json"
         file.write_bytes(bytes(data))
-        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=60)
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=SECONDS)
         assert done.returncode in (0, 3), done.stderr
         if done.returncode:
             assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import BUILD, Recording, thread_sanitized
+from conftest import BUILD, SECONDS, Recording, thread_sanitized
 
 PROGRAMS = BUILD / "programs"
 
@@ -142,7 +142,7 @@ def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
     full = pair[0]
     child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=recording.folder,
                              env=recording.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
-    deadline = time.time() + 60
+    deadline = time.time() + SECONDS
     while time.time() < deadline and not removed(recording.database):
         time.sleep(0.001)
     time.sleep(random.Random(seed).uniform(0, 0.05))
@@ -274,7 +274,7 @@ def test_run_has_an_option_for_it(recording):
 def test_attach_has_the_option_too(recording):
     child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.PIPE, env=recording.environment(LD_PRELOAD=""))
     try:
-        deadline = time.time() + 30
+        deadline = time.time() + SECONDS
         while "libcuda" not in open(f"/proc/{child.pid}/maps").read() and time.time() < deadline:
             time.sleep(0.01)
         done = recording.gpuspy("attach", "--keep", "40MiB", "--db", recording.database, child.pid)

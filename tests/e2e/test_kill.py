@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from conftest import SECONDS
 
 WORKER = """import ctypes, mmap, sys, threading
 lib = ctypes.CDLL("libcudart.so.13")
@@ -46,7 +47,7 @@ def killed_run(recording, threads, delay):
         shared = mmap.mmap(file.fileno(), 0)
     child = subprocess.Popen([sys.executable, str(script), str(counters), str(threads)], cwd=recording.folder,
                              env=recording.environment(SIMCUDA_MEMORY="24GiB"), stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while struct.unpack_from("<Q", shared, 0)[0] == 0:
         assert child.poll() is None and time.monotonic() < deadline, child.stderr.read()
         time.sleep(0.001)

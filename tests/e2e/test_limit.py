@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, SECONDS
 
 GIB, MIB = 1 << 30, 1 << 20
 SMALL = dict(SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB", SIMCUDA_DEVICES=2, GPUSPY_QUIET=1)
@@ -105,7 +105,7 @@ def run(recording, limit, *more):
     env = {k: v for k, v in recording.environment(**CAPPED | {"SIMCUDA_MEMORY": "80GiB"}).items()
            if k not in ("LD_PRELOAD", "GPUSPY_LIMIT")}
     return subprocess.run([BUILD / "gpuspy", "run", "--no-summary", "--limit", limit, *more, "--", program, "state"], env=env,
-                          cwd=recording.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                          cwd=recording.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
 
 
 @pytest.mark.parametrize("limit, total", [("24GiB", 24 * GIB), ("0:rtx4090-24g,1:40GiB", 24207 * MIB), ("RTX 4090", 24207 * MIB),

@@ -30,7 +30,7 @@ def other_lines(stderr):
 
 def completed(recording):
     """The contents of all databases in the folder, after a report has completed the unfinished ones."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     for path in sorted(recording.folder.glob("*.db.spool")):
         while path.exists():  # a killed process may still be ending
             done = recording.gpuspy("report", path.with_suffix(""))
@@ -85,7 +85,7 @@ def test_daemons(recording, how, files):
     trace = recording.folder / "trace"
     done = recording.run(LIVES, how, trace)
     assert (done.stdout, other_lines(done.stderr)) == ("", [])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while len(databases(recording)) < files or list(recording.folder.glob("*.spool")):
         assert time.monotonic() < deadline, names_of(recording)
         time.sleep(0.02)

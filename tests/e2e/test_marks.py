@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 
 MARKS = BUILD / "programs" / "marks"
 BUILT = [p for p in ("marks", "marks_toolkit") if (BUILD / "programs" / p).exists()] or ["marks"]
@@ -34,7 +34,7 @@ def test_every_way_to_make_a_mark(recording, program):
 
 
 @pytest.mark.parametrize("program", BUILT)
-def test_marks_alone_start_no_recording(recording, program):
+def test_marks_do_not_start_a_recording(recording, program):
     done = recording.run(BUILD / "programs" / program, "quiet")
     assert (done.stdout, done.stderr) == (f"{LIBRARY}\n", "")
     assert list(recording.folder.iterdir()) == []
@@ -106,7 +106,7 @@ def test_ranges_survive_kill_9(recording, round_):
     with open(counters, "r+b") as file:
         shared = mmap.mmap(file.fileno(), 0)
     child = subprocess.Popen([str(MARKS), "storm", str(counters)], env=recording.environment(), cwd=recording.folder)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS
     while struct.unpack_from("<Q", shared, 0)[0] == 0:
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.001)
@@ -126,7 +126,7 @@ def test_ranges_survive_kill_9(recording, round_):
 
 
 @pytest.mark.parametrize("program", BUILT)
-def test_a_profilers_injection_is_left_alone(recording, program):
+def test_a_profilers_injection_is_not_changed(recording, program):
     foreign = str(BUILD / "programs" / "foreign_nvtx.so")
     done = recording.run(BUILD / "programs" / program, "quiet", NVTX_INJECTION64_PATH=foreign)
     assert done.stdout == f"foreign tool\n{foreign}\n"

@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 import readers
-from conftest import BUILD, ROOT, SECONDS
+from conftest import BUILD, ROOT, SECONDS, wait_until
 
 PROGRAM = """import os, sys, time
 import minicuda
@@ -70,7 +70,7 @@ class Server:
 
     def get(self, path="/metrics", **headers):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             return answer.read().decode(), answer.headers["Content-Type"]
 
     def openmetrics(self):
@@ -79,7 +79,7 @@ class Server:
         return text
 
     def raw(self, data, close=True):
-        with socket.create_connection(("127.0.0.1", self.port), 20) as s:
+        with socket.create_connection(("127.0.0.1", self.port), SECONDS) as s:
             s.sendall(data)
             if close:
                 s.shutdown(socket.SHUT_WR)
@@ -93,7 +93,7 @@ class Server:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        rest = self.process.communicate(timeout=20)[1]
+        rest = self.process.communicate(timeout=SECONDS)[1]
         return self.process.returncode, rest
 
 
@@ -121,19 +121,11 @@ def own(samples, pid, name, **labels):
             if n == name and dict(labels_of).get("pid") == str(pid) and labels.items() <= dict(labels_of).items()}
 
 
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert found
-    return found
-
-
-def samples_with(server, pid, name, seconds=30):
+def samples_with(server, pid, name):
     def look():
         samples = readers.openmetrics(server.openmetrics())
         return samples if own(samples, pid, name) else None
-    return wait_until(look, seconds)
+    return wait_until(look, 0.2)
 
 
 def test_the_figures_are_those_of_the_job(recording, job, server):
@@ -142,7 +134,7 @@ def test_the_figures_are_those_of_the_job(recording, job, server):
     def grows():
         samples = readers.openmetrics(server.openmetrics())
         return samples if any(own(samples, pid, "gpuspy_memory_growth_per_step_bytes").values()) else None
-    samples = wait_until(grows, 60)
+    samples = wait_until(grows)
     ((info, value),) = own(samples, pid, "gpuspy_recording_info").items()
     assert value == 1 and "train.py" in dict(info)["command"] and dict(info)["state"] == "recording"
     everyone = [dict(labels) for (name, labels) in samples if dict(labels).get("pid") == str(pid)]
@@ -162,7 +154,7 @@ def test_the_figures_are_those_of_the_job(recording, job, server):
     assert own(samples, pid, "gpuspy_waits_total")[(("kind", "stream"),)] > 0 and own(samples, pid, "gpuspy_wait_seconds_total")
     later = samples_with(server, pid, "gpuspy_time_to_full_seconds")
     assert 0 < own(later, pid, "gpuspy_time_to_full_seconds")[(("gpu", "0"),)] < 3600
-    assert own(later, pid, "gpuspy_memory_growth_bytes_per_second")[(("gpu", "0"),)] == pytest.approx(40e6, rel=0.5)
+    assert own(later, pid, "gpuspy_memory_growth_bytes_per_second")[(("gpu", "0"),)] <= 1.1 * (2 << 20) / 0.05  # a step takes at least so long
 
 
 def test_a_killed_one_is_shown_for_a_while(recording, job, server):
@@ -230,7 +222,7 @@ scrape_configs: [{{job_name: gpuspy, static_configs: [{{targets: ["127.0.0.1:{se
 
     def ask(path, **query):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=SECONDS) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as e:
             raise AssertionError((query, e.read().decode())) from e
@@ -248,7 +240,7 @@ scrape_configs: [{{job_name: gpuspy, static_configs: [{{targets: ["127.0.0.1:{se
         return [title for title, query in dashboard_queries() if not value(query)]
     try:
         # a rate needs two scrapes; a program without PyTorch has no categories
-        wait_until(lambda: is_scraped() and empty() == ["Tensors at the peak, by category"], 60)
+        wait_until(lambda: is_scraped() and empty() == ["Tensors at the peak, by category"])
         (target,) = ask("targets")["activeTargets"]
         assert target["health"] == "up" and target["lastError"] == ""
         assert empty() == ["Tensors at the peak, by category"]
@@ -258,7 +250,7 @@ scrape_configs: [{{job_name: gpuspy, static_configs: [{{targets: ["127.0.0.1:{se
         assert kinds["gpuspy_waits"][0]["type"] == "counter" and kinds["gpuspy_memory_live_bytes"][0]["unit"] == "bytes"
     finally:
         prometheus.terminate()
-        assert prometheus.communicate(timeout=30)[1] == ""
+        assert prometheus.communicate(timeout=SECONDS)[1] == ""
 
 
 BAD = [
@@ -297,14 +289,13 @@ def test_slow_clients_delay_nobody_and_are_dropped(server):
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     for s in slow:
         s.sendall(b"GET /metrics HT")
-    began = time.monotonic()
     server.get()
-    assert time.monotonic() - began < 2
+    assert not select.select(slow, [], [], 0)[0], "the scrape waited until they were dropped"
     more = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]  # more than it serves at once
     server.get()
     assert sum(not select.select([s], [], [], 0)[0] for s in more) > 20, "the scrape waited until they were dropped"
     for s in slow + more:
-        s.settimeout(20)
+        s.settimeout(SECONDS)
         assert s.recv(10) == b""
         s.close()
     assert "gpuspy_recordings" in server.get()[0]

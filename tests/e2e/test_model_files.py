@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, SECONDS
 from model_counts import COUNTS
 from model_files import GGML, GGUF_LLAMA, KEYS, gguf, gguf_llama, llama, raw_safetensors, safetensors, sharded
 
@@ -17,7 +17,7 @@ LLAMA_2_7B = dict(model_type="llama", hidden_size=4096, intermediate_size=11008,
 
 def estimate(path, *more, code=0, columns=200):
     done = subprocess.run([BUILD / "gpuspy", "estimate", "--model", str(path), "--json", *more], capture_output=True,
-                          text=True, timeout=60, env=dict(os.environ, COLUMNS=str(columns)))
+                          text=True, timeout=SECONDS, env=dict(os.environ, COLUMNS=str(columns)))
     assert done.returncode == code, done.stderr
     if code == 0:
         return json.loads(done.stdout)
@@ -492,7 +492,7 @@ def test_a_name_with_escapes(tmp_path):
     folder = tmp_path / "evil\x1b[2J\xff"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
-    done = subprocess.run([BUILD / "gpuspy", "estimate", "--model", folder], capture_output=True, timeout=60)
+    done = subprocess.run([BUILD / "gpuspy", "estimate", "--model", folder], capture_output=True, timeout=SECONDS)
     assert done.returncode == 0 and b"\x1b" not in done.stdout
     assert "\x1b" not in json.dumps(estimate(folder), ensure_ascii=False)
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS, wait_until
 
 DIES = """import minicuda
 rt = minicuda.Runtime()
@@ -49,7 +49,7 @@ def settings(**more):
     return {"SIMCUDA_MEMORY": "8GiB", "PYTHONPATH": str(ROOT / "fixtures" / "python"), **more}
 
 
-def wait_for(path, lines=1, seconds=20):
+def wait_for(path, lines=1, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if path.exists() and path.read_text().count("\n") >= lines:
@@ -73,10 +73,7 @@ def attendants(recording):
 
 
 def settle(recording):
-    deadline = time.monotonic() + 20
-    while attendants(recording) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert attendants(recording) == []
+    wait_until(lambda: not attendants(recording), 0.05)
 
 
 @pytest.mark.parametrize("script, ends", [(DIES, 1), (KILLED, -signal.SIGKILL)], ids=["exception", "kill -9"])
@@ -255,7 +252,7 @@ def test_run_as_process_1_of_a_container(recording):
     (recording.folder / "script.py").write_text(DIES)
     env = recording.environment(LD_PRELOAD="", **settings())
     command = ["run", "-q", "--on-oom", "sleep 1; " + COMMAND, "--", sys.executable, "script.py"]
-    done = subprocess.run([*unshare, str(BUILD / "gpuspy"), *command], env=env, cwd=recording.folder, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run([*unshare, str(BUILD / "gpuspy"), *command], env=env, cwd=recording.folder, stderr=subprocess.PIPE, timeout=SECONDS)
     assert done.returncode == 1
     assert (recording.folder / "result.txt").read_text().startswith("not handled 2 ")
 

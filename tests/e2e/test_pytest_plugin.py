@@ -157,7 +157,7 @@ def test_recordings_can_be_kept_and_read(session):
         assert bad not in report.stdout
 
 
-def test_many_tests_are_measured_each_by_itself(session):
+def test_many_tests_are_measured_separately(session):
     source = HEAD + """
 @pytest.mark.parametrize("n", range(40))
 @pytest.mark.limit_gpu_memory(10 * MIB)

@@ -223,4 +223,4 @@ def test_two_folders_of_ranks_compared(recording):
     assert answer["total"]["change"] == 500 * MIB and answer["paired_by"] == "rank"
     assert answer["rows"][0]["changed_in"] == 1 and len(answer["by_process"]) == 64
     text = recording.gpuspy("diff", "a", "b").stdout
-    assert "rank 9, GPU 0" in text and len(text.splitlines()) < 60 and "(in 1 of 64)" in text
+    assert "rank 9, GPU 0" in text and len(text.splitlines()) < 60 and "(in 1 of 64 peaks)" in text

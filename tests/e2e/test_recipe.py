@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GPUSPY = Path(os.environ.get("O", ROOT / "build")) / "gpuspy"
@@ -16,7 +17,7 @@ GPUSPY = GPUSPY if GPUSPY.is_absolute() else ROOT / GPUSPY
 
 def gpuspy(folder, *words):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-    return subprocess.run([GPUSPY, "estimate", *map(str, words)], cwd=folder, env=env, text=True, capture_output=True, timeout=60)
+    return subprocess.run([GPUSPY, "estimate", *map(str, words)], cwd=folder, env=env, text=True, capture_output=True, timeout=SECONDS)
 
 
 def read_as(folder, *words):
@@ -130,6 +131,13 @@ ARGS=(
 )
 torchrun pretrain_gpt.py ${ARGS[@]}
 """
+# Chunks of a stage, stages of other sizes, layers that are recomputed.
+TORCHTITAN_PIPELINE = TORCHTITAN.replace("tensor_parallel_degree = 2", "pipeline_parallel_degree = 2\npipeline_parallel_schedule = 'Interleaved1F1B'")\
+    .replace("'selective'", "'selective'\nselective_ac_option = '2'")
+MEGATRON_CHUNKS = MEGATRON.replace("granularity selective", "granularity full --recompute-method block --recompute-num-layers 3\n"
+                                   "  --num-layers-per-virtual-pipeline-stage 8")
+MEGATRON_ENDS = MEGATRON.replace("granularity selective", "granularity full --recompute-method uniform --recompute-num-layers 1\n"
+                                 "  --decoder-first-pipeline-num-layers 15")
 # As in Megatron-LM's examples: options in quotes, defaults, a flag at the end of a line, the tokenizer's words.
 MEGATRON_GPT = """#!/bin/bash
 GPUS_PER_NODE=8
@@ -187,6 +195,14 @@ CASES = [
      "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
     ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
+     ["the number of GPUs"]),
+    ("torchtitan", "c.toml", TORCHTITAN_PIPELINE, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=1 --accumulation=2 --seq=8192 "
+     "--checkpointing=full --checkpoint-every=2 --drop-outputs --pp=2 --interleave=2 --gpus=16 --sharding=fsdp2", []),
+    ("Megatron-LM", "c.sh", MEGATRON_CHUNKS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
+     "--master-weights --batch=1 --seq=4096 --checkpointing=full --checkpointed-layers=6 --tp=4 --pp=2 --interleave=2 --sequence-parallel --sharding=zero1",
+     ["the number of GPUs"]),
+    ("Megatron-LM", "c.sh", MEGATRON_ENDS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
+     "--master-weights --batch=1 --seq=4096 --checkpointing=full --tp=4 --pp=2 --first-stage-layers=15 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
     ("Megatron-LM", "c.sh", MEGATRON_GPT, "--family=gpt --layers=24 --hidden=1024 --heads=16 --context=2048 --vocab=50688 --ffn=4096 "
      "--precision=bf16 --master-weights --batch=2 --seq=2048 --tp=4 --gpus=16", ["the tokenizer, which is assumed to have 50257 words"]),

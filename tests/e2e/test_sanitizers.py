@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, sanitized
+from conftest import BUILD, SECONDS, sanitized
 from test_programs import databases
 
 pytestmark = sanitized("a sanitized recorder brings a run time of its own")
@@ -65,7 +65,7 @@ def environment(**more):
 
 def start(recording, *command, **more):
     return subprocess.run([str(c) for c in command], env=environment(**more), cwd=recording.folder, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
 
 
 def under_run(recording, *command, **more):
@@ -127,7 +127,7 @@ def test_a_sanitized_extension_of_python(recording, after):
         assert_same(recording, *command, how, LD_PRELOAD=runtime + after, ASAN_OPTIONS="detect_leaks=0")
 
 
-def test_memory_sanitizer_is_left_alone(recording):
+def test_programs_with_memory_sanitizer_run_unrecorded(recording):
     program = build(recording, "clang", "memory")
     for how in ("", "uninitialised"):
         done = assert_same(recording, program, how, recorded=False)

@@ -1,17 +1,19 @@
 """The spool in shared memory: a full file system, another process, a sandbox or the end of a container must not harm
 the program or the report."""
+import contextlib
 import ctypes
 import json
 import os
 import random
 import signal
+import sqlite3
 import stat
 import subprocess
 import time
 
 import pytest
 
-from conftest import BUILD, SECONDS
+from conftest import BUILD, SECONDS, wait_until
 from test_lives import LIVES, completed, halves, same_as_bare
 from test_programs import PROGRAMS, assert_same, databases, expected, names_of
 
@@ -34,6 +36,15 @@ def segment(recording):
 def start(recording, *arguments, **more):
     return subprocess.Popen(arguments, env=recording.environment(**more), cwd=recording.folder, text=True,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def committed(database, table="allocation"):
+    """How many rows the drain has written so far."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+            return db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    except sqlite3.Error:
+        return 0
 
 
 def remove_spools(recording):
@@ -139,7 +150,7 @@ def test_files_cut_off_again_and_again(recording, name):
 
 READER = """import random, sqlite3, sys, time
 reads = last = 0
-while time.time() < float(sys.argv[1]):
+while reads < 5 or time.time() < float(sys.argv[1]):
     db = sqlite3.connect(f"file:run.db?mode={random.choice(['ro', 'rw']) if sys.argv[2] == 'read' else 'rw'}", uri=True, timeout=10, isolation_level=None)
     for _ in range(5):
         db.execute("begin")
@@ -212,7 +223,7 @@ def test_nothing_is_left_in_memory(recording):
 def test_memory_that_is_gone(recording):
     child = start(recording, LIVES, "halves", "1000")
     child.stdout.readline()
-    time.sleep(0.6)  # the drain has committed everything
+    wait_until(lambda: committed(recording.database))
     remove_spools(recording)
     child.kill()
     child.communicate()
@@ -251,7 +262,7 @@ def test_a_sandbox_without_shared_memory(recording):
     assert_same(completed(recording), expected(done.stdout))
     child = start(recording, *seccomp([str(LIVES), "halves", "1000"], 29), GPUSPY_DB="killed.db")
     child.stdout.readline()
-    time.sleep(0.6)
+    wait_until(lambda: committed(recording.folder / "killed.db"))
     child.kill()
     child.communicate()
     done = recording.gpuspy("report", "killed.db")
@@ -276,7 +287,7 @@ def test_short_threads(recording, threads, at_once):
 
 def test_short_threads_and_a_kill(recording):
     child = start(recording, SHORT, "1000000")
-    time.sleep(1.5)
+    wait_until(lambda: committed(recording.database, "thread") > 2000)
     child.kill()
     child.communicate()
     recording.report()
@@ -311,7 +322,7 @@ def test_nobody_else_may_read_it(recording, mask):
     child = subprocess.Popen([LIVES, "halves", "1000"], env=recording.environment(), cwd=recording.folder, umask=mask,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     child.stdout.readline()
-    time.sleep(0.5)
+    wait_until(lambda: len(names_of(recording)) == 4)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in recording.folder.iterdir()}
     assert modes == dict.fromkeys(["run.db", "run.db-shm", "run.db-wal", "run.db.spool"], 0o600)
     child.kill()
@@ -331,7 +342,7 @@ def test_no_copy_stays(recording, tmp_path_factory, how):
     copies = tmp_path_factory.mktemp("copies")
     child = start(recording, LIVES, "halves", "1000")
     child.stdout.readline()
-    time.sleep(0.5)
+    wait_until(lambda: committed(recording.database))
     child.kill()
     child.communicate()
     subprocess.run(["mount", "--bind", recording.folder, recording.folder], check=True)

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS, wait_until
 
 PAGE = (ROOT / "docs" / "schema.md").read_text()
 QUERIES = dict(re.findall(r"^```sql (\S+)\n(.*?)^```", PAGE, re.S | re.M))
@@ -242,6 +242,11 @@ os._exit(0)
     assert len(json.loads(recording.gpuspy("sql", "--json", "--alone", recording.database, "select * from allocations").stdout)) == 1
 
 
+def used(pid):
+    """CPU time of a process in seconds."""
+    return sum(map(int, open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_prompt_and_ctrl_c(trained):
     """Ctrl-C ends a query that would not end, but not the program."""
     pid, fd = pty.fork()
@@ -250,7 +255,7 @@ def test_a_prompt_and_ctrl_c(trained):
         os.execv(str(BUILD / "gpuspy"), ["gpuspy", "sql", str(trained.database)])
     seen = b""
 
-    def until(text, seconds=20):
+    def until(text, seconds=SECONDS):
         nonlocal seen
         deadline = time.monotonic() + seconds
         while text not in seen and time.monotonic() < deadline:
@@ -270,13 +275,12 @@ def test_a_prompt_and_ctrl_c(trained):
     until(b"blocked_ns")
     until(b"gpuspy> ")
     os.write(fd, b"with recursive x(a) as (select 1 union all select a + 1 from x) select count(*) from x;\r")
-    time.sleep(0.5)
+    before = used(pid)
+    wait_until(lambda: used(pid) > before + 0.05)  # it has begun
     os.write(fd, b"\x03")
     until(b"interrupted")
     until(b"gpuspy> ")
     os.write(fd, b".quit\r")
-    deadline = time.monotonic() + 20
-    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    ended = wait_until(lambda: (gone := os.waitpid(pid, os.WNOHANG))[0] and gone)
     os.close(fd)
     assert ended == (pid, 0)

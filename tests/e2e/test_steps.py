@@ -44,7 +44,7 @@ def test_rounds_of_a_script(recording):
     assert "\n60 steps of " in text and "by the loop at script.py:7" in text
 
 
-def test_a_last_round_that_took_long_is_one_round(recording):
+def test_a_last_step_that_took_long_is_one_step(recording):
     """It runs out of memory so late in its last round that, judging from the others' length, another one would have
     begun."""
     recording.python(LOOP.replace("if i % 3 == 0:\n        kept.append(Tensor(runtime, 65536))", '''kept.append(Tensor(runtime, 65536))

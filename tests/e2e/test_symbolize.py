@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, Recording
+from conftest import BUILD, SECONDS, Recording, wait_until
 
 # The tests find expected line numbers in this text.
 SOURCE = r"""
@@ -191,7 +191,7 @@ def outputs(recording, folder):
     found = {}
     for name, words in views.items():
         done = subprocess.run([str(BUILD / "gpuspy"), *words, "run.db"], cwd=folder, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=60)
+                              stderr=subprocess.PIPE, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
         found[name] = done.stdout
     return found
@@ -317,17 +317,16 @@ def test_killed_at_any_time_it_is_whole(recording):
 def test_a_running_recording_is_refused(recording):
     script = recording.folder / "wait.py"
     script.write_text("import ctypes, time\nctypes.CDLL('libcudart.so.13').cudaMalloc(ctypes.byref(ctypes.c_void_p()), 4096)\n"
-                      "print('up', flush=True)\ntime.sleep(60)\n")
+                      "print('up', flush=True)\ntime.sleep(600)\n")
     p = subprocess.Popen([sys.executable, script], env=recording.environment(), cwd=recording.folder,
                          stdout=subprocess.PIPE, text=True)
     try:
         assert p.stdout.readline() == "up\n"
         for words in ["run.db"], ["-o", "copy.db", "run.db"]:
-            for _ in range(50):
+            def asked():
                 done = recording.gpuspy("symbolize", *words)
-                if "recording is starting" not in done.stderr:
-                    break
-                time.sleep(0.1)
+                return None if "recording is starting" in done.stderr else done
+            done = wait_until(asked)
             assert done.returncode == 3 and "is still being recorded" in done.stderr, done.stderr
         assert not (recording.folder / "copy.db").exists()
     finally:

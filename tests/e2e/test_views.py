@@ -357,7 +357,7 @@ def test_sections(run):
     assert data("report", "--only", "peak", run)["peak"] == full["peak"]
 
 
-def test_each_section_can_be_shown_alone(tmp_path):
+def test_each_section_can_be_the_only_one(tmp_path):
     train(tmp_path / "run.db", oom=True)
     words = re.search(r"one of (.*)", gpuspy("report", "--only", "x", tmp_path / "run.db", code=2))[1].split(", ")
     assert {"oom", "peak", "sync", "leaks", "growth", "advice", "run"} <= set(words)
@@ -498,7 +498,7 @@ def test_progress_is_shown_and_removed(tmp_path):
     assert done.stderr == b""
 
 
-def test_a_run_on_the_cpu_alone(recording):
+def test_a_run_on_the_cpu_only(recording):
     """It has only tensors: they are shown without a further option."""
     with Rows(recording.database) as r:
         r.block(1, 5 * MIB, 3, r.stack("train.py:3 main"), layer=2, device=-1)

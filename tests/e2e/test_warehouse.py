@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, SECONDS
 from rows import GIB, MIB, TENSOR, Rows
 
 PAGE = (ROOT / "docs" / "warehouse.md").read_text()
@@ -55,7 +55,7 @@ def warehouse(tmp_path_factory):
             rank(folder / run / f"run.{i}.db", run, i, 1500 if late else 1000, waited=0.1 if late else 2.0,
                  oom=run == "tuesday" and i == 3, start=start)
         done = subprocess.run([str(BUILD / "gpuspy"), "export", "--format", "ndjson", "-o", "warehouse", run], cwd=folder,
-                              text=True, capture_output=True, timeout=100)
+                              text=True, capture_output=True, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
     return folder
 

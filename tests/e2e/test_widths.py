@@ -112,6 +112,13 @@ def test_no_width_cuts_a_place_of_a_comparison(recorded, another, terminal):
     test_no_width_cuts_a_place(recorded, ["diff", "--min", "1B", another.database], terminal)
 
 
+def test_the_list_of_a_piped_flame_graph_fits(recorded):
+    test_no_width_cuts_a_place(recorded, ["flame"], False)
+    for width in WIDTHS[1:]:
+        text = printed(recorded, ["flame"], width, False)
+        assert max(map(len, text.splitlines())) <= width, text
+
+
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
 def test_the_report_is_one_screen(recorded, terminal):
     for width in WIDTHS:

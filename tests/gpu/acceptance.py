@@ -295,7 +295,7 @@ def torch_simulated_beside_real(run):
     scripts["expandable"] = ([HERE / "torch_train.py", "plain"], {conf: "expandable_segments:True"})
     if run.simulated:  # the simulated GPU used here has the same model, on which the size of PyTorch's workspaces depends
         alike = {"SIMCUDA_CAPABILITY": "9.0", "SIMCUDA_SMS": "132"}
-        scripts = {name: (scripts[name][0], {**scripts[name][1], **alike}) for name in ("plain", "expandable")}
+        scripts = {"expandable": (scripts["expandable"][0], {**scripts["expandable"][1], **alike})}
     for name, (command, env) in scripts.items():
         reported = []
         for simulate in (None, "h200-141g"):

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from prepared_python import PreparedPythons
+from prepared_python import PreparedPythons, settings_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
@@ -37,11 +37,11 @@ prepared = PreparedPythons()
 atexit.register(prepared.end)
 
 
-def is_forked(command, environment):
-    """A script runs in a fork, except the first run with each combination of settings, which runs in a new process like a
-    user's."""
+def is_forked(command, environment, usual):
+    """A script runs in a fork, except the first run with each combination of settings that is not the usual one: it runs in
+    a new process like a user's, because most of these are used only once."""
     is_script = isinstance(command[0], Path) or command[0] == "-c"
-    return is_script and not FRESH.intersection(command) and prepared.have_seen(environment)
+    return is_script and not FRESH.intersection(command) and (settings_of(environment) == usual or prepared.have_seen(environment))
 
 
 # The longest ones start first, so that no worker of pytest-xdist still runs one when the others have finished.
@@ -109,10 +109,9 @@ class Recorded:
                    PYTHONDONTWRITEBYTECODE=1, OMP_NUM_THREADS=1)  # several threads would mostly wait for each other on a busy machine
         if "newest" in os.environ["TORCH_PYTHON"]:  # may import functions that the simulated CUDA lacks, as with --simulate
             env.update(LD_AUDIT=BUILD / "sim" / "libsimcuda-redirect.so", SIMCUDA_LIBRARIES=env.pop("LD_LIBRARY_PATH"))
-        env.update(on_the_real_gpu(more) if REAL else more)
-        env, python = {k: str(v) for k, v in env.items()}, os.environ["TORCH_PYTHON"]
-
-        forked = is_forked(command, env) if fresh is None else not fresh
+        more, python = on_the_real_gpu(more) if REAL else more, os.environ["TORCH_PYTHON"]
+        usual, env = ({k: str(v) for k, v in settings.items()} for settings in (env, {**env, **more}))
+        forked = is_forked(command, env, settings_of(usual)) if fresh is None else not fresh
 
         def start():
             if forked:

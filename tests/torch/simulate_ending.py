@@ -9,7 +9,7 @@ import time
 import torch
 
 d = "cuda"
-N = 1600  # more reads than a loop may do without progress
+N = 160  # more reads than --simulate-loops=100 allows without progress
 m = torch.nn.Linear(10, 2).to(d)
 o = torch.optim.SGD(m.parameters(), 0.1)
 X, Y = torch.randn(64, 10, device=d), torch.ones(64, dtype=torch.long, device=d)
@@ -104,7 +104,7 @@ def env():
 
         def step(self, a):
             self.t += 1
-            return [random.random()] * 4, 0.0, self.t % 1600 == 0
+            return [random.random()] * 4, 0.0, self.t % N == 0
     e = Env()
     for ep in range(2):
         done, obs = False, [0.0] * 4
@@ -121,7 +121,7 @@ def gpuenv():
 
         def step(self, a):
             self.t += 1
-            return self.s, 0.0, self.t % 1600 == 0
+            return self.s, 0.0, self.t % N == 0
     e = Env()
     for ep in range(2):
         done = False
@@ -156,14 +156,14 @@ def iterated():
 def decay():
     lr = 1.0
     while lr > 1e-6:
-        for _ in range(120):
+        for _ in range(12):
             step()
         lr *= 0.5
 
 
 def timed():
     t = time.time()
-    while time.time() - t < 4:
+    while time.time() - t < 1:
         step()
 
 
@@ -211,7 +211,7 @@ def infinite():
 
 def event():
     stop = threading.Event()
-    threading.Timer(4, stop.set).start()
+    threading.Timer(1, stop.set).start()
     while not stop.is_set():
         step()
 
@@ -224,7 +224,7 @@ def signaled():
         global running
         running = False
     signal.signal(signal.SIGALRM, off)
-    signal.alarm(5)
+    signal.alarm(1)
     while running:
         step()
 
@@ -262,7 +262,7 @@ def listpop():
 
 def patience():
     best, bad = 1e9, 0
-    while bad < 1600:
+    while bad < N:
         l = step()
         if l < best:
             best, bad = l, 0
@@ -274,7 +274,7 @@ def epochs():
     epoch = 0
     while epoch < 3:
         for i in range(0, 64):
-            for j in range(20):
+            for j in range(2):
                 m(X[i:]).sum().item()
         epoch += 1
 

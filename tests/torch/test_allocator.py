@@ -138,7 +138,7 @@ def test_retries_state_their_cost(run):  # noqa: F811
     text = (HERE / "situations.py").read_text().splitlines()
     assert retries
     for retry in retries:
-        assert 0 < retry["blocked_s"] < 10 and retry["site"], retry
+        assert 0 < retry["blocked_s"] < run.report()["run"]["duration_s"] and retry["site"], retry
     big = [r for r in retries if "big = " in text[r["site"]["line"] - 1]]
     assert len(big) == 1 and big[0]["freed_bytes"] > 512 << 20
 

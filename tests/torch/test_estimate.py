@@ -40,7 +40,7 @@ def both(once, request):
     model, precision, attention, checkpointing, batch, seq, more = CASES[request.param]
     same = ["--precision", precision, "--attention", attention, "--checkpointing", checkpointing, "--batch", batch, "--seq", seq]
     done = once(f"measured {request.param}", HERE / "estimate_measure.py", *model.split(), *same, *more.split(),
-                SIMCUDA_MEMORY="400GiB", GPUSPY_DISABLE="1", SIMCUDA_CAPABILITY="9.0")
+                SIMCUDA_MEMORY="400GiB", GPUSPY_DISABLE="1", SIMCUDA_CAPABILITY="9.0", fresh=False)
     assert done.code == 0, done.stderr[-3000:]
     asked = subprocess.run([BUILD / "gpuspy", "estimate", "--model", done.folder / "config.json", "--optimizer", "adamw",
                             *map(str, same), "--json"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)

@@ -24,14 +24,19 @@ RUNS = {
 }
 
 
-@pytest.fixture
-def run(once, tmp_path_factory, request):
-    situations, environment = RUNS[request.param]
-    snapshots = tmp_path_factory.mktemp("snapshots")
-    done = once(f"export {request.param}", HERE / "situations.py", *situations, SNAPSHOTS=snapshots, **environment)
+def run_of(once, name):
+    """Leaves its snapshots in its own folder."""
+    situations, environment = RUNS[name]
+    done = once(f"export {name}", HERE / "situations.py", *situations, SNAPSHOTS=".", **environment)
     assert done.code == 0, done.stderr[-3000:]
-    if not hasattr(done, "snapshots"):
-        done.snapshots, done.compared = snapshots, Compared(done.database, done.moments)
+    return done
+
+
+@pytest.fixture
+def run(once, request):
+    done = run_of(once, request.param)
+    if not hasattr(done, "compared"):
+        done.compared = Compared(done.database, done.moments)
     return done
 
 
@@ -64,7 +69,7 @@ def test_segments_and_blocks_are_pytorchs(run):
     sides = any(moment["situation"] == "other_streams" for moment in reported)
     for moment in reported[:24] if sides else reported[::max(1, len(reported) // 8)]:
         at = run.compared.at(moment)
-        theirs = pickle.loads((run.snapshots / str(moment["moment"])).read_bytes())
+        theirs = pickle.loads((run.folder / str(moment["moment"])).read_bytes())
         ours = export(run.database, "--at", f"{at / 1e9:.9f}")
         mine, wanted = shape(ours), shape(theirs)
         streams |= {s["stream"] for s in theirs["segments"]}

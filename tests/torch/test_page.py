@@ -5,24 +5,15 @@ import sys
 
 import pytest
 from conftest import BUILD, HERE
+from test_export import RUNS, run_of
 
 sys.path.insert(0, str(HERE.parent / "e2e"))
 from page import Page, agrees, blocks, each_sums, restored  # noqa: E402
 
-CONF = "PYTORCH_CUDA_ALLOC_CONF"
-RUNS = {
-    "plain": (["adamw", "recomputed", "emptied", "raw_allocations", "memory_pool", "crumbs"], {}),
-    "streams": (["other_streams", "graphs"], {}),
-    "expandable": (["adamw", "emptied", "crumbs"], {CONF: "expandable_segments:True"}),
-    "little": (["halve_the_batch", "fails_in_backward"], {"SIMCUDA_MEMORY": "2GiB"}),
-    "two": (["two_devices"], {"SIMCUDA_DEVICES": "2"}),
-}
 
-
-@pytest.fixture(params=RUNS)
+@pytest.fixture(params=[name for name in RUNS if name != "split"])
 def run(once, request):
-    situations, environment = RUNS[request.param]
-    done = once(f"page {request.param}", HERE / "situations.py", *situations, **environment)
+    done = run_of(once, request.param)
     if not hasattr(done, "data"):
         out = done.folder / "run.html"
         subprocess.run([BUILD / "gpuspy", "report", "--html", out, "--top", "1000", done.database], check=True)

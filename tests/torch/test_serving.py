@@ -37,7 +37,7 @@ TENSORS = ("weights", "kv_cache", "activations", "logits", "temporaries")
 def test_stated_figures_are_pytorchs(once, name):
     shape = SHAPES[name]
     run = once("serve " + name, HERE / "serve.py", json.dumps({**shape, "new": 8}), SIMCUDA_MEMORY="200GiB",
-               GPUSPY_DISABLE="1")
+               GPUSPY_DISABLE="1", fresh=False)
     assert run.code == 0, run.stderr
     counted, reported = json.loads(run.stdout), estimate(shape)
     assert reported["params"] == counted["params"]

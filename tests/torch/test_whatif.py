@@ -28,7 +28,7 @@ def figures(x):
 @pytest.mark.parametrize("limit", ["2GiB", "228MiB", "188MiB"])
 def test_a_what_if_is_what_a_run_under_these_settings_is(once, settings, limit):
     first = once("whatif", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB")
-    real = once(f"whatif {settings} {limit}", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB", GPUSPY_LIMIT=limit,
+    real = once(f"whatif {settings} {limit}", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=limit,
                 PYTORCH_CUDA_ALLOC_CONF=settings)
     theirs = asked(real.database, "--set", "max_split_size_mb:512")
     assert theirs["replay"]["exact"], theirs["replay"]

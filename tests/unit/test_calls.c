@@ -149,7 +149,7 @@ static void test_copies_that_wait(void **state)
     }
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(wait_at(r, 30, "blocking copy to the GPU")->kind, GS_SYNC_IMPLICIT);
-    assert_true(wait_at(r, 40, "asynchronous copy of pageable memory")->matters);
+    assert_true(wait_at(r, 40, "async copy of pageable memory")->matters);
     assert_int_equal(r->syncs_n, 2); /* copies up to 64 KiB are staged, so the call returns */
     const struct result_transfer *t = transfer_at(r, 30);
     assert_int_equal(t->pinned, 0);

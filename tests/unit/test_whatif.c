@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analyzer/caching/block_set.h"
 #include "analyzer/caching/caching.h"
 #include "analyzer/whatif/lane.h"
 #include "analyzer/whatif/rules.h"
@@ -424,6 +425,69 @@ static void test_what_an_expandable_segment_reserves(void **state)
     }
 }
 
+/* --- sets of blocks --------------------------------------------------------------------------------- */
+
+enum { BLOCKS = 200, CHANGES = 4000 };
+
+static int order_keys(bool by_address, const struct caching_block *a, const struct caching_block *b)
+{
+    if (a->stream != b->stream) return a->stream < b->stream ? -1 : 1;
+    if (!by_address && a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    if (!by_address && a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return a->address < b->address ? -1 : a->address > b->address;
+}
+
+/* The nearest block of the set on one side of `key`: the first that is not below it (`side` 0) or above it (1), or the
+ * last of its stream that is below it (-1). */
+static uint32_t nearest(bool by_address, const struct caching_block *blocks, const struct caching_block *key, int side)
+{
+    uint32_t found = CACHING_NONE;
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        const int order = order_keys(by_address, &blocks[i], key);
+        if (!blocks[i].mapped || (side < 0 ? order >= 0 || blocks[i].stream != key->stream : order < side)) continue;
+        const int better = found == CACHING_NONE ? 1 : order_keys(by_address, &blocks[found], &blocks[i]);
+        if (found == CACHING_NONE || (side < 0 ? better < 0 : better > 0)) found = i;
+    }
+    return found;
+}
+
+static void draw_key(struct caching_block *b, uint64_t address)
+{
+    static const uint64_t streams[] = {0, 1, 1, 1, UINT64_MAX};
+    b->stream = streams[draw(5)];
+    b->bytes = (int64_t)(512 * (1 + draw(20)) << draw(20));
+    b->rank = draw(2);
+    b->address = address;
+}
+
+static void test_a_set_finds_the_nearest_block(void **state)
+{
+    (void)state;
+    for (int by_address = 0; by_address < 2; by_address++) {
+        struct caching_block blocks[BLOCKS] = {0}, key;
+        struct caching_set set = {.by_address = by_address};
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            blocks[i].left = blocks[i].right = blocks[i].up = CACHING_NONE;
+            blocks[i].priority = (uint32_t)draw(UINT32_MAX);
+        }
+        for (int k = 0; k < CHANGES; k++) {
+            const uint32_t at = (uint32_t)draw(BLOCKS);
+            caching_set_erase(blocks, &set, at); /* nothing, if it is not in the set */
+            blocks[at].mapped = draw(3) > 0;
+            draw_key(&blocks[at], draw(50) * BLOCKS + at);
+            if (blocks[at].mapped) caching_set_insert(blocks, &set, at);
+            draw_key(&key, draw(50 * BLOCKS));
+            if (draw(2)) key = blocks[draw(BLOCKS)];
+            for (int above = 0; above < 2; above++)
+                assert_int_equal(caching_set_find(blocks, &set, caching_key_of(&key), above),
+                                 nearest(by_address, blocks, &key, above));
+            assert_int_equal(caching_set_before(blocks, &set, caching_key_of(&key)),
+                             nearest(by_address, blocks, &key, -1));
+        }
+        caching_set_free(&set);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_rest_of_a_list_by_version),
         cmocka_unit_test(test_order_of_equal_blocks_by_version),
         cmocka_unit_test(test_what_an_expandable_segment_reserves),
+        cmocka_unit_test(test_a_set_finds_the_nearest_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@
                 make("div", {class: "n"}, make("b", null, bytes(total.bytes)), make("div", {class: "words"}, between(total))));
         });
         const names = make("div", {class: "limits"}, limits.map(gpu => place(
-            make("span", {class: gpu.total_bytes > 0.8 * scale ? "last" : null}, (gpu.key || "limit") + " " + bytes(gpu.total_bytes)), gpu.total_bytes)));
+            make("span", {class: gpu.total_bytes > 0.8 * scale ? "last" : gpu.total_bytes < 0.25 * scale ? "first" : null}, (gpu.key || "limit") + " " + bytes(gpu.total_bytes)), gpu.total_bytes)));
         const inOrder = limits.map(gpu => gpu.total_bytes / scale).sort((a, b) => a - b);
         names.classList.toggle("close", inOrder.some((share, i) => i > 0 && share - inOrder[i - 1] < 0.2));
         page.fill(byId("bars"), rows, limits.length > 0 && make("div", {class: "phase marks"}, make("span"), names, make("span")));

@@ -10,7 +10,7 @@ FOLLOW, file = "FOLLOW" in os.environ, io.BytesIO()
 
 
 def make():
-    return nn.Sequential(*[nn.Linear(4096, 4096, bias=False) for _ in range(12)])
+    return nn.Sequential(*[nn.utils.skip_init(nn.Linear, 4096, 4096, bias=False) for _ in range(12)])
 
 
 torch.save(make().state_dict(), file)
