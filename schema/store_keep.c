@@ -16,15 +16,17 @@
 #define BESIDE_BYTES (12ull << 20) /* part of GPUSPY_KEEP for the log: its limit (PRAGMAS) and a commit … */
 #define BESIDE_SHARE 8             /* … or this share of it, for commits while others read … */
 #define BESIDE_MAX (64ull << 20)   /* … at most */
-#define COMMIT_BYTES (2ull << 20)  /* length of the log after a commit of the drain */
-#define PIECE 50000                /* rows that a transaction visits */
-#define ROWS_MIN 2000              /* a removal is not worthwhile for fewer unvisited rows */
-#define FAILURES_FIRST 16          /* failures whose live sets are kept: the first ones … */
-#define FAILURES_MAX 64            /* … and the last ones: the number of both together */
-#define BEFORE_NS 100000000        /* events up to this long before the last failures are kept, too … */
-#define BEFORE_MAX 8               /* … for at most this many failures */
-#define SAMPLES 512                /* samples before T that stay, per device and source */
-#define COUNT_SECONDS 256          /* call_count: seconds before T that become one row */
+#define TOTALS_BYTES \
+    (1ull << 20)            /* a commit that writes only totals, or the end, makes the log longer by at most this */
+#define TOTALS_SHARE 3      /* this share of the log's part is for those: other commits take up to 2 MiB */
+#define PIECE 50000         /* rows that a transaction visits */
+#define ROWS_MIN 2000       /* a removal is not worthwhile for fewer unvisited rows */
+#define FAILURES_FIRST 16   /* failures whose live sets are kept: the first ones … */
+#define FAILURES_MAX 64     /* … and the last ones: the number of both together */
+#define BEFORE_NS 100000000 /* events up to this long before the last failures are kept, too … */
+#define BEFORE_MAX 8        /* … for at most this many failures */
+#define SAMPLES 512         /* samples before T that stay, per device and source */
+#define COUNT_SECONDS 256   /* call_count: seconds before T that become one row */
 
 static const char schema_sql[] =
 #include "keep_sql.h"
@@ -446,7 +448,7 @@ static bool log_is_full(struct gs_store *s)
     struct stat st;
     const char *path = sqlite3_db_filename(s->db, "main");
     const uint64_t file = path && !stat(path, &st) ? (uint64_t)st.st_size : 0;
-    return file + log_bytes(s) + COMMIT_BYTES > s->keep.bytes && gs_store_log_is_held(s);
+    return file + log_bytes(s) + TOTALS_BYTES > s->keep.bytes && gs_store_log_is_held(s);
 }
 
 /* If rows arrive faster than one step removes them, makes further steps until the database is below its limit. */
@@ -488,7 +490,8 @@ bool gs_store_held(struct gs_store *s)
 bool gs_keep_is_tight(struct gs_store *s)
 {
     const struct gs_keep *k = &s->keep;
-    return gs_store_held(s) && (log_bytes(s) + COMMIT_BYTES >= k->bytes - k->limit || store_used_bytes(s) >= k->limit);
+    const uint64_t rows_bytes = (k->bytes - k->limit) / TOTALS_SHARE * (TOTALS_SHARE - 1);
+    return gs_store_held(s) && (log_bytes(s) >= rows_bytes || store_used_bytes(s) >= k->limit);
 }
 
 /* T becomes now. Of a removal that is in progress only the rest goes by the new T. */

@@ -112,6 +112,8 @@ def contents(build, version, arch, stripped, gpuspy):
     files = {f"{data}/scripts/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
     for path, content in {**installed(build, stripped), **documents(gpuspy)}.items():
         files[f"{data}/data/{re.sub('^lib/', 'lib64/', path)}"] = content
+    # pip removes a folder whose own files it removes, not one that has only folders
+    files[f"{data}/data/lib64/gpuspy/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), 0o644)
     files.update(python_packages())
     files[f"{info}/METADATA"] = (metadata(version), 0o644)
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: gpuspy\nRoot-Is-Purelib: false\n"

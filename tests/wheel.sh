@@ -96,7 +96,7 @@ upgrade() { # from an older version, and away again
     "$scratch/upgraded/bin/python" -c 'from importlib.metadata import version; assert version("gpuspy") != "0.0.1"'
     "$scratch/upgraded/bin/gpuspy" --version
     "${pip[@]}" uninstall -y gpuspy
-    [ -z "$(find "$scratch/upgraded" -path '*gpuspy*' ! -type d)" ]
+    [ -z "$(find "$scratch/upgraded" -name '*gpuspy*')" ]
 }
 check "an upgrade, and its removal" upgrade
 target() { # pip leaves out lib there

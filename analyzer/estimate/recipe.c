@@ -21,7 +21,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
-    const json_t *remade_every, *remaking, *schedule;
+    const json_t *remade_every, *remaking, *schedule, *shared;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
@@ -29,7 +29,7 @@ struct values {
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
-    int64_t remade, chunks, chunk_layers, first_layers, last_layers;
+    int64_t head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
 };
@@ -383,19 +383,16 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     const struct {
         const char *option;
         int64_t n;
-    } shape[] = {{"layers", s->layers},
-                 {"hidden", s->hidden},
-                 {"heads", s->heads},
-                 {"kv-heads", s->kv_heads},
-                 {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
-                 {"vocab", s->vocab},
-                 {"context", s->context},
-                 {"experts", s->experts},
-                 {"experts-used", s->experts_used}};
-    const bool gated = s->gated > 0 || value_has_word(s->activation, "swiglu");
+    } shape[] = {{"layers", s->layers},     {"hidden", s->hidden},
+                 {"heads", s->heads},       {"kv-heads", s->kv_heads},
+                 {"head-dim", s->head_dim}, {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
+                 {"vocab", s->vocab},       {"context", s->context},
+                 {"experts", s->experts},   {"experts-used", s->experts_used}};
+    const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
+    if (s->layers > 0 && gated && s->untied <= 0 && !json_is_false(s->shared)) put_recipe_option(r, "--tied");
     if (s->layers > 0 && s->vocab <= 0) put_vocab(r, s);
     if (s->layers > 0 && s->ffn <= 0 && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
         put_recipe_option(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
@@ -743,16 +740,6 @@ static void add_tool(struct estimate_recipe *r, const char *tool)
     if (*tool && !strstr(r->tools, tool)) snprintf(r->tools + n, sizeof r->tools - n, "%s%s", n ? ", " : "", tool);
 }
 
-/* The ZeRO stage in the name of a file that was not found: "zero3.json", "ds_z2_config.json". */
-static int64_t stage_named(const char *name)
-{
-    const char *at = strcasestr(name, "zero");
-
-    at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
-    if (at && (*at == '_' || *at == '-')) at++;
-    return at && *at >= '0' && *at <= '3' ? *at - '0' : UNSET;
-}
-
 bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
                           struct estimate_recipe *r)
 {
@@ -781,7 +768,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
             add_tool(r, "DeepSpeed");
             walk_recipe(r, &values, named, "", &left);
         } else {
-            values.zero = stage_named(recipe_text_of(values.deepspeed));
+            values.zero = estimate_recipe_stage_named(recipe_text_of(values.deepspeed));
             leave_out(r, "%s, which was not found: its stage is taken from its name", recipe_text_of(values.deepspeed));
         }
     }

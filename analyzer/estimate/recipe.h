@@ -31,6 +31,8 @@ void estimate_recipe_free(struct estimate_recipe *recipe);
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
 /* The same of a file that another one names (DeepSpeed's): relative to the folder of `from`, or to one above it. */
 struct json_t *estimate_recipe_load_named(const char *from, const char *name);
+/* The ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */
+int64_t estimate_recipe_stage_named(const char *name);
 /* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". The last part of a path, without "/original"; shortens it.
  */
 void estimate_recipe_spell(char *out, size_t size, const char *name);

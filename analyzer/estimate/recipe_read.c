@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128 };
+enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000 };
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
@@ -400,10 +400,49 @@ static bool begins_with_an_option(const char *text)
     return strncmp(text, "--", 2) == 0 && isalpha((unsigned char)text[2]);
 }
 
+/* The value that "${model.seq_length}" names from the top, or "${.seq_length}" from the section `here`. NULL: none, or
+ * a whole section. */
+static json_t *referred_value(json_t *root, json_t *here, const char *reference)
+{
+    char part[128];
+    json_t *at = *reference == '.' ? here : root;
+
+    reference += *reference == '.';
+    while (at && *reference && *reference != '}') {
+        const size_t n = strcspn(reference, ".}");
+        snprintf(part, sizeof part, "%.*s", (int)n, reference);
+        at = json_object_get(at, part);
+        reference += n + (reference[n] == '.');
+    }
+    return json_is_object(at) || json_is_array(at) ? NULL : at;
+}
+
+/* Replaces values that are references (OmegaConf's, in configurations of NeMo and torchtune). `left`: values that are
+ * still looked at, because aliases of YAML can repeat a section without end. */
+static void follow_references(json_t *root, json_t *section, unsigned *left)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(section, key, value)
+    {
+        const char *text = json_string_value(value);
+        if (*left == 0) return;
+        --*left;
+        if (json_is_object(value)) follow_references(root, value, left);
+        for (int hops = 0; text && strncmp(text, "${", 2) == 0 && text[strlen(text) - 1] == '}' && hops < 8; hops++) {
+            value = referred_value(root, section, text + 2);
+            if (value) json_object_set(section, key, value);
+            text = json_string_value(value);
+        }
+    }
+}
+
 json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
 {
     size_t n;
     char *text = read_recipe_text(path, &n, why, why_size);
+    unsigned left = VALUES_MAX;
     json_t *root = NULL;
     json_error_t error;
 
@@ -417,6 +456,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
         root = read_arguments(text);
     else
         root = read_yaml(text, n, why, why_size);
+    follow_references(root, root, &left);
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;
@@ -439,4 +479,13 @@ json_t *estimate_recipe_load_named(const char *from, const char *name)
         root = estimate_recipe_load(path, why, sizeof why);
     }
     return root;
+}
+
+int64_t estimate_recipe_stage_named(const char *name)
+{
+    const char *at = strcasestr(name, "zero");
+
+    at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
+    if (at && (*at == '_' || *at == '-')) at++;
+    return at && *at >= '0' && *at <= '3' ? *at - '0' : -1;
 }

@@ -279,7 +279,7 @@ static void format_card_site(char *out, size_t size, const struct result_site *s
 /* The lines that held most. */
 static void put_card_lines(struct card *c, const struct result_peak *peak)
 {
-    char bytes[UNITS_TEXT], site[480], line[512];
+    char bytes[UNITS_TEXT], site[192], line[256];
     size_t wide = 0;
 
     for (size_t i = 0; i < peak->by_line_n && i < 3; i++) {
@@ -288,8 +288,8 @@ static void put_card_lines(struct card *c, const struct result_peak *peak)
     }
     for (size_t i = 0; i < peak->by_line_n && i < 3; i++) {
         format_card_site(site, sizeof site, &peak->by_line[i].site);
-        units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes);
-        text_put(line, sizeof line, "%*s  %s", (int)wide, bytes, site);
+        text_put(line, sizeof line, "%*s  %s", (int)wide, units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes),
+                 site);
         put_paragraph(c, ink, line, 1);
     }
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <sys/syscall.h>
 #include "schema/store.h"
@@ -20,6 +21,8 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+
+#define STARTING_S 30 /* longer than a recorder takes to create the tables, on a busy machine too */
 
 bool run_fail(char *error, size_t error_size, const char *format, ...)
 {
@@ -386,10 +389,25 @@ static bool check_tables(struct run_database *db, char *error, size_t error_size
                     "cannot read '%s': tables of a recording are missing; it is damaged or was changed", db->path);
 }
 
-/* The file is created before its tables, and both before the first event. */
+/* The file is created before its tables, and both before the first event: right after the spool. */
+static bool is_starting(const struct run_database *db)
+{
+    char spool[4096 + 16];
+    struct stat st;
+    snprintf(spool, sizeof spool, "%s.spool", db->path);
+    return db->recording && stat(spool, &st) == 0 && time(NULL) - st.st_mtime < STARTING_S;
+}
+
 static bool just_begun(const char *path, char *error, size_t error_size)
 {
     return run_fail(error, error_size, "cannot read '%s': its recording is starting; try again in a moment", path);
+}
+
+/* A log that SQLite has not moved into the file yet has all tables, and much of what is recorded. */
+static bool lacks_log(struct run_database *db)
+{
+    int rc;
+    return read_pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc) == 0 && rc == SQLITE_OK;
 }
 
 /* The version of gpuspy that wrote it, of digits and dots; "" unknown. */
@@ -412,8 +430,15 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
     int rc, rc2;
     int64_t application = read_pragma(db->db, "PRAGMA application_id", &rc);
     int64_t version = read_pragma(db->db, "PRAGMA user_version", &rc2);
-    if (db->recording && rc == SQLITE_OK && application == 0) return just_begun(db->path, error, error_size);
+    if (is_starting(db) && rc == SQLITE_OK && application == 0) return just_begun(db->path, error, error_size);
     if (rc != SQLITE_OK || rc2 != SQLITE_OK) return run_database_bad(db, error, error_size);
+    if (application == 0 && lacks_log(db)) {
+        return run_fail(
+            error, error_size,
+            "cannot read '%s': it has no tables, and its log '%s-wal' is missing or damaged; copy both from "
+            "where it was recorded",
+            db->path, db->path);
+    }
     if (application != GS_APPLICATION_ID) {
         const char *hint = import_hint(db->path);
         return run_fail(error, error_size, "cannot read '%s': it is %s", db->path,
@@ -440,7 +465,7 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
     if (!db->opened) db->opened = strdup(path);
     if (format && !open_foreign(run, db, format, error, error_size)) return false;
     if (!check_database_header(db->opened, error, error_size))
-        return db->recording && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
+        return is_starting(db) && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
     int rc = open_somehow(db);
     if (rc != SQLITE_OK && db->copy_failed[0]) {
         return run_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s", path,
@@ -497,10 +522,12 @@ int run_database_recover(struct run_database *db, const char *path, char *error,
 
 bool run_database_bad(const struct run_database *db, char *error, size_t error_size)
 {
+    /* what gpuspy's own reader of pages finds, SQLite does not know */
+    const bool known = db->db && sqlite3_errcode(db->db) != SQLITE_OK;
     return run_fail(error, error_size,
                     "cannot read '%s': it is damaged (%s); to recover what is left, type: sqlite3 '%s' "
                     "'.recover' | sqlite3 saved.db",
-                    db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
+                    db->path, known ? sqlite3_errmsg(db->db) : sqlite3_errstr(SQLITE_CORRUPT), db->path);
 }
 
 void run_database_close(struct run_database *db)

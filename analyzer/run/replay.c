@@ -42,13 +42,13 @@ struct run_replay {
     struct run_beside *beside; /* passes events to other observers, or NULL */
     uint32_t process;
     int64_t now;
-    /* live lifetimes, by slot */
+    /* live lifetimes; an unused slot has location RUN_NONE */
     struct run_lifetime *live;
-    bool *used; /* the slot's lifetime is live; otherwise the slot is spare, or observers beside still read it */
     size_t live_n, live_cap;
     uint32_t *free_stacks; /* by slot; only if `detailed` */
     bool detailed;         /* addresses, streams and the calls that freed are read */
-    struct run_slots spare;
+    uint32_t *spare;
+    size_t spare_n, spare_cap;
     struct bucket buckets[BUCKETS];
     uint64_t filled[WORDS]; /* a bit for each bucket that is not empty */
     int64_t last_ns;        /* the time that the buckets are relative to */
@@ -180,21 +180,24 @@ static void side_start(struct run_replay *r)
     side_next(r);
 }
 
-static inline void pass_lifetime(const struct run_replay *r, uint32_t slot, const struct run_series *s,
-                                 enum run_beside_kind kind)
+/* `slot` has the lifetime's series and location; `life` perhaps not: see begin_life. */
+static inline void pass_lifetime(const struct run_replay *r, const struct run_lifetime *life, uint32_t slot,
+                                 const struct run_series *s, enum run_beside_kind kind)
 {
-    run_beside_add(r->beside, &(struct run_beside_event){.live_bytes = s->live_bytes,
-                                                         .number = slot,
-                                                         .process = s->process,
-                                                         .device = (int16_t)s->device,
-                                                         .layer = (uint8_t)s->layer,
-                                                         .kind = (uint8_t)kind});
+    run_beside_add(r->beside, life, r->live[slot].series, r->live[slot].location,
+                   &(struct run_beside_event){.live_bytes = s->live_bytes,
+                                              .process = s->process,
+                                              .device = (int16_t)s->device,
+                                              .layer = (uint8_t)s->layer,
+                                              .kind = (uint8_t)kind,
+                                              .number = slot,
+                                              .free_stack = r->free_stacks ? r->free_stacks[slot] : RUN_NONE});
 }
 
 static void end_life(struct run_replay *r)
 {
     uint32_t slot = pending_pop(r);
-    const struct run_lifetime *life = &r->live[slot];
+    struct run_lifetime *life = &r->live[slot];
     struct run_location *l = &r->run->locations[life->location];
     struct run_series *s = &r->run->series[life->series];
     r->now = life->free_ns > r->now ? life->free_ns : r->now;
@@ -205,10 +208,9 @@ static void end_life(struct run_replay *r)
     s->frees++;
     s->freed_bytes = arena_add_capped(s->freed_bytes, life->bytes);
     for (size_t i = 0; i < r->on_free_n; i++) r->on_free[i].tell(r->on_free[i].self, life, s);
-    if (r->beside) pass_lifetime(r, slot, s, RUN_BESIDE_FREE);
-    r->used[slot] = false;
-    struct run_slots *spare = r->beside ? run_beside_retired(r->beside) : &r->spare;
-    *ARENA_PUSH(spare->list, spare->n, spare->cap) = slot;
+    if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_FREE);
+    life->location = RUN_NONE;
+    *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
 
 /* Everything before an allocation at `until`: frees at exactly that time come first. */
@@ -293,29 +295,14 @@ static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
 static void live_room(struct run_replay *r)
 {
     if (r->live_n < r->live_cap) return;
-    if (r->beside) run_beside_wait(r->beside); /* its observers read the old memory */
     size_t cap = r->live_cap ? r->live_cap * 2 : 1024;
     struct run_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
     if (!grown) grown = arena_realloc(NULL, cap, sizeof *grown);
     if (r->live_n) memcpy(grown, r->live, r->live_n * sizeof *grown);
     free(r->live);
     r->live = grown;
-    r->used = arena_realloc(r->used, cap, sizeof *r->used);
     if (r->detailed) r->free_stacks = arena_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
     r->live_cap = cap;
-}
-
-static uint32_t take_slot(struct run_replay *r)
-{
-    struct run_slots *spare = &r->spare;
-    const uint32_t slot = spare->n ? spare->list[--spare->n] : (uint32_t)r->live_n;
-    if (slot == r->live_n) {
-        live_room(r);
-        r->live_n++;
-    }
-    if (spare->n >= SOON) __builtin_prefetch(&r->live[spare->list[spare->n - SOON / 2]], 1); /* another core read it */
-    r->used[slot] = true;
-    return slot;
 }
 
 static unsigned lifetime_layer_of(const struct run_lifetime *life)
@@ -347,7 +334,11 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
         s->peak_ns = life->alloc_ns;
     }
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
-    const uint32_t slot = take_slot(r);
+    uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
+    if (slot == r->live_n) {
+        live_room(r);
+        r->live_n++;
+    }
     struct run_lifetime *kept = &r->live[slot];
     *kept = *life;
     kept->series = series;
@@ -358,7 +349,7 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
     for (size_t i = 0; i < r->on_alloc_n; i++) r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
-    if (r->beside) pass_lifetime(r, slot, s, RUN_BESIDE_ALLOC);
+    if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_ALLOC);
 }
 
 static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
@@ -496,7 +487,7 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
 
 static void forget_live(struct run_replay *r)
 {
-    r->live_n = r->spare.n = 0;
+    r->live_n = r->spare_n = 0;
     for (size_t i = 0; i < BUCKETS; i++) r->buckets[i].n = 0;
     memset(r->filled, 0, sizeof r->filled);
     r->last_ns = r->now = 0;
@@ -552,16 +543,15 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
                                                        (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
     if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) /* otherwise it creates stacks, which they read */
-        replay.beside = run_beside_start(run, observers, n, &replay.live, &replay.spare);
+        replay.beside = run_beside_start(run, observers, n);
     list_replay_calls(&replay);
     for (uint32_t i = 0; ok && i < run->processes_n && !run->stopped; i++)
         ok = replay_process(&replay, i, error, error_size);
     run_beside_end(replay.beside);
     run->replay = NULL;
     free(replay.live);
-    free(replay.used);
     free(replay.free_stacks);
-    free(replay.spare.list);
+    free(replay.spare);
     free(replay.on_alloc);
     free(replay.on_free);
     for (size_t i = 0; i < BUCKETS; i++) free(replay.buckets[i].list);
@@ -612,12 +602,15 @@ const struct run_series *run_series(const struct run *run, uint32_t series)
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
 {
     const struct run_replay *r = run->replay;
-    return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
+    const struct run_beside_event *e = r ? run_beside_event_of(r->beside, life) : NULL;
+    return e ? e->free_stack : r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
 }
 
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
 {
-    return (uint32_t)(life - run->replay->live);
+    const struct run_replay *r = run->replay;
+    const struct run_beside_event *e = run_beside_event_of(r->beside, life);
+    return e ? e->number : (uint32_t)(life - r->live);
 }
 
 void run_wait_beside(struct run *run)
@@ -628,5 +621,5 @@ void run_wait_beside(struct run *run)
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)
 {
     for (size_t i = 0; run->replay && i < run->replay->live_n; i++)
-        if (run->replay->used[i]) each(self, &run->replay->live[i]);
+        if (run->replay->live[i].location != RUN_NONE) each(self, &run->replay->live[i]);
 }

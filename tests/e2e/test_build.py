@@ -33,9 +33,10 @@ def test_the_library_exports_only_doors():
     names = [line.split()[-1] for line in lines if line]
     runtime = r"libcudart\.so\.(11\.0|12|13)"
     doors = re.compile(rf"cuda[A-Z]\w*@@?{runtime}|{runtime}|cu[A-Z]\w*|dlv?sym|dlopen|dlclose|__register_atfork|fork|daemon|forkpty|_ZN3c10\w+|"
-                       r"InitializeInjectionNvtx2(Preinject)?|gpuspy_(flush|database|attach|detach)")
+                       r"InitializeInjectionNvtx2(Preinject)?|gpuspy_(flush|database|attach|detach)|GPUSPY|(stdin|__libc_start_main)@@GPUSPY")
     # runtime names must have a version, all others must not
     assert names and [n for n in names if not doors.fullmatch(n) or re.fullmatch(r"cuda\w+", n)] == []
+    assert {"stdin@@GPUSPY", "__libc_start_main@@GPUSPY"} <= set(names)  # which musl looks for, see interpose/musl.c
 
 
 def test_the_library_never_ends_or_talks_for_the_host():

@@ -303,6 +303,14 @@ def test_a_program_that_musl_loads_runs_without_the_recorder(tmp_path):
     assert f"{program} is linked to musl" in re.sub(r"\s+", " ", gpuspy("doctor", program, cwd=tmp_path).stdout)
 
 
+@pytest.mark.skipif(not shutil.which("musl-gcc"), reason="no musl-gcc here (musl-tools)")
+def test_a_program_that_musl_loads_can_be_started_by_a_recorded_one(tmp_path):
+    (tmp_path / "child.c").write_text("#include <stdio.h>\nint main(void) { return puts(\"started\") < 0 ? 1 : 7; }\n")
+    subprocess.run(["musl-gcc", "-o", "child", "child.c"], cwd=tmp_path, check=True)
+    done = gpuspy("run", "--no-summary", "--", "sh", "-c", "./child; echo $?", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("started\n7\n", "")
+
+
 def test_run_leaves_the_streams_to_the_program(tmp_path):
     done = gpuspy("run", "-q", "--", "cat", input="through\n", cwd=tmp_path)
     assert done.stdout == "through\n"

@@ -262,8 +262,8 @@ def view(words, folder):
         return f"{command}: stderr has an escape: {error[:300]!r}"
     if any(len(line) > 20000 for line in error.splitlines()):
         return f"{command}: a line of {max(map(len, error.splitlines()))} characters on stderr"
-    if done.returncode in (2, 3) and not error:
-        return f"{command}: nothing says why"
+    if done.returncode in (2, 3) and (not error or "not an error" in error):
+        return f"{command}: nothing says why: {error}"
     if words[0] in WRITES_RAW:
         return None
     try:

@@ -458,6 +458,13 @@ def test_a_spool_deleted_while_recording(recording):
     assert recording.report()["run"]["complete"] is False
 
 
+def test_a_database_copied_without_its_log(recording):
+    """The file has its tables only after the first checkpoint."""
+    alone = recording.folder / "alone.db"
+    halves(recording, lambda: alone.write_bytes(recording.database.read_bytes()[:4096]))
+    assert f"it has no tables, and its log '{alone}-wal' is missing" in recording.gpuspy("report", alone).stderr
+
+
 def test_another_run_in_the_place_of_a_deleted_one(recording):
     """The names are used again: the first run must not change the second one's files when it ends."""
     def again():

@@ -162,6 +162,10 @@ model:
   global_batch_size: 64
   tensor_model_parallel_size: 4
   encoder_seq_length: 4096
+  max_position_embeddings: ${.encoder_seq_length}
+  kv_channels: ${model.data.width}
+  data: {width: 96}
+  share_embeddings_and_output_weights: false
   num_layers: 32
   hidden_size: 4096
   num_attention_heads: 32
@@ -176,6 +180,12 @@ max-model-len: 8192
 tensor-parallel-size: 2
 kv-cache-dtype: fp8
 gpu-memory-utilization: 0.9
+"""
+
+DEEPSPEED_CHAT = """#!/bin/bash
+ZERO_STAGE=${2:-3}
+deepspeed --num_gpus 4 main.py --model_name_or_path meta-llama/Llama-2-7b-hf \\
+   --per_device_train_batch_size 4 --max_seq_len 512 --gradient_checkpointing --zero_stage $ZERO_STAGE --deepspeed
 """
 
 CASES = [
@@ -193,21 +203,23 @@ CASES = [
      "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs", []),
     ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
      "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
-    ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
+    ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
     ("torchtitan", "c.toml", TORCHTITAN_PIPELINE, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=1 --accumulation=2 --seq=8192 "
      "--checkpointing=full --checkpoint-every=2 --drop-outputs --pp=2 --interleave=2 --gpus=16 --sharding=fsdp2", []),
-    ("Megatron-LM", "c.sh", MEGATRON_CHUNKS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
+    ("Megatron-LM", "c.sh", MEGATRON_CHUNKS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=full --checkpointed-layers=6 --tp=4 --pp=2 --interleave=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
-    ("Megatron-LM", "c.sh", MEGATRON_ENDS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
+    ("Megatron-LM", "c.sh", MEGATRON_ENDS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=full --tp=4 --pp=2 --first-stage-layers=15 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
     ("Megatron-LM", "c.sh", MEGATRON_GPT, "--family=gpt --layers=24 --hidden=1024 --heads=16 --context=2048 --vocab=50688 --ffn=4096 "
      "--precision=bf16 --master-weights --batch=2 --seq=2048 --tp=4 --gpus=16", ["the tokenizer, which is assumed to have 50257 words"]),
-    ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --vocab=32000 --ffn=10880 --precision=bf16 --master-weights --optimizer=adam --step=fused "
+    ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --head-dim=96 --vocab=32000 --context=4096 --ffn=10880 --precision=bf16 --master-weights --optimizer=adam --step=fused "
      "--batch=1 --accumulation=16 --seq=4096 --tp=4 --gpus=16", []),
+    ("TRL", "c.sh", DEEPSPEED_CHAT, "--model=meta-llama/Llama-2-7b-hf --precision=bf16 --master-weights --optimizer=adamw --batch=4 --seq=512 --checkpointing=full --drop-outputs "
+     "--gpus=4 --sharding=zero3", []),
     ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
 

@@ -7,8 +7,11 @@ import torch
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 kept = torch.empty((1 + int(os.environ["RANK"])) << 20, device="cuda")
 torch.cuda.synchronize()
-time.sleep(0.3)
-if sys.argv[1:] == ["fail"] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1":
+restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
+open(f"uses.{restart}.{os.environ['RANK']}", "w").close()
+while not all(os.path.exists(f"uses.{restart}.{rank}") for rank in range(int(os.environ["WORLD_SIZE"]))):
+    time.sleep(0.01)
+if sys.argv[1:] == ["fail"] and restart == "0" and os.environ["RANK"] == "1":
     sys.exit(3)
 time.sleep(0.5)
 """

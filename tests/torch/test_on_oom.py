@@ -2,6 +2,7 @@
 import time
 
 import pytest
+from conftest import SECONDS
 
 SCRIPT = """
 import sys
@@ -28,7 +29,7 @@ def test_the_command_runs_for_failures_that_the_program_sees(record, tmp_path, w
     script.write_text(SCRIPT.replace("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"))
     run = record(script, what, fresh=True, SIMCUDA_MEMORY="4GiB", GPUSPY_ON_OOM=f"echo $GPUSPY_OOM >>{result}")
     assert run.code == (what == "dies"), run.stderr
-    deadline = time.monotonic() + (20 if outcomes else 3)
+    deadline = time.monotonic() + (SECONDS if outcomes else 3)
     while time.monotonic() < deadline and not result.exists():
         time.sleep(0.1)
     time.sleep(0.5)

@@ -173,6 +173,25 @@ static void let_go(pid_t pid, int leave)
     waitpid(pid, NULL, 0);
 }
 
+/* A pipe that ends when a child has executed another program. */
+static int executes[2] = {-1, -1};
+static void wait_for_exec(void)
+{
+    char byte;
+    close(executes[1]);
+    if (read(executes[0], &byte, 1) != 0) _exit(9);
+    close(executes[0]);
+}
+static bool has_main_thread(pid_t pid)
+{
+    char name[64], line[256] = "";
+    snprintf(name, sizeof name, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(name, "r");
+    if (!f || !fgets(line, sizeof line, f)) _exit(9);
+    fclose(f);
+    return strrchr(line, ')')[2] != 'Z';
+}
+
 static struct gs_spool of_child;
 static void create_in_child(void)
 {
@@ -182,28 +201,31 @@ static void create_and_fork(void)
 {
     create_in_child();
     if (fork() == 0) { /* outlives its parent, and has the segment attached */
+        close(executes[1]);
         sleep(3);
         _exit(0);
     }
 }
 static void create_and_exec(void)
 {
+    if (pipe2(executes, O_CLOEXEC)) _exit(9);
     if (fork() == 0) {
         create_in_child();
         execlp("sleep", "sleep", "2", (char *)NULL);
         _exit(9);
     }
-    usleep(300000);
+    wait_for_exec();
 }
 /* The process continues as another program, and a child of it has the segment attached. */
 static void create_fork_and_exec(void)
 {
+    if (pipe2(executes, O_CLOEXEC)) _exit(9);
     if (fork() == 0) {
         create_and_fork();
         execlp("sleep", "sleep", "2", (char *)NULL);
         _exit(9);
     }
-    usleep(300000);
+    wait_for_exec();
 }
 static void *stay(void *unused)
 {
@@ -213,13 +235,14 @@ static void *stay(void *unused)
 /* A main thread that has ended is a zombie until the others have ended. */
 static void create_and_leave_by_thread(void)
 {
-    if (fork() == 0) {
+    const pid_t pid = fork();
+    if (pid == 0) {
         pthread_t thread;
         create_in_child();
         pthread_create(&thread, NULL, stay, NULL);
         pthread_exit(NULL);
     }
-    usleep(300000);
+    while (has_main_thread(pid)) usleep(1000);
 }
 
 static void remove_left(void)
