@@ -142,6 +142,22 @@ static void spare_loading(struct question_syncs *s, struct result_sync_site *sit
     }
 }
 
+/* Modules that are moved to the GPU and never back are new ones each time, as the models of a sweep are. */
+static void spare_new_modules(struct question_syncs *s, struct result_sync_site *sites)
+{
+    bool back = false;
+    for (size_t i = 0; i < s->waits_n; i++) {
+        const struct question_signature of = question_signature(s->signer, s->waits[i].signature);
+        back = back || (of.advice == question_advice_move() && !of.up);
+    }
+    for (size_t i = 0; i < s->waits_n && !back; i++) {
+        if (question_signature(s->signer, s->waits[i].signature).advice == question_advice_move()) {
+            sites[i].matters = false;
+            sites[i].advice = NULL;
+        }
+    }
+}
+
 static uint64_t wait_kind_of(const void *row)
 {
     const struct result_sync_site *x = row;
@@ -186,6 +202,7 @@ void question_syncs_finish(struct question_syncs *s)
     }
     report->sync_share = report->sync_blocked_s / wall;
     spare_loading(s, work);
+    spare_new_modules(s, work);
     report->syncs =
         site_list(s->b, work, s->waits_n, sizeof *work, order_waits_by_time, &report->syncs_n, &report->syncs_total);
     report->sync_lines =
