@@ -52,7 +52,7 @@ struct capture {
     size_t taken_n;
     struct oom_after after;
     int64_t backward_ns;
-    struct oom_earlier trials;
+    struct oom_earlier trials, optimizers;
     struct oom_failed_pass failed_pass;
     struct oom_window window; /* of the pass that failed here */
 };
@@ -70,6 +70,8 @@ struct oom_failures {
     size_t come_of_cap;
     struct oom_history *history; /* by location */
     size_t history_cap;
+    struct oom_course *courses; /* by series */
+    size_t courses_cap;
     struct come *come;
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
@@ -81,9 +83,10 @@ struct oom_failures {
     struct capture captures[CAPTURES];
     size_t captures_n;
     struct oom_passes passes;
-    struct oom_trials trials;
+    struct oom_trials trials, optimizers;
     struct capture *latest; /* of the process now replayed, except retries; NULL none yet */
     int64_t reserved[128];  /* by device, of the process now replayed */
+    int64_t kept_from_ns;   /* likewise: from this time on all of its events exist */
 };
 
 /* Does PyTorch's failure result from CUDA's? PyTorch requests at least as much from CUDA as the program requested, but
@@ -318,11 +321,12 @@ static void capture_live(struct oom_failures *o, struct capture *c)
 
 static void capture_passes(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
-    const struct capture *latest = o->latest && o->latest->after.thread == oom->thread ? o->latest : NULL;
+    const bool same = o->latest && oom_after_same_thread(o->b->run, &o->latest->after, oom);
+    const struct capture *latest = same ? o->latest : NULL;
     c->backward_ns = o->passes.backward_ns;
     /* the pass began after the last backward pass, and after its input was made */
-    c->window =
-        (struct oom_window){.from_ns = c->backward_ns == RUN_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
+    const int64_t ended = oom_passes_ended(&o->passes, o->b->run, oom->stack);
+    c->window = (struct oom_window){.from_ns = ended == RUN_UNKNOWN ? -1 : ended, .to_ns = oom->time_ns};
     if (c->entered_ns != RUN_UNKNOWN && c->entered_ns > c->window.from_ns) c->window.from_ns = c->entered_ns;
     if (latest) {
         const bool same_pass = oom_convolution_went_on(o->b->run, &latest->after, oom);
@@ -332,6 +336,8 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
         c->window.from_ns = c->window.previous->to_ns;
     c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
     c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);
+    c->optimizers = oom_optimizers_held(&o->optimizers, o->b->run, oom->device,
+                                        oom_trials_models(&o->trials, o->b->run, oom->device));
     for (size_t i = 0; i < c->live_n; i++) {
         const uint32_t location = c->live[i].location;
         c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, location, o->passes.freed_cap) > 0;
@@ -350,8 +356,13 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
     }
     struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
     oom_history_add(SITE_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
+    if (life->alloc_ns >= o->kept_from_ns) /* others of the time before were removed */
+        oom_course_add(SITE_REACH(o->courses, run_location(o->b->run, life->location)->series, o->courses_cap),
+                       life->alloc_ns, series->allocated_bytes, series->freed_bytes);
     if (o->latest) oom_after_add_alloc(&o->latest->after, life, *at - 1);
-    oom_trials_add_alloc(&o->trials, o->b->run, life, oom_passes_add_alloc(&o->passes, o->b->run, life));
+    const bool backward = oom_passes_add_alloc(&o->passes, o->b->run, life);
+    oom_trials_add_alloc(&o->trials, o->b->run, life, backward);
+    oom_trials_add_alloc(&o->optimizers, o->b->run, life, backward);
     c->times += o->last_line != *at; /* allocations of a line without another line in between count once */
     o->last_line = *at;
     c->last_ns = life->alloc_ns;
@@ -472,8 +483,11 @@ static void failures_on_reserved(void *self, const struct run_reserved *reserved
 static void failures_on_process_start(void *self, uint32_t process)
 {
     struct oom_failures *o = self;
+    size_t n;
+    o->kept_from_ns = run_processes(o->b->run, &n)[process].kept_from_ns;
     oom_passes_start(&o->passes);
-    oom_trials_start(&o->trials);
+    oom_trials_start(&o->trials, OOM_TRIAL_OF_MODULES);
+    oom_trials_start(&o->optimizers, OOM_TRIAL_OF_OPTIMIZERS);
     o->latest = NULL;
     for (size_t i = 0; i < 128; i++) o->reserved[i] = RUN_UNKNOWN;
     if (o->come_cap) /* in another process lines are counted anew */
@@ -522,6 +536,15 @@ static int64_t refused_segment(const struct run *run, const struct group *g, int
     return run_is_imported(run) && !g->device_failed && run_is_known(g->free) && g->free < bytes ? bytes : 0;
 }
 
+/* The share of the bytes allocated while the growing memory came that was freed. */
+static double growing_turnover(const struct oom_failures *o, const struct capture *c, const struct oom_facts *f)
+{
+    if (isnan(c->turnover)) return oom_levels_turnover(o->b->run, f);
+    return f->growing_sites && c->series < o->courses_cap
+               ? oom_course_turnover(&o->courses[c->series], f->growing_first_ns, f->growing_last_ns)
+               : NAN;
+}
+
 static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
@@ -568,9 +591,11 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
         f.after = c->after;
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
+        f.optimizers = c->optimizers;
         oom_trials_judge(o->b, &f.trials);
         f.failed_pass = c->failed_pass;
         oom_find_growing(o->b, c->live, c->live_n, &f);
+        f.growing_turnover = growing_turnover(o, c, &f);
         oom_find_demand(o->b, &f);
         oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = run_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
@@ -756,10 +781,12 @@ void oom_finish(struct oom_failures *o)
     for (size_t i = 0; i < o->captures_n; i++) free(o->captures[i].live);
     oom_passes_release(&o->passes);
     oom_trials_release(&o->trials);
+    oom_trials_release(&o->optimizers);
     free(o->groups);
     free(o->group_of);
     free(o->come_of);
     free(o->history);
+    free(o->courses);
     free(o->come);
     free(o);
 }

@@ -81,6 +81,9 @@ struct oom_facts {
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
     int64_t growing_middle_ns;                   /* when half of the largest's blocks had been made */
+    int64_t growing_last_ns;                     /* the last of them all */
+    double growing_turnover;    /* of the bytes allocated from the first to the last: the share that was freed, or of a
+                                   recording of bounded size, that fell; NAN unknown */
     int64_t growing_end_ns;     /* the failure; at most when the next one was due: the program may have paused before it
                                    failed */
     double heaviest_first_rank; /* of the latter: the share of the call path's blocks, freed or not, that came before */
@@ -90,7 +93,7 @@ struct oom_facts {
     int64_t growing_freed; /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
     enum oom_graph_evidence graph;
     bool graph_freed; /* the evidence: those frees; otherwise that the inputs of the passes are kept */
-    struct oom_earlier trials;
+    struct oom_earlier trials, optimizers;
     struct oom_failed_pass failed_pass;
     bool pending;       /* no backward pass since it began to grow, and one is expected */
     bool evaluates;     /* … and none is expected */
@@ -129,6 +132,8 @@ struct oom_live { /* the live memory of one location at that moment */
 };
 /* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
+/* The share of the bytes up to the failure that was freed, at least, as far as coarse totals show it; NAN unknown. */
+double oom_levels_turnover(const struct run *run, const struct oom_facts *f);
 /* Below a module's call, a function named forward, or a backward pass. */
 bool oom_is_in_pass(const struct run *run, uint32_t stack);
 /* A lazy module that makes its parameters at its first call. */

@@ -30,6 +30,13 @@ static bool of_its_own(const struct run *run, const struct run_oom *row, uint32_
     return !is_main && run_stack_is_in(run, row->stack, "threading", "_bootstrap");
 }
 
+bool oom_after_same_thread(const struct run *run, const struct oom_after *a, const struct run_oom *next)
+{
+    uint32_t main_thread;
+    const bool own = of_its_own(run, next, &main_thread);
+    return (a->own_thread ? a->thread : a->main_thread) == (own ? next->thread : main_thread);
+}
+
 void oom_after_begin(const struct run *run, const struct run_oom *row, struct oom_after *a)
 {
     *a = (struct oom_after){.known_paths = run_location_count(run),

@@ -50,13 +50,15 @@ static bool is_known_demand(const facts *f, int64_t beside)
     return run_is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
-/* In PyTorch, every operation frees something, so a program that only allocates is loading, unless many passes
- * allocated the memory: their graphs, or outputs of a single layer. */
+/* In PyTorch, every operation frees something, so a program that only allocated while the memory grew was loading,
+ * unless many passes allocated the memory: their graphs, or outputs of a single layer. */
 static bool only_loads(const facts *f)
 {
+    static const double hardly = 0.05;
     enum { MANY = 8 };
     const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_count >= MANY;
-    return f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05 && f->graph != OOM_GRAPH_INFERRED && !passes;
+    return f->layer == RUN_SERIES_TENSOR && (f->turnover < hardly || f->growing_turnover < hardly) &&
+           f->graph != OOM_GRAPH_INFERRED && !passes;
 }
 
 /* Most of the live memory has grown; or less of it, but the step needs no more than earlier ones did, so that only the
@@ -136,6 +138,7 @@ static const struct {
     INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps the tensors of that pass on purpose")
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
     INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")
+    INFERRED(LEAK, oom_keeps_optimizers, oom_explain_optimizers, "if the program uses the earlier optimizers")
     INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
     RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
     INFERRED(FRAGMENTATION, is_driver_fragmentation, oom_explain_driver_fragmentation,
@@ -274,6 +277,8 @@ static void blame_cause(struct oom_words *w)
         blame_site(w, f->failed_pass.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_trials(f)) {
         blame_site(w, f->trials.stack, "growing");
+    } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_optimizers(f)) {
+        blame_site(w, f->optimizers.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_CAPACITY && oom_keeps_ensemble(f)) {
         blame_site(w, f->trials.stack, "holder");
     } else if (v->cause == RESULT_CAUSE_LEAK) {

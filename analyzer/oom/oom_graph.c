@@ -26,10 +26,10 @@ static uint32_t find_pass(struct oom_passes *p, const struct run *run, uint32_t 
     static const char *const file = "/torch/autograd/__init__.py";
     uint32_t *at = map_at(&p->stacks, stack);
     if (*at == MAP_NEW) {
-        const bool in = run_stack_python(run, stack) == RUN_NONE ||
-                        run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
-                        run_stack_is_in(run, stack, file, "_make_grads");
-        const bool grad = run_stack_is_in(run, stack, file, "grad") && !run_stack_is_in(run, stack, file, "backward");
+        const bool backward = run_stack_is_in(run, stack, file, "backward"),
+                   grad = run_stack_is_in(run, stack, file, "grad") && !backward;
+        const bool in = run_stack_python(run, stack) == RUN_NONE || backward || grad ||
+                        run_stack_is_in(run, stack, NULL, "_engine_run_backward");
         *at = !in ? OUTSIDE : grad ? BY_GRAD : BY_BACKWARD;
     }
     return *at;
@@ -37,14 +37,29 @@ static uint32_t find_pass(struct oom_passes *p, const struct run *run, uint32_t 
 
 void oom_passes_start(struct oom_passes *p)
 {
-    p->backward_ns = RUN_UNKNOWN;
+    p->backward_ns = p->before_ns = RUN_UNKNOWN;
+    p->outside = false;
+}
+
+static void note_backward(struct oom_passes *p, int64_t ns)
+{
+    p->before_ns = p->outside ? p->backward_ns : p->before_ns;
+    p->outside = false;
+    p->backward_ns = ns;
+}
+
+int64_t oom_passes_ended(struct oom_passes *p, const struct run *run, uint32_t stack)
+{
+    const bool in_backward = stack != RUN_NONE && !p->outside && find_pass(p, run, stack) == BY_BACKWARD;
+    return in_backward ? p->before_ns : p->backward_ns;
 }
 
 bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     const uint32_t pass = tensor && life->stack != RUN_NONE ? find_pass(p, run, life->stack) : OUTSIDE;
-    p->backward_ns = pass == BY_BACKWARD ? life->alloc_ns : p->backward_ns;
+    if (pass == BY_BACKWARD) note_backward(p, life->alloc_ns);
+    p->outside = p->outside || (tensor && pass == OUTSIDE);
     *SITE_REACH(p->made, life->location, p->made_cap) += tensor ? life->bytes : 0;
     return pass;
 }
@@ -58,7 +73,7 @@ void oom_passes_add_free(struct oom_passes *p, const struct run *run, const stru
     const bool own = find_pass(p, run, life->stack) != OUTSIDE;
     if (pass == BY_BACKWARD || (pass == BY_GRAD && !own)) ++*SITE_REACH(p->freed, life->location, p->freed_cap);
     if (stack == RUN_NONE && !own) *SITE_REACH(p->silent_ns, life->location, p->silent_cap) = life->free_ns;
-    p->backward_ns = pass == BY_BACKWARD ? life->free_ns : p->backward_ns;
+    if (pass == BY_BACKWARD) note_backward(p, life->free_ns);
 }
 
 void oom_passes_release(struct oom_passes *p)

@@ -8,6 +8,8 @@
 
 struct oom_passes {      /* of the process that is replayed */
     int64_t backward_ns; /* the last allocation or free inside a backward pass that ends a graph; RUN_UNKNOWN: none */
+    int64_t before_ns;   /* the same of the backward pass before that one */
+    bool outside;        /* since then memory was allocated outside of backward passes */
     uint32_t *freed;     /* by location: blocks of it that a backward pass freed */
     size_t freed_cap;
     int64_t *silent_ns; /* by location: when a thread without Python frames, such as autograd's, last freed one of it */
@@ -22,6 +24,8 @@ void oom_passes_start(struct oom_passes *p); /* a process begins */
 bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const struct run_lifetime *life);
 void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life);
 void oom_passes_release(struct oom_passes *p);
+/* When the last backward pass ended before the one that made the request on this stack, if one did. */
+int64_t oom_passes_ended(struct oom_passes *p, const struct run *run, uint32_t stack);
 
 /* The program's files on the call path name nothing of a training: no backward pass, no loss, no optimizer. */
 bool oom_never_trains(struct site_builder *b, uint32_t stack);

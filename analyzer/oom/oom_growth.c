@@ -4,6 +4,7 @@
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,6 +237,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_varies = heaviest->varies;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);
     }
+    f->growing_last_ns = last_ns;
     f->growing_end_ns = growing_end_of(f, last_ns);
     SORT(stacks, f->growing_stacks_n, sort_uint32_up);
     f->growing_stacks = stacks;
@@ -311,4 +313,25 @@ void oom_find_demand(struct site_builder *b, struct oom_facts *f)
         }
     }
     f->earlier = most >= 0 ? (int64_t)most : RUN_UNKNOWN;
+}
+
+/* Of a recording of bounded size, the time before its rows is known as the smallest and largest total of each part:
+ * what fell was freed. */
+double oom_levels_turnover(const struct run *run, const struct oom_facts *f)
+{
+    size_t n;
+    const struct run_level *levels = run_levels(run, &n);
+    int64_t freed = 0, high = 0;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct run_level *l = &levels[i];
+        if (l->process != f->row->process || l->device != f->row->device || l->layer != f->layer ||
+            l->start_ns > f->row->time_ns)
+            continue;
+        const int64_t most = any && high > l->high_bytes ? high : l->high_bytes;
+        freed = arena_add_capped(freed, most > l->low_bytes && any ? most - l->low_bytes : 0);
+        high = l->low_bytes;
+        any = true;
+    }
+    return any && f->live > 0 ? (double)freed / ((double)freed + (double)f->live) : NAN;
 }

@@ -13,6 +13,22 @@ struct oom_history {         /* all 0: no allocation yet */
     uint64_t stride;
 };
 
+/* What a series allocated and freed up to moments of the run, in bounded memory. */
+enum { OOM_COURSE = 128 };
+
+struct oom_course { /* all 0: no allocation yet */
+    struct oom_sums {
+        int64_t ns, allocated, freed;
+    } list[OOM_COURSE]; /* of every `stride`-th allocation, ascending */
+    uint32_t n;
+    uint64_t times, stride;
+};
+
+/* Times must be in order. */
+void oom_course_add(struct oom_course *c, int64_t ns, int64_t allocated, int64_t freed);
+/* Bytes freed per byte allocated in that time; NAN unknown. */
+double oom_course_turnover(const struct oom_course *c, int64_t from_ns, int64_t to_ns);
+
 /* Times must be in order. */
 void oom_history_add(struct oom_history *h, int64_t ns);
 /* The share of its allocations, 0 to 1, that came before that time. */

@@ -13,10 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char optimizers[] = "/torch/optim/", state_maker[] = "_init_group"; /* at an optimizer's first step */
+
 static bool is_building_engine(struct oom_trials *t, const struct run *run, uint32_t stack)
 {
     uint32_t *at = map_at(&t->stacks, stack);
-    if (*at == MAP_NEW) {
+    if (*at == MAP_NEW && t->of == OOM_TRIAL_OF_OPTIMIZERS) {
+        *at = run_stack_is_in(run, stack, optimizers, state_maker);
+    } else if (*at == MAP_NEW) {
         *at = !run_stack_is_in(run, stack, "/copy.py", "deepcopy") && /* of weights: averages, snapshots */
               (run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
                run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
@@ -26,8 +30,9 @@ static bool is_building_engine(struct oom_trials *t, const struct run *run, uint
     return *at != 0;
 }
 
-void oom_trials_start(struct oom_trials *t)
+void oom_trials_start(struct oom_trials *t, enum oom_trial_of of)
 {
+    t->of = of;
     t->n = 0;
     t->trained = true;
 }
@@ -146,6 +151,55 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     return h.earlier;
 }
 
+struct models {
+    struct oom_trials *trials;
+    const struct run *run;
+    int device;
+    int64_t bytes;
+};
+
+static void add_model_lifetime(void *self, const struct run_lifetime *life)
+{
+    struct models *m = self;
+    if (life->layer == GS_LAYER_TENSOR && life->device == m->device && life->stack != RUN_NONE &&
+        is_building_engine(m->trials, m->run, life->stack))
+        m->bytes = arena_add_capped(m->bytes, life->bytes);
+}
+
+int64_t oom_trials_models(struct oom_trials *t, const struct run *run, int device)
+{
+    struct models m = {.trials = t, .run = run, .device = device};
+    run_each_live(run, add_model_lifetime, &m);
+    return m.bytes;
+}
+
+struct oom_earlier oom_optimizers_held(struct oom_trials *t, const struct run *run, int device, int64_t modules)
+{
+    static const double states = 3.3; /* of the bytes of the parameters; Adam with amsgrad has three */
+    struct oom_held h = {.trials = t, .run = run, .device = device, .earlier = {.stack = RUN_NONE}};
+    if (t->n < 2) return h.earlier;
+    h.held = arena_zeroed(t->n, sizeof *h.held);
+    run_each_live(run, take_trial_lifetime, &h);
+    const struct oom_trial *first = NULL;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct oom_trial *held = &h.held[i];
+        if (!held->count) continue;
+        first = first ? first : held;
+        bytes = arena_add_capped(bytes, held->bytes);
+        if (i + 1 == t->n) break; /* perhaps not complete */
+        h.earlier.repeated = !h.earlier.trials || (h.earlier.repeated && same_model(first, held));
+        h.earlier.trials++;
+    }
+    h.earlier.bytes = h.earlier.model_bytes;
+    h.earlier.repeated = h.earlier.repeated && modules > 0 && (double)bytes > states * (double)modules;
+    h.earlier.from_ns = t->start_ns[0];
+    h.earlier.since_ns = t->start_ns[t->n - 1];
+    free(h.held);
+    map_free(&h.paths);
+    return h.earlier;
+}
+
 void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
 {
     struct result_holder *holders;
@@ -173,6 +227,40 @@ bool oom_keeps_trials(const struct oom_facts *f)
 bool oom_keeps_ensemble(const struct oom_facts *f)
 {
     return are_models_kept(f) && f->trials.ensemble;
+}
+
+bool oom_keeps_optimizers(const struct oom_facts *f)
+{
+    enum { EARLIER = 2 };
+    const struct oom_earlier *e = &f->optimizers;
+    return e->repeated && e->trials >= EARLIER && e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
+}
+
+void oom_explain_optimizers(struct oom_words *w)
+{
+    const struct oom_earlier *e = &w->f->optimizers;
+    const struct oom_holder *known = oom_holder_of(w->b->run, e->stack);
+    w->v->growing = w->b->sites[site_index(w->b, e->stack)];
+    w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
+    w->v->verdict = TEXT(w,
+                         "a leak: the states of %zu earlier optimizers, created at %s, are still live beside those of "
+                         "the current one: %s of the %s live",
+                         e->trials, oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live));
+    struct result_measure m = {.text = TEXT(w, "%s: %s", site_short_text(w->b, &w->v->growing), known->advice),
+                               .frees_bytes = e->bytes,
+                               .enough = -1,
+                               .effort = OOM_EFFORT_LINE,
+                               .first = true,
+                               .certainty = RESULT_CERTAINTY_INFERRED,
+                               .refuted_by = "if the program uses the earlier optimizers"};
+    const struct result_by_category *by = &w->v->by_category;
+    uint32_t *stacks = arena_alloc(w->b->arena, (by->lines_n + 1) * sizeof *stacks);
+    struct oom_drop drop = {.stacks = stacks, .from_ns = e->from_ns, .before_ns = e->since_ns};
+    EACH (l, by->lines, by->lines_n)
+        if (run_stack_is_in(w->b->run, l->stack, optimizers, state_maker)) stacks[drop.stacks_n++] = l->stack;
+    SORT(stacks, drop.stacks_n, sort_uint32_up);
+    if (drop.stacks_n) oom_layout_decide(w->b, w->f, &drop, "without the earlier optimizers", &m);
+    oom_add_measure(w->b, w->v, m);
 }
 
 static const char *trials_verdict_of(struct oom_words *w, const struct oom_earlier *e)

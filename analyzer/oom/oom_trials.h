@@ -7,14 +7,18 @@
 
 #include "analyzer/oom/oom.h"
 
-struct oom_trials {    /* of the process that is replayed */
+/* What begins a trial: a module, or the states of an optimizer. */
+enum oom_trial_of { OOM_TRIAL_OF_MODULES, OOM_TRIAL_OF_OPTIMIZERS };
+
+struct oom_trials { /* of the process that is replayed */
+    enum oom_trial_of of;
     int64_t *start_ns; /* ascending */
     size_t n, cap;
     bool trained;      /* a backward pass since the last module was built or moved */
     struct map stacks; /* stack → does it build or move a module? */
 };
 
-void oom_trials_start(struct oom_trials *t); /* a process begins */
+void oom_trials_start(struct oom_trials *t, enum oom_trial_of of); /* a process begins */
 void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward);
 void oom_trials_release(struct oom_trials *t);
 
@@ -33,6 +37,11 @@ struct oom_held {
 };
 /* Of the current process and this device. */
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
+/* The live bytes of modules on this device. */
+int64_t oom_trials_models(struct oom_trials *t, const struct run *run, int device);
+/* The states of earlier optimizers: of each as many blocks and bytes as of the current one, and together more than one
+ * optimizer has for the parameters (`modules`: the live blocks of modules). */
+struct oom_earlier oom_optimizers_held(struct oom_trials *t, const struct run *run, int device, int64_t modules);
 /* Reads what the program does with the models: methods of a module that store them make them part of a model, as
  * adapters and layers are, and models in a list that is called as a whole are an ensemble. */
 void oom_trials_judge(struct site_builder *b, struct oom_earlier *e);

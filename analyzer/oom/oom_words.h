@@ -34,6 +34,8 @@ const char *oom_place_text(struct oom_words *w, uint32_t stack);
  * had requested, or went on. */
 void oom_after_begin(const struct run *run, const struct run_oom *row, struct oom_after *after);
 void oom_after_add_alloc(struct oom_after *after, const struct run_lifetime *life, uint32_t line);
+/* Did the later failure reach the same thread of the program? The main thread also gets those of autograd's threads. */
+bool oom_after_same_thread(const struct run *run, const struct oom_after *a, const struct run_oom *next);
 /* Did the convolution that failed continue by itself? PyTorch tries cuDNN's algorithms one after the other, and goes on
  * if one gets no workspace (30 such failures in one forward pass on an H200). The next allocation then comes from the
  * same call or from the line that made it. */
@@ -86,6 +88,8 @@ bool oom_keeps_failed(const struct oom_facts *f);
 /* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
 bool oom_keeps_trials(const struct oom_facts *f);
 bool oom_keeps_ensemble(const struct oom_facts *f);
+/* Do the states of several earlier optimizers hold them? */
+bool oom_keeps_optimizers(const struct oom_facts *f);
 
 /* Each states its cause in a few words, then the numbers that support it; the request and the free memory have been
  * printed before. */
@@ -95,6 +99,7 @@ void oom_explain_driver_fragmentation(struct oom_words *w);
 void oom_explain_cap(struct oom_words *w);
 void oom_explain_leak(struct oom_words *w);
 void oom_explain_trials(struct oom_words *w);
+void oom_explain_optimizers(struct oom_words *w);
 void oom_explain_failed(struct oom_words *w);
 void oom_explain_other_process(struct oom_words *w);
 void oom_explain_cache_fragmentation(struct oom_words *w);

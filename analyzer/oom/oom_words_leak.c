@@ -2,6 +2,7 @@
 #include <string.h>
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/question/question.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/step/step.h"
 
@@ -107,6 +108,19 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
     return TEXT(w, "%s: kept by %s (guess)", line, holders);
 }
 
+/* What to store instead of tensors of that size. */
+static const char *instead_text(const struct oom_words *w, int64_t bytes)
+{
+    const bool graph = w->f->graph == OOM_GRAPH_INFERRED;
+    if (w->v->holders_n && w->v->holders[0].carried)
+        return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
+    if (!question_is_number(bytes))
+        return graph ? "store .detach().cpu() instead of the tensor"
+                     : "drop the reference after each step, or store .detach().cpu() instead";
+    return graph ? "store .item(), or .detach() if backward() does not need it, instead of the tensor"
+                 : "drop the reference after each step, or store .item() instead";
+}
+
 /* The graph of each pass is kept by its newest tensor. */
 static void explain_graph(struct oom_words *w)
 {
@@ -127,8 +141,24 @@ static void explain_graph(struct oom_words *w)
                           leak_line_of(w)));
     }
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
-                 TEXT(w, "%s store .item(), or .detach() if backward() does not need it, instead of the tensor",
-                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
+                 TEXT(w, "%s %s",
+                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
+                      instead_text(w, f->growth->newest_bytes)));
+}
+
+/* backward(create_graph=True): a cycle of C++ references, which Python's garbage collector does not see. */
+static void explain_create_graph(struct oom_words *w)
+{
+    const struct oom_facts *f = w->f;
+    w->v->blame = w->v->growing = w->b->sites[site_index(w->b, f->growth->creates)];
+    w->v->blame_role = "growing";
+    w->v->verdict = TEXT(w,
+                         "a leak: backward(create_graph=True) at %s gives each leaf a gradient whose graph refers to "
+                         "that leaf, so both keep the graph of every pass, about %s: %s",
+                         leak_line_of(w), rhythm_text(w), leak_share_text(w, f->growing));
+    w->v->refuted_by = "if the program sets .grad to None after each pass";
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if something else also keeps the graph",
+                 TEXT(w, "%s: %s", leak_line_of(w), QUESTION_CREATE_GRAPH_ADVICE));
 }
 
 /* The outputs of several modules stay live, and nothing shows that a graph keeps them. */
@@ -212,13 +242,34 @@ static bool is_memoised(const facts *f)
     return f->growing_varies && g && !g->jumps && g->by_steps && (double)f->growing_count < most * (double)g->steps;
 }
 
+static int64_t live_at_site(struct oom_words *w, const struct result_site *site)
+{
+    EACH (l, w->v->live_lines, w->v->live_lines_n)
+        if (site_key(&l->site) == site_key(site)) return l->bytes;
+    return 0;
+}
+
+/* Of a graph without modules, the heaviest line may make an input, which only the line of another tensor keeps. */
+static void find_leak_holders(struct oom_words *w)
+{
+    enum { MOST = 16 };
+    const facts *f = w->f;
+    const bool graph = f->graph == OOM_GRAPH_INFERRED;
+    w->v->growing = w->b->sites[site_index(w->b, f->growing_stack)];
+    w->v->holders_n = site_find_holders(w->b, f->growing_stack, graph, &w->v->holders);
+    for (size_t i = 0; i < f->growing_stacks_n && i < MOST && !w->v->holders_n && !graph; i++) {
+        const struct result_site site = w->b->sites[site_index(w->b, f->growing_stacks[i])];
+        if (live_at_site(w, &site) < f->growing_heaviest / 2) continue;
+        w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
+        if (w->v->holders_n) w->v->growing = w->v->blame = site;
+    }
+}
+
 void oom_explain_leak(struct oom_words *w)
 {
     const struct oom_holder *holder = oom_holder_of(w->b->run, w->f->growing_stack);
     const facts *f = w->f;
-    uint32_t number = site_index(w->b, f->growing_stack);
-    w->v->growing = w->b->sites[number];
-    w->v->holders_n = site_find_holders(w->b, f->growing_stack, f->graph == OOM_GRAPH_INFERRED, &w->v->holders);
+    find_leak_holders(w);
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by =
@@ -227,6 +278,10 @@ void oom_explain_leak(struct oom_words *w)
     if (holder) {
         explain_holder(w, holder);
         explain_collector(w);
+        return;
+    }
+    if (f->growth && f->growth->creates != RUN_NONE && !w->v->holders_n) {
+        explain_create_graph(w);
         return;
     }
     if (f->graph == OOM_GRAPH_INFERRED) {
@@ -265,9 +320,9 @@ void oom_explain_leak(struct oom_words *w)
     w->v->verdict =
         TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
              rhythm_text(w), leak_share_text(w, f->growing_heaviest), others);
+    const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; drop the reference after each step, or store .item() or .detach().cpu() instead",
-                      holder_text(w, "the line that keeps them is not recorded")));
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is not recorded"), instead_text(w, each)));
 }
 
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */

@@ -73,27 +73,37 @@ static bool died_of_something_else(const struct result_report *r, const struct r
     return false;
 }
 
+static const char *advice_of_growth(const struct result_growth *g)
+{
+    const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
+    if (native) return "free each block after its last use, also where a function returns early";
+    if (g->creates != RUN_NONE)
+        return "backward(create_graph=True) makes gradients and their leaves keep each "
+               "other: " QUESTION_CREATE_GRAPH_ADVICE;
+    if (g->graph && question_is_number(g->newest_bytes))
+        return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .item(), or "
+               ".detach() if backward() does not need them; or use torch.no_grad() if no backward() follows";
+    if (g->graph)
+        return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach().cpu(); "
+               "or use torch.no_grad() if no backward() follows";
+    return question_is_number(g->bytes / (int64_t)g->count) ? "drop the reference, or store .item()"
+                                                            : "drop the reference, or store .detach().cpu()";
+}
+
 static void of_growth(struct advices *a)
 {
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->growth_n && i < 5; i++) {
         const struct result_growth *g = &r->growth[i];
-        const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
         int64_t peak = peak_of_growth(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
-        add_advice(
-            a, "leak", share,
-            advice_at_site(
-                a, &g->stack.site,
-                arena_printf(a->b->arena, "%s more %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
-                             g->by_steps ? "per step" : "each time this line runs",
-                             site_bytes_text(a->b, (double)g->bytes),
-                             g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
-                                        "store .item(), or .detach() if backward() does not need them; or use "
-                                        "torch.no_grad() if no backward() follows"
-                             : native ? "free each block after its last use, also where a function returns early"
-                                      : "drop the reference, or store .item() or .detach().cpu()")));
+        add_advice(a, "leak", share,
+                   advice_at_site(a, &g->stack.site,
+                                  arena_printf(a->b->arena, "%s more %s, %s in total: %s",
+                                               site_bytes_text(a->b, g->bytes_per_step),
+                                               g->by_steps ? "per step" : "each time this line runs",
+                                               site_bytes_text(a->b, (double)g->bytes), advice_of_growth(g))));
     }
 }
 

@@ -2,7 +2,7 @@
  * microseconds, which an allocator or one reused buffer would save. Pools (cudaMallocAsync) exist for this purpose and
  * are left out, as are physical memory that the program maps itself and PyTorch's tensors.
  *
- * A location churns when, after the first tenth of the process's allocations, it was freed at least 20 times and its
+ * A location churns when, after the process's warm-up, it was freed at least 20 times and its
  * memory was live for less than a twentieth of the time from its first allocation to its last free on average (a pause
  * before, between or after them says nothing); and, if the program's steps are known, most of the steady steps free
  * there. The steps are known only after the replay, so each location keeps the times of its frees: all of the first
@@ -34,15 +34,16 @@ struct question_churns {
     struct site_builder *b;
     struct place *places;
     size_t cap;
-    uint64_t warm_up; /* allocations of this process that are still to be skipped */
-    int64_t warm_ns;  /* of the first one after them */
+    uint64_t allocations, all; /* of this process, so far and in total */
+    int64_t warm_ns;           /* of the first allocation after the warm-up */
 };
 
 static void churn_on_process_start(void *self, uint32_t process)
 {
     struct question_churns *c = self;
     size_t n;
-    c->warm_up = run_processes(c->b->run, &n)[process].allocations / 10;
+    c->all = run_processes(c->b->run, &n)[process].allocations;
+    c->allocations = 0;
     c->warm_ns = INT64_MAX;
 }
 
@@ -50,7 +51,7 @@ static void churn_on_alloc(void *self, const struct run_lifetime *life, const st
 {
     struct question_churns *c = self;
     (void)series;
-    if (c->warm_ns == INT64_MAX && c->warm_up-- == 0) c->warm_ns = life->alloc_ns;
+    if (c->warm_ns == INT64_MAX && !question_in_warm_up(c->allocations++, c->all)) c->warm_ns = life->alloc_ns;
 }
 
 static void keep_lifetime(struct place *p, int64_t ns)

@@ -18,13 +18,15 @@
  *     by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
  * in the creation of a torch.nn module are left out, unless they occur at each step. One forward pass that runs out of
- * memory looks the same, too: a model's inside counts only if the model was called three times.
+ * memory looks the same, too: a model's inside counts only if the model was called three times. Models that the program
+ * adds to a list and calls one after the other are an ensemble: they, their gradients and optimizer states are needed.
  */
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/question/growth.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/run/settings.h"
 
 enum {
@@ -36,6 +38,7 @@ enum {
     MANY_STEPS = 20,
     FEW_STEPS = 3,
     LAYERS = 64,
+    MEMBERS = 3, /* of an ensemble, at least */
     FAR = 100000
 };
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
@@ -55,6 +58,7 @@ struct site_growth { /* by location; members that every event uses come first */
 struct span { /* of a process */
     int64_t end_ns;
     bool oom;                   /* the end is a fatal OOM */
+    int64_t ensemble;           /* bytes of the models of an ensemble; 0 none */
     uint32_t last;              /* the piece that contains the end */
     int64_t piece_ends[PIECES]; /* when the last event of each was */
 };
@@ -399,6 +403,47 @@ static bool appends_to_list(struct run *run, uint32_t stack)
     return false;
 }
 
+static bool makes_model(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
+           run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
+           run_stack_is_in(run, stack, "/copy.py", "deepcopy");
+}
+
+/* Of each process, only the holder of the largest models is examined. */
+static void find_ensembles(struct question_growths *g, size_t locations)
+{
+    struct run *run = g->b->run;
+    for (uint32_t process = 0; process < g->spans_cap; process++) {
+        const struct run_location *most = NULL;
+        int64_t bytes = 0, most_bytes = 0;
+        for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
+            const struct run_location *l = run_location(run, (uint32_t)i);
+            const struct site_growth *s = &g->sites[i];
+            if (s->stayed < MEMBERS || run_series(run, l->series)->process != process || !makes_model(run, l->stack))
+                continue;
+            bytes = arena_add_capped(bytes, s->stayed_bytes);
+            most = s->stayed_bytes > most_bytes ? l : most;
+            most_bytes = s->stayed_bytes > most_bytes ? s->stayed_bytes : most_bytes;
+        }
+        struct result_holder *holders;
+        const size_t n = most ? site_find_holders(g->b, most->stack, false, &holders) : 0;
+        for (size_t i = 0; i < n; i++)
+            if (site_is_ensemble(g->b, &holders[i]) && !site_is_in_module(g->b, &holders[i]))
+                g->spans[process].ensemble = bytes;
+    }
+}
+
+/* A member of an ensemble, a gradient or an optimizer's state of one. */
+static bool is_of_ensemble(const struct question_growths *g, const struct run_location *l, const struct site_growth *s)
+{
+    const struct run *run = g->b->run;
+    return s->stayed_bytes <= g->spans[run_series(run, l->series)->process].ensemble &&
+           (makes_model(run, l->stack) || run_stack_python(run, l->stack) == RUN_NONE ||
+            run_stack_is_in(run, l->stack, "/torch/autograd/__init__.py", "backward") ||
+            run_stack_is_in(run, l->stack, "/torch/optim/", NULL));
+}
+
 static void judge_location_growth(struct question_growths *g, uint32_t location)
 {
     struct run *run = g->b->run;
@@ -412,7 +457,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     double fit;
     if (!s->least_of || s->once || !is_growing(s, span, steps, &a, &fit) ||
         (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
-        series->layer == RUN_SERIES_SHARED)
+        series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
         return;
     const bool appended = appends_to_list(run, l->stack);
     if (appended) /* its earlier, smaller versions are freed */
@@ -480,6 +525,7 @@ void question_growths_finish(struct question_growths *g)
         uint32_t series = run_location(g->b->run, (uint32_t)i)->series;
         *SITE_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
     }
+    find_ensembles(g, locations);
     for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
         if (g->sites[i].stayed) {
             reach_growth_piece(&g->sites[i], PIECES);

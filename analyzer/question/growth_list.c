@@ -10,6 +10,7 @@
 #include "analyzer/base/sort.h"
 #include "analyzer/site/excerpt.h"
 #include "analyzer/site/holder.h"
+#include "analyzer/site/source_context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,19 @@ enum { LINES_MAX = 64, MODULES = 2, ANY = 3 };
 static bool in_module(const struct run *run, uint32_t stack)
 {
     return run_stack_is_in(run, stack, "torch/nn/modules/module.py", NULL);
+}
+
+static bool in_backward(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, "torch/autograd/__init__.py", "backward");
+}
+
+/* The tensor that keeps a graph was made by the pass, after the others of it. Blocks of a backward pass come later, but
+ * no tensor of theirs is stored. */
+static bool is_newer(const struct run *run, const struct question_grown *g, const struct question_grown *than)
+{
+    const bool backward = in_backward(run, g->stack), earlier = in_backward(run, than->stack);
+    return backward != earlier ? earlier : g->first_ns > than->first_ns;
 }
 
 /* A few allocations of one per few of the other: 3 per 2. One of either may be missing. */
@@ -98,6 +112,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
     size_t lines_n = 0, newest = members[0];
     uint32_t under = grown[newest].stack;
     e.bytes = 0;
+    e.creates = RUN_NONE;
     for (size_t i = 0; i < n; i++) {
         const struct question_grown *g = &grown[members[i]];
         uint32_t site = site_index(b, g->stack), *at = map_at(&index, site);
@@ -109,7 +124,10 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
         lines[*at].count += g->entry.count;
         e.bytes = arena_add_capped(e.bytes, g->entry.bytes);
         under = common_stack(b->run, under, g->stack);
-        newest = g->first_ns > grown[newest].first_ns ? members[i] : newest; /* the last may be incomplete */
+        newest = is_newer(b->run, g, &grown[newest]) ? members[i] : newest; /* the last may be incomplete */
+        if (e.creates == RUN_NONE && in_backward(b->run, g->stack) &&
+            site_statement_has(b, g->stack, "create_graph=True"))
+            e.creates = g->stack;
     }
     map_free(&index);
     qsort(lines, lines_n, sizeof *lines, compare_growth_lines);
@@ -125,6 +143,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
     e.bytes_per_s = e.last_s > e.first_s ? (double)e.bytes / (e.last_s - e.first_s) : e.bytes_per_s;
     uint32_t site = site_index(b, grown[newest].stack);
     e.newest = b->sites[site];
+    e.newest_bytes = grown[newest].entry.bytes / (int64_t)grown[newest].entry.count;
     if (under != RUN_NONE) e.under = site_of(b->run, under, NULL); /* not beyond a helper */
     e.stack.number = grown[members[0]].stack;
     return e;

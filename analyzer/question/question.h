@@ -27,6 +27,13 @@ struct question_growths *question_growths_start(struct site_builder *b, struct r
 void question_growths_finish(struct question_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
 
 struct question_churns;
+/* Of a process's events (allocations; copies and waits), the first tenth are its warm-up: weights that are loaded,
+ * buffers that are made once. Their number decides, because a pause can make any part of the time long. */
+static inline bool question_in_warm_up(uint64_t earlier, uint64_t all)
+{
+    return earlier < all / 10;
+}
+
 struct question_churns *question_churns_start(struct site_builder *b, struct run_observer *observer);
 void question_churns_finish(struct question_churns *c);
 
@@ -47,7 +54,7 @@ void question_syncs_finish(struct question_syncs *s);
 
 struct question_transfers;
 struct question_transfers *question_transfers_start(struct site_builder *b);
-void question_transfers_add(struct question_transfers *t, const struct run_copy *copy);
+void question_transfers_add(struct question_transfers *t, const struct run_copy *copy, const struct run_sync *sync);
 void question_transfers_finish(struct question_transfers *t);
 
 void question_leaks_build(struct site_builder *b); /* after growth */
@@ -91,5 +98,15 @@ const char *question_budget_reason(const struct question_budget_facts *f, enum r
 /* Of the report's syncs these are examined: those that matter come first, then the longest. */
 enum { QUESTION_ADVICE_SYNCS = 32 };
 /* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
+/* May blocks of that size be numbers, which .item() copies to the host? PyTorch's allocator rounds sizes up to 512 B.
+ */
+static inline bool question_is_number(int64_t bytes)
+{
+    return bytes <= 512;
+}
+/* What replaces backward(create_graph=True). */
+#define QUESTION_CREATE_GRAPH_ADVICE                                                                                  \
+    "use torch.autograd.grad(..., create_graph=True) instead, or set .grad of every leaf to None after its last use " \
+    "(zero_grad(set_to_none=True))"
 struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done);
 void question_advice_build(struct site_builder *b); /* last */

@@ -216,6 +216,11 @@ const char *question_advice_one_item(void)
     return advice_texts[TO_DO_ITEM];
 }
 
+const char *question_advice_move(void)
+{
+    return advice_texts[TO_DO_MOVE];
+}
+
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack)
 {
     return signature_facts_of(s, stack)->bits & F(ALLOCATOR);

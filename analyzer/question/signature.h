@@ -44,5 +44,6 @@ uint32_t question_sign_line(struct question_signer *s, uint32_t stack);
 const char *question_advice_small_copies(void);
 const char *question_advice_many_items(void);
 const char *question_advice_one_item(void);
+const char *question_advice_move(void);
 /* Is PyTorch's allocator in the stack? */
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack);

@@ -23,6 +23,7 @@ enum {
 struct wait {
     uint32_t site, signature;
     uint8_t kind;
+    bool back; /* some copy from the GPU */
     uint64_t count;
     int64_t blocked_ns, bytes;
     uint64_t api_votes; /* for the most frequent entry point, in one pass */
@@ -58,6 +59,7 @@ static void syncs_on_wait(void *self, const struct question_wait *c)
     struct wait *w = wait_at(s, c->stack, c->kind, c->shape);
     const char *api = run_api_name(s->b->run, c->process, c->api);
     const bool known = run_is_known(c->start_ns), first = !w->count;
+    w->back = w->back || c->shape == QUESTION_SHAPE_SCALAR || c->shape == QUESTION_SHAPE_READ;
     w->count += c->count;
     w->blocked_ns = arena_add_capped(w->blocked_ns, c->blocked_ns);
     w->bytes = arena_add_capped(w->bytes, c->bytes);
@@ -142,6 +144,22 @@ static void spare_loading(struct question_syncs *s, struct result_sync_site *sit
     }
 }
 
+/* Modules that are moved to the GPU and never back are new ones each time, as the models of a sweep are. */
+static void spare_new_modules(struct question_syncs *s, struct result_sync_site *sites)
+{
+    bool back = false;
+    for (size_t i = 0; i < s->waits_n; i++) {
+        const struct question_signature of = question_signature(s->signer, s->waits[i].signature);
+        back = back || (of.advice == question_advice_move() && s->waits[i].back);
+    }
+    for (size_t i = 0; i < s->waits_n && !back; i++) {
+        if (question_signature(s->signer, s->waits[i].signature).advice == question_advice_move()) {
+            sites[i].matters = false;
+            sites[i].advice = NULL;
+        }
+    }
+}
+
 static uint64_t wait_kind_of(const void *row)
 {
     const struct result_sync_site *x = row;
@@ -186,6 +204,7 @@ void question_syncs_finish(struct question_syncs *s)
     }
     report->sync_share = report->sync_blocked_s / wall;
     spare_loading(s, work);
+    spare_new_modules(s, work);
     report->syncs =
         site_list(s->b, work, s->waits_n, sizeof *work, order_waits_by_time, &report->syncs_n, &report->syncs_total);
     report->sync_lines =

@@ -1,6 +1,6 @@
 /* Copies by line: direction, kind of host memory, bytes, and a bandwidth if the time of the host shows one. Advice is
- * given only above thresholds, and never for data that is copied once at the beginning or, if the program's steps are
- * known, outside of them. */
+ * given only above thresholds, and never for data that is copied once in the process's warm-up or, if the program's
+ * steps are known, outside of them. */
 #include "analyzer/question/library.h"
 #include "analyzer/base/sort.h"
 #include "analyzer/step/cadence.h"
@@ -33,7 +33,9 @@ struct flow {
 struct question_transfers {
     struct site_builder *b;
     struct step_clock clock;
-    bool reads; /* a call site in the program's steps copies from the GPU */
+    bool reads;       /* a call site in the program's steps copies from the GPU */
+    uint32_t process; /* of the last call */
+    uint64_t calls;   /* its copies and waits so far */
     struct flow *flows;
     size_t n, cap;
     struct map index;
@@ -74,16 +76,21 @@ static void add_removed_flows(struct question_transfers *t)
     }
 }
 
-void question_transfers_add(struct question_transfers *t, const struct run_copy *copy)
+void question_transfers_add(struct question_transfers *t, const struct run_copy *copy, const struct run_sync *sync)
 {
     size_t n;
-    const struct run_process *p = &run_processes(t->b->run, &n)[copy->process];
+    const uint32_t process = copy ? copy->process : sync->process;
+    const uint64_t earlier = process == t->process ? t->calls : 0;
+    t->process = process;
+    t->calls = earlier + 1;
+    if (!copy) return;
+    const bool early = question_in_warm_up(earlier, run_processes(t->b->run, &n)[process].calls);
     struct flow *f = flow_at(t, copy);
     f->count++;
     f->seen++;
     f->tiny += copy->bytes < TINY_BYTES;
     f->bytes = arena_add_capped(f->bytes, copy->bytes);
-    f->early_bytes = arena_add_capped(f->early_bytes, copy->start_ns < p->end_ns / 10 ? copy->bytes : 0);
+    f->early_bytes = arena_add_capped(f->early_bytes, early ? copy->bytes : 0);
     f->blocked_ns = arena_add_capped(f->blocked_ns, copy->blocked_ns);
     step_cadence_add(t->b, &t->clock, &f->cadence, copy->process, copy->start_ns, copy->blocked_ns);
 }

@@ -125,7 +125,7 @@ static void syncs_call(struct site_builder *b, void *state, const struct run_cop
 static void transfers_call(struct site_builder *b, void *state, const struct run_copy *copy,
                            const struct run_sync *sync)
 {
-    if (copy) question_transfers_add(state, copy);
+    question_transfers_add(state, copy, sync);
 }
 
 static bool categories_build(struct site_builder *b, char *error, size_t error_size)

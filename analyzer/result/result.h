@@ -82,6 +82,7 @@ struct result_holder {
     int line;
     const char *text; /* "features.append(model.features)", cleaned */
     const char *why;  /* the reason for the guess, a part of a sentence */
+    bool carried;     /* the next pass reads what it stores, with the graph of this one */
 };
 enum { RESULT_HOLDERS = 2 }; /* a guess names at most two */
 
@@ -458,7 +459,9 @@ struct result_growth {
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
     struct result_growth_line *lines;
     size_t lines_n, lines_total;   /* at least one */
-    struct result_site newest;     /* the last of the lines in a step */
+    struct result_site newest;     /* the last of the lines in a step, not by a backward pass if there are others */
+    int64_t newest_bytes;          /* of one block of it */
+    uint32_t creates;              /* the stack of a backward(create_graph=True) among them; RUN_NONE: there is none */
     struct result_site under;      /* the innermost line that called all of the lines; not known: none */
     struct result_trace stack;     /* of the heaviest call path */
     struct result_excerpt *source; /* the last line in a step and the line with most bytes, if they are known */
@@ -484,6 +487,7 @@ struct result_pace {
     uint64_t steps_seen;     /* steady steps; 0: no steps are known */
     unsigned every;          /* of phase logging: once in this many steps; 0: irregularly */
     double steady_share;     /* share of the steady steps' time in which it blocked; NAN */
+    double usual_share;      /* the same without pauses of the program, which decides whether it matters */
     double steady_blocked_s; /* NAN */
     bool bunched;            /* its calls of one step follow one another, with little between them */
     bool loop;               /* the steps are those of a loop that may not be the training loop */

@@ -590,18 +590,28 @@ static int64_t last_event(struct run_database *db)
     return last;
 }
 
-/* The index has the first and last id of the table; counting its rows is not necessary. */
-static void count_allocations(struct run_database *db, struct run_process *p)
+/* The index has the first and last id of the table; counting its rows is not necessary. Returns their number, and the
+ * column of the last one. */
+static uint64_t count_by_ids(struct run_database *db, const char *table, const char *column, int64_t *last)
 {
     char sql[256];
-    snprintf(sql, sizeof sql, "SELECT alloc_ns, id - (SELECT min(id) FROM %s) FROM %s ORDER BY id DESC LIMIT 1",
-             db->allocations, db->allocations);
+    uint64_t n = 0;
+    snprintf(sql, sizeof sql, "SELECT %s, id - (SELECT min(id) FROM %s) FROM %s ORDER BY id DESC LIMIT 1", column,
+             table, table);
     sqlite3_stmt *st = run_database_prepare(db, sql);
     if (sqlite3_step(st) == SQLITE_ROW) {
-        p->last_alloc_ns = run_bounded(sqlite3_column_int64(st, 0));
-        p->allocations = (uint64_t)run_bounded(sqlite3_column_int64(st, 1)) + 1;
+        *last = run_bounded(sqlite3_column_int64(st, 0));
+        n = (uint64_t)run_bounded(sqlite3_column_int64(st, 1)) + 1;
     }
     sqlite3_finalize(st);
+    return n;
+}
+
+static void count_process_events(struct run_database *db, struct run_process *p)
+{
+    int64_t last = 0;
+    p->allocations = count_by_ids(db, db->allocations, "alloc_ns", &p->last_alloc_ns);
+    p->calls = count_by_ids(db, db->copies, "start_ns", &last) + count_by_ids(db, "sync", "start_ns", &last);
 }
 
 bool run_load(struct run *run, size_t database, char *error, size_t error_size)
@@ -616,7 +626,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
     }
     for (size_t i = first; ok && i < run->processes_n; i++) {
         struct run_process *p = &run->processes[i];
-        count_allocations(l.db, p);
+        count_process_events(l.db, p);
         run_load_removed(run, l.db, (uint32_t)i);
         if (p->end_ns == RUN_UNKNOWN) p->end_ns = last_event(l.db);
     }

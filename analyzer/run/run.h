@@ -110,6 +110,7 @@ struct run_process {
     int64_t start_real_ns;       /* RUN_UNKNOWN */
     int64_t end_ns;              /* the clean end, or the last event seen; never unknown */
     uint64_t allocations;        /* approximate number of rows: what the file states, which may have gaps */
+    uint64_t calls;              /* likewise of its copies and waits */
     int64_t last_alloc_ns;       /* the last allocation, after which there is only tear-down; 0 none */
     bool complete;               /* it ended cleanly */
     int exit_status;             /* the argument of exit; -1 unknown */

@@ -123,14 +123,15 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
     return found;
 }
 
-/* In a loop without backward(), or with backward(retain_graph=True) or create_graph=True: a variable that each
+/* In a loop without backward(), or with retain_graph=True or create_graph=True: a variable that each
  * iteration takes over from the previous one holds its graph. If graphs are retained, anything else that the loop
  * stores would be held in any case. */
 static void read_carried(struct site_search *s)
 {
     const size_t loop = site_common_loop(s, s->at, s->at);
     struct site_assignment a;
-    const bool creates = range_has(s, s->from, s->to, "create_graph=True");
+    const bool creates =
+        range_has(s, s->from, s->to, "create_graph=True") || range_has(s, s->from, s->to, "retain_graph=True");
     if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) return;
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
     if (!retains && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
@@ -144,6 +145,7 @@ static void read_carried(struct site_search *s)
                 (struct site_candidate){.frame = s->frame,
                                         .code = s->code,
                                         .at = at,
+                                        .carried = true,
                                         .why = retains ? "each pass takes over a result of the one before, with its "
                                                          "graph, which backward(retain_graph=True) keeps"
                                                        : "each pass takes over a result of the one before, with its "
@@ -196,6 +198,7 @@ static void read_carried_attribute(struct site_search *s)
                                               .frame = s->frame,
                                               .code = s->code,
                                               .at = i,
+                                              .carried = true,
                                               .why = "the next pass reads it, so that each keeps the graph of the one "
                                                      "before",
                                               .passed = true});
@@ -369,6 +372,7 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
                                   .line = st->line,
                                   .function = *function ? arena_printf(s->b->arena, "%s", function) : NULL,
                                   .text = arena_printf(s->b->arena, "%s", line),
+                                  .carried = c->carried,
                                   .why = own      ? arena_printf(s->b->arena, "%s", c->why)
                                          : n == 1 ? arena_printf(s->b->arena, "the only statement %s", c->why)
                                                   : arena_printf(s->b->arena, "one of two statements %s", c->why)};
@@ -413,13 +417,23 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
     return text;
 }
 
+/* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
+static size_t iterated_length(const char **in)
+{
+    *in += strncmp(*in, "enumerate(", 10) == 0 ? 10 : 0;
+    size_t n = site_name_length(*in);
+    if (n > 7 && strncmp(*in + n - 7, ".values", 7) == 0) n -= 7;
+    if (n > 6 && strncmp(*in + n - 6, ".items", 6) == 0) n -= 6;
+    return n;
+}
+
 /* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
 static bool calls_each(const struct site_code *code, const char *list)
 {
     const size_t n = strlen(list);
     for (size_t i = 0; i < code->n; i++) {
-        const char *in = strstr(code->list[i].code, " in "), *each = in;
-        if (!in || strncmp(in + 4, list, n) != 0 || site_name_length(in + 4) != n) continue;
+        const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
+        if (!in || iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
         while (each > code->list[i].code && each[-1] != ' ') each--;
         struct arena scratch = {0};
         const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);
@@ -438,9 +452,15 @@ bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder
     const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
     struct site_code code;
     struct site_store store;
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
     size_t at;
-    return site_open_source(b, &frame, &code, &at) && site_store_of(b->arena, code.list[at].code, &store) &&
-           calls_each(&code, store.into);
+    if (!site_open_source(b, &frame, &code, &at)) return false;
+    if (site_store_of(b->arena, code.list[at].code, &store)) return calls_each(&code, store.into);
+    if (!site_assignment_of(b->arena, code.list[at].code, &a)) return false;
+    site_targets_of(b->arena, a.targets, &made,
+                    &made); /* members[name] = net, members = [train(n) for n in range(9)] */
+    return made.n == 1 && calls_each(&code, made.list[0]);
 }
 
 bool site_is_in_module(struct site_builder *b, const struct result_holder *holder)

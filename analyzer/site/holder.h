@@ -9,7 +9,7 @@
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
 const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n);
-/* Does the statement append to a list of models that the file calls one after the other? */
+/* Does the statement add to a list of models that the file calls one after the other? */
 bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder);
 /* Is the statement in a class that has a forward(), which makes what it stores part of the module? */
 bool site_is_in_module(struct site_builder *b, const struct result_holder *holder);

@@ -109,6 +109,7 @@ void site_add_pace(struct result_pace *into, const struct result_pace *from)
     if (both) {
         into->calls_per_step += from->calls_per_step;
         into->steady_share += isnan(from->steady_share) ? 0 : from->steady_share;
+        into->usual_share += isnan(from->usual_share) ? 0 : from->usual_share;
         into->steady_blocked_s += isnan(from->steady_blocked_s) ? 0 : from->steady_blocked_s;
         into->steps_with = from->steps_with > into->steps_with ? from->steps_with : into->steps_with;
     }

@@ -53,6 +53,17 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
     return false;
 }
 
+bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
+{
+    const struct run_frame *frame;
+    struct site_code code;
+    size_t at;
+    while ((frame = run_stack_frame(b->run, stack)) != NULL &&
+           (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)))
+        stack = run_stack_parent(b->run, stack);
+    return frame && site_open_source(b, frame, &code, &at) && strstr(code.list[at].code, words);
+}
+
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n)
 {
     const struct run_frame *frame;

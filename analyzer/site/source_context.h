@@ -8,5 +8,7 @@
 bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at);
 /* A line of the program's calls below `with torch.no_grad():` or the like, or its file turns gradients off. */
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
+/* Does the statement of the innermost line of the program on the call path have the words? */
+bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);

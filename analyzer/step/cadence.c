@@ -40,11 +40,25 @@ static int64_t steady_time(const struct step_list *s)
     return sum;
 }
 
+/* The same, but a step in which the program paused counts as a usual one. */
+static int64_t steady_time_without_pauses(const struct step_list *s)
+{
+    enum { PAUSED = 10 }; /* times the median */
+    int64_t sum = steady_time(s);
+    for (size_t i = s->steady, end = step_steady_end(s); i < end; i++) {
+        int64_t lasts = step_start_ns(s, i + 1) - step_start_ns(s, i);
+        lasts -= s->end_ns && i + 1 < s->starts_n ? s->start_ns[i + 1] - s->end_ns[i] : 0;
+        if (s->median_ns > 0 && lasts / PAUSED > s->median_ns) sum -= lasts - s->median_ns;
+    }
+    return sum;
+}
+
 static void enter_cadence_process(const struct site_builder *b, struct step_clock *k, uint32_t process)
 {
     if (k->process != process + 1) {
         *k = (struct step_clock){.process = process + 1, .steps = step_list_of(b, process)};
         k->steady_ns = k->steps ? steady_time(k->steps) : 0;
+        k->usual_ns = k->steps ? steady_time_without_pauses(k->steps) : 0;
     }
 }
 
@@ -60,6 +74,7 @@ static void enter_place(struct step_cadence *c, const struct step_clock *k)
         c->steps += end - s->steady;
         c->loop = s->source == STEP_SOURCE_PERIOD;
         c->steady_ns = arena_add_capped(c->steady_ns, k->steady_ns);
+        c->usual_ns = arena_add_capped(c->usual_ns, k->usual_ns);
     }
 }
 
@@ -174,7 +189,7 @@ static enum result_phase cadence_phase_of(const struct step_cadence *c, const st
 
 struct result_pace step_pace(const struct step_cadence *c, const struct result_site *site)
 {
-    struct result_pace p = {.calls_per_step = NAN, .steady_share = NAN, .steady_blocked_s = NAN};
+    struct result_pace p = {.calls_per_step = NAN, .steady_share = NAN, .usual_share = NAN, .steady_blocked_s = NAN};
     p.phase = cadence_phase_of(c, site, &p.every);
     if (c->steps) {
         p.calls_per_step = (double)c->calls / (double)c->steps;
@@ -185,6 +200,7 @@ struct result_pace step_pace(const struct step_cadence *c, const struct result_s
         p.bunched = c->calls > c->hits && (double)c->apart_ns < bunch * rest;
         p.loop = c->loop;
         p.steady_share = c->steady_ns > 0 ? (double)c->blocked_ns / (double)c->steady_ns : NAN;
+        p.usual_share = c->usual_ns > 0 ? (double)c->blocked_ns / (double)c->usual_ns : NAN;
     }
     return p;
 }
@@ -195,7 +211,7 @@ bool step_pace_matters(const struct result_pace *p, bool simulated, bool by_coun
     bool often = p->phase == RESULT_PHASE_STEP ||
                  (p->phase == RESULT_PHASE_LOGGING && p->every && p->every < SELDOM && !simulated);
     if (simulated) return often && by_count && p->calls_per_step >= once;
-    return often && p->steady_share >= matters_share && p->steady_blocked_s >= matters_s;
+    return often && p->usual_share >= matters_share && p->steady_blocked_s >= matters_s;
 }
 
 char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT])

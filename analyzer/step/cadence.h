@@ -21,12 +21,14 @@ struct step_cadence {
     int64_t apart_ns;          /* in steady steps: from a call's end to the next call in that step */
     int64_t blocked_ns;        /* in steady steps */
     int64_t steady_ns;         /* total duration of those steps */
+    int64_t usual_ns;          /* the same without pauses of the program */
 };
 
 /* The steps of the process whose calls are being read. Zero-initialise. */
 struct step_clock {
     const struct step_list *steps;
     int64_t steady_ns; /* duration of its steady steps, without the time between them */
+    int64_t usual_ns;  /* the same without pauses of the program */
     uint32_t process;  /* + 1; 0: none yet */
     size_t step;       /* the one at [from, until) */
     int64_t from, until;

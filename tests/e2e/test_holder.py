@@ -165,6 +165,9 @@ SHAPES = {
     # a recurrent state in a loop without backward()
     "carried": ("def cell(x, h):\n    return Net()(x) + h\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = cell(x, h)\n",
                 "h = cell(x, h)"),
+    # the same without modules: the graph is retained for the next pass, and the heaviest line makes the input
+    "carried, retained": ("def grad(loss, **how):\n    return 1\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = x + h\n"
+                          "    grad(h, retain_graph=True)\n", "h = x + h"),
     "walrus": ("outs = []\nfor step in range(1000):\n    if (out := model(batch())) is not None:\n        outs.append(out)\n", "outs.append(out)"),
     # a logger that is called, given what its own line makes
     "keywords": ("class Log:\n    def __call__(self, step, **values):\n        self.items.append((step, values))\nlog, other = Log(), 1\nlog.items = []\n"

@@ -70,6 +70,21 @@ def epochs(i, net, out, loss):
             average["best"] = torch.stack([net(torch.randn(64, 256, device=dev)).mean() for _ in range(5)]).mean()
 
 
+def ensemble(steps):
+    """The members predict together, so they stay, with their gradients."""
+    members = []
+    for _ in range(steps):
+        member = network(64)
+        opt = torch.optim.Adam(member.parameters())
+        for _ in range(5):
+            opt.zero_grad()
+            member(torch.randn(16, 64, device=dev)).square().mean().backward()
+            opt.step()
+        members.append(member)
+    with torch.no_grad():
+        return torch.stack([member(torch.randn(16, 64, device=dev)) for member in members]).mean(0)
+
+
 def infer(steps):
     net = network().eval()
     with torch.no_grad():
@@ -78,4 +93,4 @@ def infer(steps):
 
 if __name__ == "__main__":
     name, steps = sys.argv[1], int(sys.argv[2])
-    infer(steps) if name == "infer" else train(steps, globals()[name])
+    globals()[name](steps) if name in ("infer", "ensemble") else train(steps, globals()[name])

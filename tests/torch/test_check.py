@@ -26,7 +26,7 @@ def check(recorded, *words, code=None):
     return first
 
 
-CLEAN = ["clean", "ema", "window", "cache", "late", "epochs", "infer"]
+CLEAN = ["clean", "ema", "window", "cache", "late", "epochs", "infer", "ensemble"]
 
 
 @pytest.mark.parametrize("steps", [12, 40])

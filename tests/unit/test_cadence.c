@@ -47,6 +47,8 @@ static void tensor(struct syn *s, int64_t stack, int64_t at)
 }
 
 /* Steps of 5 ms, beginning at 200 ms; every 100th is followed by 100 ms of evaluation. */
+static int64_t pause_ns; /* of the program, within a step */
+
 static struct result_report *train(struct syn *s, const char *gpu)
 {
     struct lines l;
@@ -68,6 +70,7 @@ static struct result_report *train(struct syn *s, const char *gpu)
     for (int i = 0; i < 100; i++) item(s, l.load, i * SYN_MS, SYN_MS / 2);
     for (int i = 0; i < STEPS; i++, at += STEP_NS) {
         tensor(s, l.train, at);
+        at += i == STEPS / 2 ? pause_ns : 0;
         tensor(s, l.optimizer, at + SYN_MS);
         item(s, l.item, at + 2 * SYN_MS, SYN_MS / 2);
         item(s, l.cheap, at + 3 * SYN_MS, 1000);
@@ -106,6 +109,20 @@ static void check_phases(const struct result_report *r)
         assert_int_equal(s->pace.every, wanted[i].every);
         if (!isnan(wanted[i].calls)) assert_true(fabs(s->pace.calls_per_step - wanted[i].calls) < 0.01);
     }
+}
+
+static void test_a_pause_changes_no_advice(void **state)
+{
+    (void)state;
+    struct syn s;
+    pause_ns = 1000000 * SYN_MS;
+    struct result_report *r = train(&s, "Test GPU");
+    pause_ns = 0;
+    check_phases(r);
+    assert_true(at_line(r, 12)->matters && at_line(r, 12)->advice);
+    assert_false(at_line(r, 13)->matters || at_line(r, 13)->advice);
+    syn_close(r);
+    syn_end(&s);
 }
 
 static void test_by_time(void **state)
@@ -150,6 +167,7 @@ static void test_by_count(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_time), cmocka_unit_test(test_by_count)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_time), cmocka_unit_test(test_a_pause_changes_no_advice),
+                                       cmocka_unit_test(test_by_count)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
