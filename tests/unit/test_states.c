@@ -300,7 +300,7 @@ static void the_step_of_adapters_is_float32(void **state)
     model_free(&m);
 }
 
-/* DeepSeek-V3's first three layers have no experts: with 16 stages, the second one has more than the first. */
+/* DeepSeek-V3's first three layers have no experts: with 16 stages, they fill the first one. */
 static void a_stage_between_can_be_the_fullest(void **state)
 {
     struct model m;
@@ -310,7 +310,7 @@ static void a_stage_between_can_be_the_fullest(void **state)
     preset("deepseek-v3", &m, &p);
     p.pp = p.gpus = 16;
     assert_true(estimate_make(&p, &r) && r.stage == 1);
-    assert_true(estimate_local_params(&p, 1).experts == 4 * estimate_local_params(&p, 0).experts);
+    assert_true(estimate_local_params(&p, 0).experts == 0 && estimate_local_params(&p, 1).experts > 0);
     p.pp = p.gpus = 2;
     assert_true(estimate_make(&p, &r) && r.stage < 2);
     model_free(&m);
