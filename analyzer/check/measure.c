@@ -417,7 +417,8 @@ static bool is_pace_rare(const struct result_pace *p)
 {
     enum { SELDOM = 10 };
     bool often = p->phase == RESULT_PHASE_LOGGING && p->every && p->every < SELDOM;
-    bool tenth = p->steps_seen && p->steps_with * SELDOM < p->steps_seen + SELDOM; /* two that are near are no rhythm */
+    /* even if the few steps that wait are close together: two waits do not make a rhythm */
+    bool tenth = p->steps_seen && p->steps_with * SELDOM < p->steps_seen + SELDOM;
     return p->phase != RESULT_PHASE_STEP && (tenth || (!often && p->calls_per_step < 0.5));
 }
 

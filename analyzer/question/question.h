@@ -26,7 +26,6 @@ struct question_growths;
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer);
 void question_growths_finish(struct question_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
 
-struct question_churns;
 /* Of a process's events (allocations; copies and waits), the first tenth are its warm-up: weights that are loaded,
  * buffers that are made once. Their number decides, because a pause can make any part of the time long. */
 static inline bool question_in_warm_up(uint64_t earlier, uint64_t all)
@@ -34,6 +33,7 @@ static inline bool question_in_warm_up(uint64_t earlier, uint64_t all)
     return earlier < all / 10;
 }
 
+struct question_churns;
 struct question_churns *question_churns_start(struct site_builder *b, struct run_observer *observer);
 void question_churns_finish(struct question_churns *c);
 
@@ -95,9 +95,6 @@ void question_plan_levels(const struct result_report *r, const struct result_pea
 /* The phase of an allocation made while `during` (category.def). */
 int question_phase_of(const char *during, double activations, double most_activations);
 const char *question_budget_reason(const struct question_budget_facts *f, enum result_category category);
-/* Of the report's syncs these are examined: those that matter come first, then the longest. */
-enum { QUESTION_ADVICE_SYNCS = 32 };
-/* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
 /* May blocks of that size be numbers, which .item() copies to the host? PyTorch's allocator rounds sizes up to 512 B.
  */
 static inline bool question_is_number(int64_t bytes)
@@ -108,5 +105,8 @@ static inline bool question_is_number(int64_t bytes)
 #define QUESTION_CREATE_GRAPH_ADVICE                                                                                  \
     "use torch.autograd.grad(..., create_graph=True) instead, or set .grad of every leaf to None after its last use " \
     "(zero_grad(set_to_none=True))"
+/* Of the report's syncs these are examined: those that matter come first, then the longest. */
+enum { QUESTION_ADVICE_SYNCS = 32 };
+/* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
 struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done);
 void question_advice_build(struct site_builder *b); /* last */

@@ -140,8 +140,8 @@ def rounded(size):
 
 
 class Layout:
-    """The segments and blocks of a device. A block also has the free memory behind it if that is at most 1 MiB, because the
-    allocator splits off only more."""
+    """The segments and blocks of a device. The allocator does not split off 1 MiB or less: such a rest belongs to the block
+    before it."""
 
     def __init__(self, segments, events, addresses):
         pieces = {s["address"]: s["total_size"] for s in segments}
