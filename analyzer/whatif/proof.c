@@ -528,7 +528,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         b->events++;
         b->event_ns = life->free_ns;
         settle_pending(b, false);
-        const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
+        const int64_t until = whatif_pending_until(p->w, series->process, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
         if (block == CACHING_NO_BLOCK) return;
         if (until == RUN_UNKNOWN)

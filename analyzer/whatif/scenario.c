@@ -249,7 +249,7 @@ static void play_on_free(struct play *p, const struct run_lifetime *life, const 
     if (whatif_is_gone(p->w, series->process, life)) return;
     advance_play(p, t, life->free_ns);
     t->events++;
-    const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
+    const int64_t until = whatif_pending_until(p->w, series->process, &t->pending_next, life);
     const uint32_t block = whatif_lane_take(&t->lane, life->address);
     if (block == CACHING_NO_BLOCK) return;
     if (until == RUN_UNKNOWN)
