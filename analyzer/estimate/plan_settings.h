@@ -75,7 +75,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
                    "only every Nth layer is checkpointed (torchtitan)"),                                               \
         PLAN_COUNT(type, member, "checkpointed-layers", remade, "N",                                                   \
-                   "only N layers of each pipeline stage are (Megatron-LM: --recompute-num-layers)"),                  \
+                   "only N layers of each pipeline stage are checkpointed (Megatron-LM: --recompute-num-layers)"),     \
         PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
                   "layers are compiled or use fused kernels, without dropout: less is saved for backward")
@@ -133,7 +133,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks per pipeline stage"),                    \
         PLAN_COUNT(type, member, "first-stage-layers", first_layers, "N",                                              \
                    "layers of the first pipeline stage; default as many as the others"),                               \
-        PLAN_COUNT(type, member, "last-stage-layers", last_layers, "N", "layers of the last one"),                     \
+        PLAN_COUNT(type, member, "last-stage-layers", last_layers, "N", "layers of the last pipeline stage"),          \
         PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                              \
         PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
 
