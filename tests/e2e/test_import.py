@@ -995,3 +995,19 @@ def test_one_moment_passes_no_limit_of_a_peak(tmp_path):
 def test_pinned_memory_that_a_snapshot_does_not_have(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     assert "UNKNOWN  max-pinned" in gpuspy("check", "--max-pinned=1TiB", file, code=1).stdout
+
+
+def test_memory_of_other_streams_from_before_a_history_serves_only_them(tmp_path):
+    """Free segments keep their stream, and a block that waits for another stream is not free."""
+    def segment(address, stream, state):
+        block = {"address": address, "size": 20 * MIB, "requested_size": 20 * MIB, "state": state, "frames": []}
+        return {"device": 0, "address": address, "total_size": 20 * MIB, "stream": stream, "segment_type": "large",
+                "segment_pool_id": (0, 0), "is_expandable": False, "blocks": [block], "frames": []}
+
+    def event(action, address, stream):
+        return {"action": action, "addr": address, "size": 20 * MIB, "stream": stream, "time_us": 5, "frames": []}
+    waiting, free, new = (BASE + n * 64 * MIB for n in range(3))
+    snapshot = {"segments": [segment(waiting, 7, "active_pending_free"), segment(free, 7, "active_allocated"), segment(new, 0, "active_allocated")],
+                "device_traces": [[event("segment_alloc", new, 0), event("alloc", new, 0), event("alloc", free, 7)]]}
+    replay = json.loads(gpuspy("whatif", "--json", write(tmp_path / "s.pickle", snapshot)).stdout)["replay"]
+    assert replay["exact"] and replay["allocations_at_recorded_address"] == 2 and replay["segments_as_recorded"] == 1, replay
