@@ -154,7 +154,7 @@ void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct 
     whatif_lane_place(l, d->pieces, d->pieces_n);
     for (size_t i = 0; i < d->pieces_n; i++) {
         const struct whatif_piece *p = &d->pieces[i];
-        const uint32_t block = p->block && p->until_ns ? whatif_lane_take(l, p->address) : CACHING_NO_BLOCK;
+        const uint32_t block = p->block && p->until_ns ? whatif_lane_take_placed(l, p->address) : CACHING_NO_BLOCK;
         if (block != CACHING_NO_BLOCK) whatif_release_at(dues, l->allocator, block, p->until_ns);
     }
 }
