@@ -1,4 +1,5 @@
 """gpuspy attach and detach: recording of a running program starts and stops, and the program does not notice."""
+import ctypes
 import json
 import os
 import random
@@ -421,6 +422,40 @@ def test_a_process_without_its_main_thread(tmp_path):
         assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "main thread", "has ended")
     finally:
         process.kill()
+        process.communicate()
+
+
+IN_VFORK = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+int cudaFree(void *);
+static void *rest(void *unused) { puts("ready"); fflush(stdout); for (;;) { usleep(1000); cudaFree(0); } return unused; }
+int main(void) { pthread_t t; cudaFree(0); pthread_create(&t, 0, rest, 0); if (!vfork()) { pause(); _exit(0); } }
+"""
+
+
+def test_a_stopped_process_whose_main_thread_does_not_look_stopped(tmp_path):
+    """It waits in vfork. A thread that gpuspy started in the process would not run until the process is resumed."""
+    (tmp_path / "waits.c").write_text(IN_VFORK)
+    subprocess.run(["cc", "-o", tmp_path / "waits", tmp_path / "waits.c", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread"],
+                   check=True)
+    process = subprocess.Popen([tmp_path / "waits"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")},
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)
+    def states():
+        return {int(t): open(f"/proc/{process.pid}/task/{t}/stat").read().rsplit(")", 1)[1].split()[0]
+                for t in os.listdir(f"/proc/{process.pid}/task")}
+    try:
+        assert process.stdout.readline() == "ready\n"
+        wait_until(lambda: states()[process.pid] == "D")
+        other = max(states())
+        assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGSTOP) == 0
+        wait_until(lambda: states()[other] == "T")
+        assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "is stopped", f"kill -CONT {process.pid}")
+        wait_until(lambda: states() == {process.pid: "D", other: "T"})
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
