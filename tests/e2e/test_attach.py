@@ -488,6 +488,7 @@ FAKE_TORCH = """
 import ctypes, os, sys, time, types
 ctypes.CDLL("libcudart.so.13").cudaFree(None)
 def snapshot():
+    open("asked", "w").close()
     raise RAISED
 torch = types.ModuleType("torch")
 torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, memory_snapshot=snapshot)
@@ -514,7 +515,7 @@ def test_what_a_signal_handler_raises_while_blocks_are_listed_is_the_programs(tm
     assert child.stdout.readline() == "ready\n"
     done = gpuspy("attach", child.pid, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    time.sleep(0.5)
+    wait_until((tmp_path / "asked").exists)
     (tmp_path / "stop").touch()
     out, err = child.communicate(timeout=SECONDS)
     assert (child.returncode, out) == (0, f"{printed}\n"), (out, err, done.stderr)
