@@ -257,14 +257,22 @@ static void measure_expandable(struct oom_sight *s)
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
+    enum { LARGER = 2, STEPS = 4 };
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
+    const int64_t needs = arena_add_capped(s->f->live, s->f->requested);
+    const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
+                        oom_step_of(s->b, s->v) >= STEPS;
     add_measure(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-                TEXT(s, "halve the batch%s",
-                     s->trains && !s->evaluates ? " and accumulate gradients over two"
-                                                : ", or the length or resolution of its samples"));
+                larger ? TEXT(s,
+                              "halve this batch, or the length or resolution of its samples: this step needs at "
+                              "least %s, earlier ones at most %s",
+                              SIZE(s, needs), SIZE(s, s->f->earlier))
+                       : TEXT(s, "halve the batch%s",
+                              s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                                         : ", or the length or resolution of its samples"));
 }
 
 static void measure_checkpoint(struct oom_sight *s)

@@ -67,7 +67,7 @@ def test_one_thing_to_do_each(seen):
         assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*per step", a["text"]), a["text"]
 
 
-@pytest.mark.parametrize("what", ["epochs", "warmup", "amp", "later", "once"])
+@pytest.mark.parametrize("what", ["epochs", "warmup", "amp", "later", "once", "beside"])
 def test_nothing_is_accused(once, what):
     done = once(f"innocent {what}", INNOCENT, what)
     assert done.code == 0, done.stderr
