@@ -177,7 +177,7 @@ def options(row):
         out += ["--master-weights"]
     if row["checkpointing"] == "recipe default":  # torchtune's
         out += ["--checkpointing", "full", "--chunked-loss"]
-    if "compile" in row["notes"] + task:
+    if "compile" in row["notes"] + task and "eager" not in task:
         out += ["--fused-layers"] + (["--fused-loss"] if "torch 2.9" in row["notes"] else [])  # torchtitan compiles it since 2025
     if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):
         out += ["--checkpointing", "full"]
@@ -212,7 +212,8 @@ def estimated(row):
     if done.returncode > 1:
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
-    left = {"driver": (), "reserved": ("context",), "after loading": ("context", "weights"), "allocated": ("context", "allocator")}[counter(row)]
+    left = {"driver": (), "reserved": ("context", "communication"), "after loading": ("context", "weights"),
+            "allocated": ("context", "communication", "allocator")}[counter(row)]
     if "paged" in " ".join(command) and counter(row) != "driver":
         left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None
@@ -220,7 +221,7 @@ def estimated(row):
         parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]
                  and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
-        best = sums if best is None or sums[1] > best[1] else best
+        best = [max(pair) for pair in zip(best or sums, sums)]  # as gpuspy's own peak: the largest low, expected and high
     return best, command[2:]
 
 

@@ -79,6 +79,7 @@ static const struct count by_formula[] = {
     {"orpheus-3b-0.1", 3300867072},
     {"seed-oss-36b", 36151104512},
     {"command-r7b", 8028033024},
+    {"aya-expanse-8b", 8028033024},
     {"aya-expanse-32b", 32296476672},
     {"granite-3.1-2b", 2533531648},
     {"granite-3.1-8b", 8170848256},
