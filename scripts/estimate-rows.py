@@ -14,7 +14,7 @@ before anything was written.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
-other sources. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
+other sources. fresh.tsv: figures found later, whose options were written before their first run. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
 reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
 fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
 the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is
@@ -63,6 +63,8 @@ def counter(row):
     text = row["what_measure"]
     if "xMem" in row["source"] and "image" in row["task"]:
         return "after loading"
+    if "NVML - reserved" in text:
+        return "allocated and context"
     if "NVML" in text or text.startswith("GPU memory"):
         return "driver"
     return "reserved" if "reserved" in text else "allocated"
@@ -118,6 +120,8 @@ def diffusion(row):
 def options(row):
     if row["task"].startswith(("denoiser", "text to image", "text to video")):
         return diffusion(row)
+    if row["task"] == "as in its options":
+        return row["notes"].removeprefix("options: ").split()
     task, precision, model = row["task"].lower(), row["precision"].lower(), model_of(row)
     out = ["--model", model]
     out += ["--masked-lm"] if task.startswith("masked") else []
@@ -213,7 +217,7 @@ def estimated(row):
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
     left = {"driver": (), "reserved": ("context", "communication"), "after loading": ("context", "weights"),
-            "allocated": ("context", "communication", "allocator")}[counter(row)]
+            "allocated and context": ("communication", "allocator"), "allocated": ("context", "communication", "allocator")}[counter(row)]
     if "paged" in " ".join(command) and counter(row) != "driver":
         left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None
@@ -222,6 +226,8 @@ def estimated(row):
                  and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
         best = [max(pair) for pair in zip(best or sums, sums)]  # as gpuspy's own peak: the largest low, expected and high
+    if counter(row) == "allocated and context":  # by an nvidia-smi that counts what the driver keeps: before version 510
+        best = [x + 80 * GIB - plan["gpus"][0]["total_bytes"] for x in best]
     return best, command[2:]
 
 

@@ -520,7 +520,8 @@ static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
         return strstr(text, "up") || strstr(text, "mlp") ? PLAN_LINEAR : PLAN_QKV | PLAN_OUTPUT;
     for (size_t length; *text; text += length + (text[length] != 0)) {
         length = strcspn(text, ", ");
-        const unsigned matrices = estimate_adapter_find_matrices(text, length);
+        const char *shared = strstr(text, "shared_expert"); /* beside many experts that have no adapters */
+        const unsigned matrices = shared && shared < text + length ? 0 : estimate_adapter_find_matrices(text, length);
         if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
         found |= matrices;
     }

@@ -460,7 +460,9 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                      struct estimate_interval tokens, struct estimate_interval scores)
 {
     const struct model_shape *s = &p->model->shape;
-    double size = element_size(p), rows = (double)p->batch, vocab = (double)s->vocab;
+    /* transformers as old as tuples of keys and values made the logits of the whole prompt */
+    const bool all = s->tuple_cache && p->prompt && phase == IN_PHASE(PREFILL);
+    double size = element_size(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
     struct estimate_interval each = token_elements(p);
     struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),
                                       fmax(scores.likely, tokens.likely * each.likely * size),
@@ -468,7 +470,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* of the last tokens: as computed, and in float32; high: with softmax and a sort for top-p */
     struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
-                                       rows * vocab * (size + 4 + 4 + 12)};
+                                       rows * vocab * (size + 4) + (double)p->batch * vocab * (4 + 12)};
     struct estimate_line *line;
     char name[56];
 
@@ -494,8 +496,9 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         logits.high = fmax(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
         line->why = "high: top-p sampling sorts the probabilities";
-        estimate_explain(line, "logits of the last token of each sequence", "batch %ju · vocabulary %ju · (%.0f + 4) B",
-                         (uintmax_t)p->batch, (uintmax_t)s->vocab, size);
+        estimate_explain(line, all ? "logits of all tokens" : "logits of the last token of each sequence",
+                         "%s %.0f · vocabulary %ju · (%.0f + 4) B", all ? "tokens" : "batch", rows, (uintmax_t)s->vocab,
+                         size);
     }
 }
 

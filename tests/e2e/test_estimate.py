@@ -921,7 +921,8 @@ def test_a_tuple_cache_is_copied_as_a_whole():
         cache = lines["kv_cache", "KV cache"][1]
         assert lines[name] == (0, cache, cache)
     assert name not in lines_of("--model", "llama-2-7b", *words) and name not in lines_of("--model", "qwen-7b", *words, "--cache-block", "16")
-    assert name not in lines_of("--model", "qwen-7b", *words, "--prompt", "1023")  # one token: no cache before it
+    one = lines_of("--model", "qwen-7b", *words, "--prompt", "1023")  # one token: no cache before it, but logits of the whole prompt
+    assert name not in one and one["logits", "logits, prefill"][1] == 4 * 1023 * 151936 * 6
     for wrong in (("--batch", "1", "--seq", "64"), ("--inference", "--cache-block", "16")):
         assert "--tuple-cache: " in one_line(gpuspy("estimate", "--model", "llama-2-7b", "--tuple-cache", *wrong), 2)
 
