@@ -109,7 +109,7 @@ static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *
     int64_t bytes = 0;
     EACH (p, layout->pieces, layout->n) {
         if (!is_dropped(b, drop, p)) continue;
-        const uint32_t block = whatif_lane_take(lane, p->at.address);
+        const uint32_t block = whatif_lane_take_placed(lane, p->at.address);
         if (block == CACHING_NO_BLOCK) continue;
         caching_release(lane->allocator, block);
         bytes = arena_add_capped(bytes, p->at.bytes);

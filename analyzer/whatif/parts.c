@@ -106,9 +106,8 @@ int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules,
     return caching_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }
 
-int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life)
+int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life)
 {
-    const uint32_t process = run_series(w->run, life->series)->process;
     while (*next < w->pending_n) {
         const struct run_pending *p = &w->pending[*next];
         const bool passed = p->process < process || (p->process == process && p->free_ns < life->free_ns);

@@ -112,7 +112,7 @@ static inline int64_t whatif_asked(const struct caching_rules *rules, const stru
 
 /* A tensor that was freed while another stream could use it: when the allocator found that the stream had finished;
  * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
-int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life);
+int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life);
 
 /* Reads the categories of tensors in a separate replay. */
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size);

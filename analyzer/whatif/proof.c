@@ -479,7 +479,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
-    const uint32_t block = whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool);
+    const uint32_t block = whatif_lane_allocate(&b->lane, run_live_number(w->run, life), bytes, b->last_stream, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
@@ -528,8 +528,8 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         b->events++;
         b->event_ns = life->free_ns;
         settle_pending(b, false);
-        const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
-        const uint32_t block = whatif_lane_take(&b->lane, life->address);
+        const int64_t until = whatif_pending_until(p->w, series->process, &p->pending_next, life);
+        const uint32_t block = whatif_lane_take(&b->lane, run_live_number(p->w->run, life), life->address);
         if (block == CACHING_NO_BLOCK) return;
         if (until == RUN_UNKNOWN)
             caching_release(b->allocator, block);
@@ -652,7 +652,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         settle_pending(b, false);
         if (b->allocator) device_at(b)->recorded.segments = caching_totals(b->allocator)->peak_segments;
         caching_allocator_free(b->allocator);
-        map_free(&b->lane.block_of);
+        whatif_lane_forget(&b->lane);
         whatif_pool_map_free(&b->map);
         free(b->dues.list);
         free(b->calls);
