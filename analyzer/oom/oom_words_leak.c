@@ -172,7 +172,7 @@ static void explain_outputs(struct oom_words *w)
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is not recorded"),
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is unknown"),
                       w->v->holders_n && w->v->holders[0].instead
                           ? w->v->holders[0].instead
                           : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
@@ -194,7 +194,7 @@ static void explain_replaced(struct oom_words *w)
     if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
-                          holder_text(w, "the line that keeps it is not recorded")));
+                          holder_text(w, "the line that keeps it is unknown")));
     }
     add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
                      TEXT(w, "%s: bound its length (a window, a maximum), here to half", leak_line_of(w)));
@@ -327,7 +327,7 @@ void oom_explain_leak(struct oom_words *w)
              rhythm_text(w), leak_share_text(w, f->growing_heaviest), others);
     const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is not recorded"), instead_text(w, each)));
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is unknown"), instead_text(w, each)));
 }
 
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
