@@ -46,7 +46,7 @@ def test_a_batch_too_large(fails, once):
     parameters = 8 * (2 * 4 * 512 * 512 + 5 * 512) * 4
     for category, copies in ("parameters", 1), ("gradients", 1), ("optimizer_state", 2):
         assert copies * parameters <= held[category] <= 1.02 * copies * parameters, category
-    batch = measure(oom, "halve the batch and accumulate")
+    batch = measure(oom, "halve this batch")
     grows = held["activations"] + held["inputs"]
     assert batch["enough"] and grows / 2 <= batch["frees_bytes"] <= (grows + held.get("temporaries", 0)) / 2
     gradients = measure(oom, "zero_grad(set_to_none=True)")

@@ -1,4 +1,4 @@
-# measure: drop the reference
+# measure: keep only its text
 """Exceptions kept in a list keep the tensors of their frames; the advice keeps their texts."""
 import os
 import torch
