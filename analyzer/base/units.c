@@ -116,6 +116,13 @@ char *units_format_count(char out[UNITS_TEXT], uint64_t n)
     return out;
 }
 
+char *units_format_mean(char out[UNITS_TEXT], double n)
+{
+    if (n >= 999.5) return units_format_count(out, units_whole(n + 0.5));
+    snprintf(out, UNITS_TEXT, "%.3g", n);
+    return out;
+}
+
 char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many)
 {
     char count[UNITS_TEXT];

@@ -31,7 +31,7 @@ struct plan_settings {
     const char *text_weights, *resident, *vae;
     bool no_guidance;
     /* inference */
-    bool inference;
+    bool inference, tuple_cache;
     const char *cache;
     uint64_t cache_block, prompt;
     const char *serve, *share;
@@ -218,7 +218,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                             \
          "number format of the KV cache; default 16 bits"},                                             \
         PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"), \
-        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache")
+        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),  \
+        PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                             \
+                  "each token copies the whole KV cache, as in transformers before 4.36")
 
 #define PLAN_DEVICE_OPTIONS(type, member)                                                                            \
     {"gpu",                                                                                                          \

@@ -45,10 +45,11 @@ static void take_layout_lifetime(void *self, const struct run_lifetime *life)
         t->latest_ns = life->alloc_ns;
         t->stream = stream;
     }
-    *ARENA_PUSH(t->list, t->n, t->cap) = (struct piece){{life->address, stream, life->bytes, 0, block},
-                                                        life->stack,
-                                                        block && life->space == GS_SPACE_POOL,
-                                                        life->alloc_ns};
+    *ARENA_PUSH(t->list, t->n, t->cap) =
+        (struct piece){{.address = life->address, .stream = stream, .bytes = life->bytes, .block = block},
+                       life->stack,
+                       block && life->space == GS_SPACE_POOL,
+                       life->alloc_ns};
 }
 
 SORT_ORDER(order_layout_by_address, struct piece,

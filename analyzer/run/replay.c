@@ -515,11 +515,33 @@ static void list_replay_calls(struct run_replay *r)
     }
 }
 
+/* Moves what a replay found: the series and the locations. */
+static void move_replayed(struct run *to, struct run *from)
+{
+    to->series_of = from->series_of;
+    to->last_location = from->last_location;
+    to->last_location_n = from->last_location_n;
+    to->series = from->series;
+    to->series_n = from->series_n;
+    to->series_cap = from->series_cap;
+    to->locations = from->locations;
+    to->locations_n = from->locations_n;
+    to->locations_cap = from->locations_cap;
+    to->location_map = from->location_map;
+    from->series_of = NULL;
+    from->last_location = NULL;
+    from->series = NULL;
+    from->locations = NULL;
+    from->location_map = (struct map){0};
+    from->last_location_n = from->series_n = from->series_cap = from->locations_n = from->locations_cap = 0;
+}
+
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size)
 {
     struct run_replay replay = {
         .run = run, .observers = observers, .observers_n = n, .detailed = run->options.memory_map || run->reserved_n};
-    run_replay_free(run);
+    struct run before = {.processes_n = run->processes_n}; /* of the last replay */
+    move_replayed(&before, run);
     run->series_of = arena_zeroed(run->processes_n, sizeof *run->series_of);
     run->last_location_n = run->stacks_n;
     run->last_location = arena_realloc(NULL, run->last_location_n, sizeof *run->last_location);
@@ -547,6 +569,11 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     free(replay.on_alloc);
     free(replay.on_free);
     for (size_t i = 0; i < BUCKETS; i++) free(replay.buckets[i].list);
+    if (run->stopped && before.series) { /* this one has found a part */
+        run_replay_free(run);
+        move_replayed(run, &before);
+    }
+    run_replay_free(&before);
     return ok;
 }
 

@@ -152,6 +152,10 @@ struct top_source {
     struct top_alive *alive; /* by id */
     size_t alive_n, alive_cap, cursor;
     int64_t unfound_bytes;
+    const char *format; /* of another tool's recording, "PyTorch snapshot"; NULL: gpuspy's own */
+    bool lacks[RUN_FACT_N];
+    const char *no_memory; /* why its memory is unknown; NULL: it is known */
+    bool no_rates;         /* it has one moment only, or no times */
     bool loaded, finished;
     int64_t reloaded_ns;   /* CLOCK_MONOTONIC */
     int64_t curve_from_ns; /* since when the curves are known */

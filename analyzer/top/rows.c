@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 #include "schema/store.h"
 
 enum { BLOCK = 256, DENSE = 6, CURVE_ROWS = 1000000 };
@@ -57,10 +58,17 @@ static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stac
                      (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
 }
 
-static void change_series(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
+/* Another tool's recording has at time 0 what was allocated before it: that is no growth. */
+static void add_to_ring(const struct top_source *s, struct top_ring *ring, int64_t time_ns, int64_t bytes,
+                        uint32_t count)
+{
+    if (!s->format || time_ns > 0) top_ring_add(ring, time_ns, bytes, count);
+}
+
+static void change_series(struct top_model *m, struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
 {
     s->bytes = arena_add_capped(s->bytes, bytes);
-    top_ring_add(&s->ring, time_ns, bytes, count);
+    add_to_ring(&m->sources[s->source], &s->ring, time_ns, bytes, count);
     top_curve_add(&s->curve, time_ns, bytes);
     if (time_ns > s->sampled_ns) s->after_sample = arena_add_capped(s->after_sample, bytes);
 }
@@ -73,8 +81,8 @@ static void begin_block(struct top_model *m, uint32_t place, int64_t bytes, int6
     p->count++;
     p->last_ns = time_ns > p->last_ns ? time_ns : p->last_ns;
     s->count++;
-    top_ring_add(&p->ring, time_ns, bytes, 1);
-    change_series(s, bytes, time_ns, 1);
+    add_to_ring(&m->sources[s->source], &p->ring, time_ns, bytes, 1);
+    change_series(m, s, bytes, time_ns, 1);
 }
 
 static void end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
@@ -84,8 +92,8 @@ static void end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_
     p->bytes = arena_add_capped(p->bytes, -bytes);
     p->count--;
     s->count--;
-    top_ring_add(&p->ring, time_ns, -bytes, 0);
-    change_series(s, -bytes, time_ns, 0);
+    add_to_ring(&m->sources[s->source], &p->ring, time_ns, -bytes, 0);
+    change_series(m, s, -bytes, time_ns, 0);
 }
 
 static bool read_allocation(struct reading *r, sqlite3_stmt *st)
@@ -194,7 +202,7 @@ static bool read_top_device(struct reading *r, sqlite3_stmt *st)
     if (device < 0) return true;
     struct top_device *d = top_device_at(r->s, device);
     d->name = d->name ? d->name : run_column_text(r->m->run, st, 1);
-    d->total_bytes = d->total_bytes == RUN_UNKNOWN ? column_or_unknown(st, 2) : d->total_bytes;
+    if (d->total_bytes == RUN_UNKNOWN && run_column_int(st, 2) > 0) d->total_bytes = column_or_unknown(st, 2);
     if (d->sampled_ns == RUN_UNKNOWN && column_or_unknown(st, 3) != RUN_UNKNOWN) {
         d->free_bytes = column_or_unknown(st, 3);
         set_device_sample(r, d, bound_bytes(sqlite3_column_int64(st, 4)));
@@ -373,6 +381,19 @@ static bool read_range(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
+static bool read_format(struct reading *r, sqlite3_stmt *st)
+{
+    struct top_source *s = r->s;
+    const char *lacks = (const char *)sqlite3_column_text(st, 1);
+    if (s->format || sqlite3_column_type(st, 0) == SQLITE_NULL) return false;
+    s->format = run_column_text(r->m->run, st, 0);
+    for (int i = 0; lacks && i < RUN_FACT_N; i++) s->lacks[i] = strstr(lacks, run_fact_words[i]);
+    s->no_memory = s->lacks[RUN_FACT_MEMORY] ? run_column_text(r->m->run, st, 2) : NULL;
+    s->no_rates = s->lacks[RUN_FACT_HISTORY] || s->lacks[RUN_FACT_TIMES];
+    units_note_clock(!s->lacks[RUN_FACT_TIMES]);
+    return false;
+}
+
 static bool read_small(struct reading *r)
 {
     struct top_source *s = r->s;
@@ -382,6 +403,10 @@ static bool read_small(struct reading *r)
                     "lost_events FROM process LIMIT 1",
                     NOTHING, 0, read_top_process) &&
            each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, read_counted) &&
+           each_row(r,
+                    "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN "
+                    "value END), max(CASE key WHEN 'import.lacks.memory' THEN value END) FROM meta",
+                    NOTHING, 0, read_format) &&
            each_row(r, "SELECT id, name FROM api", NOTHING, 0, read_api) &&
            each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0,
                     read_top_device) &&
@@ -636,6 +661,13 @@ static void fill_known(struct top_model *m, uint32_t source)
     }
 }
 
+/* A recording can have blocks on a GPU about which it has nothing else. */
+static void add_unnamed_devices(struct top_model *m, uint32_t source)
+{
+    EACH (s, m->series, m->series_n)
+        if (s->source == source && s->device >= 0) top_device_at(&m->sources[source], s->device);
+}
+
 enum { RELOAD_NS = 1000000000 };
 
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size)
@@ -660,6 +692,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
         if (!read_top_events(&r)) return false;
         skip_to_end(&r);
     }
+    add_unnamed_devices(m, source);
     if (!s->loaded) remember_before(m, source);
     s->loaded = true;
     int64_t more = unknown_excess(m, source, &all_known);

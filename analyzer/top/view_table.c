@@ -1,6 +1,7 @@
 /* The table: its columns by kind, its rows, and the last waits below it. */
 #include "analyzer/top/view_parts.h"
 
+#include <math.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 
@@ -33,7 +34,7 @@ CELL(cell_count)
 }
 CELL(cell_growth)
 {
-    units_format_bytes_signed(out, r->growth);
+    r->growth == RUN_UNKNOWN ? (void)strcpy(out, "?") : (void)units_format_bytes_signed(out, r->growth);
 }
 CELL(cell_since)
 {
@@ -64,7 +65,9 @@ CELL(cell_last)
     int64_t now = 0;
     const struct top_model *m = v->tables->model;
     for (size_t i = 0; i < m->sources_n; i++) now = top_max(now, m->sources[i].now_ns);
-    if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll)
+    if (r->last_ns == RUN_UNKNOWN && v->choice.table <= TOP_FUNCTIONS && isnan(r->rate))
+        snprintf(out, UNITS_TEXT, "?");
+    else if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll)
         snprintf(out, UNITS_TEXT, "long ago");
     else
         units_format_seconds(out, (double)top_max(now - r->last_ns, 0) / 1e9);
@@ -244,6 +247,29 @@ static void waits_lines(struct top_line *l, int room)
     }
 }
 
+static const char *why_empty(const struct top_view *v)
+{
+    static const struct {
+        enum run_fact fact;
+        const char *text;
+    } rows[TOP_TABLES] = {
+        [TOP_LINES] = {RUN_FACT_MEMORY, "memory is unknown; the other tables: --table syncs, --table copies"},
+        [TOP_FUNCTIONS] = {RUN_FACT_MEMORY, "memory is unknown; the other tables: --table syncs, --table copies"},
+        [TOP_SYNCS] = {RUN_FACT_WAITS, "waits are unknown"},
+        [TOP_COPIES] = {RUN_FACT_COPIES, "copies are unknown"},
+    };
+    const struct top_model *m = v->tables->model;
+    bool unknown = true, ended = true;
+    EACH (s, m->sources, m->sources_n) {
+        unknown = unknown && s->lacks[rows[v->choice.table].fact];
+        ended = ended && s->state != TOP_RECORDING && s->state != TOP_WAITING;
+    }
+    return *v->choice.filter ? "no row contains this text"
+           : unknown         ? rows[v->choice.table].text
+           : ended           ? "nothing"
+                             : "nothing so far";
+}
+
 void top_table_part(struct top_line *l, int room)
 {
     struct top_view *v = (struct top_view *)(uintptr_t)l->v;
@@ -259,7 +285,7 @@ void top_table_part(struct top_line *l, int room)
     for (int i = 0; i < most_rows && (size_t)(v->scroll + i) < v->tables->n; i++)
         row_line(l, &v->tables->rows[v->scroll + i]);
     if (v->tables->n == 0) {
-        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "no row contains this text" : "nothing so far");
+        top_put(l, TERMINAL_DIM, "%s", why_empty(v));
         top_finish(l);
     }
     waits_lines(l, waits);

@@ -155,7 +155,7 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
         if (!p->block) {
             caching_place_end(l->allocator);
-            caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : 0,
+            caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : p->stream,
                                   first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
                                   p->pool);
             l->other = arena_add_capped(l->other, p->bytes);

@@ -42,7 +42,8 @@ uint32_t whatif_lane_take_placed(struct whatif_lane *l, uint64_t address);
 struct whatif_piece {
     uint64_t address, stream;
     int64_t bytes;
-    uint32_t pool; /* of a segment: 0 the default one */
+    int64_t until_ns; /* of a block that was freed before, but waits for other streams until then; 0: it is live */
+    uint32_t pool;    /* of a segment: 0 the default one */
     bool block;
 };
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n);

@@ -173,7 +173,7 @@ static struct caching_allocator *proof_allocator_of(struct beside *b)
         b->lane.allocator = b->allocator;
         b->expandable = device_at(b)->rules.expandable;
         find_pools(b);
-        whatif_lane_place(&b->lane, device_at(b)->pieces, device_at(b)->pieces_n);
+        whatif_place(&b->lane, &b->dues, device_at(b));
     }
     return b->allocator;
 }
@@ -342,6 +342,11 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
     }
 }
 
+static uint64_t proof_stream_of(const struct run_lifetime *life)
+{
+    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
 {
     struct whatif *w = b->proof->w;
@@ -352,7 +357,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     if (!w->imported && whatif_is_gone(w, d->process, life)) return;
     if (!freed && whatif_was_before(w, d->process, life)) {
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
-            (struct whatif_piece){.address = life->address, .stream = life->stream, .bytes = life->bytes};
+            (struct whatif_piece){.address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes};
         (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
             w->proof.reason = "expandable segments from before the first event are not replayed";
@@ -372,11 +377,6 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
                                                                     freed && pool > 0 ? (uint32_t)pool : 0,
                                                                     freed,
                                                                     page};
-}
-
-static uint64_t proof_stream_of(const struct run_lifetime *life)
-{
-    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
 }
 
 enum { STREAMS = 64 };
@@ -455,9 +455,14 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->allocated = arena_add_capped(b->allocated, life->bytes);
     count_peak(b);
     if (whatif_was_before(w, d->process, life)) {
-        if (whatif_is_gone(w, d->process, life)) return; /* if other streams wait for it: placed as cached memory */
-        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){
-            .address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes, .block = true};
+        const bool gone = whatif_is_gone(w, d->process, life);
+        const int64_t until = gone ? whatif_waits_until(w, life) : 0;
+        if (gone && !until) return;
+        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){.address = life->address,
+                                                                                   .stream = proof_stream_of(life),
+                                                                                   .bytes = life->bytes,
+                                                                                   .until_ns = until,
+                                                                                   .block = true};
         return;
     }
     struct caching_allocator *a = proof_allocator_of(b);

@@ -88,7 +88,7 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     if (t->open) return t;
     t->open = true;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
-    whatif_lane_place(&t->lane, d->pieces, d->pieces_n);
+    whatif_place(&t->lane, &t->dues, d);
     if (p->scenario->curve) {
         t->curve = arena_zeroed(1, sizeof *t->curve);
         t->curve->end_ns = p->scenario->curve->end_ns;

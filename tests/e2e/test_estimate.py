@@ -542,7 +542,7 @@ ADAPTERS = [
 def test_adapters_train_what_pefts_do(model, adapter, more, trained):
     e = answer("--model", model, "--precision", "bf16", "--batch", "1", "--seq", "128", "--adapter", adapter, *more)
     (own,) = [line for line in e["lines"] if line["name"] == "adapters, float32"]
-    assert own["low_bytes"] == own["bytes"] == own["high_bytes"] == 4 * trained
+    assert 2 * own["low_bytes"] == own["bytes"] == own["high_bytes"] == 4 * trained  # low: 16 bits, as in torchtune
     assert "peft" in own["source"]
 
 
@@ -916,6 +916,36 @@ def test_a_prompt_that_is_shorter_than_the_context():
     assert ("kv_cache", "KV cache of the prompt") not in blocks
     assert "--prompt: more than --seq" in one_line(gpuspy("estimate", *base, "--prompt", "4097"), 2)
     assert "--prompt: training" in one_line(gpuspy("estimate", "--model", "qwen3-4b", "--prompt", "5"), 2)
+
+
+def test_a_tuple_cache_is_copied_as_a_whole():
+    """transformers before 4.36, and the code that Qwen published with its first models."""
+    name, words = ("temporaries", "the cache before the token that is generated"), ("--inference", "--batch", "4", "--seq", "1024")
+    own, old = lines_of("--model", "qwen-7b", *words), lines_of("--model", "llama-2-7b", *words, "--tuple-cache")
+    for lines in (own, old):
+        cache = lines["kv_cache", "KV cache"][1]
+        assert lines[name] == (0, cache, cache)
+    assert name not in lines_of("--model", "llama-2-7b", *words) and name not in lines_of("--model", "qwen-7b", *words, "--cache-block", "16")
+    one = lines_of("--model", "qwen-7b", *words, "--prompt", "1023")  # one token: no cache before it, but logits of the whole prompt
+    assert name not in one and one["logits", "logits, prefill"][1] == 4 * 1023 * 151936 * 6
+    for wrong in (("--batch", "1", "--seq", "64"), ("--inference", "--cache-block", "16")):
+        assert "--tuple-cache: " in one_line(gpuspy("estimate", "--model", "llama-2-7b", "--tuple-cache", *wrong), 2)
+
+
+def test_a_compiled_loss_keeps_only_the_logits():
+    """8192 tokens, 128256 words, 2 bytes: the logits and their gradient. Without compiled layers autocast keeps 10."""
+    words = ("--model", "llama-3-8b", "--precision", "amp-bf16", "--batch", "1", "--seq", "8192", "--drop-outputs", "--gpus", "8",
+             "--sharding", "fsdp2", "--checkpointing", "selective-op", "--fused-loss")
+    name = ("logits", "logits, log-probabilities, their gradients")
+    (_, compiled, _), (_, loss_only, _) = lines_of(*words, "--fused-layers")[name], lines_of(*words)[name]
+    assert compiled == 8192 * 128256 * 4 and loss_only == compiled * 2.5
+
+
+def test_a_window_of_three_of_four_layers():
+    """Command R7B: 8 layers keep all 8192 tokens, 24 keep 4096; the older Aya keeps all."""
+    words = ("--inference", "--batch", "1", "--seq", "8192", "--cache-block", "16")
+    one, all_ = (lines_of("--model", name, *words)["kv_cache", "KV cache"][1] for name in ("command-r7b", "aya-expanse-8b"))
+    assert all_ == 32 * 8192 * 2 * 8 * 128 * 2 and one == (8 * 8192 + 24 * (4096 + 16)) * 2 * 8 * 128 * 2
 
 
 def test_the_context_grows_with_the_gpu_or_is_given():

@@ -98,6 +98,8 @@ static void counts_rates_and_shares(void **state)
     assert_string_equal(units_format_rate(out, 12.4e9), "12.4 GB/s");
     assert_string_equal(units_format_rate(out, 999.9e6), "1.00 GB/s");
     assert_string_equal(units_format_rate(out, NAN), "?");
+    assert_string_equal(units_format_mean(out, 4.958), "4.96");
+    assert_string_equal(units_format_mean(out, 2677.2), "2,677");
     assert_string_equal(units_format_share(out, 0), "0 %");
     assert_string_equal(units_format_share(out, 0.0004), "<0.1 %");
     assert_string_equal(units_format_share(out, 0.042), "4.2 %");
