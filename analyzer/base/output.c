@@ -42,7 +42,9 @@ static void watch_output_path(const char *path)
 
 static bool report_write_failure(const char *who, const char *path, int why)
 {
-    return complain_with(false, "%s: cannot write '%s': %s", who, path, strerror(why));
+    const bool elsewhere = why == EACCES || why == ENOENT || why == ENOTDIR || why == EISDIR || why == EROFS;
+    return complain_with(false, "%s: cannot write '%s': %s%s", who, path, strerror(why),
+                         elsewhere ? "; give a path where you may write" : "");
 }
 
 /* Sets the mode that open() would have set. */
