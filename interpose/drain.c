@@ -237,7 +237,7 @@ static void finish_store(void)
 
 static void sleep_until_woken(unsigned ms)
 {
-    const struct timespec until = gs_deadline(CLOCK_MONOTONIC, ms);
+    const struct timespec until = gs_condition_deadline(ms);
     if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
 }
 
@@ -385,7 +385,7 @@ int gpuspy_flush(void)
     const int saved = errno;
     if (!drain.running) return 0;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
-    const struct timespec until = gs_deadline(CLOCK_MONOTONIC, STUCK_MS);
+    const struct timespec until = gs_condition_deadline(STUCK_MS);
     pthread_mutex_lock(&drain.lock);
     const uint64_t ticket = ++drain.flush_asked;
     pthread_cond_signal(&drain.wake);
@@ -403,7 +403,7 @@ static bool join_drain(void)
 {
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
-        const struct timespec until = gs_deadline(CLOCK_REALTIME, STUCK_MS);
+        const struct timespec until = gs_deadline(STUCK_MS);
         int failed = pthread_timedjoin_np(drain.thread, NULL, &until);
         if (!failed) return true;
         if (failed != ETIMEDOUT || atomic_load(&drain.progress) == before) return false;
@@ -433,7 +433,7 @@ bool gs_drain_vanished(void)
 
 bool gs_drain_lock(int ms)
 {
-    const struct timespec until = gs_deadline(CLOCK_REALTIME, ms);
+    const struct timespec until = gs_deadline(ms);
     return !pthread_mutex_timedlock(&drain.lock, &until);
 }
 

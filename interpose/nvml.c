@@ -10,13 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <linux/futex.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "interpose/arguments.h"
@@ -53,7 +54,7 @@ static struct {
     _Atomic enum stage stage;
     _Atomic bool due, over;
     _Atomic uint32_t samples; /* made so far */
-    sem_t wake;
+    _Atomic uint32_t wake;    /* 1: the thread is to check what is due */
     pid_t pid;
     uint64_t next_ns;
     uint64_t soonest_ns; /* not before this, after a failure */
@@ -340,8 +341,15 @@ static bool is_sample_due(uint64_t now)
 static void wait_for_work(void)
 {
     const bool soon = !gs_device_located() || atomic_load(&nvml.due);
-    const struct timespec until = gs_deadline(CLOCK_REALTIME, (soon ? SOON_NS : EVERY_NS) / 1000000);
-    while (sem_timedwait(&nvml.wake, &until) && errno == EINTR) continue;
+    const struct timespec most = soon ? (struct timespec){.tv_nsec = SOON_NS} : (struct timespec){.tv_sec = 1};
+    syscall(SYS_futex, &nvml.wake, FUTEX_WAIT_PRIVATE, 0, &most); /* not by a date: the program may fake it */
+    atomic_store(&nvml.wake, 0);
+}
+
+static void wake_nvml(void)
+{
+    atomic_store(&nvml.wake, 1);
+    syscall(SYS_futex, &nvml.wake, FUTEX_WAKE_PRIVATE, 1);
 }
 
 static int scan_objects(struct dl_phdr_info *info, size_t size, void *unused)
@@ -381,7 +389,7 @@ void gs_nvml_due(void)
 {
     const int saved = errno;
     if (atomic_exchange_explicit(&nvml.due, true, memory_order_relaxed)) return;
-    if (atomic_load_explicit(&nvml.stage, memory_order_relaxed) != NO_THREAD) sem_post(&nvml.wake);
+    if (atomic_load_explicit(&nvml.stage, memory_order_relaxed) != NO_THREAD) wake_nvml();
     errno = saved;
 }
 
@@ -409,7 +417,7 @@ static void stop_nvml(void)
     const int saved = errno;
     atomic_store(&nvml.over, true);
     if (atomic_load(&nvml.stage) > STARTED) { /* otherwise it waits for the loader's lock, which this thread may hold */
-        sem_post(&nvml.wake);
+        wake_nvml();
         if (!reaches_stage(ENDED, PATIENCE_MS))
             gs_print_line("NVML has not answered for 1 s; the recording ends without its last sample");
     }
@@ -424,7 +432,7 @@ void gs_nvml_begin(struct gs_spool *spool)
     pthread_t thread;
     if (!gs_config()->nvml || nvml.state != CLOSED) return;
     if (!registered) registered = !atexit(stop_nvml);
-    if (!registered || sem_init(&nvml.wake, 0, 0)) return; /* it could not be stopped in time */
+    if (!registered) return; /* it could not be stopped in time */
     nvml.spool = spool;
     nvml.pid = getpid();
     atomic_store(&nvml.stage, STARTED);
@@ -439,7 +447,7 @@ void gs_nvml_begin(struct gs_spool *spool)
 void gs_nvml_end(void)
 {
     atomic_store(&nvml.over, true);
-    if (gs_nvml_threads()) sem_post(&nvml.wake);
+    if (gs_nvml_threads()) wake_nvml();
 }
 
 void gs_nvml_rest(void)
@@ -470,7 +478,7 @@ void gs_nvml_lock(void)
     if (inside) return; /* NVML starts a program of its own (nvidia-modprobe) */
     /* A child would keep the loader's locks, which NVML's thread holds while it opens the library */
     if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches_stage(OPENED, PATIENCE_MS);
-    const struct timespec until = gs_deadline(CLOCK_REALTIME, nvml.slow ? 0 : PATIENCE_MS);
+    const struct timespec until = gs_deadline(nvml.slow ? 0 : PATIENCE_MS);
     locked = !pthread_mutex_timedlock(&nvml.lock, &until);
     nvml.slow = !locked;
 }

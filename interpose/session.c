@@ -370,7 +370,7 @@ void gs_session_watch_thread(void *thread)
 
 bool gs_session_lock(int ms)
 {
-    const struct timespec until = gs_deadline(CLOCK_REALTIME, ms);
+    const struct timespec until = gs_deadline(ms);
     return !pthread_mutex_timedlock(&session.lock, &until);
 }
 

@@ -195,8 +195,8 @@ static int finish_recovery(struct gs_recovery *r)
     const struct gs_spool_header *h = r->spool.header;
     if (gs_store_commit(r->store, r->reader)) return -1;
     gs_store_exit(r->store, h);
-    r->done = true;
-    return gs_store_finish(r->store, h->end_ns, h->closed, h->lost, h->lost_first_ns, gs_reader_damaged(r->reader));
+    r->done = !gs_store_finish(r->store, h->end_ns, h->closed, h->lost, h->lost_first_ns, gs_reader_damaged(r->reader));
+    return r->done ? 0 : -1; /* otherwise the disk is full: the spool stays for a later attempt */
 }
 
 int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size)

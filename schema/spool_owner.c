@@ -150,10 +150,11 @@ static struct gs_spool_control control_here(void)
 enum gs_spool_state gs_spool_state(const struct gs_spool_control *c)
 {
     const struct gs_spool_control own = control_here();
-    if (strcmp(c->boot_id, own.boot_id) != 0)
+    /* A recorder without /proc knows neither: the segment's cookie shows whether it is the spool's. */
+    if (*c->boot_id && strcmp(c->boot_id, own.boot_id) != 0)
         return strcmp(c->host, own.host) == 0 ? GS_SPOOL_LOST : GS_SPOOL_ELSEWHERE;
-    if (c->ipc_namespace != own.ipc_namespace && c->pid_namespace != own.pid_namespace) return GS_SPOOL_ELSEWHERE;
-    const bool foreign = c->ipc_namespace != own.ipc_namespace;
+    const bool foreign = c->ipc_namespace && c->ipc_namespace != own.ipc_namespace;
+    if (foreign && c->pid_namespace != own.pid_namespace) return GS_SPOOL_ELSEWHERE;
     const int attached = foreign ? -2 : is_attached(c);
     if (owner_lives(c, attached)) return GS_SPOOL_RECORDING;
     if (foreign) return GS_SPOOL_ELSEWHERE;

@@ -106,7 +106,7 @@ static bool has_stack_room(const struct job *j, const struct attach_thread *t)
     return floor && sp - floor >= STACK_BYTES;
 }
 
-enum trial { NOT_NOW, TRIED, NOT_ALLOWED };
+enum trial { NOT_NOW, TRIED, HELD, NOT_ALLOWED };
 
 static enum trial try_thread(struct job *j, pid_t tid, enum attach_result *result)
 {
@@ -116,7 +116,7 @@ static enum trial try_thread(struct job *j, pid_t tid, enum attach_result *resul
 
     if (here) *result = call_with_errno(j, &t);
     attach_thread_release(&t);
-    return here ? TRIED : stop == ATTACH_FORBIDDEN ? NOT_ALLOWED : NOT_NOW;
+    return here ? TRIED : stop == ATTACH_HELD ? HELD : stop == ATTACH_FORBIDDEN ? NOT_ALLOWED : NOT_NOW;
 }
 
 static enum attach_result try_threads(struct job *j)
@@ -132,6 +132,8 @@ static enum attach_result try_threads(struct job *j)
             if (attach_process_spares(j->process->pid, tid[i]) && round < 20) continue;
             const enum trial trial = try_thread(j, tid[i], &result);
             if (trial == TRIED) return result;
+            if (trial == HELD)
+                return fail_attach(j, ATTACH_PROCESS_IS_STOPPED, (int)j->process->pid, (int)j->process->pid);
             if (trial != NOT_ALLOWED) continue;
             attach_process_explain(j->process->pid, j->text);
             return ATTACH_FAILED;

@@ -131,8 +131,7 @@ static bool is_alive(pid_t pid, char *why)
     if (state == 'Z' && attach_process_threads(pid, tid, 2) > 1)
         return refuse_process(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
     if (state == 'Z' || state == 'X') return refuse_process(why, "process %d has ended", (int)pid);
-    if (state == 'T')
-        return refuse_process(why, "process %d is stopped; resume it first: kill -CONT %d", (int)pid, (int)pid);
+    if (state == 'T') return refuse_process(why, ATTACH_PROCESS_IS_STOPPED, (int)pid, (int)pid);
     if (leader != pid)
         return refuse_process(why, "%d is a thread of process %lld; type: gpuspy attach %lld", (int)pid, leader,
                               leader);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define ATTACH_PROCESS_IS_STOPPED "process %d is stopped; resume it first: kill -CONT %d"
+
 struct attach_process {
     pid_t pid;
     char recorder[PATH_MAX]; /* the path of libgpuspy.so if it is loaded there; "": it is not */

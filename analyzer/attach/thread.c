@@ -190,17 +190,18 @@ static bool wait_stop(struct attach_thread *t, int *status, int ms)
     }
 }
 
-/* Waits for the stop that PTRACE_INTERRUPT requested. Signals that arrive before it are delivered. */
-static bool wait_interrupted(struct attach_thread *t, int ms)
+/* Waits for the stop that PTRACE_INTERRUPT requested. Signals that arrive before it are delivered. Returns SIGTRAP, the
+ * signal that had stopped the process, or 0: the thread did not stop. */
+static int wait_interrupted(struct attach_thread *t, int ms)
 {
     int status;
 
     while (wait_stop(t, &status, ms)) {
-        if (status >> 16 == PTRACE_EVENT_STOP) return true;
+        if (status >> 16 == PTRACE_EVENT_STOP) return status >> 8 & 0xff;
         const int number = status >> 16 ? 0 : WSTOPSIG(status);
         if (ptrace(PTRACE_CONT, t->tid, NULL, (void *)(intptr_t)number) != 0) break;
     }
-    return false;
+    return 0;
 }
 
 enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
@@ -210,11 +211,10 @@ enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
         t->gone = true;
         return errno == ESRCH ? ATTACH_GONE : ATTACH_FORBIDDEN;
     }
-    const bool stopped =
-        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && wait_interrupted(t, STOP_MS) && save_registers(t);
-    if (stopped) return ATTACH_STOPPED;
+    const int number = ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 ? wait_interrupted(t, STOP_MS) : 0;
+    if (number == SIGTRAP && save_registers(t)) return ATTACH_STOPPED;
     attach_thread_release(t);
-    return ATTACH_GONE;
+    return number && number != SIGTRAP ? ATTACH_HELD : ATTACH_GONE;
 }
 
 void attach_thread_release(struct attach_thread *t)

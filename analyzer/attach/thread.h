@@ -22,7 +22,8 @@ struct attach_thread {
 /* Whether gpuspy knows the calling convention of this machine. */
 bool attach_thread_machine(void);
 
-enum attach_stop { ATTACH_STOPPED, ATTACH_FORBIDDEN, ATTACH_GONE };
+/* ATTACH_HELD: a signal such as SIGSTOP had stopped the process. A thread that was started in it would not run. */
+enum attach_stop { ATTACH_STOPPED, ATTACH_HELD, ATTACH_FORBIDDEN, ATTACH_GONE };
 
 /* Stops the thread. Whatever it returns, call attach_thread_release afterwards. */
 enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid);

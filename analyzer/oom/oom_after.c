@@ -122,8 +122,7 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
                                : "the program was killed or called _exit";
 }
 
-/* Did a recording of bounded size lose rows after the failure? */
-static bool rows_are_missing(const struct oom_words *w)
+bool oom_after_rows_are_missing(const struct oom_words *w)
 {
     size_t n;
     const struct run_oom *row = w->f->row;
@@ -132,9 +131,11 @@ static bool rows_are_missing(const struct oom_words *w)
 
 static const char *what_followed(struct oom_words *w, const struct oom_after *a)
 {
-    if (!a->times) return "nothing was allocated after it";
+    if (!a->times)
+        return oom_after_rows_are_missing(w) ? "whether anything was allocated after it is unknown"
+                                             : "nothing was allocated after it";
     const char *first = a->first_stack != RUN_NONE ? oom_place_text(w, a->first_stack) : NULL;
-    return TEXT(w, "%s%llu allocation%s followed%s%s, %s", rows_are_missing(w) ? "at least " : "",
+    return TEXT(w, "%s%llu allocation%s followed%s%s, %s", oom_after_rows_are_missing(w) ? "at least " : "",
                 (unsigned long long)a->times, a->times == 1 ? "" : "s", first ? ", the first at " : "",
                 first ? first : "",
                 a->again ? TEXT(w, "%llu of them on earlier call paths", (unsigned long long)a->again)
@@ -147,8 +148,9 @@ const char *oom_after_text(struct oom_words *w)
     bool stepped = a->steps != RUN_UNKNOWN && a->steps >= STEPS;
     switch (w->f->outcome) {
     case RESULT_OUTCOME_HANDLED:
-        return stepped ? TEXT(w, "the program made %s%lld more step%s", rows_are_missing(w) ? "at least " : "",
-                              (long long)a->steps - 1, a->steps == 2 ? "" : "s")
+        return stepped
+                   ? TEXT(w, "the program made %s%lld more step%s", oom_after_rows_are_missing(w) ? "at least " : "",
+                          (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program executed the failing line again"
                                      : what_followed(w, a);

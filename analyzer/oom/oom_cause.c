@@ -190,6 +190,7 @@ static void collect_after(struct oom_words *w, const struct oom_after *a)
 {
     w->v->outcome_why = oom_after_text(w);
     if (a->exit_status >= 0) add_evidence(w, "exit_status", "the exit status of the program", a->exit_status);
+    if (oom_after_rows_are_missing(w)) evidence_text(w, "after_counts", "the counts of what followed are", "at least");
     add_evidence(w, "allocations_after", "allocations that followed", (double)a->times);
     add_evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
     if (run_is_known(a->steps)) add_evidence(w, "steps_after", "steps that ended later", (double)a->steps);

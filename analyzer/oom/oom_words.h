@@ -42,6 +42,8 @@ bool oom_after_same_thread(const struct run *run, const struct oom_after *a, con
 bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next);
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *after);
+/* Did a recording of bounded size lose rows after the failure? Then counts of what followed it are lower bounds. */
+bool oom_after_rows_are_missing(const struct oom_words *w);
 /* The evidence for the outcome; NULL none. */
 const char *oom_after_text(struct oom_words *w);
 
@@ -78,7 +80,7 @@ struct oom_holder {
     const char *what, *advice;
     double share; /* the largest share of the growth that the advice frees */
 };
-const struct oom_holder *oom_holder_of(const struct run *run, uint32_t stack);
+const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack);
 /* The same for memory that is often needed only briefly. */
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 /* A failure that a function which tries batch sizes until one fits expected and handled. */

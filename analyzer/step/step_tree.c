@@ -171,6 +171,7 @@ static inline void visit_place(struct step_place_tree *t, struct step_place *p, 
     if (!visits) {
         p->thread = thread;
         p->first_ns = ns;
+        p->first_event = event;
     } else if (p->thread != thread) {
         return;
     } else {

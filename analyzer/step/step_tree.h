@@ -35,6 +35,7 @@ struct step_place {  /* members that a visit uses come first */
     struct times times;             /* of every 2^shift-th visit; see step_place_times */
     uint32_t parent, depth;
     int64_t first_ns;
+    uint64_t first_event;
     uint32_t stack;   /* whose innermost frame is the line; for other kinds: the caller of what makes the call site */
     uint32_t first;   /* the first whole stack in it */
     const char *name; /* of an optimizer: the function that steps, NULL if none was seen */

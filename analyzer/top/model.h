@@ -142,6 +142,7 @@ struct top_source {
     struct top_failure failures[TOP_FAILURES_MAX]; /* newest first */
     size_t failures_n;
     uint64_t failures_total;
+    struct map backwards;   /* by the id of a failure: the stack that called backward() + 1; 0 none */
     uint64_t failures_seen; /* seen by the program: without those after which PyTorch's allocator frees its cache and
                                retries */
     struct top_wait waits[TOP_WAITS_MAX]; /* the last ones, a ring: next is the oldest */

@@ -247,16 +247,44 @@ static bool read_reserved(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
+/* Of a failure on a thread of autograd, which runs no Python: the stack that called backward(), as backward.h explains.
+ * Only one backward pass may be in progress then. Searched once for each failure. */
+static uint32_t backward_caller(struct reading *r, int64_t id, int64_t time_ns)
+{
+    enum { SEARCHED = 32768 };
+    uint32_t *known = map_at(&r->s->backwards, (uint64_t)id), found = RUN_NONE;
+    char sql[256];
+    if (*known != MAP_NEW) return *known - 1;
+    snprintf(sql, sizeof sql,
+             "SELECT alloc_stack_id FROM %s WHERE alloc_ns <= ?1 AND (life_ns IS NULL OR alloc_ns + life_ns > ?1) AND "
+             "id > (SELECT max(id) FROM %s) - %d",
+             r->s->db.allocations, r->s->db.allocations, SEARCHED);
+    sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
+    bool several = false;
+    if (st) sqlite3_bind_int64(st, 1, time_ns);
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        const uint32_t caller = run_backward_caller(r->m->run, stack_at(r, st, 0));
+        several = several || (found != RUN_NONE && caller != RUN_NONE && caller != found);
+        found = caller == RUN_NONE ? found : caller;
+    }
+    sqlite3_finalize(st);
+    found = several ? RUN_NONE : found;
+    *known = found + 1; /* RUN_NONE: 0, because it equals MAP_NEW */
+    return found;
+}
+
 static bool read_failure(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
-    if (s->failures_n == 0) s->failures_total = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
-    s->failures[s->failures_n++] = (struct top_failure){.stack = stack_at(r, st, 7),
+    const int64_t id = sqlite3_column_int64(st, 0), time_ns = bound_bytes(sqlite3_column_int64(st, 5));
+    const uint32_t caller = sqlite3_column_int64(st, 8) ? backward_caller(r, id, time_ns) : RUN_NONE;
+    if (s->failures_n == 0) s->failures_total = (uint64_t)bound_bytes(id);
+    s->failures[s->failures_n++] = (struct top_failure){.stack = caller == RUN_NONE ? stack_at(r, st, 7) : caller,
                                                         .device = row_device_of(run_column_int(st, 1)),
                                                         .layer = (uint8_t)sqlite3_column_int64(st, 2),
                                                         .requested_bytes = bound_bytes(sqlite3_column_int64(st, 3)),
                                                         .free_bytes = column_or_unknown(st, 4),
-                                                        .time_ns = bound_bytes(sqlite3_column_int64(st, 5)),
+                                                        .time_ns = time_ns,
                                                         .fatal = sqlite3_column_int64(st, 6) != 0};
     return s->failures_n < TOP_FAILURES_MAX;
 }
@@ -388,10 +416,11 @@ static bool read_small(struct reading *r)
                     s->last_sample, 0, read_top_sample) &&
            each_row(r, "SELECT key, value FROM meta WHERE key GLOB 'gpu*.temperature'", NOTHING, 0, read_temperature) &&
            each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, read_reserved) &&
-           each_row(r,
-                    "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
-                    "FROM oom ORDER BY id DESC LIMIT 4",
-                    NOTHING, 0, read_failure) &&
+           each_row(
+               r,
+               "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id, (SELECT name GLOB "
+               "'pt_autograd_*' FROM thread WHERE thread.id = thread_id) FROM oom ORDER BY id DESC LIMIT 4",
+               NOTHING, 0, read_failure) &&
            each_row(r,
                     "SELECT count(*) FROM oom WHERE layer = 1 OR NOT EXISTS (SELECT 1 FROM meta WHERE key = "
                     "'torch_version')",

@@ -72,6 +72,14 @@ static bool is_left_out(struct play *p, uint32_t stack)
     return *match == 1;
 }
 
+/* The stacks are a tree of frames: a call path is at the line if one of them is. */
+static bool is_any_stack_at(const struct play *p)
+{
+    for (size_t i = 0; i < p->w->owners_n; i++)
+        if (is_at(p, run_stack_frame(p->w->run, (uint32_t)i))) return true;
+    return false;
+}
+
 static struct track *track_of(struct play *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
@@ -341,6 +349,13 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     }
     if ((s->without || s->flush_every) && !w->steps_n) {
         s->error = "no steps were found in this run";
+        return false;
+    }
+    if (s->without && !is_any_stack_at(p)) {
+        s->error = arena_printf(&w->arena,
+                                "--without: '%s' is in no call path of this recording; 'gpuspy table --what "
+                                "allocated' lists the lines that allocate",
+                                s->without);
         return false;
     }
     if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);

@@ -1,4 +1,5 @@
 """gpuspy attach and detach: recording of a running program starts and stops, and the program does not notice."""
+import ctypes
 import json
 import os
 import random
@@ -424,6 +425,40 @@ def test_a_process_without_its_main_thread(tmp_path):
         process.communicate()
 
 
+IN_VFORK = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+int cudaFree(void *);
+static void *rest(void *unused) { puts("ready"); fflush(stdout); for (;;) { usleep(1000); cudaFree(0); } return unused; }
+int main(void) { pthread_t t; cudaFree(0); pthread_create(&t, 0, rest, 0); if (!vfork()) { pause(); _exit(0); } }
+"""
+
+
+def test_a_stopped_process_whose_main_thread_does_not_look_stopped(tmp_path):
+    """It waits in vfork. A thread that gpuspy started in the process would not run until the process is resumed."""
+    (tmp_path / "waits.c").write_text(IN_VFORK)
+    subprocess.run(["cc", "-o", tmp_path / "waits", tmp_path / "waits.c", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread"],
+                   check=True)
+    process = subprocess.Popen([tmp_path / "waits"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")},
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)
+    def states():
+        return {int(t): open(f"/proc/{process.pid}/task/{t}/stat").read().rsplit(")", 1)[1].split()[0]
+                for t in os.listdir(f"/proc/{process.pid}/task")}
+    try:
+        assert process.stdout.readline() == "ready\n"
+        wait_until(lambda: states()[process.pid] == "D")
+        other = max(states())
+        assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGSTOP) == 0
+        wait_until(lambda: states()[other] == "T")
+        assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "is stopped", f"kill -CONT {process.pid}")
+        wait_until(lambda: states() == {process.pid: "D", other: "T"})
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def test_a_tree_of_processes(tmp_path):
     """A launcher that does not use CUDA, two workers that do, and one that does not."""
     script = tmp_path / "launcher.py"
@@ -453,6 +488,7 @@ FAKE_TORCH = """
 import ctypes, os, sys, time, types
 ctypes.CDLL("libcudart.so.13").cudaFree(None)
 def snapshot():
+    open("asked", "w").close()
     raise RAISED
 torch = types.ModuleType("torch")
 torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, memory_snapshot=snapshot)
@@ -479,7 +515,7 @@ def test_what_a_signal_handler_raises_while_blocks_are_listed_is_the_programs(tm
     assert child.stdout.readline() == "ready\n"
     done = gpuspy("attach", child.pid, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    time.sleep(0.5)
+    wait_until((tmp_path / "asked").exists)
     (tmp_path / "stop").touch()
     out, err = child.communicate(timeout=SECONDS)
     assert (child.returncode, out) == (0, f"{printed}\n"), (out, err, done.stderr)

@@ -108,6 +108,15 @@ def test_a_pipe_with_the_name_of_a_file_of_the_recording(recording, name, line):
     assert line in (recording.folder / "err.txt").read_text()
 
 
+@pytest.mark.parametrize("days", [-10, 10])
+def test_a_program_whose_date_is_faked(recording, days):
+    """As by libfaketime, whose clock_gettime differs from the clock of the functions that wait for a lock or a thread."""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'fast_clock.so'}"
+    done = recording.run(HOST, "forks", LD_PRELOAD=preload, CLOCK_SHIFT=days * 86400)
+    assert not any("incomplete" in line or "NVML" in line for line in own_lines(done.stderr))
+    assert pairs_recorded(recording) == did(done)
+
+
 # --- NVML ----------------------------------------------------------------------------------------
 
 NVML_THAT_HANGS = """

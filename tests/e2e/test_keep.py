@@ -87,6 +87,10 @@ def test_peaks_failures_and_what_is_live_are_those_of_the_whole_run(pair):
     for name in ("live_bytes", "device_live_bytes", "largest_holder_bytes", "outside_bytes"):
         assert full["oom"][0]["evidence"][name] == kept["oom"][0]["evidence"][name]
     assert [o["evidence"]["turnover"] for o in full["oom"]] == [o["evidence"]["turnover"] for o in kept["oom"]]
+    assert {o["evidence"].get("after_counts") for o in full["oom"]} == {None}
+    for a, b in zip(full["oom"], kept["oom"], strict=True):
+        assert b["evidence"].get("after_counts") == "at least" or a["evidence"].get("allocations_after") == b["evidence"].get("allocations_after")
+    assert kept["oom"][0]["evidence"]["after_counts"] == "at least"
     assert by_stack([dict(x, frames=x["stack"]) for x in full["leaks"]]) == by_stack(
         [dict(x, frames=x["stack"]) for x in kept["leaks"]])
 
