@@ -24,7 +24,10 @@ struct family {
     int64_t (*of_process)(const struct run_process *p); /* NULL: the member at `at` */
     size_t at;        /* of an integer of 64 bits in struct run_process, result_peak or step_list */
     unsigned of_line; /* which of its values */
+    unsigned needs;   /* facts, a bit each: without one of them, the recording has no such metric */
 };
+
+enum { ALL_EVENTS = 1u << RUN_FACT_HISTORY, TIMES = 1u << RUN_FACT_TIMES };
 
 static void put_metric_label(struct metrics *m, const char *key, const char *value)
 {
@@ -51,7 +54,8 @@ static void begin_metric(struct metrics *m, uint32_t process)
     const struct run_process *p = &run_processes(m->x.e->run, &n)[process];
     terminal_clean(clean, sizeof clean, p->run_id, true);
     for (char *c = clean; *c; c++) *c = *c == '"' || *c == '\\' ? '?' : *c;
-    fprintf(m->out, "%s{run_id=\"%s\",pid=\"%u\"", m->family->name, clean, p->pid);
+    fprintf(m->out, "%s{run_id=\"%s\"", m->family->name, clean);
+    put_int_label(m, "pid", p->pid ? (int64_t)p->pid : RUN_UNKNOWN);
     put_int_label(m, "rank", p->rank);
 }
 
@@ -122,7 +126,7 @@ static void device_total(struct metrics *m)
     size_t n;
     const struct run_device *d = run_devices(m->x.e->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (export_includes_device(m->x.e, d[i].device) && d[i].total_bytes != RUN_UNKNOWN) {
+        if (export_includes_device(m->x.e, d[i].device) && d[i].total_bytes > 0) {
             begin_metric(m, d[i].process);
             put_int_label(m, "device", d[i].device);
             put_metric_label(m, "name", d[i].name);
@@ -231,26 +235,28 @@ static void of_all_steps(struct metrics *m)
 static const struct family families[] = {
     {"gpuspy_run_info", NULL, "A recorded process; its value is 1.", .write = run_info},
     {"gpuspy_duration_seconds", "seconds", "How long the process was recorded.", .write = of_processes,
-     .of_process = metric_duration_of},
+     .of_process = metric_duration_of, .needs = ALL_EVENTS | TIMES},
     {"gpuspy_complete", NULL, "1 if the process ended normally, else 0.", .write = of_processes,
      .of_process = is_process_complete},
     {"gpuspy_lost_events", NULL, "Events that were dropped because there was no space.", .write = of_processes,
      .at = offsetof(struct run_process, lost_events)},
     {"gpuspy_device_memory_bytes", "bytes", "Memory of the GPU as its driver reports it.", .write = device_total},
     {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", .write = of_peaks,
-     .at = offsetof(struct result_peak, bytes)},
-    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", .write = put_category_bytes},
+     .at = offsetof(struct result_peak, bytes), .needs = ALL_EVENTS},
+    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", .write = put_category_bytes,
+     .needs = ALL_EVENTS},
     {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", .write = of_peaks,
      .at = offsetof(struct result_peak, end_bytes)},
     {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", .write = of_peaks,
-     .at = offsetof(struct result_peak, allocated_bytes)},
+     .at = offsetof(struct result_peak, allocated_bytes), .needs = ALL_EVENTS},
     {"gpuspy_allocations", NULL, "Allocations over the run.", .write = of_peaks,
-     .at = offsetof(struct result_peak, allocations)},
+     .at = offsetof(struct result_peak, allocations), .needs = ALL_EVENTS},
     {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", .write = put_ooms},
     {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.",
      .write = put_retries},
     {"gpuspy_allocator_utilisation_ratio", "ratio",
-     "The peak of tensors, as a share of the peak that PyTorch reserved.", .write = put_utilisation},
+     "The peak of tensors, as a share of the peak that PyTorch reserved.", .write = put_utilisation,
+     .needs = ALL_EVENTS},
     {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", .write = of_waits, .of_line = 1},
     {"gpuspy_wait_seconds", "seconds", "How long the host waited for the GPU.", .write = of_waits, .of_line = 0},
     {"gpuspy_copies", NULL, "Copies to, from and on the GPU.", .write = of_copies, .of_line = 1},
@@ -260,7 +266,7 @@ static const struct family families[] = {
     {"gpuspy_steps", NULL, "The program's own steps, if it has any.", .write = of_all_steps,
      .at = offsetof(struct step_list, n)},
     {"gpuspy_step_median_seconds", "seconds", "The usual time per step.", .write = of_all_steps,
-     .at = offsetof(struct step_list, median_ns)},
+     .at = offsetof(struct step_list, median_ns), .needs = TIMES},
 };
 
 /* Adds up the lines of each process, device and kind. */
@@ -270,6 +276,13 @@ static void add_up_lines(const struct export_lines *from, struct export_lines *t
         struct export_line *l = export_lines_at(to, f->process, RUN_NONE, f->device, f->kind);
         for (unsigned v = 0; v < EXPORT_LINE_VALUES; v++) l->values[v] = arena_add_capped(l->values[v], f->values[v]);
     }
+}
+
+static bool lacks_facts(const struct run *run, unsigned facts)
+{
+    for (int i = 0; i < RUN_FACT_N; i++)
+        if (facts >> i & 1 && run_why_unknown(run, (enum run_fact)i)) return true;
+    return false;
 }
 
 bool export_metrics(struct export_run *e, char *error, size_t error_size)
@@ -286,7 +299,7 @@ bool export_metrics(struct export_run *e, char *error, size_t error_size)
             fprintf(e->out, "# TYPE %s gauge\n", f->name);
             if (f->unit) fprintf(e->out, "# UNIT %s %s\n", f->name, f->unit);
             fprintf(e->out, "# HELP %s %s\n", f->name, f->help);
-            f->write(&m);
+            if (!lacks_facts(e->run, f->needs)) f->write(&m);
         }
         fputs("# EOF\n", e->out);
     }

@@ -161,10 +161,12 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
     static const enum profile_what usual[] = {PROFILE_PEAK,      PROFILE_OOM,   PROFILE_END,
                                               PROFILE_ALLOCATED, PROFILE_WAITS, PROFILE_COPIES};
     struct scope s = {.e = e};
+    const bool once = run_why_unknown(e->run, RUN_FACT_HISTORY); /* the peak is the only moment */
     bool ok = true;
     if (e->what != PROFILE_KINDS_N) ok = ask_speedscope(&s, e->what, error, error_size);
     for (size_t i = 0; ok && e->what == PROFILE_KINDS_N && i < sizeof usual / sizeof *usual; i++)
-        ok = ask_speedscope(&s, usual[i], error, error_size);
+        if (!once || (usual[i] != PROFILE_END && usual[i] != PROFILE_ALLOCATED))
+            ok = ask_speedscope(&s, usual[i], error, error_size);
     if (ok && s.n) {
         write_speedscope(&s);
         snprintf(e->note, sizeof e->note, "%zu profiles, to be dropped on speedscope.app", s.n);

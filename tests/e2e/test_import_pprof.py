@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 
@@ -281,6 +282,11 @@ def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
     assert unseen.count("UNKNOWN") == 3
     assert json.loads(gpuspy("report", "--json", file).stdout)["leaks"] == []
     assert json.loads(gpuspy("tree", "--json", file).stdout)["moments_s"] == [None]
+    metrics = gpuspy("export", "--format=openmetrics", "--output=-", file).stdout
+    assert re.search(r"^gpuspy_end_bytes{.*} 12288$", metrics, re.M)
+    assert not re.search(r"^gpuspy_(duration|peak|allocat)\w*{", metrics, re.M)
+    profiles = json.loads(gpuspy("export", "--format=speedscope", "--output=-", file).stdout)["profiles"]
+    assert [profile["name"] for profile in profiles] == ["live"]
 
 
 def test_two_profiles_are_compared_without_a_peak_or_an_end(tmp_path):
