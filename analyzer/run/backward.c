@@ -49,9 +49,28 @@ static inline uint8_t mark_backward(const struct run_backwards *b, uint32_t stac
     return stack < b->marks_n ? b->marks[stack] : 0;
 }
 
+/* The stack that called _make_grads. */
+static uint32_t backward_base_of(const struct run *run, uint32_t stack)
+{
+    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) stack = run->stacks[stack].parent;
+    return stack;
+}
+
+static uint32_t only_base(const struct run *run)
+{
+    uint32_t only = RUN_NONE;
+    for (uint32_t i = 0; run->backward.any && i < run->stacks_n; i++) {
+        const uint32_t base = mark_backward(&run->backward, i) & OPENS ? backward_base_of(run, i) : only;
+        if (only != RUN_NONE && base != only) return RUN_NONE;
+        only = base;
+    }
+    return only;
+}
+
 void run_backward_prepare(struct run *run)
 {
     mark_stacks(run);
+    run->backward.only = only_base(run);
 }
 
 static struct run_backward *process_at(struct run *run, uint32_t process)
@@ -128,13 +147,6 @@ static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base,
         }
     }
     return same;
-}
-
-/* The stack that called _make_grads. */
-static uint32_t backward_base_of(const struct run *run, uint32_t stack)
-{
-    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) stack = run->stacks[stack].parent;
-    return stack;
 }
 
 static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
@@ -222,14 +234,23 @@ static uint32_t graft_stack(struct run *run, uint32_t stack, uint32_t base)
     return *known = at;
 }
 
+/* What to graft onto; RUN_NONE: nothing. */
+static uint32_t base_at(const struct run *run, struct run_backward *b, uint32_t process, uint32_t thread,
+                        int64_t time_ns)
+{
+    const struct run_window *w = b->n ? last_opened(b, time_ns) : NULL;
+    if (w && time_ns < w->close_ns) return time_ns < w->mixed_ns || w->thread == thread ? RUN_NONE : w->base;
+    return time_ns < run->processes[process].kept_from_ns ? run->backward.only : RUN_NONE;
+}
+
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns)
 {
     if (!run->backward.any) return stack;
     struct run_backward *b = process_at(run, process);
-    const struct run_window *w = b->n ? last_opened(b, time_ns) : NULL;
-    if (!w || time_ns >= w->close_ns || time_ns < w->mixed_ns || w->thread == thread) return stack;
+    const uint32_t base = base_at(run, b, process, thread, time_ns);
+    if (base == RUN_NONE) return stack;
     bool theirs =
         autograds_by_name(b, thread) ||
         (stack != RUN_NONE && !(mark_backward(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
-    return theirs ? graft_stack(run, stack, w->base) : stack;
+    return theirs ? graft_stack(run, stack, base) : stack;
 }

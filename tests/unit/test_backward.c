@@ -242,6 +242,30 @@ static void test_failures_copies_and_waits(void **state)
     syn_end(&s);
 }
 
+/* In a recording of bounded size the gradients of the removed part are gone, but not their stacks: with one line, what
+ * remains of autograd's threads is that line's; with two it is unknown. */
+static void test_the_removed_part_of_a_bounded_recording(void **state)
+{
+    (void)state;
+    for (int lines = 1; lines <= 2; lines++) {
+        struct syn s;
+        struct calls c = start(&s);
+        syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", 10 * SYN_MS);
+        if (lines == 1) syn_sql(&s, "DELETE FROM stack WHERE id=%lld", c.ones[1]);
+        block(&s, AUTOGRAD, 3, -1, 64, 0);
+        block(&s, OTHER, 4, -1, 32, 0);
+        block(&s, MAIN, 12, 20, 512, c.ones[0]);
+        block(&s, AUTOGRAD, 13, -1, 128, 0);
+        block(&s, AUTOGRAD, 25, -1, 7, 0); /* after that moment no row is missing */
+        block(&s, MAIN, 40, 41, 4096, c.main);
+        struct result_report *r = syn_report(&s, NULL);
+        assert_int_equal(of_bytes(r, lines == 1 ? 64 + 128 : 128)->stack.site.line, 30);
+        assert_false(of_bytes(r, lines == 1 ? 32 + 7 : 64 + 32 + 7)->stack.site.known);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_the_operation),
         cmocka_unit_test(test_python_on_autograds_thread),
         cmocka_unit_test(test_failures_copies_and_waits),
+        cmocka_unit_test(test_the_removed_part_of_a_bounded_recording),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
