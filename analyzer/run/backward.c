@@ -56,15 +56,46 @@ static uint32_t backward_base_of(const struct run *run, uint32_t stack)
     return stack;
 }
 
-static uint32_t only_base(const struct run *run)
+/* The innermost frames that both stacks have: their number, of at most `most`. */
+static size_t count_common_frames(const struct run *run, uint32_t a, uint32_t b, size_t most)
 {
-    uint32_t only = RUN_NONE;
-    for (uint32_t i = 0; run->backward.any && i < run->stacks_n; i++) {
-        const uint32_t base = mark_backward(&run->backward, i) & OPENS ? backward_base_of(run, i) : only;
-        if (only != RUN_NONE && base != only) return RUN_NONE;
-        only = base;
+    size_t n = 0;
+    while (n < most && a != RUN_NONE && b != RUN_NONE && run->stacks[a].frame == run->stacks[b].frame) {
+        n++;
+        a = run->stacks[a].parent;
+        b = run->stacks[b].parent;
     }
-    return only;
+    return n;
+}
+
+/* The innermost frames of the stack as a stack of their own, if one of them is not PyTorch's. */
+static uint32_t innermost_frames(struct run *run, uint32_t stack, size_t n)
+{
+    bool programs = false;
+    uint32_t at = RUN_NONE, *path = arena_realloc(NULL, n + 1, sizeof *path);
+    for (size_t i = 0; i < n; i++, stack = run->stacks[stack].parent) {
+        path[i] = run->stacks[stack].frame;
+        const char *file = run->frames[path[i]].file;
+        programs = programs || (file && !strstr(file, "/torch/"));
+    }
+    for (size_t i = n; i-- > 0 && programs;) at = run_stack_add(run, at, path[i]);
+    free(path);
+    return at;
+}
+
+static uint32_t only_base(struct run *run)
+{
+    uint32_t first = RUN_NONE;
+    size_t common = SIZE_MAX;
+    bool several = false;
+    for (uint32_t i = 0; run->backward.any && i < run->backward.marks_n; i++) {
+        if (!(mark_backward(&run->backward, i) & OPENS)) continue;
+        const uint32_t base = backward_base_of(run, i);
+        first = first == RUN_NONE ? base : first;
+        several = several || base != first;
+        common = base != first ? count_common_frames(run, first, base, common) : common;
+    }
+    return several ? innermost_frames(run, first, common) : first;
 }
 
 void run_backward_prepare(struct run *run)
