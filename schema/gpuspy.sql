@@ -4,24 +4,37 @@
 -- PRAGMA user_version is the schema version, PRAGMA application_id is 0x67707379 ("gpsy").
 
 CREATE TABLE meta (
-    key TEXT PRIMARY KEY,   -- the name of the value: gpuspy_version, lost_events, damaged_records, unknown_frees, …;
-                            -- env.NAME: an environment variable that changes how memory is used
-                            -- (interpose/settings.def), with its value at the first CUDA call; variables
-                            -- that were not set have no row; env: present if gpuspy read these variables;
-                            -- exception: the exception that no Python code caught, such as "ValueError: message",
-                            -- if the exit status is not 0; exception_place: the program's innermost line in its
-                            -- traceback; sources: 1 if the table source is filled, 0 if GPUSPY_SOURCE=0 forbids it;
-                            -- python_gc: 0 if Python's garbage collector was off at that exception;
-                            -- torch_version: the version of the loaded PyTorch, such as 2.6.0+cu124;
-                            -- attached_after_s: how long the process had run when gpuspy attached to it;
-                            -- attached_blocks: how many blocks PyTorch listed then, each with a row in allocation;
-                            -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before;
-                            -- stopped: "detach" if gpuspy detach ended the recording, "disk" if the recording ended before the program because its disk
-                            -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it, "reader" if another program
-                            -- read it in one transaction until GPUSPY_KEEP had no room left for its log; keep: the bytes of
-                            -- GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full; kept_from_ns: rows that ended before this time were removed (removed); scopes_left_out: NVTX ranges before it whose peak is unknown, because the program has too many names;
-                            -- exit_status: the argument of exit (0 to 255); absent if the process ended by a
-                            -- signal or _exit
+    key TEXT PRIMARY KEY,   -- the name of the value
+                            -- gpuspy_version: the version of the recorder
+                            -- events, lost_events, damaged_records: how many were recorded, dropped, invalid
+                            -- unknown_frees: frees of memory whose allocation is not in the recording
+                            -- implied_frees: allocations that must have ended, because their address was allocated again
+                            -- without a recorded free
+                            -- failed_frees: frees that CUDA refused
+                            -- torch_version: the version of the loaded PyTorch, such as 2.6.0+cu124
+                            -- exit_status: the argument of exit (0 to 255); absent if the process ended by a signal or
+                            -- _exit
+                            -- exit_signal: the signal that ended the process, if gpuspy run started it
+                            -- exception: the exception that no Python code caught, such as "ValueError: message", if
+                            -- the exit status is not 0
+                            -- exception_place: the program's innermost line in its traceback
+                            -- python_gc: 0 if Python's garbage collector was off at that exception
+                            -- env: present if gpuspy read the environment variables that change how memory is used
+                            -- (interpose/settings.def)
+                            -- env.NAME: such a variable, with its value at the first CUDA call; variables that were not
+                            -- set have no row
+                            -- sources: 1 if the table source is filled, 0 if GPUSPY_SOURCE=0 forbids it
+                            -- symbolized: the version of the gpuspy symbolize that stored names of native frames
+                            -- attached_after_s: how long the process had run when gpuspy attached to it
+                            -- attached_blocks: how many blocks PyTorch listed then, each with a row in allocation
+                            -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before
+                            -- stopped: why the recording ended before the program: "detach": gpuspy detach; "disk": the
+                            -- disk was nearly full; "keep": what GPUSPY_KEEP must keep exceeds it; "reader": another
+                            -- program read it in one transaction until GPUSPY_KEEP had no room left for its log
+                            -- keep: the bytes of GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full
+                            -- kept_from_ns: rows that ended before this time were removed (see the table removed)
+                            -- scopes_left_out: the number of NVTX ranges before kept_from_ns whose peak is unknown,
+                            -- because the program has too many names
     value
 ) WITHOUT ROWID;
 

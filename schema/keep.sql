@@ -2,8 +2,9 @@
 --
 -- A recording that GPUSPY_KEEP bounds loses old rows: those that ended before meta.kept_from_ns, and were not live at
 -- the peak of a series or at a failure. So what was live at any later time, at each peak and at each failure is
--- complete, and what is still live has all its rows. Of the removed rows these tables remain.
-CREATE TABLE removed (          -- totals by call path
+-- complete, and what is still live has all its rows. Of the removed rows the tables removed, removed_after, level and
+-- removed_scope remain. This one has totals by call path.
+CREATE TABLE removed (
     what INTEGER NOT NULL,      -- removed_what
     kind INTEGER NOT NULL,      -- allocation: kind of its row without the thread; copy: likewise + size·2^24, size 0 up
                                 -- to 16 bytes, 1 up to 64 KiB, 2 more; sync: kind + (device+1)·8 + api·1024;
@@ -32,16 +33,17 @@ CREATE TABLE level (            -- running totals, from the start to the last re
 ) WITHOUT ROWID;
 CREATE TABLE removed_scope (    -- peaks within NVTX ranges by name and series, from the start to the last removal
     domain TEXT,                -- NULL: the default domain
-    name TEXT NOT NULL,         -- past 1024 names with '#' for its numbers; meta.scopes_left_out: ranges without a row
+    name TEXT NOT NULL,         -- after 1024 names, further ones have '#' in place of their numbers, and ranges
+                                -- that still find no row are counted in meta.scopes_left_out
     series INTEGER,             -- series: device or tensor; NULL: nothing was live
     device INTEGER,
     peak_bytes INTEGER,         -- the most that was live while a range of the name was open
     peak_ns INTEGER,
-    entry_bytes INTEGER,        -- live as that visit began …
-    exit_bytes INTEGER,         -- … and as it ended; NULL: it is open
-    open_entry_bytes INTEGER,   -- live as the visit began that is open; NULL: none is
-    count INTEGER NOT NULL,     -- ranges that began up to until_ns
-    ended_ns INTEGER NOT NULL,  -- how long those lasted that ended by then
+    entry_bytes INTEGER,        -- live when the period with that peak began …
+    exit_bytes INTEGER,         -- … and when it ended; NULL: it is open
+    open_entry_bytes INTEGER,   -- live when the period that is still open began; NULL: none is open
+    count INTEGER NOT NULL,     -- ranges that began by until_ns
+    ended_ns INTEGER NOT NULL,  -- the total duration of those that ended by then
     until_ns INTEGER NOT NULL   -- the last event that this row includes
 );
 

@@ -14,7 +14,7 @@ before anything was written.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
-other sources. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
+other sources. fresh.tsv: figures found later, whose options were written before their first run. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
 reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
 fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
 the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is
@@ -51,8 +51,16 @@ class Skipped(Exception):
     pass
 
 
+# QwenLM's table of generation has GiB: its 15.2 GB in units of 10^9 are less than the weights. Its table of fine-tuning is taken for
+# nvidia-smi with the driver of CUDA 11.4, which its README names, and which is older than 510.
+def is_of_qwen(row, inference):
+    return "QwenLM/Qwen README" in row["source"] and ("inference" in row["task"]) == inference
+
+
 def measured(row):
     text = row["measured_bytes_or_gib"]
+    if is_of_qwen(row, True):
+        text = text.replace("GB", "GiB")
     found = re.match(r"([0-9.]+) (B|GB|GiB|MB \(=MiB by script\))", text)
     if not found:
         raise Skipped("figure: " + text)
@@ -63,9 +71,16 @@ def counter(row):
     text = row["what_measure"]
     if "xMem" in row["source"] and "image" in row["task"]:
         return "after loading"
+    if "NVML - reserved" in text:
+        return "allocated and context"
     if "NVML" in text or text.startswith("GPU memory"):
         return "driver"
     return "reserved" if "reserved" in text else "allocated"
+
+
+def counts_drivers_memory(row):
+    """nvidia-smi before driver 510 counts what the driver keeps of an A100 with 80 GiB."""
+    return "NVML - reserved" in row["what_measure"] or is_of_qwen(row, False)
 
 
 def is_validation(row):
@@ -118,6 +133,10 @@ def diffusion(row):
 def options(row):
     if row["task"].startswith(("denoiser", "text to image", "text to video")):
         return diffusion(row)
+    if row["task"] == "as in its options":
+        return row["notes"].removeprefix("options: ").split()
+    if "prototype/quantized_training" in row["source"]:
+        raise Skipped("the data set is on the GPU (pretrain_llama2.py)")
     task, precision, model = row["task"].lower(), row["precision"].lower(), model_of(row)
     out = ["--model", model]
     out += ["--masked-lm"] if task.startswith("masked") else []
@@ -177,7 +196,7 @@ def options(row):
         out += ["--master-weights"]
     if row["checkpointing"] == "recipe default":  # torchtune's
         out += ["--checkpointing", "full", "--chunked-loss"]
-    if "compile" in row["notes"] + task:
+    if "compile" in row["notes"] + task and "eager" not in task:
         out += ["--fused-layers"] + (["--fused-loss"] if "torch 2.9" in row["notes"] else [])  # torchtitan compiles it since 2025
     if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):
         out += ["--checkpointing", "full"]
@@ -212,15 +231,21 @@ def estimated(row):
     if done.returncode > 1:
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
-    left = {"driver": (), "reserved": ("context",), "after loading": ("context", "weights"), "allocated": ("context", "allocator")}[counter(row)]
+    left = {"driver": (), "reserved": ("context", "communication"), "after loading": ("context", "weights"),
+            "allocated and context": ("communication", "allocator"), "allocated": ("context", "communication", "allocator")}[counter(row)]
     if "paged" in " ".join(command) and counter(row) != "driver":
         left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None
-    for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
+    # Qwen3's figures in 16 bits are weights, cache and 36 MiB for prompts of 6,144, 14,336 and 30,720 tokens: without the moment
+    # at which the prompt is read.
+    phases = plan["phases"] if "QwenLM/Qwen3" not in row["source"] else {"decode": 0}
+    for name in phases:
         parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]
                  and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
-        best = sums if best is None or sums[1] > best[1] else best
+        best = [max(pair) for pair in zip(best or sums, sums)]  # as gpuspy's own peak: the largest low, expected and high
+    if counts_drivers_memory(row):
+        best = [x + 80 * GIB - plan["gpus"][0]["total_bytes"] for x in best]
     return best, command[2:]
 
 

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import time
-import time
 from email.utils import formatdate
 from pathlib import Path
 
@@ -27,6 +26,10 @@ TEXT = ["gpuspy records which line of a program allocated GPU memory, copied dat
         "PyTorch's caching allocator, and has a simulated driver for machines without a",
         "GPU."]
 MAINTAINER = "The gpuspy authors <gpuspy@users.noreply.github.com>"
+
+# Before the package is removed: what Python compiled of its files, if root recorded a dry run.
+REMOVE = "rm -rf /usr/lib/gpuspy/sim/python/__pycache__ /usr/lib/gpuspy/python/*/__pycache__"
+
 
 def pack(text):
     return gzip.compress(text, 9, mtime=0)
@@ -87,8 +90,9 @@ def write_deb(build, dist, version, arch, files, when):
     (root / "DEBIAN/control").write_text("\n".join(control))
     sums = wheel.output("md5sum", *sorted(p.relative_to(root) for p in root.glob("usr/**/*") if p.is_file()), cwd=root)
     (root / "DEBIAN/md5sums").write_bytes(sums)
-    for path in root / "DEBIAN/control", root / "DEBIAN/md5sums", root / "DEBIAN":
-        os.chmod(path, 0o755 if path.is_dir() else 0o644)
+    (root / "DEBIAN/prerm").write_text(f"#!/bin/sh\nset -e\n{REMOVE}\n")
+    for path in *sorted((root / "DEBIAN").iterdir()), root / "DEBIAN":
+        os.chmod(path, 0o755 if path.is_dir() or path.name == "prerm" else 0o644)
         os.utime(path, (when, when))
     target = dist / f"gpuspy_{version}_{NAMES[arch]}.deb"
     wheel.output("dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, target,
@@ -114,6 +118,8 @@ AutoReqProv: no
 Requires: glibc >= 2.28
 %description
 {text}
+%preun
+{remove}
 %files
 %defattr(-,root,root,-)
 {files}
@@ -130,7 +136,7 @@ def write_rpm(build, dist, version, arch, files, when):
     write_tree(root, files, when)
     own = sorted(p for p in root.glob("usr/**/*") if p.is_dir() and "gpuspy" in p.relative_to(root).parts)
     listed = [f"%dir /{p.relative_to(root)}" for p in own] + [f"/usr/{path}" for path in sorted(files)]
-    (top / "gpuspy.spec").write_text(SPEC.format(version=version, summary=SUMMARY, text="\n".join(TEXT), files="\n".join(listed),
+    (top / "gpuspy.spec").write_text(SPEC.format(version=version, summary=SUMMARY, text="\n".join(TEXT), files="\n".join(listed), remove=REMOVE,
                                                  maintainer=MAINTAINER, date=time.strftime("%a %b %d %Y", time.gmtime(when))))
     # rpmbuild empties its build root first: the files come from a copy
     spec = (top / "gpuspy.spec").read_text().replace("%files", f"%install\ncp -a {root}/. %{{buildroot}}/\n%files", 1)

@@ -15,6 +15,7 @@ PAGE = ROOT / "docs" / "schema.md"
 BEGIN, END = "<!-- from here on: scripts/schema-page.py -->\n", "<!-- up to here -->\n"
 VIEWS = ("allocations", "copies", "syncs", "ooms", "marks", "mappings", "calls", "frames", "sites", "leaks",
          "sync_sites", "copy_sites")
+KEY = r"([a-z_.N]+(?:, [a-z_]+)*(?:\.NAME)?): "  # of a row of meta, in the comment of its column
 
 
 def comments(text):
@@ -28,7 +29,8 @@ def comments(text):
             said[name] = {None: " ".join(above + [comment]).strip()}
             above = []
         elif not code and comment and name and line[0] == " ":  # the rest of the comment above it
-            said[name][column] = (said[name].get(column, "") + " " + comment).strip()
+            begins = name == "meta" and re.match(KEY, comment)
+            said[name][column] = (said[name].get(column, "") + ("\n" if begins else " ") + comment).strip()
         elif not code:
             above = above + [comment] if comment and not comment.endswith("---") else []
             name = None if not comment else name
@@ -62,13 +64,14 @@ def reference():
     event = (ROOT / "schema" / "event.h").read_text()
     lookups = {}
     for table in ("layer", "space", "direction", "host_memory", "sync_kind", "frame_kind", "sample_source",
-                  "mark_kind", "handle_kind", "removed_what", "series"):
-        plural = {"host_memory": "HOST_MEMORIES", "removed_what": "REMOVED_KINDS", "series": "SERIES"}.get(table, table.upper() + "S")
+                  "mark_kind", "handle_kind", "allocator_fact_kind", "removed_what", "series"):
+        plural = {"host_memory": "HOST_MEMORIES",
+                  "removed_what": "REMOVED_KINDS", "series": "SERIES", "allocator_fact_kind": "ALLOCATOR_FACTS"}.get(table, table.upper() + "S")
         body = re.search(rf"#define GS_{plural}\(X\)(.*?)(?:\n#define|\n/\*)", event, re.S)[1]
         lookups[table] = re.findall(r'X\(\w+, (\d+), "(\w+)"\)', body)
-    out = [f"Schema version {version} (`PRAGMA user_version`). The views show the words of these look-up tables: "]
-    out[0] += "; ".join(f"`{table}` " + ", ".join(f"{n} {word}" for n, word in rows)
-                        for table, rows in lookups.items()) + ".\n"
+    out = [f"Schema version {version} (`PRAGMA user_version`). The tables have numbers, whose words are in look-up tables:\n\n"
+           "| look-up table | words |\n| --- | --- |\n"]
+    out += [f"| `{table}` | {', '.join(f'{n} {word}' for n, word in rows)} |\n" for table, rows in lookups.items()]
     for heading, wanted in (("Views", lambda k, n: n in VIEWS),
                             ("Tables", lambda k, n: n not in VIEWS and n not in lookups)):
         out.append(f"\n## {heading}\n")
@@ -85,8 +88,15 @@ def reference():
                 out.append(", ".join(f"`{column}`" for column, _ in columns) + "\n")
                 continue
             out.append("| column | meaning |\n| --- | --- |\n")
+            more = []
             for column, _ in columns:
-                out.append(f"| `{column}` | {escape(about.get(column, ''))} |\n")
+                meaning, *keys = about.get(column, "").split("\n")
+                out.append(f"| `{column}` | {escape(meaning)} |\n")
+                rows = [re.fullmatch(KEY + "(.*)", key) for key in keys]
+                after = ["\n| key | value |\n| --- | --- |\n"] if rows else []
+                after += [f"| {', '.join(f'`{key}`' for key in row[1].split(', '))} | {escape(row[2])} |\n" for row in rows]
+                more.extend(after)
+            out.extend(more)
     return "".join(out)
 
 

@@ -12,8 +12,9 @@ build="gcc make binutils libsqlite3-dev uthash-dev libdw-dev libelf-dev libibert
 tests="g++ python3-venv clang dwz libdebuginfod1 libjemalloc2 libcmocka-dev libunwind-dev python3 python3-pytest python3-pyte python3-pytest-xdist python3-pytest-forked python3-junitparser python3-torch sqlite3 valgrind git man-db zsh fish chromium chromium-driver python3-selenium clang-format golang-go libdevel-nytprof-perl python3-prometheus-client nodejs"
 bench="heaptrack"
 packages="rpm cpio lintian lmod debootstrap curl jq qemu-user binutils-aarch64-linux-gnu"
-# clang's sanitizers: under names that differ by release, and only some tests want them.
-optional="libclang-rt-dev libclang-rt-14-dev"
+# Only some tests want these, which skip without, and not every system has them: of each line one is enough.
+optional=("libclang-rt-dev libclang-rt-14-dev" # clang's sanitizers: under names that differ by release
+    "musl-tools")
 
 what=${1:-all}
 case $what in
@@ -29,12 +30,14 @@ missing=()
 for package in $wanted; do
     installed "$package" || missing+=("$package")
 done
-sanitizers=no
-for package in $optional; do
-    if installed "$package"; then sanitizers=yes; fi
+extra=() # lines of which nothing is installed
+[ "$what" = all ] && for line in "${optional[@]}"; do
+    for package in $line; do
+        if installed "$package"; then continue 2; fi
+    done
+    extra+=("$line")
 done
-[ "$what" = all ] || sanitizers=yes
-if [ ${#missing[@]} -eq 0 ] && [ $sanitizers = yes ]; then exit 0; fi
+if [ ${#missing[@]} -eq 0 ] && [ ${#extra[@]} -eq 0 ]; then exit 0; fi
 
 if ! command -v apt-get >/dev/null; then
     [ ${#missing[@]} -eq 0 ] && exit 0
@@ -63,11 +66,11 @@ if [ ${#missing[@]} -gt 0 ]; then
         exit 1
     fi
 fi
-if [ $sanitizers = no ]; then
-    for package in $optional; do
-        echo "setup: trying $package (clang's sanitizers; tests skip without)" >&2
+for line in "${extra[@]}"; do
+    for package in $line; do
+        echo "setup: trying $package (some tests skip without)" >&2
         if get "$package"; then break; fi
     done
-fi
+done
 rm -f "$log"
 echo "setup: done" >&2

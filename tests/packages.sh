@@ -62,13 +62,19 @@ same_bytes() { # KIND FILE
 }
 is_clean() { lintian --allow-root --fail-on warning,error "$deb"; }
 deb_unpacked() { dpkg-deb -x "$deb" "$scratch/deb"; records "$scratch/deb/usr/bin/gpuspy"; }
+deb_removed() { # after root has recorded a dry run
+    find "$scratch/deb" -name __pycache__ | grep -q .
+    dpkg-deb -e "$deb" "$scratch/control"
+    sed "s#/usr/lib/gpuspy#$scratch/deb&#g" "$scratch/control/prerm" | sh
+    ! find "$scratch/deb" -name __pycache__ | grep .
+}
 rpm_unpacked() { mkdir "$scratch/rpm"; rpm2cpio "$rpm" | (cd "$scratch/rpm" && cpio -idm --quiet); records "$scratch/rpm/usr/bin/gpuspy"; }
 provides_nothing_else() { ! rpm -qp --provides "$rpm" | grep -v '^gpuspy'; }
 rpm_comes_and_goes() {
     rpm --root "$scratch/root" --initdb
     rpm --root "$scratch/root" --nodeps --noscripts --ignorearch -i "$rpm"
     test -x "$scratch/root/usr/bin/gpuspy"
-    rpm --root "$scratch/root" -e gpuspy
+    rpm --root "$scratch/root" --noscripts -e gpuspy
     ! find "$scratch/root/usr" -name '*gpuspy*' 2>/dev/null | grep .
 }
 block() { # LANGUAGE: of docs/install.md, with the folders of this test
@@ -97,6 +103,7 @@ has_pages() {
 check "the deb is the same twice" same_bytes deb "$deb"
 if have lintian; then check "lintian has nothing to say" is_clean; else skip lintian "install it"; fi
 check "the deb records" deb_unpacked
+check "the deb's removal leaves nothing that Python compiled" deb_removed
 if have man; then check "man page and completion" has_pages; else skip "man pages" "install man-db"; fi
 if have rpmbuild; then
     check "the rpm is the same twice" same_bytes rpm "$rpm"

@@ -236,7 +236,9 @@ static bool take_units(const struct value *v, bool (*parse)(const char *, uint64
 
 static bool take_count(const struct value *v)
 {
-    return take_units(v, units_parse_count, "give a number such as 7B, 350M or 1e9");
+    const bool large = v->row->max > 1e12; /* parameters, operations: not a batch or a number of GPUs */
+    return take_units(v, units_parse_count,
+                      large ? "give a number such as 7B, 350M or 1e9" : "give a number such as 8, 4096 or 1e6");
 }
 
 static bool take_bytes(const struct value *v)

@@ -195,3 +195,42 @@ int terminal_columns(const char *text)
     }
     return columns;
 }
+
+/* Bytes of the first part of a command: up to the space before its next option. Quoted spaces do not count. */
+static size_t command_part(const char *text)
+{
+    char quote = 0;
+    size_t n = 0;
+
+    for (; text[n] && (quote || text[n] != ' ' || text[n + 1] != '-'); n++)
+        if (text[n] == '\\' && quote != '\'' && text[n + 1])
+            n++;
+        else if (text[n] == quote)
+            quote = 0;
+        else if (!quote && (text[n] == '\'' || text[n] == '"'))
+            quote = text[n];
+    return n;
+}
+
+void terminal_print_command(FILE *f, const char *command, int indent, int width)
+{
+    enum { CONTINUED = 4 };
+    static const char *const more = " \\";
+    char part[8192];
+    int at = fprintf(f, "%*s", indent, "");
+
+    while (*command) {
+        const size_t length = command_part(command);
+        const bool last = !command[length], first = at == indent;
+        snprintf(part, sizeof part, "%.*s", (int)length, command);
+        const int columns = terminal_columns(part);
+        if (!first && at + 1 + columns + (last ? 0 : (int)strlen(more)) > width) {
+            fprintf(f, "%s\n%*s%s", more, indent + CONTINUED, "", part);
+            at = indent + CONTINUED + columns;
+        } else {
+            fprintf(f, "%s%s", first ? "" : " ", part);
+            at += !first + columns;
+        }
+        command += length + !last;
+    }
+}

@@ -54,6 +54,10 @@ int terminal_columns(const char *text);
 /* Bytes of `text` that fit into `columns`. */
 size_t terminal_fit(const char *text, int columns);
 
+/* Prints a shell command, `indent` columns in. If it is wider than `width`, it continues on further lines, as a shell
+ * reads them: each but the last ends in a backslash, and begins with an option. */
+void terminal_print_command(FILE *f, const char *command, int indent, int width);
+
 /* Prints one cleaned line "gpuspy: …" on stderr. The analyzer reports all errors through this function. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same; returns `code`, the answer of a function that ends with a complaint. */

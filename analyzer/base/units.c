@@ -116,6 +116,13 @@ char *units_format_count(char out[UNITS_TEXT], uint64_t n)
     return out;
 }
 
+char *units_format_mean(char out[UNITS_TEXT], double n)
+{
+    if (n >= 999.5) return units_format_count(out, units_whole(n + 0.5));
+    snprintf(out, UNITS_TEXT, "%.3g", n);
+    return out;
+}
+
 char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many)
 {
     char count[UNITS_TEXT];
@@ -310,6 +317,8 @@ bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
     return parse_with_suffix(text, time_suffixes, false, out, why);
 }
 
+#define RATE_LEAST 1000000 /* bytes per second: no link is slower, so that a smaller number lacks its unit */
+
 bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
     char unit[16];
@@ -318,6 +327,7 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
 
     if (!read_decimal(&rest, &d, why)) return false;
     size_t length = strlen(rest);
+    if (!length && scale_decimal(d, 0, false, out, why) && *out < RATE_LEAST) return reject_number(why, "has no unit");
     if (length >= 2 && (strcmp(rest + length - 2, "/s") == 0 || strcmp(rest + length - 2, "ps") == 0)) length -= 2;
     if (length < sizeof unit) {
         snprintf(unit, sizeof unit, "%.*s", (int)length, rest);

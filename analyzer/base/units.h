@@ -27,6 +27,8 @@ void units_note_clock(bool has_times);
 uint64_t units_whole(double n);
 /* "1,234,567". */
 char *units_format_count(char out[UNITS_TEXT], uint64_t n);
+/* A mean number of things: "4.96", "2,677". */
+char *units_format_mean(char out[UNITS_TEXT], double n);
 /* "1 event", "1,234 events"; `many` NULL: `one` with an s. */
 char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many);
 /* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */

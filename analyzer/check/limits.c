@@ -122,7 +122,7 @@ static bool is_known_limit_word(const char *key, const char *value, const char *
         refuse_limit(why, "names an unknown %s '%s'; did you mean '%s'?", key, value, near);
     } else {
         options_list(words, list, sizeof list);
-        refuse_limit(why, "names an unknown %s '%s'; one of %s", key, value, list);
+        refuse_limit(why, "names an unknown %s '%s'; give one of %s", key, value, list);
     }
     return false;
 }
@@ -160,7 +160,7 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
         if (options_nearest(key, budget_keys, near, sizeof near))
             refuse_limit(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
         else
-            refuse_limit(why, "has an unknown key '%s'; one of %s", key, list);
+            refuse_limit(why, "has an unknown key '%s'; give one of %s", key, list);
         return false;
     }
     if (strcmp(key, "master-weights") == 0) {

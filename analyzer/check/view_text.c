@@ -179,8 +179,9 @@ void check_view_text(struct check *c, FILE *out, bool all)
             text_put(also, sizeof also, ", %zu %s unknown, which counts as failure", unknown,
                      unknown == 1 ? "is" : "are");
         }
-        fprintf(out, "\n%s%zu of %zu checks failed%s%s\n", terminal_style(&t, TERMINAL_BOLD), failed, n, also,
-                terminal_style(&t, TERMINAL_PLAIN));
+        fprintf(out, "\n%s", terminal_style(&t, TERMINAL_BOLD));
+        print_wrapped_text(out, &t, 0, arena_printf(&c->arena, "%zu of %zu checks failed%s", failed, n, also));
+        fputs(terminal_style(&t, TERMINAL_PLAIN), out);
     }
 }
 

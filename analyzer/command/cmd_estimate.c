@@ -224,7 +224,10 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
         return NULL;
     }
     char **all = calloc(recipe->options_n + (size_t)*argc + 1, sizeof *all);
-    for (size_t i = 0; all && i < recipe->options_n; i++) all[n++] = recipe->option[i];
+    const bool whole =
+        s->plan.adapter && strcmp(s->plan.adapter, "none") == 0; /* nothing is frozen, so not quantised */
+    for (size_t i = 0; all && i < recipe->options_n; i++)
+        if (!whole || strncmp(recipe->option[i], "--weights=", 10) != 0) all[n++] = recipe->option[i];
     for (int i = 0; all && i < *argc; i++) {
         const bool alone = strcmp(argv[i], "--config") == 0;
         if (!alone && strncmp(argv[i], "--config=", 9) != 0) all[n++] = argv[i];

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
@@ -109,10 +110,17 @@ static bool name_siblings(const char *temporary, const char *to)
 static int convert_file(const char *path, const char *to, const struct import_part *part)
 {
     char error[768] = "";
+    struct stat st;
     enum import_format format = import_format_of(path);
     const char *hint = import_hint(path);
     if (!format && access(path, R_OK) != 0)
         return complain_with(EXIT_INPUT, "import: cannot read '%s': %s", path, strerror(errno));
+    if (!format && input_is_recording(path)) {
+        return complain_with(EXIT_INPUT, "import: '%s' is a recording of gpuspy already; type: gpuspy report %s", path,
+                             path);
+    }
+    if (!format && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return complain_with(EXIT_INPUT, "import: cannot read '%s': it is a folder; give the files in it", path);
     if (!format && hint) return complain_with(EXIT_INPUT, "import: cannot read '%s': it is %s", path, hint);
     if (!format) {
         return complain_with(

@@ -245,8 +245,11 @@ int command_jupyter(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands != 1 || strcmp(argv[0], "install") != 0)
-        return complain_with(EXIT_USAGE, "jupyter: no action given; type: gpuspy jupyter install");
+    if (operands < 1) return complain_with(EXIT_USAGE, "jupyter: no action given; type: gpuspy jupyter install");
+    if (operands > 1 || strcmp(argv[0], "install") != 0) {
+        return complain_with(EXIT_USAGE, "jupyter: '%s' is unexpected; type: gpuspy jupyter install",
+                             argv[strcmp(argv[0], "install") == 0]);
+    }
     if (s.user + s.sys_prefix + (s.prefix != NULL) > 1)
         return complain_with(EXIT_USAGE, "jupyter: give one of --user, --sys-prefix and --prefix");
     if (!is_kernel_name(s.name)) {

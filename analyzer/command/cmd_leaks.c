@@ -34,7 +34,8 @@ const struct command_text command_text_leaks = {
     .about = "Lists memory that was not freed by the end of the recording: the line that allocated it, its category, "
              "and whether it grows. A model's parameters and optimizer state normally live until the end. Memory that "
              "grows is a leak.\n\nIf the program was killed, crashed or ran out of memory, the list shows what was "
-             "live when it died; that alone does not indicate a leak. The exit status is always 0; use 'gpuspy check "
+             "live when it died; that alone does not indicate a leak. The exit status does not depend on the list; use "
+             "'gpuspy check "
              "--no-leaks' to fail on leaks.",
     .examples = examples,
 };

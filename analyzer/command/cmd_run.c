@@ -237,8 +237,8 @@ static bool resolve_limit(struct settings *s)
     terminal_clean(clean, sizeof clean, wrong, true);
     return complain_with(
         false,
-        "run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows (gpuspy estimate --gpu all "
-        "names them); by device: 0:24GiB,1:40GiB, each once",
+        "run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows ('gpuspy estimate --gpus' "
+        "lists them); by device: 0:24GiB,1:40GiB, each once",
         clean);
 }
 

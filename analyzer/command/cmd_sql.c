@@ -77,9 +77,10 @@ static int print_error(struct sql_session *s, const char *message)
     bool file = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_IOERR || code == SQLITE_CANTOPEN ||
                 code == SQLITE_BUSY;
     complain("sql: %s%s", message,
-             file                       ? "; the file is damaged"
-             : code == SQLITE_INTERRUPT ? ""
-                                        : "; docs/schema.md and .schema list tables and columns");
+             file ? "; the file is damaged"
+             : code == SQLITE_INTERRUPT
+                 ? ""
+                 : "; .tables lists tables and views, '.schema NAME' the columns of one (docs/schema.md)");
     return file ? EXIT_INPUT : EXIT_USAGE;
 }
 
@@ -264,8 +265,13 @@ static int ask_sql(struct sql_session *s, const struct settings *set, const char
         complain("sql: '%s' lacks these columns (an older gpuspy wrote it, or it was changed), so they are empty: %s",
                  s->databases[0].path, s->missing);
     }
-    int code = text ? run_query(s, &p, text) : isatty(STDIN_FILENO) ? run_prompt(s, &p) : from_stdin(s, &p);
-    return code;
+    if (text && *text == '.') {
+        char *line = strdup(text);
+        dot_command(s, &p, line);
+        free(line);
+        return EXIT_YES;
+    }
+    return text ? run_query(s, &p, text) : isatty(STDIN_FILENO) ? run_prompt(s, &p) : from_stdin(s, &p);
 }
 
 int command_sql(const struct command *self, int argc, char **argv)

@@ -107,11 +107,6 @@ int command_timeline(const struct command *self, int argc, char **argv)
         if (s.from) units_parse_seconds(s.from, &wish.from_ns);
         if (s.to) units_parse_seconds(s.to, &wish.to_ns);
         struct profile_courses *c = profile_courses_build(v.run, &wish, error, sizeof error);
-        if (c && !c->n && !s.host) { /* a run that used only the CPU has no other memory */
-            profile_courses_free(c);
-            wish.host = true;
-            c = profile_courses_build(v.run, &wish, error, sizeof error);
-        }
         code = c ? show_timeline(&v, &s, c) : viewing_failed(&v, error);
         profile_courses_free(c);
     }

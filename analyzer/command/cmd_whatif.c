@@ -94,17 +94,15 @@ static char *join_list(const struct option_list *list)
 
 static bool parse_limit(const struct settings *s, int64_t *bytes)
 {
+    enum { MOST = 60 }; /* 2^60 */
     uint64_t size;
-    char why[UNITS_WHY];
     *bytes = 0;
     if (!s->limit) return true;
-    if (units_parse_bytes(s->limit, &size, why) && size > 0 && size <= (uint64_t)1 << 60) {
-        *bytes = (int64_t)size;
-        return true;
-    }
-    const struct estimate_gpu *gpu = estimate_gpu_require("whatif", "limit", s->limit);
-    if (gpu) *bytes = (int64_t)gpu->total_bytes;
-    return gpu != NULL;
+    const struct estimate_gpu *gpu = estimate_gpu_require_or_size("whatif", "limit", s->limit, &size);
+    if (!gpu && size > (uint64_t)1 << MOST)
+        return complain_with(false, "whatif: --limit: '%s' is out of range; give at most 1024PiB", s->limit);
+    *bytes = (int64_t)(gpu ? gpu->total_bytes : size);
+    return *bytes > 0;
 }
 
 /* Parses "activations=0.5,gradients=2" into `scale`, indexed by result_category. */
@@ -120,10 +118,13 @@ static bool parse_scale(const struct option_list *list, double *scale)
         while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
         const double factor = equals ? strtod(equals + 1, &end) : 0;
         if (!equals || c == RESULT_CATEGORIES_N || end == equals + 1 || *end || !(factor >= 0 && factor <= 1000)) {
-            return complain_with(false,
-                                 "whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
-                                 " and a factor from 0 to 1000, such as activations=0.5",
-                                 list->item[i].length, list->item[i].text);
+            char categories[160];
+            options_list(CATEGORIES, categories, sizeof categories);
+            return complain_with(
+                false,
+                "whatif: --scale: '%.*s' is not CATEGORY=FACTOR such as activations=0.5; categories are "
+                "%s; a factor is from 0 to 1000",
+                list->item[i].length, list->item[i].text, categories);
         }
         scale[c] = factor;
     }

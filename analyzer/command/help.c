@@ -78,7 +78,7 @@ void command_help_option_text(const struct option_row *row, char *out, size_t si
         return;
     }
     options_list(row->words, known, sizeof known);
-    snprintf(out, size, "%s; one of %s", row->help, known);
+    snprintf(out, size, n > 1 ? "%s; one of %s" : "%s; only %s so far", row->help, known);
 }
 
 static void option_line(FILE *f, const char *name, bool has_letter, const char *help)
@@ -168,10 +168,14 @@ int command_unknown(const char *name)
         "";
     char near[32], path[PATH_MAX];
 
-    if (options_nearest(name, words, near, sizeof near))
+    if (name[0] == '-')
+        complain("there is no option '%s' without a command; 'gpuspy --help' lists the commands", name);
+    else if (options_nearest(name, words, near, sizeof near))
         complain("there is no command '%s'; did you mean 'gpuspy %s'?", name, near);
-    else if (program_find(name, path, sizeof path))
-        complain("there is no command '%s'; to record a program: gpuspy run -- %s ARGUMENT...", name, name);
+    else if (program_find(name, path, sizeof path)) /* `gpuspy python train.py`, but also `gpuspy install` */
+        complain("there is no command '%s'; 'gpuspy --help' lists the commands; to record the program of that name: "
+                 "gpuspy run -- %s ARGUMENT...",
+                 name, name);
     else
         complain("there is no command '%s'; 'gpuspy --help' lists them", name);
     return EXIT_USAGE;

@@ -63,20 +63,27 @@ static void put_options(FILE *f, const struct command *c)
     put_term(f, "-h, --help", "print a short form of this");
 }
 
-static void exit_status(FILE *f)
+/* Of a command, or of all (`c` is NULL). */
+static void exit_status(FILE *f, const struct command *c)
 {
-    fputs(".SH \"EXIT STATUS\"\n", f);
-    put_term(f, "0", "Success.");
-    put_term(f, "1", "Success, but a check failed, or the model or run does not fit.");
-    put_term(f, "2", "Usage error.");
-    put_term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
-}
+    const bool runs = c && strcmp(c->name, "run") == 0;
 
-static void run_status(FILE *f)
-{
+    fputs(".SH \"EXIT STATUS\"\n", f);
+    if (!runs) {
+        put_term(f, "0", "Success.");
+        put_term(f, "1",
+                 c && strstr(c->text->about, "exit status is 1")
+                     ? "The answer is no: see the description above."
+                     : "The answer is no: a check failed, a model or run does not fit, or the recording lacks the "
+                       "process, rank or GPU that an option names.");
+        put_term(f, "2", "Usage error.");
+        put_term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
+    }
+    if (c && !runs) return;
     fputs(
-        ".PP\n\\fBgpuspy run\\fR ends like the program that it ran: with its exit status, or by the same signal; with "
-        "127 if the program does not exist, 126 if it cannot be executed, and 125 if gpuspy cannot start it.\n",
+        ".PP\n\\fBgpuspy run\\fR ends like the program that it ran: with its exit status, or by the same signal. It "
+        "ends with 127 if the program does not exist, 126 if it cannot be executed, 125 if gpuspy cannot start it, 124 "
+        "after it stopped a dry run in a loop, and 2 after a usage error.\n",
         f);
 }
 
@@ -112,8 +119,7 @@ void command_help_man_command(const struct command *c, FILE *f)
     put_options(f, c);
     fputs(".SH EXAMPLES\n", f);
     for (const struct command_example *e = c->text->examples; e->line; e++) put_term(f, e->line, e->meaning);
-    exit_status(f);
-    if (strcmp(c->name, "run") == 0) run_status(f);
+    exit_status(f, c);
     see_also(f, c->all, c);
 }
 
@@ -152,8 +158,7 @@ void command_help_man(const struct command *const *all, FILE *f)
         snprintf(summary, sizeof summary, "%s: see gpuspy-%s(1)", (*c)->summary, (*c)->name);
         put_term(f, name, summary);
     }
-    exit_status(f);
-    run_status(f);
+    exit_status(f, NULL);
     put_environment(f);
     fputs(".SH FILES\n", f);
     put_term(f, "run.db",

@@ -493,14 +493,62 @@ static void compare_sides(struct work *w)
     name_layer(w);
 }
 
+/* Sets why one of them lacks what is compared. */
+static void note_diff_unknown(struct diff_owner *o, const struct diff_side side[2])
+{
+    static const struct {
+        enum run_fact needs[2];
+        const char *text;
+    } of[PROFILE_KINDS_N] = {
+        [PROFILE_PEAK] = {{RUN_FACT_MEMORY, RUN_FACT_MEMORY}, "Memory is unknown"},
+        [PROFILE_OOM] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "What was live when memory ran out is unknown"},
+        [PROFILE_END] = {{RUN_FACT_MEMORY, RUN_FACT_MEMORY}, "Memory is unknown"},
+        [PROFILE_AT] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "What was live then is unknown"},
+        [PROFILE_ALLOCATED] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "What was allocated over the run is unknown"},
+        [PROFILE_WAITS] = {{RUN_FACT_WAITS, RUN_FACT_WAITS}, "Waits are unknown"},
+        [PROFILE_COPIES] = {{RUN_FACT_COPIES, RUN_FACT_COPIES}, "Copies are unknown"},
+    };
+    struct diff *d = &o->diff;
+    const char *text = of[d->wish.what].text, *why[2];
+    for (int k = 0; k < 2; k++) {
+        const struct run *run = side[k].run;
+        why[k] = run_why_unknown(run, of[d->wish.what].needs[0]);
+        why[k] = why[k] ? why[k] : run_why_unknown(run, of[d->wish.what].needs[1]);
+        if (d->total.count[k] && d->wish.what != PROFILE_ALLOCATED)
+            why[k] = NULL; /* such as a failure without memory */
+    }
+    if (why[0] && why[1])
+        d->unknown = arena_printf(&o->arena, "%s: %s", text, why[0]);
+    else if (why[0] || why[1])
+        d->unknown = arena_printf(&o->arena, "%s in the %s recording: %s", text, why[0] ? "first" : "second",
+                                  why[0] ? why[0] : why[1]);
+    if (!d->unknown) return;
+    d->rows_n = d->categories_n = d->units_n = d->files_n = d->inferred = 0;
+    d->total = d->same = d->smaller[0] = d->smaller[1] = (struct diff_sum){0};
+}
+
+/* The peak of a recording that has one moment is unknown: both are compared by what was live at the end. */
+static void choose_diff_moment(struct diff_owner *o, const struct diff_side side[2])
+{
+    struct diff_request *wish = &o->diff.wish;
+    const char *const once[2] = {side[0].report->no_history, side[1].report->no_history};
+    if (wish->what != PROFILE_PEAK || wish->by == DIFF_OWNER || !once[0] == !once[1]) return;
+    if (side[0].report->no_memory || side[1].report->no_memory) return;
+    wish->what = PROFILE_END;
+    diff_add_note(o, "the peak of the %s recording is unknown (%s); compared is what was live at the end",
+                  once[0] ? "first" : "second", once[0] ? once[0] : once[1]);
+}
+
 struct diff *diff_build(const struct diff_side side[2], const struct diff_request *wish, char *error, size_t error_size)
 {
     struct diff_owner *o = arena_realloc(NULL, 1, sizeof *o);
     *o = (struct diff_owner){.diff.wish = *wish};
-    struct work w = {.o = o, .side = side, .wish = wish};
+    struct work w = {.o = o, .side = side, .wish = &o->diff.wish};
+    choose_diff_moment(o, side);
     bool ok = build_comparable(&w, error, error_size);
     if (ok) {
         compare_sides(&w);
+        note_diff_unknown(o, side);
         diff_add_figures(o, side);
         diff_add_scopes(o, side);
         diff_write_verdict(o, side);

@@ -79,6 +79,8 @@ struct diff {
     const char *title;   /* "live at the peak" */
     const char *layer;   /* "tensors", if all of both sides is of one kind; else NULL */
     const char *verdict; /* one sentence */
+    const char *unknown; /* why one of the recordings lacks what is compared, a sentence; then there are no rows and no
+                            total; NULL: both have it */
     const char *more;    /* a second one, about out of memory; NULL */
     struct diff_sum total;
     struct diff_row *rows; /* largest change first */

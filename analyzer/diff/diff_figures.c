@@ -47,7 +47,7 @@ static double figure_pinned(const struct asked *q)
 
 static double tensors_at_end(const struct asked *q)
 {
-    return q->report->no_history ? NAN : figure_most_of(q, RUN_SERIES_TENSOR, true);
+    return figure_most_of(q, RUN_SERIES_TENSOR, true);
 }
 
 static bool figure_part(const struct asked *q)
@@ -161,7 +161,7 @@ static const struct {
      RUN_FACT_MEMORY},
     {"peak_pinned_bytes", "peak of pinned memory", "bytes", figure_pinned, false, false, "live pinned memory",
      RUN_FACT_PINNED},
-    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL, RUN_FACT_HISTORY},
+    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL, RUN_FACT_MEMORY},
     {"oom", "out of memory", "count", figure_failures, true, false, NULL, RUN_FACT_HISTORY},
     {"retries", "allocations retried", "count", figure_retries, false, false, NULL, RUN_FACT_SEGMENTS},
     {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL, RUN_FACT_HISTORY},
@@ -196,8 +196,11 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
         struct diff_figure f = {
             .key = rows[i].key, .name = once && rows[i].once ? rows[i].once : rows[i].name, .unit = rows[i].unit};
         double largest = 0;
+        if (once && rows[i].of == tensors_at_end) continue; /* the same as its live tensors */
         for (int k = 0; k < 2; k++) {
-            const bool unknown = rows[i].needs != RUN_FACT_N && q[k].report->unknown[rows[i].needs];
+            const struct result_report *r = q[k].report;
+            const bool unknown =
+                (rows[i].needs != RUN_FACT_N && r->unknown[rows[i].needs]) || (rows[i].once && !once && r->no_history);
             f.value[k] = unknown ? NAN : rows[i].of(&q[k]);
             largest = fmax(largest, f.value[k]);
             f.text[k] = strcmp(f.key, "oom") == 0 ? figure_cause(&q[k]) : NULL;

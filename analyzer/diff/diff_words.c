@@ -82,7 +82,7 @@ static const char *with_change(struct diff_owner *o, const struct diff_row *r)
 static const char *diff_share_text(struct diff_owner *o, int64_t before, int64_t change)
 {
     char text[UNITS_TEXT];
-    if (before <= 0) return "";
+    if (before <= 0 || fabs((double)change / (double)before) >= 10) return ""; /* a larger share is meaningless */
     units_format_share(text, fabs((double)change / (double)before));
     return arena_printf(&o->arena, " (%s%s)", change < 0 ? "-" : "+", text);
 }
@@ -105,20 +105,10 @@ static const char *same_text(struct diff_owner *o, const char *of)
                         with_change(o, up ? up : down));
 }
 
-/* Why the compared quantity is unknown in one of the runs, which has none of it; NULL: it is known. */
-static const char *unknown_reason(const struct diff *d, const struct diff_side side[2])
-{
-    const bool memory = d->wish.what != PROFILE_WAITS && d->wish.what != PROFILE_COPIES;
-    for (int k = 0; memory && k < 2; k++)
-        if (!d->total.count[k] && side[k].report->no_memory) return side[k].report->no_memory;
-    return NULL;
-}
-
 static const char *diff_verdict(struct diff_owner *o, const struct diff_side side[2])
 {
     const struct diff *d = &o->diff;
-    const char *why = unknown_reason(d, side);
-    if (why) return arena_printf(&o->arena, "Memory is unknown: %s", why);
+    if (d->unknown) return d->unknown;
     const char *of = subject_text(o, side[0].report->no_history && side[1].report->no_history);
     int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;

@@ -79,12 +79,15 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
          both = bare && z->amp;
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
+    const bool compiled = p->fused_loss && p->fused_layers && z->variant == ACT_FUSED; /* in registers, as float32 */
 
     if (p->chunked_loss) { /* pieces of so few tokens that their logits are as large as the hidden states */
         double piece = fmin(logits, z->tokens * (double)m->hidden);
-        out->logits = (c + 8) * piece + c * z->tokens * (double)m->hidden;
+        /* torchtune's chunked losses are ordinary operations: they keep the logits of all pieces for backward */
+        const double kept = z->variant == (p->fused_layers ? ACT_EAGER : ACT_PADDED) ? c * logits : 0;
+        out->logits = (c + 8) * piece + c * z->tokens * (double)m->hidden + kept;
         w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made immediately */
-        see_pass_peak(w, (c + 8) * piece, weight * z->gradient);
+        see_pass_peak(w, (c + 8) * piece + kept, weight * z->gradient);
         out->at_loss = true;
         w->live -= w->copies ? weight * c : 0; /* autocast's copy is freed after the product */
         w->grads += weight * z->gradient;
@@ -93,6 +96,11 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     if (m->family == MODEL_MAMBA) /* a Mamba returns float32 logits */
         held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
+    if (compiled) { /* the logits are kept for backward, which makes only their gradient */
+        wide = 0;
+        made = c;
+        narrow = held > 0 ? 0 : c;
+    }
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
     see_pass_peak(w, made * logits, 0);

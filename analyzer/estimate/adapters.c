@@ -75,12 +75,18 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
 
 struct adapted {
     struct estimate_shard_sum n;
-    struct estimate_optimizer_sum optimizer;
-    double matrices;   /* weights that have adapters */
-    double temporary;  /* temporary bytes of the largest of them */
-    double frozen;     /* adapter parameters that are not trained */
-    double rows, cols; /* the most outputs and inputs of any weight */
+    struct estimate_optimizer_sum optimizer, least; /* least: of adapters in 16 bits */
+    double matrices;                                /* weights that have adapters */
+    double temporary;                               /* temporary bytes of the largest of them */
+    double frozen;                                  /* adapter parameters that are not trained */
+    double rows, cols;                              /* the most outputs and inputs of any weight */
 };
+
+/* Bytes of an adapter's number: beside 16-bit weights, torchtune, litgpt and peft before 0.12 use their type. */
+static double least_element(const struct plan *p)
+{
+    return p->precision->weights == 2 ? 2 : FLOAT32;
+}
 
 /* One of the small matrices. */
 static void take_adapted(const struct plan *p, const struct estimate_shard *of, double rows, double cols,
@@ -94,6 +100,7 @@ static void take_adapted(const struct plan *p, const struct estimate_shard *of, 
     a->n.own += n / group;
     *(of->expert ? &a->n.experts : &a->n.dense) += n;
     estimate_optimizer_take(p, &s, FLOAT32, p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->optimizer);
+    estimate_optimizer_take(p, &s, least_element(p), p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->least);
 }
 
 struct taking {
@@ -164,15 +171,20 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
     bool states_divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
     bool gradients_divided = p->sharding >= PLAN_SHARDING_ZERO2, whole = p->sharding != PLAN_SHARDING_ZERO3;
     unsigned kept = p->accumulation > 1 ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP);
-    struct estimate_interval states = {ceil(a->optimizer.states.low), ceil(a->optimizer.states.likely),
+    const double least = least_element(p), trained = whole ? a->n.all : a->n.own,
+                 made = gradients_divided ? a->n.own : a->n.all;
+    struct estimate_interval states = {ceil(a->least.states.low), ceil(a->optimizer.states.likely),
                                        ceil(a->optimizer.states.high)};
     static const char *const sizes[] = {"", "rank ", "blocks of "};
+    static const char sixteen[] = "low: in 16 bits, as in torchtune, litgpt and peft before 0.12";
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     struct estimate_line *line;
     char each[80];
 
-    line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "adapters, float32",
-                        EXACTLY(ceil((whole ? a->n.all : a->n.own) * FLOAT32)));
+    line = estimate_add(
+        r, ESTIMATE_ADAPTERS, IN_TRAINING, "adapters, float32",
+        (struct estimate_interval){ceil(trained * least), ceil(trained * FLOAT32), ceil(trained * FLOAT32)});
+    line->why = sixteen;
     if (kind->size_is == ADAPTER_HAS_TOKENS)
         snprintf(each, sizeof each, "4 B (%ju virtual tokens)", (uintmax_t)p->rank);
     else
@@ -186,14 +198,15 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
                          units_format_count((char[UNITS_TEXT]){0}, units_whole(a->frozen)));
     }
     line = estimate_add(r, ESTIMATE_GRADIENTS, kept, "gradients of the adapters",
-                        EXACTLY(ceil((gradients_divided ? a->n.own : a->n.all) * FLOAT32)));
+                        (struct estimate_interval){ceil(made * least), ceil(made * FLOAT32), ceil(made * FLOAT32)});
+    line->why = sixteen;
     estimate_states_explain(line, "torch: a gradient has its parameter's type", p, &a->n, "4 B", gradients_divided);
     if (states.high > 0) {
         line = estimate_add(r, ESTIMATE_OPTIMIZER, IN_TRAINING, "optimizer states of the adapters", states);
         line->host = away;
         snprintf(each, sizeof each, "%.6g B", states.likely / (states_divided ? a->n.own : a->n.all));
         estimate_states_explain(line, p->optimizer->source, p, &a->n, each, states_divided);
-        if (states.low < states.high) line->why = "pages move to the host if the GPU has no room";
+        line->why = a->optimizer.states.low < states.high ? "pages move to the host if the GPU has no room" : sixteen;
     }
     if (p->sharding == PLAN_SHARDING_DDP && estimate_shard_group(p, false) > 1)
         estimate_states_buckets(p, &a->n, (unsigned)FLOAT32, r);

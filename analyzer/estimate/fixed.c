@@ -93,13 +93,14 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
         return;
     }
     known = known && atof(p->gpu->capability) < 10;
-    line = estimate_add(
-        r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS",
-        (struct estimate_interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
+    line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS",
+                        (struct estimate_interval){p->inference ? 0 : handles * one, handles * one,
+                                                   handles * (known ? one : CUBLAS_HOPPER) + MIB});
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
-    line->why =
-        known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB per handle on Hopper; add --gpu to name the GPU";
+    line->why = !known         ? "32 MiB per handle on Hopper; add --gpu to name the GPU"
+                : p->inference ? "Qwen3's peaks of prompts of one token contain none"
+                               : "PyTorch 2.11 keeps 1 MiB for cuBLASLt";
 }
 
 static void add_nccl(const struct plan *p, struct estimate_result *r)

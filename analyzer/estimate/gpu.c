@@ -156,6 +156,20 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
     return NULL;
 }
 
+const struct estimate_gpu *estimate_gpu_require_or_size(const char *command, const char *option, const char *text,
+                                                        uint64_t *bytes)
+{
+    char why[UNITS_WHY];
+    const bool size = units_parse_bytes(text, bytes, why);
+
+    if (size && *bytes > 0) return NULL;
+    *bytes = 0;
+    if (!strchr("0123456789.-", *text) || estimate_gpu_find(text)) return estimate_gpu_require(command, option, text);
+    complain("%s: --%s: '%s' %s; give a size such as 24GiB, or a GPU ('gpuspy estimate --gpus' lists them)", command,
+             option, text, size ? "is out of range" : why);
+    return NULL;
+}
+
 static const char *gpu_rate_text(double tflops, char out[16])
 {
     if (tflops <= 0) return "-";

@@ -61,6 +61,9 @@ extern const char estimate_gpu_words[]; /* "p100-16g|…": all keys */
 const struct estimate_gpu *estimate_gpu_find(const char *name);
 /* The same. If there is none, prints a line on stderr with the command, the option and the nearest name. */
 const struct estimate_gpu *estimate_gpu_require(const char *command, const char *option, const char *name);
+/* For an option that also takes a size: if it is one, returns NULL, and *bytes is more than 0. */
+const struct estimate_gpu *estimate_gpu_require_or_size(const char *command, const char *option, const char *text,
+                                                        uint64_t *bytes);
 
 /* The list: for people, and for programs ({"schema": 1, "gpus": [...]}). */
 struct terminal;

@@ -83,7 +83,7 @@ static bool check_pipeline(const struct plan *p, char why[WHY])
     if (named && (p->first_layers >= layers || p->last_layers >= layers - p->first_layers ||
                   layers - p->first_layers - p->last_layers < p->pp - named ||
                   (p->pp == named && p->first_layers + p->last_layers != layers)))
-        return REJECT("--%s-stage-layers: the %ju layers cannot be divided into %ju stages so",
+        return REJECT("--%s-stage-layers: with that many, the %ju layers cannot be divided into %ju stages",
                       p->first_layers ? "first" : "last", (uintmax_t)layers, (uintmax_t)p->pp);
     /* torchtitan's chunks may differ by one layer */
     if (layers && p->interleave > 1 &&

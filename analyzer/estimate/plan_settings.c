@@ -300,6 +300,11 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         return complain_with(false, "%s: --one-kernel-gelu: only models of GPT-2's kind have gelu_new", command);
     m->shape.one_kernel_gelu = m->shape.one_kernel_gelu || s->one_kernel_gelu;
     m->shape.new_gelu = m->shape.new_gelu && !s->one_kernel_gelu;
+    if (s->tuple_cache && (!s->inference || s->cache_block))
+        return complain_with(false, "%s: --tuple-cache: %s", command,
+                             s->inference ? "blocks (--cache-block) are not copied"
+                                          : "training has no KV cache; add --inference");
+    m->shape.tuple_cache = m->shape.tuple_cache || s->tuple_cache;
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
         return complain_with(
             false,

@@ -31,7 +31,7 @@ struct plan_settings {
     const char *text_weights, *resident, *vae;
     bool no_guidance;
     /* inference */
-    bool inference;
+    bool inference, tuple_cache;
     const char *cache;
     uint64_t cache_block, prompt;
     const char *serve, *share;
@@ -75,7 +75,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
                    "only every Nth layer is checkpointed (torchtitan)"),                                               \
         PLAN_COUNT(type, member, "checkpointed-layers", remade, "N",                                                   \
-                   "only N layers of each pipeline stage are (Megatron-LM: --recompute-num-layers)"),                  \
+                   "only N layers of each pipeline stage are checkpointed (Megatron-LM: --recompute-num-layers)"),     \
         PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
                   "layers are compiled or use fused kernels, without dropout: less is saved for backward")
@@ -133,7 +133,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks per pipeline stage"),                    \
         PLAN_COUNT(type, member, "first-stage-layers", first_layers, "N",                                              \
                    "layers of the first pipeline stage; default as many as the others"),                               \
-        PLAN_COUNT(type, member, "last-stage-layers", last_layers, "N", "layers of the last one"),                     \
+        PLAN_COUNT(type, member, "last-stage-layers", last_layers, "N", "layers of the last pipeline stage"),          \
         PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                              \
         PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
 
@@ -218,7 +218,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                             \
          "number format of the KV cache; default 16 bits"},                                             \
         PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"), \
-        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache")
+        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),  \
+        PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                             \
+                  "each token copies the whole KV cache, as in transformers before 4.36")
 
 #define PLAN_DEVICE_OPTIONS(type, member)                                                                            \
     {"gpu",                                                                                                          \

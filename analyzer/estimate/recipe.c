@@ -520,7 +520,8 @@ static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
         return strstr(text, "up") || strstr(text, "mlp") ? PLAN_LINEAR : PLAN_QKV | PLAN_OUTPUT;
     for (size_t length; *text; text += length + (text[length] != 0)) {
         length = strcspn(text, ", ");
-        const unsigned matrices = estimate_adapter_find_matrices(text, length);
+        const char *shared = strstr(text, "shared_expert"); /* beside many experts that have no adapters */
+        const unsigned matrices = shared && shared < text + length ? 0 : estimate_adapter_find_matrices(text, length);
         if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
         found |= matrices;
     }
@@ -552,7 +553,13 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     }
     const bool blocks = strstr(adapter, "oft"), prompts = adapter[0] == 'p', factors = strcmp(adapter, "ia3") == 0;
     const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
-    put_recipe_option(r, "--adapter=%s", adapter);
+    /* axolotl's loaders/model.py converts embeddings back to 16 bits after peft's prepare_model_for_kbit_training; the
+     * others do not call it. */
+    const bool plain =
+        strcmp(adapter, "qlora") == 0 && (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
+                                          is_written_for(r, "TRL") || is_written_for(r, "torchtune"));
+    put_recipe_option(r, "--adapter=%s", plain ? "lora" : adapter);
+    if (plain) put_recipe_option(r, "--weights=%s", is_written_for(r, "TRL") ? "nf4" : "nf4-double");
     if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
     if (s->block_size > 0 && blocks) put_recipe_option(r, "--block-size=%" PRId64, s->block_size);
     if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);

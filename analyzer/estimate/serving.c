@@ -160,6 +160,24 @@ static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimat
  * up to 2.2 % of the weights above the sum of the other lines. */
 #define KEPT_BY_PROGRAM 0.025
 
+/* Bytes of AWQ's queries, keys and values: AutoAWQ's fuse_layers joins them into one matrix and keeps both, as its
+ * published peaks of six models show. */
+static double joined_by_awq(const struct plan *p, uint64_t stage)
+{
+    const struct model *m = p->model;
+    double bytes = 0;
+
+    for (size_t i = 0; p->weights && strcmp(p->weights->word, "awq") == 0 && i < m->tensors_n; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->role != TENSOR_ATTENTION || t->dims < 2 ||
+            !(strstr(t->name, "q_proj") || strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
+            continue;
+        bytes += (double)t->rows * (double)t->cols * (double)t->count * place_share(p, stage, t) * tensor_share(p, t) *
+                 estimate_quantisation_bits(p->weights, m, t, 16) / 8;
+    }
+    return bytes;
+}
+
 /* What transformers' loaders and kernels keep besides the matrices. AutoGPTQ's 4-bit kernels have a buffer for the
  * largest matrix in 16 bits, and one for 2048 tokens of its wider side. */
 static void add_loader(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -176,10 +194,10 @@ static void add_loader(const struct plan *p, uint64_t stage, struct estimate_res
         matrix = fmax(matrix, (double)t->rows * (double)t->cols * tensor_share(p, t));
         wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
     }
-    line = estimate_add(
-        r, ESTIMATE_WORKSPACE, IN_INFERENCE, "what loaders and kernels keep",
-        (struct estimate_interval){
-            0, 2 * matrix, ceil(2 * matrix + 2 * 2048 * wide + KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes))});
+    line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "what loaders and kernels keep",
+                        (struct estimate_interval){0, 2 * matrix,
+                                                   ceil(2 * matrix + 2 * 2048 * wide + joined_by_awq(p, stage) +
+                                                        KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes))});
     estimate_explain(line,
                      unpacks ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
                      "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.2g %% of weights",
@@ -332,6 +350,15 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
                     "the first new token";
     if (p->cache_block || s->kv_rank) return;
+    /* generate() holds the old tuple until the forward pass has returned a new one */
+    if (s->tuple_cache && (!p->prompt || p->seq > p->prompt + 1)) {
+        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "the cache before the token that is generated",
+                            (struct estimate_interval){0, c.bytes, c.bytes});
+        line->why = "none with transformers 4.36 and later, whose DynamicCache copies one layer at a time";
+        estimate_explain(line, "transformers before 4.36, and models' own code: past_key_values",
+                         "as many bytes as the KV cache");
+        return;
+    }
     /* transformers' DynamicCache: torch.cat copies a layer's keys for each token */
     tokens = c.full > 0 ? c.tokens : c.window_tokens;
     layer = tokens * (double)p->batch * cache_elements(p) / 2 * cache_bits(p) / 8;
@@ -433,7 +460,9 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                      struct estimate_interval tokens, struct estimate_interval scores)
 {
     const struct model_shape *s = &p->model->shape;
-    double size = element_size(p), rows = (double)p->batch, vocab = (double)s->vocab;
+    /* transformers as old as tuples of keys and values made the logits of the whole prompt */
+    const bool all = s->tuple_cache && p->prompt && phase == IN_PHASE(PREFILL);
+    double size = element_size(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
     struct estimate_interval each = token_elements(p);
     struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),
                                       fmax(scores.likely, tokens.likely * each.likely * size),
@@ -441,7 +470,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* of the last tokens: as computed, and in float32; high: with softmax and a sort for top-p */
     struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
-                                       rows * vocab * (size + 4 + 4 + 12)};
+                                       rows * vocab * (size + 4) + (double)p->batch * vocab * (4 + 12)};
     struct estimate_line *line;
     char name[56];
 
@@ -467,8 +496,9 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         logits.high = fmax(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
         line->why = "high: top-p sampling sorts the probabilities";
-        estimate_explain(line, "logits of the last token of each sequence", "batch %ju · vocabulary %ju · (%.0f + 4) B",
-                         (uintmax_t)p->batch, (uintmax_t)s->vocab, size);
+        estimate_explain(line, all ? "logits of all tokens" : "logits of the last token of each sequence",
+                         "%s %.0f · vocabulary %ju · (%.0f + 4) B", all ? "tokens" : "batch", rows, (uintmax_t)s->vocab,
+                         size);
     }
 }
 

@@ -10,7 +10,7 @@ static bool is_diff_of_time(const struct diff *d)
 
 static json_t *diff_weight_json(const struct diff *d, int64_t value)
 {
-    return is_diff_of_time(d) ? json_real((double)value / 1e9) : json_integer(value);
+    return d->unknown ? json_null() : is_diff_of_time(d) ? json_real((double)value / 1e9) : json_integer(value);
 }
 
 static void set_sum(json_t *o, const struct diff *d, const struct diff_sum *s)
@@ -66,7 +66,7 @@ static json_t *unit_json(const struct diff *d, const struct diff_side side[2], c
     for (int k = 0; k < 2; k++) {
         const struct run_process *p = u->process[k] != RUN_NONE ? &side[k].report->processes[u->process[k]] : NULL;
         set_bytes(o, keys[k][0], p ? p->rank : RUN_UNKNOWN);
-        set_json(o, keys[k][1], p ? json_integer(p->pid) : NULL);
+        set_json(o, keys[k][1], p && p->pid ? json_integer(p->pid) : NULL);
         set_json(o, keys[k][2], p ? json_integer(u->device[k]) : NULL);
     }
     set_sum(o, d, &u->sum);
@@ -79,7 +79,7 @@ static json_t *side_json(const struct diff_side *s, const char *path)
     set_text(o, "path", path);
     set_text(o, "command", s->report->command);
     set_count(o, "processes", s->report->processes_n);
-    set_real(o, "duration_s", s->report->duration_s);
+    set_real(o, "duration_s", s->report->no_times || s->report->no_history ? NAN : s->report->duration_s);
     set_bool(o, "complete", s->report->complete);
     set_count(o, "lost_events", s->report->lost_events);
     return o;

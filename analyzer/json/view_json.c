@@ -574,12 +574,58 @@ json_t *json_report_build(const struct result_report *r)
     return o;
 }
 
+/* Sets the key to null in all objects of the tree; `zero`: only if it is 0. */
+static void set_null_in(json_t *tree, const char *key, bool zero)
+{
+    const char *name;
+    size_t i;
+    json_t *value;
+    json_object_foreach(tree, name, value)
+    {
+        const bool is_null =
+            strcmp(name, key) == 0 && json_is_number(value) && (!zero || json_number_value(value) == 0);
+        is_null ? set_json(tree, name, NULL) : set_null_in(value, key, zero);
+    }
+    json_array_foreach(tree, i, value) set_null_in(value, key, zero);
+}
+
+/* What an imported recording lacks is null; where part of it may be known, only zeros are. */
+static void set_unknown_null(const struct result_report *r, json_t *o)
+{
+    static const struct {
+        enum run_fact lacks;
+        const char *member, *key;
+        bool zero;
+    } rows[] = {
+        {RUN_FACT_TIMES, "run", "duration_s", false},
+        {RUN_FACT_HISTORY, "run", "duration_s", false},
+        {RUN_FACT_HISTORY, "peak", "time_s", false},
+        {RUN_FACT_HISTORY, "peak", "frees", false},
+        {RUN_FACT_HISTORY, "memory", "time_s", false},
+        {RUN_FACT_HISTORY, "allocator", "time_s", false},
+        {RUN_FACT_HISTORY, "fragmentation", "time_s", false},
+        {RUN_FACT_SEGMENTS, "allocator", "segments", false},
+        {RUN_FACT_SEGMENTS, "allocator", "reserved_bytes", true},
+        {RUN_FACT_SEGMENTS, "fragmentation", "segments", false},
+        {RUN_FACT_SEGMENTS, "fragmentation", "blocks", true},
+        {RUN_FACT_WAITS, "cache_flushes", "blocked_s", false},
+        {RUN_FACT_WAITS, "retries", "blocked_s", false},
+        {RUN_FACT_WAITS, "retry_lines", "blocked_s", false},
+    };
+    if (!r->imported) return;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (r->unknown[rows[i].lacks]) set_null_in(json_object_get(o, rows[i].member), rows[i].key, rows[i].zero);
+    set_null_in(o, "pid", true);
+    set_null_in(json_object_get(o, "devices"), "total_bytes", true);
+}
+
 int json_report_some(const struct result_report *report, bool (*is_chosen)(uint64_t, const char *), uint64_t only,
                      FILE *out)
 {
     json_t *o = json_report_build(report), *value;
     const char *key;
     void *next;
+    set_unknown_null(report, o);
     json_object_foreach_safe(o, next, key, value)
     {
         if (is_chosen && strcmp(key, "schema") != 0 && !is_chosen(only, key)) json_object_del(o, key);

@@ -40,12 +40,12 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
 static bool find_simulated(const char *key, struct estimate_gpu *gpu)
 {
     static char product[UNITS_TEXT + 8];
-    char why[UNITS_WHY], text[UNITS_TEXT];
+    char text[UNITS_TEXT];
     uint64_t bytes;
-    const bool size = units_parse_bytes(key, &bytes, why);
-    const struct estimate_gpu *named =
-        size ? estimate_gpu_find("a100-80g") : estimate_gpu_require("run", "simulate", key);
+    const struct estimate_gpu *named = estimate_gpu_require_or_size("run", "simulate", key, &bytes);
+    const bool size = !named && bytes > 0;
 
+    if (size) named = estimate_gpu_find("a100-80g");
     if (size && (bytes < SIZE_LEAST || bytes > SIZE_MOST)) {
         return complain_with(false, "run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name",
                              key);

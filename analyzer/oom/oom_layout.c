@@ -45,10 +45,11 @@ static void take_layout_lifetime(void *self, const struct run_lifetime *life)
         t->latest_ns = life->alloc_ns;
         t->stream = stream;
     }
-    *ARENA_PUSH(t->list, t->n, t->cap) = (struct piece){{life->address, stream, life->bytes, 0, block},
-                                                        life->stack,
-                                                        block && life->space == GS_SPACE_POOL,
-                                                        life->alloc_ns};
+    *ARENA_PUSH(t->list, t->n, t->cap) =
+        (struct piece){{.address = life->address, .stream = stream, .bytes = life->bytes, .block = block},
+                       life->stack,
+                       block && life->space == GS_SPACE_POOL,
+                       life->alloc_ns};
 }
 
 SORT_ORDER(order_layout_by_address, struct piece,
@@ -109,7 +110,7 @@ static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *
     int64_t bytes = 0;
     EACH (p, layout->pieces, layout->n) {
         if (!is_dropped(b, drop, p)) continue;
-        const uint32_t block = whatif_lane_take(lane, p->at.address);
+        const uint32_t block = whatif_lane_take_placed(lane, p->at.address);
         if (block == CACHING_NO_BLOCK) continue;
         caching_release(lane->allocator, block);
         bytes = arena_add_capped(bytes, p->at.bytes);

@@ -257,14 +257,22 @@ static void measure_expandable(struct oom_sight *s)
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
+    enum { LARGER = 2, STEPS = 4 };
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
+    const int64_t needs = arena_add_capped(s->f->live, s->f->requested);
+    const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
+                        oom_step_of(s->b, s->v) >= STEPS;
     add_measure(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-                TEXT(s, "halve the batch%s",
-                     s->trains && !s->evaluates ? " and accumulate gradients over two"
-                                                : ", or the length or resolution of its samples"));
+                larger ? TEXT(s,
+                              "halve this batch, or the length or resolution of its samples: this step needs at "
+                              "least %s, earlier ones at most %s",
+                              SIZE(s, needs), SIZE(s, s->f->earlier))
+                       : TEXT(s, "halve the batch%s",
+                              s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                                         : ", or the length or resolution of its samples"));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -455,6 +463,20 @@ static bool is_copy(const struct oom_sight *s, const struct result_category_line
     return l->category == RESULT_CATEGORY_UNKNOWN && oom_copy_of(s->b->run, l->stack) == s->copy;
 }
 
+/* A checkpoint that is larger than the parameters, in a training whose optimizer has no states of its own: it has
+ * loaded them, or will, and then refers to those of the checkpoint, or to copies of them. Adam has two of each
+ * parameter. */
+static int64_t loaded_states_of(const struct oom_sight *s, const struct oom_held *checkpoint)
+{
+    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, more = checkpoint->bytes - parameters;
+    const struct run *run = s->b->run;
+    if (!s->trains || more < parameters / 2 || s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes > parameters / 2 ||
+        (!oom_stack_passes(run, checkpoint->heaviest, "/torch/serialization.py", NULL) &&
+         !oom_stack_passes(run, checkpoint->heaviest, "/safetensors/torch.py", NULL)))
+        return 0;
+    return more < 2 * parameters ? more : 2 * parameters;
+}
+
 /* A checkpoint or a copy that is still live: the largest kind of them. */
 static void measure_model_copies(struct oom_sight *s)
 {
@@ -478,6 +500,15 @@ static void measure_model_copies(struct oom_sight *s)
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     size_t before = s->v->measures_n;
     const char *place = oom_place_text(&words, held.heaviest);
+    const int64_t states = loaded_states_of(s, &held);
+    if (states) {
+        const int64_t frees = held.bytes - states;
+        add_measure(s, OOM_EFFORT_LINE, frees, frees >= s->need ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
+                    TEXT(s, "%s, %s: %s; the optimizer needs the other %s, if it loads its states from there", place,
+                         most->what, most->advice, SIZE(s, states)));
+        if (frees >= s->need) lead_measure(s, before);
+        return;
+    }
     const bool fits = add_drop(s, OOM_EFFORT_LINE, is_copy, TEXT(s, "without what %s copied", place), held.bytes,
                                TEXT(s, "%s, %s: %s", place, most->what, most->advice));
     if (fits) lead_measure(s, before);

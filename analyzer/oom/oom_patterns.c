@@ -9,28 +9,48 @@ struct row {
 };
 static const struct row holders[] = {
 #define HOLDER(file, function, share, what, advice) {file, function, {what, advice, share}},
+#define CALLED(...)
 #define COPY(...)
 #define FINDER(...)
 #include "analyzer/oom/oom_patterns.def"
 #undef HOLDER
+#undef CALLED
+#undef COPY
+#undef FINDER
+};
+static const struct {
+    const char *symbol, *caller;
+    struct oom_holder holder;
+} called[] = {
+#define HOLDER(...)
+#define CALLED(symbol, caller, share, what, advice) {symbol, caller, {what, advice, share}},
+#define COPY(...)
+#define FINDER(...)
+#include "analyzer/oom/oom_patterns.def"
+#undef HOLDER
+#undef CALLED
 #undef COPY
 #undef FINDER
 };
 static const struct row copies[] = {
 #define HOLDER(...)
+#define CALLED(...)
 #define COPY(file, function, what, advice) {file, function, {what, advice, 1}},
 #define FINDER(...)
 #include "analyzer/oom/oom_patterns.def"
 #undef HOLDER
+#undef CALLED
 #undef COPY
 #undef FINDER
 };
 static const struct row finders[] = {
 #define HOLDER(...)
+#define CALLED(...)
 #define COPY(...)
 #define FINDER(file, function) {file, function, {NULL, NULL, 0}},
 #include "analyzer/oom/oom_patterns.def"
 #undef HOLDER
+#undef CALLED
 #undef COPY
 #undef FINDER
 };
@@ -58,8 +78,11 @@ static const struct oom_holder *first_matching_row(const struct row *rows, size_
     return NULL;
 }
 
-const struct oom_holder *oom_holder_of(const struct run *run, uint32_t stack)
+const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack)
 {
+    for (size_t i = 0; stack != RUN_NONE && i < sizeof called / sizeof *called; i++)
+        if (run_stack_calls(run, stack, called[i].symbol) && run_stack_calls(run, stack, called[i].caller))
+            return &called[i].holder;
     return first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
 }
 

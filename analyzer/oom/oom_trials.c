@@ -286,7 +286,7 @@ void oom_explain_trials(struct oom_words *w)
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
     const char *kept = w->v->holders_n
                            ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
-                           : "the line that keeps them is not recorded: a list of results, a notebook's "
+                           : "the line that keeps them is unknown: a list of results, a notebook's "
                              "output, a kept exception";
     const char *advice = e->ensemble ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
                                        "to the GPU only while it predicts"

@@ -80,7 +80,7 @@ struct oom_holder {
     const char *what, *advice;
     double share; /* the largest share of the growth that the advice frees */
 };
-const struct oom_holder *oom_holder_of(const struct run *run, uint32_t stack);
+const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack);
 /* The same for memory that is often needed only briefly. */
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 /* A failure that a function which tries batch sizes until one fits expected and handled. */

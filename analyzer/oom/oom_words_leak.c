@@ -112,6 +112,7 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
 static const char *instead_text(const struct oom_words *w, int64_t bytes)
 {
     const bool graph = w->f->graph == OOM_GRAPH_INFERRED;
+    if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
     if (!question_is_number(bytes))
@@ -171,8 +172,10 @@ static void explain_outputs(struct oom_words *w)
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; drop the reference after each step, or store a copy on the host (.detach().cpu())",
-                      holder_text(w, "the line that keeps what the modules return is not recorded")));
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is unknown"),
+                      w->v->holders_n && w->v->holders[0].instead
+                          ? w->v->holders[0].instead
+                          : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(
             w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
@@ -191,7 +194,7 @@ static void explain_replaced(struct oom_words *w)
     if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
-                          holder_text(w, "the line that keeps it is not recorded")));
+                          holder_text(w, "the line that keeps it is unknown")));
     }
     add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
                      TEXT(w, "%s: bound its length (a window, a maximum), here to half", leak_line_of(w)));
@@ -263,6 +266,8 @@ static void find_leak_holders(struct oom_words *w)
         w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
         if (w->v->holders_n) w->v->growing = w->v->blame = site;
     }
+    if (f->graph == OOM_GRAPH_UNKNOWN && !w->v->holders_n) /* self.center = 0.9 * self.center + x */
+        w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
 }
 
 void oom_explain_leak(struct oom_words *w)
@@ -322,7 +327,7 @@ void oom_explain_leak(struct oom_words *w)
              rhythm_text(w), leak_share_text(w, f->growing_heaviest), others);
     const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is not recorded"), instead_text(w, each)));
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is unknown"), instead_text(w, each)));
 }
 
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */

@@ -20,6 +20,20 @@ static bool is_read(const char *input, const struct stat *out)
     return stat(input, &in) == 0 && in.st_dev == out->st_dev && in.st_ino == out->st_ino;
 }
 
+/* Standard output and devices get SVG. */
+static bool is_picture(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return strcmp(path, "-") == 0 || strncmp(path, "/dev/", 5) == 0 ||
+           (dot && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".png") == 0));
+}
+
+static int not_picture(const struct page_target *t)
+{
+    return complain_with(EXIT_USAGE, "%s: --%s: '%s' ends neither in .svg nor in .png; give a name such as out.svg",
+                         t->who, t->option, t->path);
+}
+
 int page_save_check(const struct page_target *t, bool card)
 {
     struct stat out;
@@ -29,11 +43,11 @@ int page_save_check(const struct page_target *t, bool card)
         return complain_with(EXIT_USAGE, "%s: a page is not for a terminal; give a file, such as: --%s run.html",
                              t->who, t->option);
     }
-    if (stat(t->path, &out) != 0) return EXIT_YES;
+    if (stat(t->path, &out) != 0) return card && !is_picture(t->path) ? not_picture(t) : EXIT_YES;
     for (size_t i = 0; i < t->inputs_n && !which; i++)
         if (is_read(t->inputs[i], &out)) which = "the recording itself";
     if (!which && input_is_recording(t->path)) which = "another recording";
-    if (!which) return EXIT_YES;
+    if (!which) return card && !is_picture(t->path) ? not_picture(t) : EXIT_YES;
     return complain_with(EXIT_INPUT, "%s: '%s' is %s; give another name with --%s", t->who, t->path, which, t->option);
 }
 

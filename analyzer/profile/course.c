@@ -143,17 +143,19 @@ SORT_ORDER(order_courses, struct profile_course,
                ?: SORT_UP((unsigned)x->device, (unsigned)y->device) /* -1, the host, last */
                ?: SORT_UP(x->layer == RUN_SERIES_DEVICE, y->layer == RUN_SERIES_DEVICE))
 
-static bool is_course_chosen(const struct profile_course_request *w, const struct profile_course *c)
+static bool is_course_chosen(const struct profile_course *c, bool host)
 {
-    return c->columns && c->peak > 0 && c->layer != RUN_SERIES_SHARED && (w->host || c->device >= 0);
+    return c->columns && c->peak > 0 && c->layer != RUN_SERIES_SHARED && (host || c->device >= 0);
 }
 
 static void list_courses(struct building *w)
 {
+    bool host = true;
     w->c->list = arena_realloc(NULL, w->lines_cap + 1, sizeof *w->c->list);
+    for (size_t i = 0; i < w->lines_cap && host; i++) host = !is_course_chosen(&w->lines[i].course, false);
     for (size_t i = 0; i < w->lines_cap; i++) {
         struct profile_course *c = &w->lines[i].course;
-        if (!is_course_chosen(w->wish, c)) continue;
+        if (!is_course_chosen(c, host || w->wish->host)) continue;
         struct profile_course_column *columns = arena_realloc(NULL, w->c->columns_n, sizeof *columns);
         memcpy(columns, c->columns, w->c->columns_n * sizeof *columns);
         w->c->list[w->c->n] = *c;

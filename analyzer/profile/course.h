@@ -52,7 +52,7 @@ struct profile_course_request {
     size_t columns;
     int64_t from_ns, to_ns; /* to_ns 0: the end of the longest process */
     bool categories;        /* the run was opened with options.memory_map, and symbols */
-    bool host;              /* also pinned memory and CPU tensors */
+    bool host;              /* also pinned memory and CPU tensors, which a run without other memory shows in any case */
 };
 
 /* NULL and a line in `error` if a database could not be read. */

@@ -23,7 +23,8 @@ enum {
 struct wait {
     uint32_t site, signature;
     uint8_t kind;
-    bool back; /* some copy from the GPU */
+    bool back;   /* some copy from the GPU */
+    bool beside; /* in a thread that the program started beside the one that makes the steps */
     uint64_t count;
     int64_t blocked_ns, bytes;
     uint64_t api_votes; /* for the most frequent entry point, in one pass */
@@ -53,6 +54,16 @@ static struct wait *wait_at(struct question_syncs *s, uint32_t stack, unsigned k
     return &s->waits[*at];
 }
 
+/* A thread that writes results while the steps go on may wait. Those of nn.DataParallel make the steps. */
+static bool is_beside_steps(const struct question_syncs *s, uint32_t process, uint32_t stack)
+{
+    static const char *const threads = "/threading.py", *const start = "_bootstrap";
+    const struct step_list *steps = step_list_of(s->b, process);
+    return steps && steps->stack != RUN_NONE && run_stack_is_in(s->b->run, stack, threads, start) &&
+           !run_stack_is_in(s->b->run, steps->stack, threads, start) &&
+           !run_stack_is_in(s->b->run, stack, "/torch/nn/parallel/", NULL);
+}
+
 static void syncs_on_wait(void *self, const struct question_wait *c)
 {
     struct question_syncs *s = self;
@@ -60,6 +71,7 @@ static void syncs_on_wait(void *self, const struct question_wait *c)
     const char *api = run_api_name(s->b->run, c->process, c->api);
     const bool known = run_is_known(c->start_ns), first = !w->count;
     w->back = w->back || c->shape == QUESTION_SHAPE_SCALAR || c->shape == QUESTION_SHAPE_READ;
+    if (first) w->beside = is_beside_steps(s, c->process, c->stack);
     w->count += c->count;
     w->blocked_ns = arena_add_capped(w->blocked_ns, c->blocked_ns);
     w->bytes = arena_add_capped(w->bytes, c->bytes);
@@ -120,8 +132,8 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
                                     .site = b->sites[w->site]};
     site.pace = step_pace(&w->cadence, &site.site);
     site.share = site.blocked_s / wall;
-    site.matters =
-        step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
+    site.matters = !(w->beside && w->back) && step_pace_matters(&site.pace, b->report->simulated, signature.by_count,
+                                                                long_enough(b, w, site.share));
     const bool few = site.pace.phase == RESULT_PHASE_UNKNOWN && w->count < FEW;
     if (site.matters && !site.site.exit && !few) /* the end of a program needs no advice */
         site.advice = question_library_advice(&site.site, advise_wait(w, &site.pace, signature), signature.up);

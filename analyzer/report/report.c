@@ -358,11 +358,8 @@ static void count_events(struct site_builder *b)
 
 static void note_report_lacks(const struct run *run, struct result_report *r)
 {
-#define RUN_FACT(symbol, word) word,
-    static const char *const words[] = {RUN_FACTS(RUN_FACT)};
-#undef RUN_FACT
     for (size_t i = 0; i < RUN_FACT_N; i++)
-        if ((r->unknown[i] = run_why_unknown(run, (enum run_fact)i))) r->lacks[r->lacks_n++] = words[i];
+        if ((r->unknown[i] = run_why_unknown(run, (enum run_fact)i))) r->lacks[r->lacks_n++] = run_fact_words[i];
     r->imported = run_is_imported(run);
     r->no_history = run_why_unknown(run, RUN_FACT_HISTORY);
     r->no_times = run_why_unknown(run, RUN_FACT_TIMES);

@@ -285,3 +285,11 @@ uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, 
         (stack != RUN_NONE && !(mark_backward(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
     return theirs ? graft_stack(run, stack, base) : stack;
 }
+
+uint32_t run_backward_caller(const struct run *run, uint32_t stack)
+{
+    uint32_t base = RUN_NONE;
+    for (uint32_t s = stack; s != RUN_NONE; s = run->stacks[s].parent)
+        if (backward_mark_of(&run->frames[run->stacks[s].frame]) & OPENS) base = run->stacks[s].parent;
+    return base;
+}

@@ -15,7 +15,7 @@
  * of backward.
  *
  * The first replay finds the windows and keeps them: 32 bytes for each call of backward(). Only the files of the model
- * use this.
+ * use this, and gpuspy top, which does not replay.
  */
 #pragma once
 
@@ -69,3 +69,6 @@ void run_backward_finish(struct run *run, uint32_t process); /* all its rows hav
 /* The stack of an event at that time: `stack`, or the grafted one. A later call with the same arguments returns the
  * same. */
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
+
+/* For a reader without a replay: the stack that called backward(), if `stack` opens a window; else RUN_NONE. */
+uint32_t run_backward_caller(const struct run *run, uint32_t stack);

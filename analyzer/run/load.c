@@ -421,15 +421,12 @@ static const char *article_of(const char *format)
  * it. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
-#define RUN_FACT(symbol, word) word,
-    static const char *const words[] = {RUN_FACTS(RUN_FACT)};
-#undef RUN_FACT
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
     snprintf(usual, sizeof usual, "%s %.80s does not record it", article_of(format), format);
     for (size_t i = 0; st && i < RUN_FACT_N; i++) {
-        if (!lacks || !strstr(lacks, words[i])) continue;
-        sqlite3_bind_text(st, 1, words[i], -1, SQLITE_STATIC);
+        if (!lacks || !strstr(lacks, run_fact_words[i])) continue;
+        sqlite3_bind_text(st, 1, run_fact_words[i], -1, SQLITE_STATIC);
         const char *why = sqlite3_step(st) == SQLITE_ROW ? run_column_text(l->run, st, 0) : NULL;
         l->run->why_unknown[i] = why ? why : run_intern(l->run, usual, sizeof usual);
         sqlite3_reset(st);

@@ -41,14 +41,15 @@ struct run_replay {
     size_t on_alloc_n, on_free_n;
     struct run_beside *beside; /* passes events to other observers, or NULL */
     uint32_t process;
-    int64_t now;
+    _Alignas(64) int64_t now; /* from here on written for each event: not in a cache line that another core reads */
     /* live lifetimes; an unused slot has location RUN_NONE */
     struct run_lifetime *live;
     size_t live_n, live_cap;
     uint32_t *free_stacks; /* by slot; only if `detailed` */
     bool detailed;         /* addresses, streams and the calls that freed are read */
-    uint32_t *spare;
-    size_t spare_n, spare_cap;
+    uint32_t *spare;       /* slots of lifetimes that ended, in that order: from spare_first on */
+    size_t spare_first, spare_n, spare_cap;
+    size_t spare_kept; /* so many are not used again yet: see run_beside_add_alloc */
     struct bucket buckets[BUCKETS];
     uint64_t filled[WORDS]; /* a bit for each bucket that is not empty */
     int64_t last_ns;        /* the time that the buckets are relative to */
@@ -180,18 +181,14 @@ static void side_start(struct run_replay *r)
     side_next(r);
 }
 
-/* `slot` has the lifetime's series and location; `life` perhaps not: see begin_life. */
-static inline void pass_lifetime(const struct run_replay *r, const struct run_lifetime *life, uint32_t slot,
-                                 const struct run_series *s, enum run_beside_kind kind)
+static void spare_push(struct run_replay *r, uint32_t slot)
 {
-    run_beside_add(r->beside, life, r->live[slot].series, r->live[slot].location,
-                   &(struct run_beside_event){.live_bytes = s->live_bytes,
-                                              .process = s->process,
-                                              .device = (int16_t)s->device,
-                                              .layer = (uint8_t)s->layer,
-                                              .kind = (uint8_t)kind,
-                                              .number = slot,
-                                              .free_stack = r->free_stacks ? r->free_stacks[slot] : RUN_NONE});
+    if (r->spare_n == r->spare_cap && r->spare_first > r->spare_n / 2) {
+        r->spare_n -= r->spare_first;
+        memmove(r->spare, r->spare + r->spare_first, r->spare_n * sizeof *r->spare);
+        r->spare_first = 0;
+    }
+    *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
 
 static void end_life(struct run_replay *r)
@@ -208,9 +205,9 @@ static void end_life(struct run_replay *r)
     s->frees++;
     s->freed_bytes = arena_add_capped(s->freed_bytes, life->bytes);
     for (size_t i = 0; i < r->on_free_n; i++) r->on_free[i].tell(r->on_free[i].self, life, s);
-    if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_FREE);
+    if (r->beside) run_beside_add_free(r->beside, slot, s);
     life->location = RUN_NONE;
-    *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
+    spare_push(r, slot);
 }
 
 /* Everything before an allocation at `until`: frees at exactly that time come first. */
@@ -291,18 +288,15 @@ static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
     return at;
 }
 
-/* Aligned, so that a lifetime is in one cache line. */
-static void live_room(struct run_replay *r)
+/* The slot of the lifetime that begins. */
+static uint32_t take_slot(struct run_replay *r)
 {
-    if (r->live_n < r->live_cap) return;
-    size_t cap = r->live_cap ? r->live_cap * 2 : 1024;
-    struct run_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
-    if (!grown) grown = arena_realloc(NULL, cap, sizeof *grown);
-    if (r->live_n) memcpy(grown, r->live, r->live_n * sizeof *grown);
-    free(r->live);
-    r->live = grown;
-    if (r->detailed) r->free_stacks = arena_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
-    r->live_cap = cap;
+    if (r->spare_n - r->spare_first > r->spare_kept) return r->spare[r->spare_first++];
+    if (r->live_n == r->live_cap) {
+        run_lifetimes_grow(&r->live, &r->live_cap, r->live_n + 1);
+        if (r->detailed) r->free_stacks = arena_realloc(r->free_stacks, r->live_cap, sizeof *r->free_stacks);
+    }
+    return (uint32_t)r->live_n++;
 }
 
 static unsigned lifetime_layer_of(const struct run_lifetime *life)
@@ -334,11 +328,7 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
         s->peak_ns = life->alloc_ns;
     }
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
-    uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
-    if (slot == r->live_n) {
-        live_room(r);
-        r->live_n++;
-    }
+    const uint32_t slot = take_slot(r);
     struct run_lifetime *kept = &r->live[slot];
     *kept = *life;
     kept->series = series;
@@ -349,7 +339,7 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
     for (size_t i = 0; i < r->on_alloc_n; i++) r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
-    if (r->beside) pass_lifetime(r, life, slot, s, RUN_BESIDE_ALLOC);
+    if (r->beside) run_beside_add_alloc(r->beside, life, kept, slot, free_stack, s);
 }
 
 static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
@@ -487,7 +477,7 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
 
 static void forget_live(struct run_replay *r)
 {
-    r->live_n = r->spare_n = 0;
+    r->live_n = r->spare_n = r->spare_first = 0;
     for (size_t i = 0; i < BUCKETS; i++) r->buckets[i].n = 0;
     memset(r->filled, 0, sizeof r->filled);
     r->last_ns = r->now = 0;
@@ -499,6 +489,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     struct run *run = r->run;
     forget_live(r);
     r->process = process;
+    if (r->beside) run_beside_begin(r->beside, process);
     side_start(r);
     TELL(r, process_start, process);
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) return false;
@@ -524,11 +515,33 @@ static void list_replay_calls(struct run_replay *r)
     }
 }
 
+/* Moves what a replay found: the series and the locations. */
+static void move_replayed(struct run *to, struct run *from)
+{
+    to->series_of = from->series_of;
+    to->last_location = from->last_location;
+    to->last_location_n = from->last_location_n;
+    to->series = from->series;
+    to->series_n = from->series_n;
+    to->series_cap = from->series_cap;
+    to->locations = from->locations;
+    to->locations_n = from->locations_n;
+    to->locations_cap = from->locations_cap;
+    to->location_map = from->location_map;
+    from->series_of = NULL;
+    from->last_location = NULL;
+    from->series = NULL;
+    from->locations = NULL;
+    from->location_map = (struct map){0};
+    from->last_location_n = from->series_n = from->series_cap = from->locations_n = from->locations_cap = 0;
+}
+
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size)
 {
     struct run_replay replay = {
         .run = run, .observers = observers, .observers_n = n, .detailed = run->options.memory_map || run->reserved_n};
-    run_replay_free(run);
+    struct run before = {.processes_n = run->processes_n}; /* of the last replay */
+    move_replayed(&before, run);
     run->series_of = arena_zeroed(run->processes_n, sizeof *run->series_of);
     run->last_location_n = run->stacks_n;
     run->last_location = arena_realloc(NULL, run->last_location_n, sizeof *run->last_location);
@@ -543,7 +556,8 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
                                                        (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
     if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) /* otherwise it creates stacks, which they read */
-        replay.beside = run_beside_start(run, observers, n);
+        replay.beside = run_beside_start(run, observers, n, replay.detailed);
+    replay.spare_kept = replay.beside ? RUN_BESIDE_BATCH : 0;
     list_replay_calls(&replay);
     for (uint32_t i = 0; ok && i < run->processes_n && !run->stopped; i++)
         ok = replay_process(&replay, i, error, error_size);
@@ -555,6 +569,11 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     free(replay.on_alloc);
     free(replay.on_free);
     for (size_t i = 0; i < BUCKETS; i++) free(replay.buckets[i].list);
+    if (run->stopped && before.series) { /* this one has found a part */
+        run_replay_free(run);
+        move_replayed(run, &before);
+    }
+    run_replay_free(&before);
     return ok;
 }
 
@@ -602,15 +621,14 @@ const struct run_series *run_series(const struct run *run, uint32_t series)
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
 {
     const struct run_replay *r = run->replay;
-    const struct run_beside_event *e = r ? run_beside_event_of(r->beside, life) : NULL;
-    return e ? e->free_stack : r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
+    if (r && run_beside_calls(r->beside)) return run_beside_free_stack(r->beside, life);
+    return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
 }
 
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
 {
     const struct run_replay *r = run->replay;
-    const struct run_beside_event *e = run_beside_event_of(r->beside, life);
-    return e ? e->number : (uint32_t)(life - r->live);
+    return run_beside_calls(r->beside) ? run_beside_number(r->beside, life) : (uint32_t)(life - r->live);
 }
 
 void run_wait_beside(struct run *run)

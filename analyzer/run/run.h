@@ -500,9 +500,12 @@ static inline int64_t run_requested(const struct run_lifetime *life)
 enum run_fact { RUN_FACTS(RUN_FACT) RUN_FACT_N };
 #undef RUN_FACT
 /* Why a fact is unknown, such as "a PyTorch snapshot does not record it"; NULL: it is known. */
+extern const char *const run_fact_words[RUN_FACT_N];
 const char *run_why_unknown(const struct run *run, enum run_fact what);
 /* Made by another tool: the program's later events are unknown. */
 bool run_is_imported(const struct run *run);
+/* What marks the recording's ranges: "NVTX", or PyTorch's "record_function". */
+const char *run_range_word(const struct run *run);
 
 /* Called in order of time within a process, one process after another; a free comes before an allocation of the same
  * time. Each may be NULL. */
@@ -523,7 +526,8 @@ struct run_observer {
 /* May be called again: each call starts from the beginning. False and a line in `error` if a database could not be read
  * to its end. */
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
-/* For an observer that needs no more events: the replay ends after the current one. */
+/* For an observer that needs no more events: the replay ends after the current one. Afterwards the series and locations
+ * are again those of the replay before it. */
 void run_stop_replay(struct run *run);
 /* Valid during and after a replay. */
 size_t run_location_count(const struct run *run);

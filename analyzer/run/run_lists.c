@@ -47,9 +47,18 @@ void run_note_survived(struct run *run, size_t oom)
     run->ooms[oom].survived = true;
 }
 
+#define RUN_FACT(symbol, word) word,
+const char *const run_fact_words[] = {RUN_FACTS(RUN_FACT)};
+#undef RUN_FACT
+
 bool run_is_imported(const struct run *run)
 {
     return run->imported;
+}
+
+const char *run_range_word(const struct run *run)
+{
+    return run->imported && !run->why_unknown[RUN_FACT_TENSORS] ? "record_function" : "NVTX";
 }
 
 const char *run_why_unknown(const struct run *run, enum run_fact what)

@@ -1,5 +1,6 @@
 #include "analyzer/site/holder.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
@@ -30,6 +31,20 @@ static void take_attributes(struct site_search *s)
     s->attributes.n = 0;
 }
 
+/* opt, Trainer(net, opt), opt.state_dict(): an object that refers to one of s->objects; opt.param_groups[0][""] is a
+ * number. */
+static bool refers_to_object(struct site_search *s, const char *value)
+{
+    const size_t n = site_name_length(value);
+    const char *dot = n ? memrchr(value, '.', n) : NULL, *last = dot ? dot + 1 : value;
+    if (value[n] == '(' && n) {
+        return (isupper((unsigned char)*last) || strstr(value, ".state_dict()")) &&
+               site_holds(value + n, &s->objects, false);
+    }
+    const char *name = arena_printf(s->scratch, "%.*s", (int)n, value);
+    return !value[n] ? site_names_has(&s->objects, name) : !dot && site_holds(value, &s->objects, false);
+}
+
 /* optimizer.step(): the object may keep what the call allocates. */
 static void take_object(struct site_search *s)
 {
@@ -46,10 +61,21 @@ static void take_object(struct site_search *s)
 static void read_objects(struct site_search *s)
 {
     for (size_t i = s->from; i < s->at && s->objects.n; i++) {
+        const char *code = s->code.list[i].code;
         struct site_store store;
-        if (site_common_loop(s, s->at, i) != s->code.n && site_store_of(s->scratch, s->code.list[i].code, &store) &&
-            !store.weak && site_holds(store.value, &s->objects, s->graph))
+        struct site_assignment a;
+        struct site_names made = {.n = 0}, indexed = {.n = 0};
+        if (site_common_loop(s, s->at, i) == s->code.n) continue;
+        if (site_assignment_of(s->scratch, code, &a)) {
+            if (!refers_to_object(s, a.value)) continue;
+            site_targets_of(s->scratch, a.targets, &made, &indexed);
+            for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
+            for (size_t k = 0; k < made.n; k++)
+                site_names_add(s->scratch, &s->objects, made.list[k], strlen(made.list[k]));
+        } else if (site_store_of(s->scratch, code, &store) && !store.weak &&
+                   site_holds(store.value, &s->objects, s->graph)) {
             site_consider_store(s, i, store.into, false);
+        }
     }
 }
 
@@ -76,6 +102,8 @@ static void read_handlers(struct site_search *s)
             for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
                 in.found.list[k].why =
                     "a kept exception keeps its traceback, and with it the variables of the frames in it";
+                in.found.list[k].instead =
+                    "keep only its text (str(error), traceback.format_exc()), or error.with_traceback(None)";
                 site_add_candidate(&s->kept_errors, in.found.list[k]);
             }
         }
@@ -178,6 +206,52 @@ static void read_collection(struct site_search *s)
                                                           .passed = !s->module});
 }
 
+/* Does `call` in a value call that function of itertools, not one of the program? */
+static bool is_of_itertools(const struct site_code *code, const char *value, const char *call, const char *name)
+{
+    const bool member = call > value && call[-1] == '.';
+    for (size_t i = 0; i < code->n; i++) {
+        const char *from = code->list[i].code;
+        if (member ? strncmp(from, "import itertools", 16) == 0
+                   : strncmp(from, "from itertools import", 21) == 0 && strstr(from + 21, name))
+            return member || call == value || strchr(" (,", call[-1]);
+    }
+    return false;
+}
+
+/* for x in cycle(loader), batches = itertools.cycle(loader), first, second = tee(loader): they keep the items. */
+static void read_iterators(struct site_search *s, bool first)
+{
+    static const struct {
+        const char *name, *why, *instead;
+    } keepers[] = {
+        {"cycle", "itertools.cycle() keeps a copy of each item, to repeat them",
+         "iterate anew instead (while True: yield from loader), which keeps no batch"},
+        {"tee", "itertools.tee() keeps each item until all its iterators have read it",
+         "create the iterator twice, or let both read each item in one loop"},
+    };
+    const char *code = s->code.list[s->at].code, *next = strstr(code, "next(");
+    const bool loop = site_is_loop(&s->code.list[s->at]);
+    const bool maker = !first && site_common_loop(s, s->at, s->at) == s->code.n; /* it was given the function */
+    for (size_t i = 0; i < s->code.n && (loop || next || maker) && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < sizeof keepers / sizeof *keepers; k++) {
+            const char *call = strstr(a.value, arena_printf(s->scratch, "%s(", keepers[k].name));
+            if (call && is_of_itertools(&s->code, a.value, call, keepers[k].name) &&
+                (i == s->at || site_holds(code, &made, false))) {
+                site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
+                                                                      .code = s->code,
+                                                                      .at = i,
+                                                                      .why = keepers[k].why,
+                                                                      .instead = keepers[k].instead});
+            }
+        }
+    }
+}
+
 /* self.state = h, computed from the self.state of the previous pass: it holds that pass's graph, and so the graphs of
  * all earlier passes. */
 static void read_carried_attribute(struct site_search *s)
@@ -206,6 +280,13 @@ static void read_carried_attribute(struct site_search *s)
     }
 }
 
+static bool has_strong(const struct site_candidates *found)
+{
+    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++)
+        if (!found->list[i].weak) return true;
+    return false;
+}
+
 /* Reads the frame's function from its statement on. False: the memory is not passed on to the caller. */
 static bool read_frame(struct site_search *s, bool first)
 {
@@ -217,9 +298,10 @@ static bool read_frame(struct site_search *s, bool first)
     if (came_back) {
         site_read_statement(s, s->at);
         read_collection(s);
+        read_iterators(s, first);
     }
     for (size_t i = s->at + 1; i < s->to; i++) site_read_statement(s, i);
-    for (size_t i = s->at + !came_back; i < s->to && !s->found.n; i++) site_read_calls(s, i, 0);
+    for (size_t i = s->at + !came_back; i < s->to && !has_strong(&s->found); i++) site_read_calls(s, i, 0);
     read_objects(s);
     read_decorators(s);
     read_carried(s);
@@ -373,6 +455,7 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
                                   .function = *function ? arena_printf(s->b->arena, "%s", function) : NULL,
                                   .text = arena_printf(s->b->arena, "%s", line),
                                   .carried = c->carried,
+                                  .instead = c->instead,
                                   .why = own      ? arena_printf(s->b->arena, "%s", c->why)
                                          : n == 1 ? arena_printf(s->b->arena, "the only statement %s", c->why)
                                                   : arena_printf(s->b->arena, "one of two statements %s", c->why)};

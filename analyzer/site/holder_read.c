@@ -37,8 +37,30 @@ size_t site_common_loop(const struct site_search *s, size_t a, size_t b)
     return s->code.n;
 }
 
-/* Is the name assigned anew in these statements? A value that is computed from itself does not count. */
-static bool is_made_in(struct site_search *s, const char *name, size_t from, size_t to)
+/* self.state[p], node.children[i], table.setdefault(key, []): an object that another one holds. NULL: the value is
+ * something else; "self", "node", "table". */
+static const char *reference_of(struct arena *arena, const char *value)
+{
+    static const char *const getters[] = {".setdefault", ".get"};
+    size_t n = site_name_length(value);
+    const char *end = value + n;
+    for (size_t i = 0; *end == '(' && i < sizeof getters / sizeof *getters; i++) {
+        const size_t length = strlen(getters[i]);
+        if (n > length && strncmp(end - length, getters[i], length) == 0 && !site_closing(end)[1])
+            return arena_printf(arena, "%.*s", (int)(n - length), value);
+    }
+    const bool is = n && (*end == '[' || memchr(value, '.', n));
+    while (*end == '[') {
+        end = site_closing(end);
+        end += *end != 0;
+        end += *end == '.' ? 1 + site_name_length(end + 1) : 0;
+    }
+    return is && !*end ? arena_printf(arena, "%.*s", (int)strcspn(value, ".["), value) : NULL;
+}
+
+/* Is the name assigned anew in these statements? A value that is computed from itself does not count, nor an object
+ * that another one holds, unless that one is made there. */
+static bool is_made_within(struct site_search *s, const char *name, size_t from, size_t to, unsigned depth)
 {
     const char *dot = strchr(name, '.');
     struct site_names self = {.list = {name}, .n = 1};
@@ -49,11 +71,21 @@ static bool is_made_in(struct site_search *s, const char *name, size_t from, siz
         struct site_names made = {.n = 0};
         if (!site_binding_of(s->scratch, &s->code.list[i], &a) || a.augmented) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
+        const char *of = made.n == 1 && !site_is_loop(&s->code.list[i]) ? reference_of(s->scratch, a.value) : NULL;
+        if (of && depth && site_names_has(&made, root) &&
+            (strcmp(of, "self") == 0 || strcmp(of, root) == 0 || !is_made_within(s, of, from, to, depth - 1)))
+            continue;
         if ((site_names_has(&made, name) && !site_holds(a.value, &self, false)) ||
             (root != name && site_names_has(&made, root)))
             return true;
     }
     return false;
+}
+
+static bool is_made_in(struct site_search *s, const char *name, size_t from, size_t to)
+{
+    enum { REFERENCES = 4 };
+    return is_made_within(s, name, from, to, REFERENCES);
 }
 
 static bool is_returned(struct site_search *s, const char *name)
@@ -210,8 +242,10 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
     const bool sums = s->graph && !is_parameter(s, name);
     if (a->augmented) return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
+    const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&
            (is_concatenation(a->value) || is_unpacking(a->value, name) ||
+            (carries && site_holds(a->value, &self, true)) ||
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
 
@@ -246,6 +280,18 @@ static void add_targets(struct site_search *s, const struct site_names *made)
     for (size_t i = 0; i < made->n; i++) site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
 }
 
+static void consider_accumulation(struct site_search *s, size_t i, const struct site_assignment *a, const char *name)
+{
+    const size_t before = s->found.n;
+    site_consider_store(s, i, name, false);
+    if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || is_concatenation(a->value) ||
+        strncmp(name, "self.", 5) != 0)
+        return;
+    s->found.list[before].carried = true;
+    if (a->augmented || strstr(a->value, " + "))
+        s->found.list[before].instead = "add it without its graph (.detach(), or in torch.no_grad())";
+}
+
 static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
 {
     struct site_names made = {.n = 0}, indexed = {.n = 0};
@@ -253,7 +299,7 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     site_targets_of(s->scratch, a->targets, &made, &indexed);
     for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
     for (size_t k = 0; k < made.n; k++)
-        if (is_accumulation(s, a, made.list[k])) site_consider_store(s, i, made.list[k], false);
+        if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
     add_targets(s, &made);
 }
 

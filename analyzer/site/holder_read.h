@@ -12,9 +12,10 @@ struct site_candidate {
     struct site_code code;
     size_t at;
     const char *why;
-    bool weak;    /* update(), of another loop than the call, or into what the file empties somewhere */
-    bool carried; /* as in result_holder */
-    bool passed;  /* into a local variable that the function returns: a caller's statement is more likely */
+    const char *instead; /* as in result_holder */
+    bool weak;           /* update(), of another loop than the call, or into what the file empties somewhere */
+    bool carried;        /* as in result_holder */
+    bool passed;         /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct site_candidates {
     struct site_candidate list[SITE_FOUND_MAX];

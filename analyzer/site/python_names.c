@@ -186,14 +186,16 @@ static bool function_store(struct arena *arena, const char *code, struct site_st
 
 bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 {
-    static const char *const methods[] = {".append(", ".appendleft(", ".add(", ".extend(",     ".extendleft(",
-                                          ".insert(", ".setdefault(", ".put(", ".put_nowait(", ".update("};
+    static const char *const methods[] = {".append(",         ".appendleft(", ".add(", ".extend(",     ".extendleft(",
+                                          ".insert(",         ".setdefault(", ".put(", ".put_nowait(", ".update(",
+                                          ".add_param_group("};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         const size_t n = strlen(methods[i]);
         for (const char *p = strstr(code, methods[i]); p; p = strstr(p + 1, methods[i])) {
             const char *open = p + n - 1, *close = site_closing(open);
-            if (p > code && site_name_length(code) && *close == ')' && !close[1] && !last_assign(code)) {
-                to->into = copy_trimmed(arena, code, (size_t)(p - code));
+            const char *into = code + (*code == '('); /* (self.real if real else self.fake).append(x) */
+            if (p > code && site_name_length(into) && *close == ')' && !close[1] && !last_assign(code)) {
+                to->into = copy_trimmed(arena, into, (size_t)(p - into));
                 to->value = copy_trimmed(arena, open + 1, (size_t)(close - open - 1));
                 to->weak = strcmp(methods[i], ".update(") == 0;
                 return *to->value != 0;
@@ -322,13 +324,20 @@ const char *site_lambda_store(struct arena *arena, const char *code, bool graph)
                : NULL;
 }
 
+/* [image for image, _ in items] makes nothing: each element is a name. */
+static bool is_name_only(const char *element, const char *end)
+{
+    while (element < end && *element == ' ') element++;
+    return element + site_name_length(element) == end;
+}
+
 bool site_collects(const char *code)
 {
     static const char *const words[] = {"list(", "tuple(", "dict(", "[", "{"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
-            if (in && in < end) return true;
+            if (in && in < end && !is_name_only(p + strlen(words[i]), in)) return true;
         }
     }
     return false;

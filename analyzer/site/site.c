@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/sort.h"
+#include "analyzer/base/text.h"
 #include "schema/source_file.h"
 
 /* Libraries below other libraries: their lines are of no interest to the user. */
@@ -385,6 +386,12 @@ static const char *file_base_name(const char *path)
 
 const char *site_text(const struct result_site *site, char *buffer, size_t size)
 {
+    enum { MOST = 200 };
+    char name[512];
+    const char *function = site->function;
+
+    if (function && site->kind == GS_FRAME_NATIVE) /* template arguments and parameters fill lines */
+        function = text_function(name, sizeof name, function, MOST, true);
     if (!site->known) {
         snprintf(buffer, size, "a call without a stack");
     } else if (site->exit) {
@@ -394,9 +401,9 @@ const char *site_text(const struct result_site *site, char *buffer, size_t size)
                  site->operation);
     } else if (site->line) {
         snprintf(buffer, size, "%s:%d%s%s", site->file ? file_base_name(site->file) : "?", site->line,
-                 site->function ? " in " : "", site->function ? site->function : "");
-    } else if (site->function) {
-        snprintf(buffer, size, "%s (%s)", site->function, site->file ? file_base_name(site->file) : "?");
+                 function ? " in " : "", function ? function : "");
+    } else if (function) {
+        snprintf(buffer, size, "%s (%s)", function, site->file ? file_base_name(site->file) : "?");
     } else {
         snprintf(buffer, size, "%s+0x%llx", site->file ? file_base_name(site->file) : "?",
                  (unsigned long long)site->offset);

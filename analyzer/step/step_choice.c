@@ -169,11 +169,13 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
     return m;
 }
 
-/* Visited evenly, and until the end: a loop that only loads ends before the work begins. */
+/* Visited evenly, and until the end: a loop that only loads ends before the work begins. In time and in events: a pause
+ * of the program makes one of its loops long. */
 static bool is_place_regular(const struct step_place_tree *t, const struct step_place *p)
 {
     return p->visits >= FEW_PERIODS && step_place_is_even(p) &&
-           p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
+           p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2 &&
+           p->last_event - p->first_event >= (t->events - p->first_event) / 2;
 }
 
 /* Events in and below each call site. */
@@ -319,9 +321,17 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
     return usual;
 }
 
+/* A few of them may be the layers of one pass, each of which keeps its block while the next one makes its own. */
+static bool are_layers(const struct step_place *p, uint64_t n, uint64_t apart)
+{
+    enum { LAYERS = 64 };
+    return (p->module || p->kind == STEP_PLACE_BACKWARD) && n < LAYERS && apart < n / 2;
+}
+
 struct at_stack {
     uint32_t stack;
-    int64_t rows;
+    int64_t rows, free_ns; /* free_ns: of its last block */
+    uint64_t apart;        /* blocks that were freed before its next one */
     struct step_moments *m;
 };
 
@@ -329,7 +339,10 @@ static void choice_on_row(void *self, const struct run_row *row)
 {
     struct at_stack *at = self;
     at->rows++;
-    if (row->stack == at->stack) step_moments_add(at->m, at->rows, row->alloc_ns);
+    if (row->stack != at->stack) return;
+    at->apart += at->m->count && at->free_ns <= row->alloc_ns;
+    at->free_ns = row->free_ns;
+    step_moments_add(at->m, at->rows, row->alloc_ns);
 }
 
 struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process)
@@ -341,13 +354,18 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
     uint64_t here = sums[place], all = sums[STEP_PLACE_ROOT];
     free(sums);
     uint32_t usual = 2 * here >= all ? usual_count(t, place) : 0;
+    if (t->places[place].kind == STEP_PLACE_OPTIMIZER) usual = 0; /* a stack per parameter */
     while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) stack++;
+    if (usual && step_is_category(run_stack_frame(t->run, stack))) usual = 0;
     char error[256]; /* the replay has reported unreadable rows */
     struct at_stack at = {.stack = stack, .m = &m};
     if (usual && run_each_row(t->run, process, choice_on_row, &at, error, sizeof error) && m.n) {
         int64_t span = m.times[m.n - 1] - m.times[0];
-        m.count = span >= (t->last_ns - m.times[0]) / 2 && step_moments_are_even(m.begins, m.n) ? m.count : 0;
-        free(m.begins); /* numbers of rows */
+        bool spans = span >= (t->last_ns - m.times[0]) / 2 && /* begins: numbers of rows */
+                     m.begins[m.n - 1] - m.begins[0] >= (at.rows - m.begins[0]) / 2 &&
+                     !are_layers(&t->places[place], m.count, at.apart);
+        m.count = spans && step_moments_are_even(m.begins, m.n) ? m.count : 0;
+        free(m.begins);
         m.begins = NULL;
         m.place = place;
         m.stack = stack;

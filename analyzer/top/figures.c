@@ -23,6 +23,10 @@ void top_state_text(const struct top_source *s, char *out, size_t size)
     case TOP_WAITING: snprintf(out, size, "its recording is starting"); break;
     case TOP_RECORDING: break;
     case TOP_ENDED:
+        if (s->format) {
+            snprintf(out, size, "this is the state at its end. The whole recording: gpuspy report %s", path);
+            break;
+        }
         snprintf(out, size, "it has ended; this is its final state. The whole run: gpuspy report %s", path);
         break;
     case TOP_DIED:

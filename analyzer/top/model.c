@@ -38,6 +38,7 @@ void top_model_free(struct top_model *m)
         run_names_seen_free(&s->names);
         free(s->devices);
         free(s->alive);
+        map_free(&s->backwards);
     }
     for (size_t i = 0; i < m->series_n; i++) top_curve_clear(&m->series[i].curve);
     run_close(m->run);

@@ -142,6 +142,7 @@ struct top_source {
     struct top_failure failures[TOP_FAILURES_MAX]; /* newest first */
     size_t failures_n;
     uint64_t failures_total;
+    struct map backwards;   /* by the id of a failure: the stack that called backward() + 1; 0 none */
     uint64_t failures_seen; /* seen by the program: without those after which PyTorch's allocator frees its cache and
                                retries */
     struct top_wait waits[TOP_WAITS_MAX]; /* the last ones, a ring: next is the oldest */
@@ -151,6 +152,10 @@ struct top_source {
     struct top_alive *alive; /* by id */
     size_t alive_n, alive_cap, cursor;
     int64_t unfound_bytes;
+    const char *format; /* of another tool's recording, "PyTorch snapshot"; NULL: gpuspy's own */
+    bool lacks[RUN_FACT_N];
+    const char *no_memory; /* why its memory is unknown; NULL: it is known */
+    bool no_rates;         /* it has one moment only, or no times */
     bool loaded, finished;
     int64_t reloaded_ns;   /* CLOCK_MONOTONIC */
     int64_t curve_from_ns; /* since when the curves are known */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 #include "schema/store.h"
 
 enum { BLOCK = 256, DENSE = 6, CURVE_ROWS = 1000000 };
@@ -57,10 +58,17 @@ static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stac
                      (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
 }
 
-static void change_series(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
+/* Another tool's recording has at time 0 what was allocated before it: that is no growth. */
+static void add_to_ring(const struct top_source *s, struct top_ring *ring, int64_t time_ns, int64_t bytes,
+                        uint32_t count)
+{
+    if (!s->format || time_ns > 0) top_ring_add(ring, time_ns, bytes, count);
+}
+
+static void change_series(struct top_model *m, struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
 {
     s->bytes = arena_add_capped(s->bytes, bytes);
-    top_ring_add(&s->ring, time_ns, bytes, count);
+    add_to_ring(&m->sources[s->source], &s->ring, time_ns, bytes, count);
     top_curve_add(&s->curve, time_ns, bytes);
     if (time_ns > s->sampled_ns) s->after_sample = arena_add_capped(s->after_sample, bytes);
 }
@@ -73,8 +81,8 @@ static void begin_block(struct top_model *m, uint32_t place, int64_t bytes, int6
     p->count++;
     p->last_ns = time_ns > p->last_ns ? time_ns : p->last_ns;
     s->count++;
-    top_ring_add(&p->ring, time_ns, bytes, 1);
-    change_series(s, bytes, time_ns, 1);
+    add_to_ring(&m->sources[s->source], &p->ring, time_ns, bytes, 1);
+    change_series(m, s, bytes, time_ns, 1);
 }
 
 static void end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
@@ -84,8 +92,8 @@ static void end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_
     p->bytes = arena_add_capped(p->bytes, -bytes);
     p->count--;
     s->count--;
-    top_ring_add(&p->ring, time_ns, -bytes, 0);
-    change_series(s, -bytes, time_ns, 0);
+    add_to_ring(&m->sources[s->source], &p->ring, time_ns, -bytes, 0);
+    change_series(m, s, -bytes, time_ns, 0);
 }
 
 static bool read_allocation(struct reading *r, sqlite3_stmt *st)
@@ -194,7 +202,7 @@ static bool read_top_device(struct reading *r, sqlite3_stmt *st)
     if (device < 0) return true;
     struct top_device *d = top_device_at(r->s, device);
     d->name = d->name ? d->name : run_column_text(r->m->run, st, 1);
-    d->total_bytes = d->total_bytes == RUN_UNKNOWN ? column_or_unknown(st, 2) : d->total_bytes;
+    if (d->total_bytes == RUN_UNKNOWN && run_column_int(st, 2) > 0) d->total_bytes = column_or_unknown(st, 2);
     if (d->sampled_ns == RUN_UNKNOWN && column_or_unknown(st, 3) != RUN_UNKNOWN) {
         d->free_bytes = column_or_unknown(st, 3);
         set_device_sample(r, d, bound_bytes(sqlite3_column_int64(st, 4)));
@@ -239,16 +247,44 @@ static bool read_reserved(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
+/* Of a failure on a thread of autograd, which runs no Python: the stack that called backward(), as backward.h explains.
+ * Only one backward pass may be in progress then. Searched once for each failure. */
+static uint32_t backward_caller(struct reading *r, int64_t id, int64_t time_ns)
+{
+    enum { SEARCHED = 32768 };
+    uint32_t *known = map_at(&r->s->backwards, (uint64_t)id), found = RUN_NONE;
+    char sql[256];
+    if (*known != MAP_NEW) return *known - 1;
+    snprintf(sql, sizeof sql,
+             "SELECT alloc_stack_id FROM %s WHERE alloc_ns <= ?1 AND (life_ns IS NULL OR alloc_ns + life_ns > ?1) AND "
+             "id > (SELECT max(id) FROM %s) - %d",
+             r->s->db.allocations, r->s->db.allocations, SEARCHED);
+    sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
+    bool several = false;
+    if (st) sqlite3_bind_int64(st, 1, time_ns);
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        const uint32_t caller = run_backward_caller(r->m->run, stack_at(r, st, 0));
+        several = several || (found != RUN_NONE && caller != RUN_NONE && caller != found);
+        found = caller == RUN_NONE ? found : caller;
+    }
+    sqlite3_finalize(st);
+    found = several ? RUN_NONE : found;
+    *known = found + 1; /* RUN_NONE: 0, because it equals MAP_NEW */
+    return found;
+}
+
 static bool read_failure(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
-    if (s->failures_n == 0) s->failures_total = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
-    s->failures[s->failures_n++] = (struct top_failure){.stack = stack_at(r, st, 7),
+    const int64_t id = sqlite3_column_int64(st, 0), time_ns = bound_bytes(sqlite3_column_int64(st, 5));
+    const uint32_t caller = sqlite3_column_int64(st, 8) ? backward_caller(r, id, time_ns) : RUN_NONE;
+    if (s->failures_n == 0) s->failures_total = (uint64_t)bound_bytes(id);
+    s->failures[s->failures_n++] = (struct top_failure){.stack = caller == RUN_NONE ? stack_at(r, st, 7) : caller,
                                                         .device = row_device_of(run_column_int(st, 1)),
                                                         .layer = (uint8_t)sqlite3_column_int64(st, 2),
                                                         .requested_bytes = bound_bytes(sqlite3_column_int64(st, 3)),
                                                         .free_bytes = column_or_unknown(st, 4),
-                                                        .time_ns = bound_bytes(sqlite3_column_int64(st, 5)),
+                                                        .time_ns = time_ns,
                                                         .fatal = sqlite3_column_int64(st, 6) != 0};
     return s->failures_n < TOP_FAILURES_MAX;
 }
@@ -345,6 +381,19 @@ static bool read_range(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
+static bool read_format(struct reading *r, sqlite3_stmt *st)
+{
+    struct top_source *s = r->s;
+    const char *lacks = (const char *)sqlite3_column_text(st, 1);
+    if (s->format || sqlite3_column_type(st, 0) == SQLITE_NULL) return false;
+    s->format = run_column_text(r->m->run, st, 0);
+    for (int i = 0; lacks && i < RUN_FACT_N; i++) s->lacks[i] = strstr(lacks, run_fact_words[i]);
+    s->no_memory = s->lacks[RUN_FACT_MEMORY] ? run_column_text(r->m->run, st, 2) : NULL;
+    s->no_rates = s->lacks[RUN_FACT_HISTORY] || s->lacks[RUN_FACT_TIMES];
+    units_note_clock(!s->lacks[RUN_FACT_TIMES]);
+    return false;
+}
+
 static bool read_small(struct reading *r)
 {
     struct top_source *s = r->s;
@@ -354,6 +403,10 @@ static bool read_small(struct reading *r)
                     "lost_events FROM process LIMIT 1",
                     NOTHING, 0, read_top_process) &&
            each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, read_counted) &&
+           each_row(r,
+                    "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN "
+                    "value END), max(CASE key WHEN 'import.lacks.memory' THEN value END) FROM meta",
+                    NOTHING, 0, read_format) &&
            each_row(r, "SELECT id, name FROM api", NOTHING, 0, read_api) &&
            each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0,
                     read_top_device) &&
@@ -363,10 +416,11 @@ static bool read_small(struct reading *r)
                     s->last_sample, 0, read_top_sample) &&
            each_row(r, "SELECT key, value FROM meta WHERE key GLOB 'gpu*.temperature'", NOTHING, 0, read_temperature) &&
            each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, read_reserved) &&
-           each_row(r,
-                    "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
-                    "FROM oom ORDER BY id DESC LIMIT 4",
-                    NOTHING, 0, read_failure) &&
+           each_row(
+               r,
+               "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id, (SELECT name GLOB "
+               "'pt_autograd_*' FROM thread WHERE thread.id = thread_id) FROM oom ORDER BY id DESC LIMIT 4",
+               NOTHING, 0, read_failure) &&
            each_row(r,
                     "SELECT count(*) FROM oom WHERE layer = 1 OR NOT EXISTS (SELECT 1 FROM meta WHERE key = "
                     "'torch_version')",
@@ -607,6 +661,13 @@ static void fill_known(struct top_model *m, uint32_t source)
     }
 }
 
+/* A recording can have blocks on a GPU about which it has nothing else. */
+static void add_unnamed_devices(struct top_model *m, uint32_t source)
+{
+    EACH (s, m->series, m->series_n)
+        if (s->source == source && s->device >= 0) top_device_at(&m->sources[source], s->device);
+}
+
 enum { RELOAD_NS = 1000000000 };
 
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size)
@@ -631,6 +692,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
         if (!read_top_events(&r)) return false;
         skip_to_end(&r);
     }
+    add_unnamed_devices(m, source);
     if (!s->loaded) remember_before(m, source);
     s->loaded = true;
     int64_t more = unknown_excess(m, source, &all_known);

@@ -1,5 +1,6 @@
 #include "analyzer/top/table.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
@@ -104,16 +105,17 @@ static void keep_latest(int64_t *at, int64_t time)
     *at = time > *at ? time : *at;
 }
 
-static void add_table_place(struct top_row *row, const struct top_place *p, int64_t now_ns, bool recording)
+static void add_table_place(struct top_row *row, const struct top_place *p, const struct top_source *s)
 {
-    struct top_sum minute = top_ring_sum(&p->ring, now_ns, TOP_WINDOW_S);
-    struct top_sum lately = top_ring_sum(&p->ring, now_ns, TOP_RATE_S);
+    struct top_sum minute = top_ring_sum(&p->ring, s->now_ns, TOP_WINDOW_S);
+    struct top_sum lately = top_ring_sum(&p->ring, s->now_ns, TOP_RATE_S);
+    const bool recording = s->state == TOP_RECORDING;
     row->bytes = arena_add_capped(row->bytes, p->bytes);
     row->count += p->count;
-    row->growth = arena_add_capped(row->growth, minute.amount);
+    row->growth = s->no_rates ? RUN_UNKNOWN : arena_add_capped(row->growth, minute.amount);
     row->since = arena_add_capped(row->since, p->bytes - p->before);
-    row->rate += lately.seconds > 0 ? (double)lately.count / lately.seconds : 0;
-    keep_latest(&row->last_ns, p->last_ns);
+    row->rate = s->no_rates ? NAN : row->rate + (lately.seconds > 0 ? (double)lately.count / lately.seconds : 0);
+    if (!s->no_rates) keep_latest(&row->last_ns, p->last_ns);
     row->shown = row->shown || p->count > 0 || (recording && (minute.amount != 0 || lately.count > 0));
 }
 
@@ -132,8 +134,7 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
             struct top_row *row = ARENA_PUSH(t->rows, t->n, t->cap);
             *row = (struct top_row){.site = *site, .last_ns = RUN_UNKNOWN};
         }
-        const struct top_source *s = &m->sources[m->series[p->series].source];
-        add_table_place(&t->rows[group], p, s->now_ns, s->state == TOP_RECORDING);
+        add_table_place(&t->rows[group], p, &m->sources[m->series[p->series].source]);
         t->total = arena_add_capped(t->total, p->bytes);
     }
     free(is_chosen);
@@ -183,7 +184,7 @@ static double sort_key(const struct top_row *r, const struct top_choice *c)
     switch (c->sort) {
     case TOP_BY_COUNT: return (double)r->count;
     case TOP_BY_GROWTH: return syncs ? r->busy : c->table == TOP_COPIES ? r->byte_rate : (double)r->growth;
-    case TOP_BY_RATE: return r->rate;
+    case TOP_BY_RATE: return isnan(r->rate) ? 0 : r->rate;
     case TOP_BY_LAST: return (double)r->last_ns;
     default: return syncs ? (double)r->blocked_ns : (double)r->bytes;
     }

@@ -22,9 +22,9 @@ struct top_row {
     uint32_t kind, api, source; /* of calls */
     int64_t bytes;              /* held now; of copies: in total */
     uint64_t count;             /* live allocations; calls in total */
-    int64_t growth;             /* of bytes over the last minute */
+    int64_t growth;             /* of bytes over the last minute; RUN_UNKNOWN */
     int64_t since;              /* of bytes since top began */
-    double rate;                /* recent allocations or calls per second */
+    double rate;                /* recent allocations or calls per second; NAN: unknown */
     double byte_rate;           /* copies: bytes per second */
     double busy;                /* waits: recent share of the time blocked */
     int64_t blocked_ns;

@@ -139,16 +139,25 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     struct top_held h = top_held_of(m, source, d);
     char a[UNITS_TEXT], b[UNITS_TEXT];
     top_put(l, TERMINAL_BOLD, "  GPU %d ", d->device);
-    int64_t used = h.used == RUN_UNKNOWN ? h.device : h.used;
+    if (s->no_memory) {
+        char why[TOP_LINE];
+        snprintf(why, sizeof why, "memory is unknown: %s", s->no_memory);
+        top_words(l, 4, TERMINAL_PLAIN, why);
+        return;
+    }
+    const int64_t pytorch = top_max(h.tensors, 0) + h.cached;
+    const int64_t used = h.used == RUN_UNKNOWN ? top_max(h.device, pytorch) : h.used;
+    const bool only_tensors = s->lacks[RUN_FACT_SEGMENTS] && d->reserved_bytes == RUN_UNKNOWN;
+    const char *part = h.used != RUN_UNKNOWN ? "" : only_tensors ? " in tensors" : " recorded";
     if (h.total > 0) {
         double share = (double)used / (double)h.total;
         draw_bar(l, &h, bar_width(l->v));
         top_put(l, alarm_style(share), " %s", top_bytes(a, used));
         top_put(l, TERMINAL_PLAIN, " of %s %s%s", top_bytes(b, h.total),
-                units_format_share((char[UNITS_TEXT]){0}, share), h.used == RUN_UNKNOWN ? " recorded" : "");
+                units_format_share((char[UNITS_TEXT]){0}, share), part);
     } else {
         top_put(l, TERMINAL_BOLD, "%s", top_bytes(a, used));
-        top_put(l, TERMINAL_PLAIN, " of an unknown total");
+        top_put(l, TERMINAL_PLAIN, "%s of an unknown total", only_tensors ? part : "");
     }
     if (d->utilisation >= 0) add_head_piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
     if (d->temperature >= 0) add_head_piece(l, TERMINAL_PLAIN, l->v->term.utf8 ? "  %d °C" : "  %d C", d->temperature);
@@ -165,7 +174,7 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
         add_head_amount(l, d->other_name && *d->other_name ? d->other_name : "other processes", h.others);
     }
     const struct top_series *series = top_series_find(m, source, d->device, layer);
-    add_head_growth(l, series, s->now_ns);
+    if (!s->no_rates) add_head_growth(l, series, s->now_ns);
     if (series && series->peak != RUN_UNKNOWN && series->peak > 0)
         add_head_piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
     top_finish(l);
@@ -178,7 +187,7 @@ static void process_line(struct top_line *l, uint32_t source)
     const struct top_source *s = &m->sources[source];
     char text[UNITS_TEXT], command[TOP_LINE];
     double rate, amounts;
-    top_put(l, TERMINAL_BOLD, "%u", s->pid);
+    if (s->pid || !s->format) top_put(l, TERMINAL_BOLD, "%u", s->pid);
     if (s->rank != RUN_UNKNOWN) top_put(l, TERMINAL_BOLD, " rank %lld", (long long)s->rank);
     if (s->state == TOP_RECORDING) {
         top_put(l, TERMINAL_PLAIN, "  %s", units_format_seconds(text, (double)s->clock_ns / 1e9));
@@ -194,6 +203,9 @@ static void process_line(struct top_line *l, uint32_t source)
             add_head_piece(l, amounts >= 0.2e9 ? TERMINAL_YELLOW : TERMINAL_PLAIN, " blocked %s",
                            units_format_share(text, amounts / 1e9));
         }
+    } else if (s->format && s->state == TOP_ENDED) {
+        top_put(l, TERMINAL_YELLOW, "%s%s", l->at ? "  " : "", s->format);
+        if (!s->no_rates) top_put(l, TERMINAL_PLAIN, " of %s", units_format_seconds(text, (double)s->end_ns / 1e9));
     } else {
         top_put(l, TERMINAL_YELLOW, "  %s", top_state_word(s->state));
         if (s->loaded) top_put(l, TERMINAL_PLAIN, " after %s", units_format_seconds(text, (double)s->end_ns / 1e9));

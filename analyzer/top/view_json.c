@@ -27,6 +27,7 @@ static json_t *curve_json(const struct top_model *m, const struct top_series *s)
 static json_t *series_json(const struct top_model *m, const struct top_series *s)
 {
     const int64_t now = m->sources[s->source].now_ns;
+    const bool rates = !m->sources[s->source].no_rates;
     struct top_sum minute = top_ring_sum(&s->ring, now, TOP_WINDOW_S);
     struct top_sum lately = top_ring_sum(&s->ring, now, TOP_RATE_S);
     json_t *o = json_object();
@@ -35,10 +36,10 @@ static json_t *series_json(const struct top_model *m, const struct top_series *s
     set_bytes(o, "bytes", s->known != RUN_UNKNOWN ? s->known : s->bytes);
     set_count(o, "count", s->count);
     set_bytes(o, "peak_bytes", s->peak);
-    set_bytes(o, "change_bytes", minute.amount);
-    set_real(o, "change_over_s", minute.seconds);
-    set_json(o, "curve", curve_json(m, s));
-    set_real(o, "allocations_per_s", lately.seconds > 0 ? (double)lately.count / lately.seconds : NAN);
+    set_bytes(o, "change_bytes", rates ? minute.amount : RUN_UNKNOWN);
+    set_real(o, "change_over_s", rates ? minute.seconds : NAN);
+    set_json(o, "curve", rates ? curve_json(m, s) : NULL);
+    set_real(o, "allocations_per_s", rates && lately.seconds > 0 ? (double)lately.count / lately.seconds : NAN);
     return o;
 }
 
@@ -46,13 +47,14 @@ static json_t *top_device_json(const struct top_model *m, uint32_t source, const
 {
     const struct top_held h = top_held_of(m, source, d);
     const struct top_forecast f = top_forecast_of(m, source, d);
+    const struct top_source *s = &m->sources[source];
     json_t *o = json_object();
     set_count(o, "index", (uint64_t)d->device);
     set_text(o, "name", d->name);
     set_bytes(o, "total_bytes", h.total);
     set_bytes(o, "used_bytes", h.used);
-    set_bytes(o, "allocated_bytes", h.device);
-    set_bytes(o, "tensor_bytes", h.tensors);
+    set_bytes(o, "allocated_bytes", s->no_memory || s->lacks[RUN_FACT_SEGMENTS] ? RUN_UNKNOWN : h.device);
+    set_bytes(o, "tensor_bytes", s->no_memory ? RUN_UNKNOWN : h.tensors);
     set_bytes(o, "reserved_bytes", d->reserved_bytes);
     set_bytes(o, "cached_bytes", d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : h.cached);
     set_bytes(o, "other_processes_bytes", h.by_nvml ? h.others : RUN_UNKNOWN);
@@ -120,22 +122,22 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_text(o, "database", s->db.path);
     set_text(o, "state", top_state_word(s->state));
     set_text(o, "said", *state_text ? state_text : NULL);
-    set_count(o, "pid", s->pid);
+    set_json(o, "pid", s->pid ? json_integer(s->pid) : NULL);
     set_json(o, "rank", s->rank == RUN_UNKNOWN ? NULL : json_integer(s->rank));
     set_text(o, "host", s->host);
     set_text(o, "command", s->command);
-    set_real(o, "time_s", seconds_of_ns(s->clock_ns));
+    set_real(o, "time_s", s->no_rates ? NAN : seconds_of_ns(s->clock_ns));
     set_real(o, "age_s", s->loaded ? seconds_of_ns(s->age_ns) : NAN);
     set_bytes(o, "waiting_bytes", s->waiting_bytes);
     set_bytes(o, "unfound_bytes", s->unfound_bytes);
     set_count(o, "events", s->events);
     set_count(o, "lost_events", s->lost_events);
     set_count(o, "failures_total", s->failures_total);
-    set_real(o, "allocations_per_s", top_allocation_rate(m, source));
-    set_real(o, "copies_per_s", copies);
-    set_real(o, "copied_bytes_per_s", copied);
-    set_real(o, "syncs_per_s", syncs);
-    set_real(o, "blocked_share", blocked / 1e9);
+    set_real(o, "allocations_per_s", s->no_rates || s->no_memory ? NAN : top_allocation_rate(m, source));
+    set_real(o, "copies_per_s", s->lacks[RUN_FACT_COPIES] ? NAN : copies);
+    set_real(o, "copied_bytes_per_s", s->lacks[RUN_FACT_COPIES] ? NAN : copied);
+    set_real(o, "syncs_per_s", s->lacks[RUN_FACT_WAITS] ? NAN : syncs);
+    set_real(o, "blocked_share", s->lacks[RUN_FACT_WAITS] ? NAN : blocked / 1e9);
     for (size_t i = 0; i < m->series_n; i++)
         if (m->series[i].source == source) json_array_append_new(series, series_json(m, &m->series[i]));
     set_json(o, "devices", LIST_OF(s->devices_n, i, top_device_json(m, source, &s->devices[i])));

@@ -1,6 +1,7 @@
 /* A line of the screen while it is built. */
 #include "analyzer/top/view_parts.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include "analyzer/base/text.h"
@@ -54,6 +55,7 @@ char *top_bytes(char out[UNITS_TEXT], int64_t bytes)
 
 char *top_rate(char out[UNITS_TEXT], double rate)
 {
+    if (isnan(rate)) return strcpy(out, "?");
     const char *unit = rate >= 999500 ? "M" : rate >= 999.5 ? "k" : "";
     double n = *unit == 'M' ? rate / 1e6 : *unit ? rate / 1e3 : rate;
     snprintf(out, UNITS_TEXT, n >= 99.95 || (n == 0 && !*unit) ? "%.0f%s" : n >= 9.995 ? "%.1f%s" : "%.2f%s", n, unit);

@@ -1,6 +1,7 @@
 /* The table: its columns by kind, its rows, and the last waits below it. */
 #include "analyzer/top/view_parts.h"
 
+#include <math.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 
@@ -33,7 +34,7 @@ CELL(cell_count)
 }
 CELL(cell_growth)
 {
-    units_format_bytes_signed(out, r->growth);
+    r->growth == RUN_UNKNOWN ? (void)strcpy(out, "?") : (void)units_format_bytes_signed(out, r->growth);
 }
 CELL(cell_since)
 {
@@ -64,7 +65,9 @@ CELL(cell_last)
     int64_t now = 0;
     const struct top_model *m = v->tables->model;
     for (size_t i = 0; i < m->sources_n; i++) now = top_max(now, m->sources[i].now_ns);
-    if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll)
+    if (r->last_ns == RUN_UNKNOWN && v->choice.table <= TOP_FUNCTIONS && isnan(r->rate))
+        snprintf(out, UNITS_TEXT, "?");
+    else if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll)
         snprintf(out, UNITS_TEXT, "long ago");
     else
         units_format_seconds(out, (double)top_max(now - r->last_ns, 0) / 1e9);
@@ -81,16 +84,16 @@ CELL(cell_sync)
 }
 
 static const struct column memory_columns[] = {
-    {"HELD", 10, 0, cell_bytes, TOP_BY_SIZE},     {"SHARE", 6, 0, cell_share, -1},
-    {"COUNT", 7, 0, cell_count, TOP_BY_COUNT},    {"+ 1 MIN", 11, 0, cell_growth, TOP_BY_GROWTH},
+    {"HELD", 10, 0, cell_bytes, TOP_BY_SIZE},     {"SHARE", 6, 76, cell_share, -1},
+    {"COUNT", 7, 72, cell_count, TOP_BY_COUNT},   {"+ 1 MIN", 11, 0, cell_growth, TOP_BY_GROWTH},
     {"ALLOC/S", 7, 88, cell_rate, TOP_BY_RATE},   {"+ WATCHED", 11, 120, cell_since, -1},
     {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST}, {0},
 };
 static const struct column sync_columns[] = {
     {"BLOCKED", 9, 0, cell_blocked, TOP_BY_SIZE},
-    {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
+    {"COUNT", 9, 72, cell_count, TOP_BY_COUNT},
     {"NOW", 6, 0, cell_busy, TOP_BY_GROWTH},
-    {"CALLS/S", 7, 0, cell_rate, TOP_BY_RATE},
+    {"CALLS/S", 7, 76, cell_rate, TOP_BY_RATE},
     {"EACH", 8, 96, cell_each, -1},
     {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
     {"KIND", 8, 0, cell_sync, -1},
@@ -98,12 +101,12 @@ static const struct column sync_columns[] = {
 };
 static const struct column copy_columns[] = {
     {"COPIED", 10, 0, cell_bytes, TOP_BY_SIZE},
-    {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
+    {"COUNT", 9, 76, cell_count, TOP_BY_COUNT},
     {"BYTES/S", 9, 0, cell_byte_rate, TOP_BY_GROWTH},
     {"COPIES/S", 8, 88, cell_rate, TOP_BY_RATE},
     {"BLOCKED", 8, 96, cell_blocked, -1},
     {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
-    {"KIND", 13, 0, cell_copy, -1},
+    {"KIND", 13, 72, cell_copy, -1},
     {0},
 };
 static const struct table_kind {
@@ -137,6 +140,15 @@ static void head_line(struct top_line *l)
     top_finish(l);
 }
 
+/* The rest of the line. If a file's name is too long, it loses its middle: the line's number stays. */
+static void put_site(struct top_line *l, const struct result_site *site)
+{
+    const int room = l->v->columns - l->at;
+    char text[TOP_LINE], cut[TOP_LINE];
+    top_site_text(l->v, text, sizeof text, site, room);
+    top_put(l, TERMINAL_PLAIN, "%s", text_elide(cut, sizeof cut, text, room, l->v->term.utf8));
+}
+
 static void row_line(struct top_line *l, const struct top_row *r)
 {
     const struct top_view *v = l->v;
@@ -162,7 +174,7 @@ static void row_line(struct top_line *l, const struct top_row *r)
             top_put(l, TERMINAL_DIM, "  %s", path);
         }
     } else {
-        top_put(l, TERMINAL_PLAIN, "%s", top_site_text(v, text, sizeof text, &site, room));
+        put_site(l, &site);
     }
     top_finish(l);
 }
@@ -211,12 +223,13 @@ static void waits_lines(struct top_line *l, int room)
     struct top_model *m = l->v->tables->model;
     int source = l->v->choice.source;
     int shown = 0;
+    enum { API = 28, API_WHOLE = 80 };
     for (size_t i = 0; i < m->sources_n && shown < room; i++) {
         const struct top_source *s = &m->sources[i];
         if (source != TOP_ALL && source != (int)i) continue;
         for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next && shown < room; k++) {
             const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
-            char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
+            char a[UNITS_TEXT], b[UNITS_TEXT];
             struct result_site site = top_site(l->v->tables, w->stack, l->v->choice.native);
             if (shown++ == 0) {
                 top_put(l, TERMINAL_CYAN, "latest waits");
@@ -225,11 +238,36 @@ static void waits_lines(struct top_line *l, int room)
             top_put(l, TERMINAL_PLAIN, "%9s ago  %9s  ",
                     units_format_seconds(a, (double)top_max(s->now_ns - w->start_ns, 0) / 1e9),
                     units_format_seconds(b, (double)w->blocked_ns / 1e9));
-            top_put(l, TERMINAL_PLAIN, "%-28s  ", top_api(m, s, w->api));
-            top_put(l, TERMINAL_PLAIN, "%s", top_site_text(l->v, place, sizeof place, &site, l->v->columns - l->at));
+            const int api = l->v->columns < API_WHOLE ? API / 2 : API;
+            top_put(l, TERMINAL_PLAIN, "%-*s  ", api,
+                    text_elide(a, sizeof a, top_api(m, s, w->api), api, false)); /* of one byte per column */
+            put_site(l, &site);
             top_finish(l);
         }
     }
+}
+
+static const char *why_empty(const struct top_view *v)
+{
+    static const struct {
+        enum run_fact fact;
+        const char *text;
+    } rows[TOP_TABLES] = {
+        [TOP_LINES] = {RUN_FACT_MEMORY, "memory is unknown; the other tables: --table syncs, --table copies"},
+        [TOP_FUNCTIONS] = {RUN_FACT_MEMORY, "memory is unknown; the other tables: --table syncs, --table copies"},
+        [TOP_SYNCS] = {RUN_FACT_WAITS, "waits are unknown"},
+        [TOP_COPIES] = {RUN_FACT_COPIES, "copies are unknown"},
+    };
+    const struct top_model *m = v->tables->model;
+    bool unknown = true, ended = true;
+    EACH (s, m->sources, m->sources_n) {
+        unknown = unknown && s->lacks[rows[v->choice.table].fact];
+        ended = ended && s->state != TOP_RECORDING && s->state != TOP_WAITING;
+    }
+    return *v->choice.filter ? "no row contains this text"
+           : unknown         ? rows[v->choice.table].text
+           : ended           ? "nothing"
+                             : "nothing so far";
 }
 
 void top_table_part(struct top_line *l, int room)
@@ -247,7 +285,7 @@ void top_table_part(struct top_line *l, int room)
     for (int i = 0; i < most_rows && (size_t)(v->scroll + i) < v->tables->n; i++)
         row_line(l, &v->tables->rows[v->scroll + i]);
     if (v->tables->n == 0) {
-        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "no row contains this text" : "nothing so far");
+        top_put(l, TERMINAL_DIM, "%s", why_empty(v));
         top_finish(l);
     }
     waits_lines(l, waits);

@@ -311,7 +311,7 @@ static bool whole_label(const struct draw_text *v, const struct view_branch *b, 
     return true;
 }
 
-enum { PLACE_MOST = 72 }; /* columns of a file's name and line: longer ones are cut */
+enum { PLACE_MOST = 72 }; /* columns of a file's name and line: longer ones are cut in the middle */
 
 /* "train.py:25 Model.forw…": the function is cut, never the file and line before it. A native call is named by its
  * function, whose end is more informative. */
@@ -326,10 +326,16 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
     } else if (f && f->kind == GS_FRAME_NATIVE && f->line <= 0) {
         text_elide(out, size, label, columns, v->term.utf8);
     } else {
-        size_t place = strcspn(label, " "), fits = terminal_fit(label, columns - terminal_columns(mark));
-        size_t most = terminal_fit(label, PLACE_MOST);
-        place = place < most ? place : most;
-        text_put(out, size, "%.*s%s", (int)(fits > place ? fits : place), label, fits > place + 1 ? mark : "");
+        char line[16], whole[1024];
+        snprintf(line, sizeof line, ":%d", f ? f->line : 0);
+        const char *at = strstr(label, line); /* names of files can have spaces */
+        const size_t place = at ? (size_t)(at - label) + strlen(line) : strcspn(label, " ");
+        const size_t fits = terminal_fit(label, columns - terminal_columns(mark));
+        text_put(whole, sizeof whole, "%.*s", (int)place, label);
+        if (terminal_columns(whole) > PLACE_MOST)
+            text_elide(out, size, whole, PLACE_MOST, v->term.utf8);
+        else
+            text_put(out, size, "%.*s%s", (int)(fits > place ? fits : place), label, fits > place + 1 ? mark : "");
     }
 }
 

@@ -533,9 +533,9 @@ static void view_scopes(const struct view_diff *v)
         figure_change(&f, l);
     }
     if (!shown) return;
-    fprintf(v->out, "\n%sPeaks of %s by NVTX range%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+    fprintf(v->out, "\n%sPeaks of %s by %s range%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             d->scopes_layer == RUN_SERIES_TENSOR ? "tensors" : "CUDA allocations",
-            terminal_style(&v->term, TERMINAL_PLAIN));
+            run_range_word(v->side[d->scopes[0].count[0] ? 0 : 1].run), terminal_style(&v->term, TERMINAL_PLAIN));
     grid_print(v, &g);
     if (shown < d->scopes_n) fprintf(v->out, "  %zu more, --top %zu shows them\n", d->scopes_n - shown, d->scopes_n);
 }

@@ -245,7 +245,7 @@ static void next_command(const struct view_estimate *v, const char *command, con
     if (!beside && *what) /* a comment, for users who paste both lines */
         fprintf(v->out, "  %s# %s%s\n", terminal_style(&v->term, TERMINAL_DIM), what,
                 terminal_style(&v->term, TERMINAL_PLAIN));
-    fprintf(v->out, "  %s", clean);
+    terminal_print_command(v->out, clean, INDENT, v->term.width);
     if (beside && *what)
         fprintf(v->out, "  %s# %s%s", terminal_style(&v->term, TERMINAL_DIM), what,
                 terminal_style(&v->term, TERMINAL_PLAIN));

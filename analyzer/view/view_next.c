@@ -17,7 +17,7 @@ void view_add_command(struct view_commands *c, const char *words, const char *wh
 void view_print_commands(const struct draw_text *v, const struct view_commands *c)
 {
     enum { GAP = 2 };
-    char path[4096];
+    char path[4096], command[sizeof path + sizeof c->words[0] + sizeof "gpuspy  "];
     int longest = 0, widest = 0;
 
     draw_title(v, TERMINAL_BOLD, "Next");
@@ -30,7 +30,8 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
     const int around = terminal_columns("  gpuspy  ") + terminal_columns(path);
     const bool beside = around + longest + GAP + widest <= v->term.width;
     for (size_t i = 0; i < c->n; i++) {
-        fprintf(v->out, "  gpuspy %s %s", c->words[i], path);
+        snprintf(command, sizeof command, "gpuspy %s %s", c->words[i], path);
+        terminal_print_command(v->out, command, INDENT, v->term.width);
         if (beside)
             fprintf(v->out, "%*s%s%s%s\n", longest - (int)strlen(c->words[i]) + GAP, "",
                     terminal_style(&v->term, TERMINAL_DIM), c->what[i], terminal_style(&v->term, TERMINAL_PLAIN));

@@ -47,7 +47,7 @@ static void count_rate_text(char *out, const struct view_stats *x, uint64_t coun
 
 static void step_text(char *out, const struct view_stats *x, uint64_t count)
 {
-    snprintf(out, UNITS_TEXT, "%.3g", (double)count / (double)x->steps / (double)x->report->steps_n);
+    units_format_mean(out, (double)count / (double)x->steps / (double)x->report->steps_n);
 }
 
 /* A row of totals: a figure for each layer. */

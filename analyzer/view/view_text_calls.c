@@ -41,7 +41,7 @@ static const char *how_often_text(char *out, const struct result_pace *pace, uin
 {
     if (pace->phase == RESULT_PHASE_UNKNOWN) return units_format_count(out, count);
     if (pace->phase == RESULT_PHASE_STEP)
-        text_put(out, UNITS_TEXT, "%.3g", pace->calls_per_step);
+        units_format_mean(out, pace->calls_per_step);
     else if (pace->phase == RESULT_PHASE_LOGGING && pace->every)
         text_put(out, UNITS_TEXT, "1 in %u", pace->every);
     else

@@ -27,7 +27,10 @@ void view_text_marks(const struct draw_text *v)
         const struct run_mark_total *m = &r->marks[i];
         char time[UNITS_TEXT], count[UNITS_TEXT], text[256];
         if (m->total_ns <= 0) continue;
-        if (!shown++) draw_heading(v, TERMINAL_BOLD, "Ranges", " that the program marks (NVTX)");
+        if (!shown++) {
+            snprintf(text, sizeof text, " that the program marks (%s)", run_range_word(r->run));
+            draw_heading(v, TERMINAL_BOLD, "Ranges", text);
+        }
         range_text(v, text, sizeof text, m->name, m->domain);
         const char *cells[] = {units_format_seconds(time, (double)m->total_ns / 1e9),
                                units_format_count(count, m->count), text};
@@ -79,9 +82,11 @@ void view_text_scopes(const struct draw_text *v)
     struct text_table *t = tensors ? &both : &plain;
     EACH (s, r->scopes, r->scopes_n) {
         if (s->device < 0 || s->layer != layer || all++ >= v->top) continue;
-        if (!t->n)
-            draw_heading(v, TERMINAL_BOLD, "Peaks by NVTX range",
-                         ": live on the GPU while a range of the name was open");
+        if (!t->n) {
+            char title[64];
+            snprintf(title, sizeof title, "Peaks by %s range", run_range_word(r->run));
+            draw_heading(v, TERMINAL_BOLD, title, ": live on the GPU while a range of the name was open");
+        }
         add_scope_row(v, t, s, tensors);
     }
     if (!all) return;

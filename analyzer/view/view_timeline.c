@@ -312,7 +312,9 @@ static void scope_rows(const struct chart *k)
         if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
         if (all == 1) {
             fputs(terminal_style(&k->v->term, TERMINAL_DIM), k->v->out);
-            draw_wrap(k->v, LABEL + 1, "", "NVTX ranges, each with its peak");
+            char title[64];
+            snprintf(title, sizeof title, "%s ranges, each with its peak", run_range_word(k->v->report->run));
+            draw_wrap(k->v, LABEL + 1, "", title);
             fputs(terminal_style(&k->v->term, TERMINAL_PLAIN), k->v->out);
         }
         scope_row(k, s);

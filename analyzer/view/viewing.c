@@ -9,6 +9,7 @@
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
+#include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -157,6 +158,20 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
                  w->layer == PROFILE_USUAL ? "; --layer all also shows the host's" : "");
 }
 
+/* A moment after the end of all processes. */
+static void note_end(const struct viewing *v, int64_t at_ns)
+{
+    size_t n;
+    const struct run_process *all = run_processes(v->run, &n);
+    int64_t end = 0;
+    char text[UNITS_TEXT];
+
+    for (size_t i = 0; i < n; i++) end = all[i].end_ns > end ? all[i].end_ns : end;
+    if (at_ns > end)
+        complain("%s: the recording ends after %s; its end is shown", v->who,
+                 units_format_seconds(text, (double)end / 1e9));
+}
+
 struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code)
 {
     char error[1024] = "";
@@ -181,6 +196,8 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
         profile_free(p);
         p = NULL;
         *code = EXIT_NO;
+    } else if (w.what == PROFILE_AT) {
+        note_end(v, w.at_ns);
     }
     return p;
 }

@@ -93,25 +93,51 @@ void whatif_lane_free(struct whatif_lane *l)
 {
     caching_allocator_free(l->allocator);
     whatif_space_free(&l->space);
-    map_free(&l->block_of);
+    whatif_lane_forget(l);
 }
 
-enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that was freed */
-
-uint32_t whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool)
+void whatif_lane_forget(struct whatif_lane *l)
 {
-    const uint32_t block = caching_allocate(l->allocator, bytes, stream, pool);
-    if (block != CACHING_NO_BLOCK) *map_at(&l->block_of, address) = block;
-    return block;
+    free(l->block_of);
+    map_free(&l->placed);
+    l->block_of = NULL;
+    l->block_of_n = 0;
 }
 
-uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address)
+static void number_room(struct whatif_lane *l, uint32_t number)
 {
-    uint32_t *at = map_at(&l->block_of, address), block = *at;
-    *at = TAKEN;
-    if (block != MAP_NEW && block != TAKEN) return block;
+    const size_t n = l->block_of_n;
+    if (number < n) return;
+    l->block_of_n = (size_t)number * 2 + 1024;
+    l->block_of = arena_realloc(l->block_of, l->block_of_n, sizeof *l->block_of);
+    memset(l->block_of + n, 0xff, (l->block_of_n - n) * sizeof *l->block_of);
+}
+
+uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool)
+{
+    number_room(l, number);
+    return l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+}
+
+enum { TAKEN = UINT32_MAX - 1 }; /* in `placed`: a block that was freed */
+
+uint32_t whatif_lane_take_placed(struct whatif_lane *l, uint64_t address)
+{
+    const uint32_t block = map_get(&l->placed, address);
+    if (block != MAP_NEW && block != TAKEN) {
+        *map_at(&l->placed, address) = TAKEN;
+        return block;
+    }
     l->missing++;
     return CACHING_NO_BLOCK;
+}
+
+uint32_t whatif_lane_take(struct whatif_lane *l, uint32_t number, uint64_t address)
+{
+    const uint32_t block = number < l->block_of_n ? l->block_of[number] : CACHING_NO_BLOCK;
+    if (block == CACHING_NO_BLOCK) return whatif_lane_take_placed(l, address);
+    l->block_of[number] = CACHING_NO_BLOCK;
+    return block;
 }
 
 static int order_blocks_by_address(const void *x, const void *y)
@@ -129,13 +155,13 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
         if (!p->block) {
             caching_place_end(l->allocator);
-            caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : 0,
+            caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : p->stream,
                                   first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
                                   p->pool);
             l->other = arena_add_capped(l->other, p->bytes);
         } else {
             const uint32_t block = caching_place_block(l->allocator, p->address, p->bytes);
-            if (block != CACHING_NO_BLOCK) *map_at(&l->block_of, p->address) = block;
+            if (block != CACHING_NO_BLOCK) *map_at(&l->placed, p->address) = block;
         }
     }
     caching_place_end(l->allocator);

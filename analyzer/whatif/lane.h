@@ -17,7 +17,9 @@ struct whatif_space {
 
 struct whatif_lane {
     struct caching_allocator *allocator;
-    struct map block_of; /* hash of the recorded address → its block */
+    uint32_t *block_of; /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
+    size_t block_of_n;
+    struct map placed; /* recorded address → the block, of those that whatif_lane_place made */
     struct whatif_space space;
     int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
     int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */
@@ -28,16 +30,20 @@ struct whatif_lane {
 /* With its own driver, which refuses requests that exceed capacity - other. */
 void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity);
 void whatif_lane_free(struct whatif_lane *l);
-/* Returns the block; CACHING_NO_BLOCK: out of memory. */
-uint32_t whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool);
-/* Removes the block of a recorded address from the map and returns it; CACHING_NO_BLOCK: none. */
-uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address);
+void whatif_lane_forget(struct whatif_lane *l); /* frees only which recorded block is which */
+/* For the lifetime of this number. Returns the block; CACHING_NO_BLOCK: out of memory. */
+uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool);
+/* The lifetime's block, which the caller frees; if it has none, the placed one at its recorded address.
+ * CACHING_NO_BLOCK: neither. */
+uint32_t whatif_lane_take(struct whatif_lane *l, uint32_t number, uint64_t address);
+uint32_t whatif_lane_take_placed(struct whatif_lane *l, uint64_t address);
 
 /* The memory that existed when a recording of a ring began: segments and blocks, sorted here by address. */
 struct whatif_piece {
     uint64_t address, stream;
     int64_t bytes;
-    uint32_t pool; /* of a segment: 0 the default one */
+    int64_t until_ns; /* of a block that was freed before, but waits for other streams until then; 0: it is live */
+    uint32_t pool;    /* of a segment: 0 the default one */
     bool block;
 };
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n);

@@ -106,9 +106,8 @@ int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules,
     return caching_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }
 
-int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life)
+int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life)
 {
-    const uint32_t process = run_series(w->run, life->series)->process;
     while (*next < w->pending_n) {
         const struct run_pending *p = &w->pending[*next];
         const bool passed = p->process < process || (p->process == process && p->free_ns < life->free_ns);
@@ -132,6 +131,32 @@ void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint3
     caching_release_later(a, block);
     if (until_ns == RUN_NEVER) return;
     *ARENA_PUSH(d->list, d->n, d->cap) = (struct whatif_due){until_ns, address, block};
+}
+
+int64_t whatif_waits_until(const struct whatif *w, const struct run_lifetime *life)
+{
+    const uint32_t process = run_series(w->run, life->series)->process;
+    int64_t until = whatif_begin(w, process);
+    const int64_t begin = until;
+    for (size_t i = 0; i < w->pending_n && w->pending[i].process <= process; i++) {
+        const struct run_pending *p = &w->pending[i];
+        if (p->process != process) continue;
+        if (p->free_ns >= begin) break;
+        if (p->address == life->address && p->device == life->device && p->free_ns == life->free_ns &&
+            p->done_ns > until)
+            until = p->done_ns;
+    }
+    return until > begin ? until : 0;
+}
+
+void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct whatif_device *d)
+{
+    whatif_lane_place(l, d->pieces, d->pieces_n);
+    for (size_t i = 0; i < d->pieces_n; i++) {
+        const struct whatif_piece *p = &d->pieces[i];
+        const uint32_t block = p->block && p->until_ns ? whatif_lane_take_placed(l, p->address) : CACHING_NO_BLOCK;
+        if (block != CACHING_NO_BLOCK) whatif_release_at(dues, l->allocator, block, p->until_ns);
+    }
 }
 
 void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns)

@@ -112,7 +112,7 @@ static inline int64_t whatif_asked(const struct caching_rules *rules, const stru
 
 /* A tensor that was freed while another stream could use it: when the allocator found that the stream had finished;
  * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
-int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life);
+int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life);
 
 /* Reads the categories of tensors in a separate replay. */
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size);
@@ -131,6 +131,11 @@ struct whatif_dues {
 };
 void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint32_t block, int64_t until_ns);
 void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
+
+/* When the wait of a block ends that was freed before the replay begins; 0: it had ended by then. */
+int64_t whatif_waits_until(const struct whatif *w, const struct run_lifetime *life);
+/* Places what existed when the recording began. */
+void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct whatif_device *d);
 
 /* proof.c: fills devices and proof. */
 bool whatif_prove(struct whatif *w, char *error, size_t error_size);

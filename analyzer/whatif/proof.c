@@ -173,7 +173,7 @@ static struct caching_allocator *proof_allocator_of(struct beside *b)
         b->lane.allocator = b->allocator;
         b->expandable = device_at(b)->rules.expandable;
         find_pools(b);
-        whatif_lane_place(&b->lane, device_at(b)->pieces, device_at(b)->pieces_n);
+        whatif_place(&b->lane, &b->dues, device_at(b));
     }
     return b->allocator;
 }
@@ -342,6 +342,11 @@ static void read_samples(struct proof *p, uint32_t process, int64_t ns)
     }
 }
 
+static uint64_t proof_stream_of(const struct run_lifetime *life)
+{
+    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
 {
     struct whatif *w = b->proof->w;
@@ -352,7 +357,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     if (!w->imported && whatif_is_gone(w, d->process, life)) return;
     if (!freed && whatif_was_before(w, d->process, life)) {
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
-            (struct whatif_piece){.address = life->address, .stream = life->stream, .bytes = life->bytes};
+            (struct whatif_piece){.address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes};
         (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
             w->proof.reason = "expandable segments from before the first event are not replayed";
@@ -372,11 +377,6 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
                                                                     freed && pool > 0 ? (uint32_t)pool : 0,
                                                                     freed,
                                                                     page};
-}
-
-static uint64_t proof_stream_of(const struct run_lifetime *life)
-{
-    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
 }
 
 enum { STREAMS = 64 };
@@ -455,9 +455,14 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->allocated = arena_add_capped(b->allocated, life->bytes);
     count_peak(b);
     if (whatif_was_before(w, d->process, life)) {
-        if (whatif_is_gone(w, d->process, life)) return; /* if other streams wait for it: placed as cached memory */
-        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){
-            .address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes, .block = true};
+        const bool gone = whatif_is_gone(w, d->process, life);
+        const int64_t until = gone ? whatif_waits_until(w, life) : 0;
+        if (gone && !until) return;
+        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){.address = life->address,
+                                                                                   .stream = proof_stream_of(life),
+                                                                                   .bytes = life->bytes,
+                                                                                   .until_ns = until,
+                                                                                   .block = true};
         return;
     }
     struct caching_allocator *a = proof_allocator_of(b);
@@ -479,7 +484,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
-    const uint32_t block = whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool);
+    const uint32_t block = whatif_lane_allocate(&b->lane, run_live_number(w->run, life), bytes, b->last_stream, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
@@ -528,8 +533,8 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         b->events++;
         b->event_ns = life->free_ns;
         settle_pending(b, false);
-        const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
-        const uint32_t block = whatif_lane_take(&b->lane, life->address);
+        const int64_t until = whatif_pending_until(p->w, series->process, &p->pending_next, life);
+        const uint32_t block = whatif_lane_take(&b->lane, run_live_number(p->w->run, life), life->address);
         if (block == CACHING_NO_BLOCK) return;
         if (until == RUN_UNKNOWN)
             caching_release(b->allocator, block);
@@ -652,7 +657,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         settle_pending(b, false);
         if (b->allocator) device_at(b)->recorded.segments = caching_totals(b->allocator)->peak_segments;
         caching_allocator_free(b->allocator);
-        map_free(&b->lane.block_of);
+        whatif_lane_forget(&b->lane);
         whatif_pool_map_free(&b->map);
         free(b->dues.list);
         free(b->calls);

@@ -248,7 +248,10 @@ bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *err
         name[strcspn(name, " \t'\"")] = 0;
         for (i = 0; i < sizeof keys / sizeof *keys && strcmp(keys[i].key, name) != 0; i++) continue;
         if (i == sizeof keys / sizeof *keys) {
-            snprintf(error, error_size, "'%s' is not a setting of PyTorch's allocator that gpuspy knows", name);
+            snprintf(error, error_size,
+                     "'%s' is not a setting of PyTorch's allocator that gpuspy knows; 'gpuspy "
+                     "whatif --help' lists them",
+                     name);
             return false;
         }
         if (keys[i].rule != ALWAYS && !rules_have(&p, name, (enum caching_version_rule)keys[i].rule)) return false;

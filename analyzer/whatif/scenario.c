@@ -6,6 +6,7 @@
 #include "analyzer/whatif/rules.h"
 
 struct left_out {
+    uint32_t number;  /* run_live_number */
     uint64_t address; /* recorded */
     int64_t free_ns;
 };
@@ -71,6 +72,14 @@ static bool is_left_out(struct play *p, uint32_t stack)
     return *match == 1;
 }
 
+/* The stacks are a tree of frames: a call path is at the line if one of them is. */
+static bool is_any_stack_at(const struct play *p)
+{
+    for (size_t i = 0; i < p->w->owners_n; i++)
+        if (is_at(p, run_stack_frame(p->w->run, (uint32_t)i))) return true;
+    return false;
+}
+
 static struct track *track_of(struct play *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
@@ -79,7 +88,7 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     if (t->open) return t;
     t->open = true;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
-    whatif_lane_place(&t->lane, d->pieces, d->pieces_n);
+    whatif_place(&t->lane, &t->dues, d);
     if (p->scenario->curve) {
         t->curve = arena_zeroed(1, sizeof *t->curve);
         t->curve->end_ns = p->scenario->curve->end_ns;
@@ -90,8 +99,8 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
 static void drop_left_out(struct track *t, int64_t ns)
 {
     for (size_t i = 0; i < t->without_n; i++) {
-        if (t->without[i].free_ns <= ns) continue; /* another block may have its address now */
-        const uint32_t block = whatif_lane_take(&t->lane, t->without[i].address);
+        if (t->without[i].free_ns <= ns) continue; /* another one may have its number now */
+        const uint32_t block = whatif_lane_take(&t->lane, t->without[i].number, t->without[i].address);
         if (block != CACHING_NO_BLOCK) caching_release(t->lane.allocator, block);
     }
     t->without_n = 0;
@@ -206,7 +215,8 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     bool unknown; /* the proof reports it */
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
     caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
-    if (whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
+    const uint32_t number = run_live_number(p->w->run, life);
+    if (whatif_lane_allocate(&t->lane, number, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
                                         .requested_bytes = bytes,
@@ -219,7 +229,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
     if (!is_left_out(p, life->stack)) return;
-    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){life->address, life->free_ns};
+    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){number, life->address, life->free_ns};
 }
 
 static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
@@ -249,8 +259,8 @@ static void play_on_free(struct play *p, const struct run_lifetime *life, const 
     if (whatif_is_gone(p->w, series->process, life)) return;
     advance_play(p, t, life->free_ns);
     t->events++;
-    const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
-    const uint32_t block = whatif_lane_take(&t->lane, life->address);
+    const int64_t until = whatif_pending_until(p->w, series->process, &t->pending_next, life);
+    const uint32_t block = whatif_lane_take(&t->lane, run_live_number(p->w->run, life), life->address);
     if (block == CACHING_NO_BLOCK) return;
     if (until == RUN_UNKNOWN)
         caching_release(t->lane.allocator, block);
@@ -339,6 +349,13 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     }
     if ((s->without || s->flush_every) && !w->steps_n) {
         s->error = "no steps were found in this run";
+        return false;
+    }
+    if (s->without && !is_any_stack_at(p)) {
+        s->error = arena_printf(&w->arena,
+                                "--without: '%s' is in no call path of this recording; 'gpuspy table --what "
+                                "allocated' lists the lines that allocate",
+                                s->without);
         return false;
     }
     if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);

@@ -64,7 +64,8 @@ def test_what_it_refuses(recording):
     before = recording.database.read_bytes()
     for arguments, code, words in [(("--card", recording.database), 3, "the recording itself"), (("--card", "x.svg", "--json"), 2, "--json"),
                                    (("--card", "none/x.svg"), 3, "cannot write"), (("--card", "x.svg", "--html"), 2, "--html"),
-                                   (("--card", "x.svg", "--only", "waits"), 2, "--only")]:
+                                   (("--card", "x.svg", "--only", "waits"), 2, "--only"),
+                                   (("--card", "x.jpg"), 2, "neither in .svg nor in .png")]:
         done = card(recording, *arguments, code=code)
         assert words in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert recording.database.read_bytes() == before and not re.search(r"x\.", " ".join(p.name for p in recording.folder.iterdir()))

@@ -68,11 +68,14 @@ def test_the_overview_lists_the_commands():
 
 @pytest.mark.parametrize("words, hint", [
     (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
-    (["python3"], "to record a program: gpuspy run -- python3 ARGUMENT..."),
+    (["python3"], "lists the commands; to record the program of that name: gpuspy run -- python3 ARGUMENT..."),
     (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "no recording in this folder"),
     (["run"], "no program given"), (["estimate"], "no model given"), (["estimate", "1e9"], "--params"),
     (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "give one command"),
     (["run", "--stacks=pyhton", "true"], "did you mean 'python'?"), (["report", "--top", "0", "x"], "from 1 to"),
+    (["--versoin"], "no option '--versoin' without a command"), (["jupyter", "uninstall"], "'uninstall' is unexpected"),
+    (["transfer", "--bytes", "28GB", "--bandwidth", "300"], "'300' has no unit"), (["run", "--simulate", "5", "true"], "'5' has no unit"),
+    (["estimate", "--model", "gpt2", "--batch", "1.5"], "give a number such as 8, 4096"),
     (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"),
 ])
 def test_wrong_words_get_one_line_and_2(words, hint):
@@ -107,6 +110,8 @@ def test_each_command_has_a_man_page(command):
     for option in re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", gpuspy(command, "--help").stdout, re.M):
         assert option in text
     assert all(f"gpuspy-{other}(1)" in text for other in COMMANDS if other != command)
+    status = text[text.index("\nEXIT STATUS\n"):text.index("\nSEE ALSO\n")]  # run has its program's, and no other
+    assert ("\n       3 " in status) == (command != "run") and (" 124 " in " ".join(status.split())) == (command == "run")
 
 
 @pytest.mark.parametrize("line, wanted", [

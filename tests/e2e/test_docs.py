@@ -108,8 +108,8 @@ def test_what_people_ask_for_is_answered_with_a_command():
 def recording(path, **more):
     with Rows(path, seconds=30, **more) as r:
         r.device()
-        keep = r.stack("/home/me/train.py:40 main", "/home/me/train.py:20 remember")
-        step = r.stack("/home/me/train.py:40 main", "/home/me/train.py:12 step")
+        keep = r.stack("/home/me/train.py:42 main", "/home/me/train.py:20 remember")
+        step = r.stack("/home/me/train.py:42 main", "/home/me/train.py:12 step")
         r.block(0.1, 8 * GIB, None, step, address=1 << 30)
         for i in range(30):
             r.block(0.5 + i * 0.4, 64 * MIB, None, keep, layer=TENSOR, address=(1 << 30) + i * 64 * MIB)

@@ -32,6 +32,8 @@ class Tensor:
 class Host:
     def numpy(self): return b""
 def cat(parts): return Tensor(*parts[1:])
+class Optimizer:
+    def step(self): self.state = Tensor()
 """
 MODULE = """
 class Module:
@@ -40,7 +42,7 @@ class Module:
 """
 HEAD = """
 from torch.nn.modules.module import Module
-from torch._tensor import Tensor, cat
+from torch._tensor import Optimizer, Tensor, cat
 class Net(Module):
     def __init__(self):
         self.first, self.second = Layer(), Layer()
@@ -94,7 +96,7 @@ SHAPES = {
                   "        output.loss = criterion(model(batch()))\n        train_loss += output.loss\ntrain()\n",
                   "train_loss += output.loss"),
     # horovod/horovod 641, microsoft/SpareNet 12: a meter adds up tensors
-    "meter": ("meter = Meter()\n" + LOOP + "    meter.update(loss)\n", "meter.update(loss)"),
+    "meter": ("meter = Meter()\n" + LOOP + "    meter.update(loss)\n", "self.sum += value"),
     # jacobgil/pytorch-grad-cam 71, MarvinLvn/voice-type-classifier 12
     "predictions": ("predictions = []\nfor step in range(1000):\n    p = model(batch())\n    predictions.append(p)\n",
                     "predictions.append(p)"),
@@ -182,6 +184,30 @@ SHAPES = {
     # of two lists, the one that is never emptied
     "never cleared": ("outs, shown = [], []\nfor step in range(1000):\n    out = model(batch())\n    outs.append(out)\n    shown.append(out)\n"
                       "    if step % 4 == 3:\n        outs.clear()\n", "shown.append(out)"),
+    # a prefix cache: each node is stored in the one before
+    "tree": ("class Node:\n    def __init__(self, value=None):\n        self.value, self.children = value, {}\nroot = Node()\n"
+             "for step in range(1000):\n    node = root\n    for part in range(2):\n        out = model(batch())\n        node.children[step] = Node(out)\n"
+             "        node = node.children[step]\n", "node.children[step] = Node(out)"),
+    # an optimizer's own state: the list is an element of a dictionary
+    "row of a table": ("class Slow:\n    def __init__(self):\n        self.state = {}\n    def step(self):\n        for p in (1, 2):\n"
+                       "            row = self.state.setdefault(p, {'history': []})\n            row['history'].append(Tensor())\nslow = Slow()\n"
+                       "for step in range(1000):\n    slow.step()\n", "row['history'].append(Tensor())"),
+    # torchmetrics' FID: one of two lists
+    "one of two": ("class Fid:\n    def __init__(self):\n        self.real, self.fake = [], []\n    def update(self, x, real):\n"
+                   "        features = model(x)\n        (self.real if real else self.fake).append(features)\nfid = Fid()\n"
+                   "for step in range(1000):\n    fid.update(batch(), step % 2)\n", "(self.real if real else self.fake).append(features)"),
+    # pytorch/pytorch 23900: cycle() keeps each batch
+    "cycle": ("from itertools import cycle\ndef batches():\n    for i in range(2000):\n        yield Tensor()\n"
+              "for x, y in zip(cycle(batches()), range(2000)):\n    loss = x + x\n", "for x, y in zip(cycle(batches()), range(2000)):"),
+    "tee": ("import itertools\ndef batches():\n    for i in range(2000):\n        yield Tensor()\nfirst, second = itertools.tee(batches())\n"
+            "for x in first:\n    loss = x + x\n", "first, second = itertools.tee(batches())"),
+    # a scheduler refers to its optimizer
+    "wrapped": ("class Scheduler:\n    def __init__(self, optimizer):\n        self.optimizer = optimizer\ntable, rates = {}, []\nfor step in range(1000):\n"
+                "    optimizer = Optimizer()\n    scheduler = Scheduler(optimizer)\n    table[step] = scheduler\n    optimizer.step()\n", "table[step] = scheduler"),
+    # DINO's centre: a moving average of outputs that have a graph, in a method
+    "moving average": ("def lerp(a, b):\n    return Tensor(a, b, bytes=4096)\nclass Centre:\n    def __init__(self):\n        self.value = Tensor(bytes=512)\n"
+                       "    def update(self, x):\n        self.value = lerp(self.value, x)\ncentre = Centre()\nfor step in range(1000):\n"
+                       "    out = model(batch())\n    centre.update(out)\n", "self.value = lerp(self.value, x)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -224,6 +250,24 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     recording.database.unlink()
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    hidden.append(loss)\n")
     assert found == {"hidden.append(loss)"}
+
+
+@pytest.mark.parametrize("body", [
+    # the usual way to repeat a loader without keeping its batches
+    "import itertools\ndef cycle(source):\n    while True:\n        yield from source()\ndef batches():\n    yield Tensor()\n"
+    "for x in cycle(batches):\n    keep(x)\n",
+    # a collate function: the comprehension makes nothing
+    "def collate(items):\n    return cat([item for item in items])\nfor step in range(1000):\n    out = collate([None, None])\n    keep(out)\n",
+    # a node of this step's own tree
+    "class Node: pass\nfor step in range(1000):\n    root = Node()\n    root.children = [[]]\n    node = root.children[0]\n"
+    "    out = Tensor()\n    node.append(out)\n    keep(out)\n",
+    # the learning rate of an optimizer
+    "rates = {}\nfor step in range(1000):\n    optimizer = Optimizer()\n    optimizer.groups = [{'lr': 1}]\n    rates[step] = optimizer.groups[0]['lr']\n"
+    "    optimizer.step()\n    keep(optimizer)\n",
+], ids=["own cycle", "collate", "own tree", "rate"])
+def test_look_alikes_that_keep_nothing(recording, body):
+    _, found = leaks(recording, "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n" + body)
+    assert found == set()
 
 
 def test_what_each_step_makes_anew_is_not_named(recording):

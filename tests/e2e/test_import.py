@@ -411,6 +411,29 @@ def test_moments_of_a_history_without_times_are_numbers_of_entries(tmp_path):
     assert f"{n:,} entries" in card and not re.search(r"\d (ns|us|ms|s|min)<", card)
     timed = write(tmp_path / "timed.pickle", usual_run().snapshot())
     assert "entries" not in gpuspy("diff", timed, timed).stdout
+    report = json.loads(gpuspy("report", "--json", file).stdout)
+    assert report["run"]["duration_s"] is None and {p["pid"] for p in report["peak"]} == {None}
+
+
+@pytest.mark.parametrize("moment", [True, False])
+def test_top_shows_no_rates_that_a_snapshot_lacks(tmp_path, moment):
+    """What was live before the history did not grow in it, and a moment or a history without times has no rates."""
+    snapshot = usual_run(timed=moment).snapshot()
+    if moment:
+        snapshot["device_traces"] = [[]]
+    file = write(tmp_path / "s.pickle", snapshot)
+    text = gpuspy("top", file).stdout
+    head, rows = text.split("memory by line", 1)
+    assert "PyTorch snapshot" in head and " in 0 s" not in head and not re.search(r"\d (us|ms|s)\b", head), text
+    rows = [line.split() for line in rows.splitlines()[2:] if line]
+    assert rows and all(row.count("?") >= 2 for row in rows), text
+    top = json.loads(gpuspy("top", "--json", file).stdout)
+    process = top["processes"][0]
+    for key in "pid", "time_s", "allocations_per_s", "copies_per_s", "syncs_per_s", "blocked_share":
+        assert process[key] is None, (key, process[key])
+    assert {line["change_bytes"] for line in top["lines"]} == {line["allocations_per_s"] for line in top["lines"]} == {None}
+    for table, word in ("syncs", "waits"), ("copies", "copies"):
+        assert f"{word} are unknown" in gpuspy("top", "--table", table, file).stdout
 
 
 def test_what_snapshots_lack_has_no_figures(tmp_path):
@@ -712,8 +735,25 @@ def test_two_moments_are_compared_by_what_was_live(tmp_path):
         files.append(write(tmp_path / f"{name}.pickle", bare))
     text = gpuspy("diff", *files).stdout
     assert "live tensors" in text and "live CUDA allocations" in text and "peak" not in text, text
-    text = gpuspy("diff", files[0], write(tmp_path / "run.pickle", usual_run().snapshot())).stdout
-    assert "peak of tensors" in text
+
+
+def test_a_moment_is_compared_with_the_end_of_a_history(tmp_path):
+    """The peak of the moment is unknown: it did not grow or shrink."""
+    run = usual_run().snapshot()
+    moment = write(tmp_path / "moment.pickle", {**run, "device_traces": [[]]})
+    history = write(tmp_path / "run.pickle", run)
+    for files in (moment, history), (history, moment):
+        text = " ".join(gpuspy("diff", *files).stdout.split())
+        assert re.match(r"What was live at the end is the same", text) and "compared is what was live at the end" in text, text
+        assert not re.search(r"peak of tensors (grew|shrank|is the same)", text), text
+        row = next(line for line in gpuspy("diff", *files).stdout.splitlines() if "peak of tensors" in line)
+        assert "?" in row.split(), row
+        figures = json.loads(gpuspy("diff", "--json", *files).stdout)["figures"]
+        assert None in (figures["peak_tensor_bytes"]["before"], figures["peak_tensor_bytes"]["after"])
+        assert figures["end_tensor_bytes"]["change"] == 0
+        for what in "waits", "copies", "allocated", "oom":
+            verdict = json.loads(gpuspy("diff", "--json", "--what", what, *files).stdout)
+            assert "unknown" in verdict["verdict"] and verdict["rows"] == [] and verdict["total"]["change"] is None, verdict
 
 
 @pytest.mark.parametrize("action", ["free_completed", "snapshot"])
@@ -955,3 +995,19 @@ def test_one_moment_passes_no_limit_of_a_peak(tmp_path):
 def test_pinned_memory_that_a_snapshot_does_not_have(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     assert "UNKNOWN  max-pinned" in gpuspy("check", "--max-pinned=1TiB", file, code=1).stdout
+
+
+def test_memory_of_other_streams_from_before_a_history_serves_only_them(tmp_path):
+    """Free segments keep their stream, and a block that waits for another stream is not free."""
+    def segment(address, stream, state):
+        block = {"address": address, "size": 20 * MIB, "requested_size": 20 * MIB, "state": state, "frames": []}
+        return {"device": 0, "address": address, "total_size": 20 * MIB, "stream": stream, "segment_type": "large",
+                "segment_pool_id": (0, 0), "is_expandable": False, "blocks": [block], "frames": []}
+
+    def event(action, address, stream):
+        return {"action": action, "addr": address, "size": 20 * MIB, "stream": stream, "time_us": 5, "frames": []}
+    waiting, free, new = (BASE + n * 64 * MIB for n in range(3))
+    snapshot = {"segments": [segment(waiting, 7, "active_pending_free"), segment(free, 7, "active_allocated"), segment(new, 0, "active_allocated")],
+                "device_traces": [[event("segment_alloc", new, 0), event("alloc", new, 0), event("alloc", free, 7)]]}
+    replay = json.loads(gpuspy("whatif", "--json", write(tmp_path / "s.pickle", snapshot)).stdout)["replay"]
+    assert replay["exact"] and replay["allocations_at_recorded_address"] == 2 and replay["segments_as_recorded"] == 1, replay

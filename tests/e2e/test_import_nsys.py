@@ -253,6 +253,8 @@ def test_memory_without_the_option_is_unknown_everywhere(tmp_path):
             assert UNKNOWN in gpuspy(*view, file, code=1).stderr
         for view in ("leaks",), ("stats",), ("diff", file):
             assert "M" + UNKNOWN[1:] in one_line(gpuspy(*view, file).stdout)
+        top = one_line(gpuspy("top", file).stdout)
+        assert UNKNOWN in top and "0 B" not in top and "CUDA allocations" not in top.split("LINE")[1], top
         assert UNKNOWN in gpuspy("export", file, code=1).stderr
         for gate in "--max-peak=9TiB", "--no-oom", "--no-leaks", "--max-leak=9TiB", "--max-pinned=9TiB", "--max-growth=9TiB/step":
             text = one_line(gpuspy("check", gate, file, code=1).stdout)

@@ -272,6 +272,7 @@ def test_files_given_by_mistake_get_one_line(tmp_path, name):
         assert len(done.stderr.splitlines()) == 1 and f"cannot read '{name}'" in done.stderr.replace("convert", "read")
         if command == "report" or name not in ("nvprof.sqlite", "zeros"):
             assert expected in done.stderr
+    assert "is a folder" in gpuspy("import", tmp_path, code=3).stderr
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 

@@ -189,7 +189,7 @@ deepspeed --num_gpus 4 main.py --model_name_or_path meta-llama/Llama-2-7b-hf \\
 """
 
 CASES = [
-    ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=qlora "
+    ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=lora --weights=nf4-double "
      "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --separate-adapters --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "

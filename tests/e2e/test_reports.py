@@ -91,7 +91,7 @@ def test_a_leak_under_pytorch(recording):
     for line in ("3.71 GiB *15 % .* optimizer state", "3.71 GiB  train.py:44", "512.00 MiB *2.1 % .* CUDA allocations",
                  "3.50 GiB *15 % .* free"):
         assert re.search(line, waterfall), line
-    assert out.count("train.py:48: the line that keeps them is not recorded") == 1 and "Keeps growing" not in out
+    assert out.count("train.py:48: the line that keeps them is unknown") == 1 and "Keeps growing" not in out
 
 
 def test_capacity_is_not_a_leak(recording):

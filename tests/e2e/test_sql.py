@@ -242,6 +242,11 @@ os._exit(0)
     assert len(json.loads(recording.gpuspy("sql", "--json", "--alone", recording.database, "select * from allocations").stdout)) == 1
 
 
+def test_tables_and_columns_without_a_prompt(trained):
+    listed, columns = (trained.gpuspy("sql", "--csv", trained.database, query).stdout for query in (".tables", ".schema syncs"))
+    assert "syncs,view" in listed and "blocked_ns," in columns
+
+
 def used(pid):
     """CPU time of a process in seconds."""
     return sum(map(int, open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")

@@ -15,6 +15,7 @@ import time
 
 import pytest
 from conftest import BUILD, ROOT, SECONDS, sanitized, thread_sanitized, wait_until
+from rows import GIB, MIB, TENSOR, Rows
 
 pyte = pytest.importorskip("pyte")
 
@@ -200,6 +201,28 @@ def test_what_ended_is_shown_at_its_end(recording, program):
     text = recording.gpuspy("top", recording.database).stdout
     assert "gpuspy report" in text and "\x1b" not in text
     assert sorted(path.name for path in recording.folder.iterdir()) == ["program.py", "run.db"]
+
+
+def test_a_failure_on_a_thread_of_autograd_names_the_line_that_called_backward(recording):
+    """That thread runs no Python. Beside a second backward pass, whose line it is is unknown."""
+    torch = "/venv/lib/python3.11/site-packages/torch"
+
+    def record(*lines):
+        with Rows(recording.database) as r:
+            r.device()
+            for line in lines:
+                r.block(1, 512, None, layer=TENSOR, stack=r.stack(
+                    f"/home/me/train.py:{line} train", f"{torch}/_tensor.py:631 Tensor.backward",
+                    f"{torch}/autograd/__init__.py:381 backward", f"{torch}/autograd/__init__.py:200 _make_grads"))
+            frame = r.db.execute("INSERT INTO frame(kind, function) VALUES(1, 'c10::cuda::malloc')").lastrowid
+            r.oom(2, GIB, MIB, 24 * GIB, stack=r.db.execute("INSERT INTO stack(frame_id, depth) VALUES(?, 1)", (frame,)).lastrowid)
+            r.db.execute("INSERT INTO thread VALUES(3, 1, 7, 'pt_autograd_0')")
+            r.db.execute("UPDATE oom SET thread_id = 3")
+        text = recording.gpuspy("top", "--once", recording.database).stdout
+        recording.database.unlink()
+        return re.search(r"failed.*?\n\n", text, re.S)[0]
+    assert "train.py:39  train" in record(39)
+    assert "train.py" not in record(39, 40)
 
 
 def test_a_killed_one_is_completed_as_a_report_does(recording, program):

@@ -277,6 +277,7 @@ def test_text_has_the_figures(run):
 def test_moments_and_limits(run):
     early = data("tree", "--at", "0.5", run)
     assert early["total"] == 700 * MIB and early["moments_s"] == [0.5]
+    assert subprocess.run([BUILD / "gpuspy", "tree", "--at", "9999", run], capture_output=True, text=True).stderr.startswith("gpuspy: tree: the recording ends after ")
     assert len(data("tree", "--depth", "2", run)["nodes"]) < len(data("tree", run)["nodes"])
     assert all(n["total"] >= 100 * MIB for n in data("tree", "--min", "100MiB", run)["nodes"])
     assert gpuspy("tree", "--depth", "1", run).count("\n") == 3
@@ -376,15 +377,32 @@ def test_missing_data_is_stated_whatever_is_chosen(tmp_path):
         assert text.startswith("! the program was killed, crashed or called _exit")
 
 
+def test_long_names_are_shortened_where_they_say_least(tmp_path):
+    """A C++ function has no template arguments in sentences, but in JSON; a file's name keeps its end and its line."""
+    kernel = "void at::native::vectorized_kernel<4, " + "std::array<char*, 3ul>, " * 20 + "int>(int, float)"
+    name = "a_very_long_name_of_a_module" * 4
+    with Rows(tmp_path / "run.db") as r:
+        r.device()
+        frame = r.db.execute("INSERT INTO frame(kind, function, file, line) VALUES(1, ?, '/src/my kernels.cu', 12)", (kernel,)).lastrowid
+        stack = r.db.execute("INSERT INTO stack(frame_id, depth) VALUES(?, 1)", (frame,)).lastrowid
+        for line in f"/home/me/{name}.py:12345", "/home/me/train.py:2":
+            r.block(1, GIB, None, r.stack("/home/me/train.py:1 main", f"{line} step"))
+        r.oom(2, 30 * GIB, GIB, 24 * GIB, stack=stack)
+    text = re.sub(r"\s+", " ", gpuspy("report", tmp_path / "run.db"))
+    assert "at my kernels.cu:12 in at::native::vectorized_kernel " in text and "std::array" not in text
+    assert kernel in json.dumps(data("report", tmp_path / "run.db")["oom"])
+    assert re.search(r"…[a-z_]+\.py:12345$", gpuspy("tree", tmp_path / "run.db"), re.M)
+
+
 # ---------------------------------------------------------------- terminals
 
 @pytest.mark.parametrize("columns", [40, 80, 200, 300])
 @pytest.mark.parametrize("view", VIEWS + ["report"])
 def test_nothing_is_wider_than_the_terminal(run, hostile, view, columns):
     for database in (run, hostile):
-        for line in plain(terminal(view, "--no-pager", database, columns=columns)).splitlines():
-            if not line.startswith("  gpuspy "):  # whole commands, for pasting
-                assert width(line) <= columns, line
+        text = plain(terminal(view, "--no-pager", database, columns=columns))
+        for line in re.sub(r"^  gpuspy (.* \\\n)*.*", "", text, flags=re.M).splitlines():  # paths of commands are whole
+            assert width(line) <= columns, line
 
 
 @pytest.mark.parametrize("view", VIEWS + ["report"])

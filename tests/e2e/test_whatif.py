@@ -106,8 +106,9 @@ def test_words_that_make_no_sense_are_refused(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     for words, part in [(("--set", "max_split_size_mb:4"), "at least 20"), (("--set", "expandable_segments:maybe"), "True or False"),
                         (("--set", "no_such_thing:1"), "no_such_thing"), (("--set", "expandable_segments"), "key:value"),
-                        (("--set", "backend:cudaMallocAsync"), "native"), (("--limit", "quantum-gpu"), "quantum-gpu"),
-                        (("--without", "train.py"), "train.py:42"), (("--scale", "activations"), "CATEGORY=FACTOR"),
+                        (("--set", "backend:cudaMallocAsync"), "native"), (("--limit", "quantum-gpu"), "quantum-gpu"), (("--limit", "24"), "'24' has no unit"),
+                        (("--without", "train.py"), "train.py:42"), (("--without", "train.py:999"), "in no call path"),
+                        (("--scale", "activations"), "CATEGORY=FACTOR"),
                         (("--scale", "tensors=2"), "optimizer_state"), (("--scale", "inputs=-1"), "from 0 to 1000"),
                         (("--scale", "inputs=nan"), "from 0 to 1000")]:
         done = gpuspy("whatif", *words, file, code=2)
@@ -129,7 +130,8 @@ def test_search_ranks_settings_and_names_a_gpu(tmp_path):
 def test_search_ends_with_commands_to_type(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     text = subprocess.run([BUILD / "gpuspy", "whatif", "--search", file], capture_output=True, text=True).stdout
-    commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", text[text.index("\nNext"):], re.M)
+    after = re.sub(r" \\\n *", " ", text[text.index("\nNext"):])  # as a shell joins the lines of a long command
+    commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M)
     assert len(commands) >= 2 and any("whatif --limit" in command for command in commands), text
     for command in commands:
         done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True,

@@ -119,6 +119,17 @@ def test_the_list_of_a_piped_flame_graph_fits(recorded):
         assert max(map(len, text.splitlines())) <= width, text
 
 
+@pytest.mark.parametrize("table", ["lines", "syncs", "copies"])
+def test_top_is_never_wider_than_the_screen_and_keeps_the_line(recorded, table):
+    """There a file's name can lose its middle."""
+    def lines(width):
+        text = printed(recorded, ["top", "--once", "--table", table], width, False)
+        assert max(map(len, text.splitlines())) <= width, text
+        return [found.group() for line in text.splitlines() if (found := re.search(r"\.py:\d+", line))]
+    whole = lines(300)
+    assert whole and all(lines(width) == whole for width in WIDTHS)
+
+
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
 def test_the_report_is_one_screen(recorded, terminal):
     for width in WIDTHS:

@@ -28,7 +28,7 @@ def type_what_it_suggests(folder):
         return done.stdout
     suggested = set()
     for view in "report", "report --full", "whatif":
-        after = typed(f"gpuspy {view} run.db").split("\nNext\n")[1]
+        after = re.sub(r" \\\n *", " ", typed(f"gpuspy {view} run.db").split("\nNext\n")[1])
         suggested |= set(re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M))
     assert len(suggested) > 4
     for command in sorted(suggested):
