@@ -92,7 +92,9 @@ static const char *advice_of_growth(const struct result_growth *g)
 
 static void of_growth(struct advices *a)
 {
+    size_t n;
     const struct result_report *r = a->b->report;
+    const struct run_process *processes = run_processes(a->b->run, &n);
     for (size_t i = 0; i < r->growth_n && i < 5; i++) {
         const struct result_growth *g = &r->growth[i];
         int64_t peak = peak_of_growth(r, g);
@@ -100,9 +102,10 @@ static void of_growth(struct advices *a)
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
         add_advice(a, "leak", share,
                    advice_at_site(a, &g->stack.site,
-                                  arena_printf(a->b->arena, "%s more %s, %s in total: %s",
+                                  arena_printf(a->b->arena, "%s more %s, %s%s in total: %s",
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->by_steps ? "per step" : "each time this line runs",
+                                               processes[g->process].kept_from_ns ? "at least " : "",
                                                site_bytes_text(a->b, (double)g->bytes), advice_of_growth(g))));
     }
 }

@@ -49,9 +49,59 @@ static inline uint8_t mark_backward(const struct run_backwards *b, uint32_t stac
     return stack < b->marks_n ? b->marks[stack] : 0;
 }
 
+/* The stack that called _make_grads. */
+static uint32_t backward_base_of(const struct run *run, uint32_t stack)
+{
+    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) stack = run->stacks[stack].parent;
+    return stack;
+}
+
+/* The innermost frames that both stacks have: their number, of at most `most`. */
+static size_t count_common_frames(const struct run *run, uint32_t a, uint32_t b, size_t most)
+{
+    size_t n = 0;
+    while (n < most && a != RUN_NONE && b != RUN_NONE && run->stacks[a].frame == run->stacks[b].frame) {
+        n++;
+        a = run->stacks[a].parent;
+        b = run->stacks[b].parent;
+    }
+    return n;
+}
+
+/* The innermost frames of the stack as a stack of their own, if one of them is not PyTorch's. */
+static uint32_t innermost_frames(struct run *run, uint32_t stack, size_t n)
+{
+    bool programs = false;
+    uint32_t at = RUN_NONE, *path = arena_realloc(NULL, n + 1, sizeof *path);
+    for (size_t i = 0; i < n; i++, stack = run->stacks[stack].parent) {
+        path[i] = run->stacks[stack].frame;
+        const char *file = run->frames[path[i]].file;
+        programs = programs || (file && !strstr(file, "/torch/"));
+    }
+    for (size_t i = n; i-- > 0 && programs;) at = run_stack_add(run, at, path[i]);
+    free(path);
+    return at;
+}
+
+static uint32_t only_base(struct run *run)
+{
+    uint32_t first = RUN_NONE;
+    size_t common = SIZE_MAX;
+    bool several = false;
+    for (uint32_t i = 0; run->backward.any && i < run->backward.marks_n; i++) {
+        if (!(mark_backward(&run->backward, i) & OPENS)) continue;
+        const uint32_t base = backward_base_of(run, i);
+        first = first == RUN_NONE ? base : first;
+        several = several || base != first;
+        common = base != first ? count_common_frames(run, first, base, common) : common;
+    }
+    return several ? innermost_frames(run, first, common) : first;
+}
+
 void run_backward_prepare(struct run *run)
 {
     mark_stacks(run);
+    run->backward.only = only_base(run);
 }
 
 static struct run_backward *process_at(struct run *run, uint32_t process)
@@ -128,13 +178,6 @@ static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base,
         }
     }
     return same;
-}
-
-/* The stack that called _make_grads. */
-static uint32_t backward_base_of(const struct run *run, uint32_t stack)
-{
-    while (stack != RUN_NONE && (mark_backward(&run->backward, stack) & OPENS)) stack = run->stacks[stack].parent;
-    return stack;
 }
 
 static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
@@ -222,16 +265,25 @@ static uint32_t graft_stack(struct run *run, uint32_t stack, uint32_t base)
     return *known = at;
 }
 
+/* What to graft onto; RUN_NONE: nothing. */
+static uint32_t base_at(const struct run *run, struct run_backward *b, uint32_t process, uint32_t thread,
+                        int64_t time_ns)
+{
+    const struct run_window *w = b->n ? last_opened(b, time_ns) : NULL;
+    if (w && time_ns < w->close_ns) return time_ns < w->mixed_ns || w->thread == thread ? RUN_NONE : w->base;
+    return time_ns < run->processes[process].kept_from_ns ? run->backward.only : RUN_NONE;
+}
+
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns)
 {
     if (!run->backward.any) return stack;
     struct run_backward *b = process_at(run, process);
-    const struct run_window *w = b->n ? last_opened(b, time_ns) : NULL;
-    if (!w || time_ns >= w->close_ns || time_ns < w->mixed_ns || w->thread == thread) return stack;
+    const uint32_t base = base_at(run, b, process, thread, time_ns);
+    if (base == RUN_NONE) return stack;
     bool theirs =
         autograds_by_name(b, thread) ||
         (stack != RUN_NONE && !(mark_backward(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
-    return theirs ? graft_stack(run, stack, w->base) : stack;
+    return theirs ? graft_stack(run, stack, base) : stack;
 }
 
 uint32_t run_backward_caller(const struct run *run, uint32_t stack)

@@ -8,6 +8,9 @@
  * in the process. If the program passes a gradient to backward(), this allocation does not exist, and nothing is
  * grafted.
  *
+ * A recording of bounded size has removed the gradients of its earlier part, but no stack: if every stack that makes
+ * such a gradient has the same line of the program as its caller, what remains of autograd's threads belongs to it.
+ *
  * A window that an exception left open (its traceback holds the gradient) ends at its thread's next allocation outside
  * of backward.
  *
@@ -47,6 +50,7 @@ struct run_backwards { /* per run */
     uint8_t *marks; /* by stack, for those in the databases */
     size_t marks_n;
     bool any;            /* some stack opens windows */
+    uint32_t only;       /* what the bases of all windows that the stacks can open have in common; RUN_NONE: no line */
     struct map grafts;   /* stack, base → stack */
     struct map autograd; /* a stack without Python → 1: autograd's, 0: not */
 };

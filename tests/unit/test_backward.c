@@ -242,6 +242,38 @@ static void test_failures_copies_and_waits(void **state)
     syn_end(&s);
 }
 
+/* In a recording of bounded size the gradients of the removed part are gone, but not their stacks: with one line, what
+ * remains of autograd's threads is that line's, whoever calls it; with two lines it is unknown. */
+static void test_the_removed_part_of_a_bounded_recording(void **state)
+{
+    (void)state;
+    enum { ONE_LINE, TWO_CALLERS, TWO_LINES, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct syn s;
+        struct calls c = start(&s);
+        syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", 10 * SYN_MS);
+        if (which != TWO_LINES) syn_sql(&s, "DELETE FROM stack WHERE id=%lld", c.ones[1]);
+        if (which == TWO_CALLERS) /* the frames of the first line again, without <module> below them */
+            syn_sql(&s,
+                    "INSERT INTO stack(id,parent_id,frame_id,depth) SELECT id+1000,CASE id WHEN %lld THEN NULL ELSE "
+                    "parent_id+1000 END,frame_id,depth-1 FROM stack WHERE id BETWEEN %lld AND %lld",
+                    c.line[0], c.line[0], c.ones[0]);
+        block(&s, AUTOGRAD, 3, -1, 64, 0);
+        block(&s, OTHER, 4, -1, 32, 0);
+        block(&s, MAIN, 12, 20, 512, c.ones[0]);
+        block(&s, AUTOGRAD, 13, -1, 128, 0);
+        block(&s, AUTOGRAD, 25, -1, 7, 0); /* after that moment no row is missing */
+        block(&s, MAIN, 40, 41, 4096, c.main);
+        struct result_report *r = syn_report(&s, NULL);
+        if (which == ONE_LINE) assert_int_equal(of_bytes(r, 64 + 128)->stack.site.line, 30);
+        if (which != ONE_LINE) assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
+        if (which == TWO_CALLERS) assert_int_equal(of_bytes(r, 64)->stack.site.line, 30);
+        assert_false(of_bytes(r, which != TWO_LINES ? 32 + 7 : 64 + 32 + 7)->stack.site.known);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_the_operation),
         cmocka_unit_test(test_python_on_autograds_thread),
         cmocka_unit_test(test_failures_copies_and_waits),
+        cmocka_unit_test(test_the_removed_part_of_a_bounded_recording),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
