@@ -221,7 +221,7 @@ static void test_bare_cross_entropy(void **state)
         plan_of(&plain[i].given, &m, &p);
         m.shape.no_dropout = m.shape.one_kernel_gelu = p.fused_loss = p.drop_outputs = true;
         double over = plain[i].peak - 12 * 124439808.0 - 65 * MIB;
-        assert_true(fabs(pass_of(&p).likely / over - 1) < 0.04);
+        assert_true(fabs(pass_of(&p).likely / over - 1) < 0.05);
         model_free(&m);
     }
 }
