@@ -196,7 +196,11 @@ var gpuspyPage = (function () {
             found.get(key).layers[series.layer] = index;
         });
         const rank = place => (place.rank === null || place.rank === undefined ? 1e9 : place.rank);
-        page.places = Array.from(found.values()).sort((a, b) =>
+        const highest = place => Math.max(...Object.values(place.layers).map(
+            index => page.model.series[index].high.reduce((most, bytes) => Math.max(most, bytes), 0)));
+        const all = Array.from(found.values()), most = Math.max(...all.map(highest));
+        const counts = place => place.device >= 0 || highest(place) >= most / 1000; /* 8 bytes of pinned memory do not */
+        page.places = all.filter(counts).sort((a, b) =>
             rank(a) - rank(b) || a.process - b.process || (a.device < 0) - (b.device < 0) || a.device - b.device);
     }
     const layerOrder = ["tensor", "device", "pinned", "host", "shared", "graph"];

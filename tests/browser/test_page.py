@@ -197,6 +197,15 @@ def test_each_device_has_its_own(two, page):
     assert p.js("return gpuspyPage.link()") == ""
 
 
+def test_a_few_bytes_of_host_memory_are_not_offered_beside_the_gpus(two, page):
+    pinned = "(SELECT id FROM space WHERE word = 'pinned')"
+    tiny = two.changed("tiny", (f"""INSERT INTO allocation_row (kind, address, bytes, alloc_ns, life_ns, stream, alloc_stack_id, free_stack_id)
+                                    SELECT kind & ~4095 | {pinned} << 2, 4096, 8, alloc_ns, NULL, 0, alloc_stack_id, 4294967295
+                                    FROM allocation_row LIMIT 1""",))
+    assert 8 in [q["bytes"] for q in tiny.json()["peak"] if q["device"] < 0]
+    assert [c.split("peak ")[0] for c in page(tiny.html()).texts("#places button")] == ["GPU 0", "GPU 1"]
+
+
 # ---------------------------------------------------------------- the flame graph
 
 def widths(p):
