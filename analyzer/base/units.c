@@ -327,7 +327,8 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
 
     if (!read_decimal(&rest, &d, why)) return false;
     size_t length = strlen(rest);
-    if (!length && scale_decimal(d, 0, false, out, why) && *out < RATE_LEAST) return reject_number(why, "has no unit");
+    if (!length && d.digits && scale_decimal(d, 0, false, out, why) && *out < RATE_LEAST)
+        return reject_number(why, "has no unit");
     if (length >= 2 && (strcmp(rest + length - 2, "/s") == 0 || strcmp(rest + length - 2, "ps") == 0)) length -= 2;
     if (length < sizeof unit) {
         snprintf(unit, sizeof unit, "%.*s", (int)length, rest);

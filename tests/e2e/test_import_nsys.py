@@ -437,7 +437,7 @@ def test_gpuspys_own_database_is_read_as_before(tmp_path):
     before = (tmp_path / "run.db").read_bytes()
     gpuspy("report", "run.db", cwd=tmp_path)
     assert (tmp_path / "run.db").read_bytes() == before
-    assert "cannot convert" in gpuspy("import", "run.db", "-o", "again.db", cwd=tmp_path, code=3).stderr
+    assert "is a recording of gpuspy already" in gpuspy("import", "run.db", "-o", "again.db", cwd=tmp_path, code=3).stderr
     sqlite3.connect(tmp_path / "other.db").executescript("CREATE TABLE a(b); INSERT INTO a VALUES(1)")
     assert "not a gpuspy recording" in gpuspy("report", "other.db", cwd=tmp_path, code=3).stderr
 

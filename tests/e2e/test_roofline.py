@@ -176,7 +176,7 @@ def test_the_drawing(columns, locale):
     ("transfer", "no size given"), ("transfer --bytes 0", "out of range"), ("transfer --bytes -5GB", "is negative"),
     ("transfer --bytes nan", "not a number"), ("transfer --bytes 1e30GB", "too large"), ("transfer --bytes 9e18B", "out of range"),
     ("transfer --bytes 5GB --params 7B", "not both"), ("transfer --params 7B --gpu h10", "did you mean"),
-    ("transfer --params 7B --gpu h100 --bandwidth 5GB/s", "not both"), ("transfer --params 7B --bandwidth 300", None),
+    ("transfer --params 7B --gpu h100 --bandwidth 5GB/s", "not both"), ("transfer --params 7B --bandwidth 300", "has no unit"),
     ("transfer --params 7B --bandwidth 300GB/h", " unit"), ("transfer --params 7B --bandwidth 0", "out of range"),
     ("transfer --params 7B --gpus 0", "out of range"), ("transfer 28GB", "is unexpected"),
     ("transfer --params 7B --network 5GB/s", "--gpus-per-node"), ("transfer --params 7B --precision fp23", "fp32"),
@@ -226,4 +226,4 @@ def test_the_largest_numbers_are_numbers():
     done = answer("roofline", "--flops", "18e18", "--bytes", "1B", "--gpu", "h100")
     assert done["ways"][0]["least_s"] > 0
     assert text("roofline", "--flops", "1", "--bytes", "9e18B", "--gpu", "h100", "--time", "1ns")
-    assert text("transfer", "--bytes", "1e18B", "--gpus", "1000000", "--bandwidth", "1")
+    assert text("transfer", "--bytes", "1e18B", "--gpus", "1000000", "--bandwidth", "1e6")
