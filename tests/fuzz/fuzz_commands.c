@@ -131,7 +131,7 @@ static void command(const char *text)
     stdout = was[0];
     stderr = was[1];
     FUZZ_CHECK(code == EXIT_YES || code == EXIT_NO || code == EXIT_INPUT ||
-                   (code == EXIT_USAGE && !strcmp(l.words[0], "sql")),
+                   (code == EXIT_USAGE && (!strcmp(l.words[0], "sql") || !strcmp(l.words[0], "whatif"))),
                "%s: %d: %s", text, code, err);
     FUZZ_CHECK(code != EXIT_INPUT || err_n, "%s: no reason", text);
     if (has(&l, "--json") && code < EXIT_USAGE) read_json(out, out_n, text);
