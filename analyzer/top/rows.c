@@ -58,7 +58,7 @@ static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stac
                      (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
 }
 
-/* Another tool's recording has at time 0 what was allocated before it: that is no growth. */
+/* Another tool's recording has at time 0 what was allocated before it: that is not growth. */
 static void add_to_ring(const struct top_source *s, struct top_ring *ring, int64_t time_ns, int64_t bytes,
                         uint32_t count)
 {

@@ -133,9 +133,8 @@ void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint3
     *ARENA_PUSH(d->list, d->n, d->cap) = (struct whatif_due){until_ns, address, block};
 }
 
-int64_t whatif_waits_until(const struct whatif *w, const struct run_lifetime *life)
+int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struct run_lifetime *life)
 {
-    const uint32_t process = run_series(w->run, life->series)->process;
     int64_t until = whatif_begin(w, process);
     const int64_t begin = until;
     for (size_t i = 0; i < w->pending_n && w->pending[i].process <= process; i++) {

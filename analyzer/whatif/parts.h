@@ -133,7 +133,7 @@ void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint3
 void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
 
 /* When the wait of a block ends that was freed before the replay begins; 0: it had ended by then. */
-int64_t whatif_waits_until(const struct whatif *w, const struct run_lifetime *life);
+int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struct run_lifetime *life);
 /* Places what existed when the recording began. */
 void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct whatif_device *d);
 

@@ -456,7 +456,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     count_peak(b);
     if (whatif_was_before(w, d->process, life)) {
         const bool gone = whatif_is_gone(w, d->process, life);
-        const int64_t until = gone ? whatif_waits_until(w, life) : 0;
+        const int64_t until = gone ? whatif_waits_until(w, d->process, life) : 0;
         if (gone && !until) return;
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){.address = life->address,
                                                                                    .stream = proof_stream_of(life),

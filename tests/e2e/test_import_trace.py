@@ -252,7 +252,7 @@ def test_a_real_memory_timeline(tmp_path, file):
     assert list(got) == [0] and got[0]["end"] == now
     assert got[0]["before"] == sum(n for at, action, n, _ in moments if at == -1)
     assert abs(got[0]["most"] - most) <= max(abs(m[2]) for m in moments)  # for a moment, the old and the new version are both counted
-    assert json.loads(gpuspy("report", "--json", file).stdout)["steps"] == []  # categories are no lines of a loop
+    assert json.loads(gpuspy("report", "--json", file).stdout)["steps"] == []  # categories are not lines of a loop
 
 
 # --- made-up traces ------------------------------------------------------------------------------
