@@ -95,7 +95,7 @@ static void read_handlers(struct site_search *s)
             const char *as = strstr(st->code, " as ");
             struct site_search in = *s;
             in.found.n = 0;
-            in.names.n = in.objects.n = 0;
+            in.names.n = in.objects.n = in.owners.n = 0;
             site_names_add(s->scratch, &in.names, as ? as + 4 : "", as ? site_name_length(as + 4) : 0);
             site_names_add(s->scratch, &in.names, "sys.exc_info", strlen("sys.exc_info"));
             for (size_t k = i + 1; k < site_code_end(&s->code, i); k++) site_read_statement(&in, k);
@@ -291,10 +291,12 @@ static bool has_strong(const struct site_candidates *found)
 static bool read_frame(struct site_search *s, bool first)
 {
     const bool came_back = first || s->returned;
-    s->names.n = s->objects.n = 0;
+    s->names.n = s->objects.n = s->owners.n = 0;
     take_attributes(s);
     take_object(s);
     s->returned = false;
+    if (s->constructs) site_names_add(s->scratch, &s->owners, "self", strlen("self"));
+    for (size_t i = s->from; i < s->at && s->constructs; i++) site_read_statement(s, i); /* Node.all.append(self) */
     if (came_back) {
         site_read_statement(s, s->at);
         read_collection(s);
@@ -309,7 +311,8 @@ static bool read_frame(struct site_search *s, bool first)
     for (size_t i = 0; i < s->names.n; i++)
         if (strncmp(s->names.list[i], "self.", 5) == 0)
             site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
-    s->returned = s->returned || s->graph;
+    s->constructed = site_is_constructor(s->frame->function);
+    s->returned = s->returned || s->graph || s->constructed;
     return s->returned || s->attributes.n || s->objects.n;
 }
 
@@ -350,12 +353,30 @@ static bool follow_submission(struct site_search *s)
     if (!from.returned || from.module || !find_submission(&from)) return false;
     from.found.n = 0;
     site_find_function(&from);
+    from.constructs = false;
     read_frame(&from, false);
     if (is_final(&from.found)) {
         s->found = from.found;
         return true;
     }
     return false;
+}
+
+/* __init__(), or a method of self that it calls. */
+static bool is_in_construction(struct site_search *s, uint32_t stack)
+{
+    const struct run_frame *frame = s->frame;
+    struct site_search caller = *s;
+    while (!site_is_constructor(frame->function)) {
+        const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
+        const char *name = dot ? dot + 1 : frame->function;
+        stack = run_stack_parent(s->b->run, stack);
+        frame = run_stack_frame(s->b->run, stack);
+        if (!name || !frame || frame->kind != GS_FRAME_PYTHON || !site_open_frame(&caller, frame) ||
+            !strstr(caller.code.list[caller.at].code, arena_printf(s->scratch, "self.%s(", name)))
+            return false;
+    }
+    return true;
 }
 
 static void walk_statements(struct site_search *s, uint32_t stack)
@@ -371,6 +392,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
         hops++;
         s->found.n = 0;
         site_find_function(s);
+        s->constructs = !s->module && is_in_construction(s, stack);
         if (s->raises) read_handlers(s);
         for (size_t i = s->from; i < s->to && !s->raises && !s->module; i++)
             s->raises = site_code_begins(&s->code.list[i], "raise");
@@ -395,8 +417,8 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
             continue;
         s->at = s->from = i + 1;
         s->to = site_code_end(&s->code, i);
-        s->module = false;
-        s->names.n = s->objects.n = 0;
+        s->module = s->constructs = false;
+        s->names.n = s->objects.n = s->owners.n = 0;
         for (size_t k = makes ? i + 1 : i; k < s->to; k++) {
             if (site_is_function(&s->code.list[k]))
                 site_targets_of(s->scratch, s->code.list[k].code + strcspn(s->code.list[k].code, "("), &s->names, NULL);

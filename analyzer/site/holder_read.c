@@ -178,11 +178,22 @@ static bool is_emptied(struct site_search *s, const char *name)
     return false;
 }
 
+/* super().__init__(), which may make the containers */
+static bool calls_base(const struct site_search *s)
+{
+    bool calls = !site_is_constructor(s->frame->function);
+    for (size_t i = s->from; i < s->to && !calls; i++) calls = strncmp(s->code.list[i].code, "super(", 6) == 0;
+    return calls;
+}
+
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
     const char *name = site_base_name(s->scratch, into);
     const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
     const bool local = !s->module && is_made_in(s, name, s->from, s->to);
+    /* a container of the object that is constructed; that of its class outlives it */
+    const bool own =
+        s->constructs && strncmp(name, "self.", 5) == 0 && (is_made_in(s, name, s->from, i) || calls_base(s));
     if (!*name || is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
         (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
@@ -200,7 +211,17 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           .why = what,
                                                           .weak = weak || reset || is_emptied(s, name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
-                                                          .passed = local && is_returned(s, name)});
+                                                          .passed = (local && is_returned(s, name)) || own});
+}
+
+bool site_is_constructor(const char *function)
+{
+    static const char *const names[] = {"__init__", "__new__", "__post_init__", "__attrs_post_init__",
+                                        "model_post_init"};
+    const char *dot = function ? strrchr(function, '.') : NULL, *name = dot ? dot + 1 : function;
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
 }
 
 static bool is_concatenation(const char *value)
@@ -249,11 +270,33 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
 
+/* Report(x).mean(): of an object that is constructed here, the value is only what its method returns, unless that
+ * is the object. */
+static bool is_only_result(const struct site_search *s, const char *value)
+{
+    static const char *const same[] = {".to(",    ".cuda(",           ".eval(",        ".train(",
+                                       ".half(",  ".float(",          ".bfloat16(",    ".type(",
+                                       ".apply(", ".requires_grad_(", ".share_memory("};
+    const char *dot = s->constructed && s->callee ? strrchr(s->callee, '.') : NULL;
+    if (!dot) return false;
+    const char *class = arena_printf(s->scratch, "%.*s", (int)(dot - s->callee), s->callee), *of = strrchr(class, '.');
+    const char *call = strstr(value, arena_printf(s->scratch, "%s(", of ? of + 1 : class));
+    const char *end = call ? site_closing(strchr(call, '(')) : "";
+    const size_t n = *end ? site_name_length(end + 1 + (end[1] == '.')) : 0;
+    if (!*end || end[1] != '.' || end[2 + n] != '(') return false;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (strncmp(end + 1, same[i], strlen(same[i])) == 0) return false;
+    return true;
+}
+
 static bool part_holds(struct site_search *s, size_t i, const char *value)
 {
     /* the statement that allocated, also by an operator; of a caller, only a call */
-    return (i == s->at && (!s->callee || strchr(value, '(')) && !site_is_host_value(value, s->graph)) ||
-           site_holds(value, &s->names, s->graph) || site_holds(value, &s->objects, s->graph);
+    const bool name = !value[strcspn(value, ".")] && !value[site_name_length(value)];
+    return (i == s->at && !name && (!s->callee || strchr(value, '(')) && !site_is_host_value(value, s->graph) &&
+            !is_only_result(s, value)) ||
+           site_names_has(&s->owners, value) || site_holds(value, &s->names, s->graph) ||
+           site_holds(value, &s->objects, s->graph);
 }
 
 /* The values of a tuple, list or dictionary; otherwise the text itself. */
@@ -275,9 +318,15 @@ bool site_value_holds(struct site_search *s, size_t i, const char *value)
     return false;
 }
 
+/* node.hidden = x: node is an owner; so is the object that a constructor makes, of self.hidden = x. */
 static void add_targets(struct site_search *s, const struct site_names *made)
 {
-    for (size_t i = 0; i < made->n; i++) site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
+    for (size_t i = 0; i < made->n; i++) {
+        const size_t n = strcspn(made->list[i], ".");
+        site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
+        if (made->list[i][n] && (s->constructs || strncmp(made->list[i], "self.", 5) != 0))
+            site_names_add(s->scratch, &s->owners, made->list[i], n);
+    }
 }
 
 static void consider_accumulation(struct site_search *s, size_t i, const struct site_assignment *a, const char *name)
@@ -292,6 +341,17 @@ static void consider_accumulation(struct site_search *s, size_t i, const struct 
         s->found.list[before].instead = "add it without its graph (.detach(), or in torch.no_grad())";
 }
 
+/* n, x = 1, layer(y): of as many targets as values, those whose value holds the memory. */
+static void drop_others(struct site_search *s, size_t i, const char *value, struct site_names *made)
+{
+    const char *of[SITE_NAMES];
+    size_t n = 0, kept = 0;
+    while (n < SITE_NAMES && *(of[n] = site_part_of(s->scratch, value, n))) n++;
+    for (size_t k = 0; n == made->n && k < n; k++)
+        if (site_value_holds(s, i, of[k])) made->list[kept++] = made->list[k];
+    made->n = kept ? kept : made->n;
+}
+
 static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
 {
     struct site_names made = {.n = 0}, indexed = {.n = 0};
@@ -300,6 +360,7 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
     for (size_t k = 0; k < made.n; k++)
         if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
+    drop_others(s, i, a->value, &made);
     add_targets(s, &made);
 }
 
@@ -477,7 +538,8 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
         const bool outer = s->callee && ends_in(name, s->callee); /* the call that led to the allocation */
         const size_t at = outer ? s->code.n : i;
         if (end && site_value_holds(s, at, arguments) && find_callee(s, name, &in, &def, &method)) {
-            in.found.n = in.names.n = in.objects.n = 0;
+            in.found.n = in.names.n = in.objects.n = in.owners.n = 0;
+            in.constructs = false;
             bind_names(s, at, arguments, method, &in, in.code.list[def].code);
             in.at = in.code.n; /* none of the statements is the call itself */
             in.from = def + 1;

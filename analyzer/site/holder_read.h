@@ -34,10 +34,13 @@ struct site_search {
     size_t at, from, to;              /* the statement that called; the bounds of its function */
     bool module;                      /* not in a function but at the top level of the file */
     struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
-    const char *class;                /* of self; NULL unknown */
+    struct site_names owners; /* objects with an attribute that refers to it: what is stored must be the object */
+    bool constructs;          /* the function runs in the construction of its object */
+    const char *class;        /* of self; NULL unknown */
     /* of the frame that it called */
     const char *callee;           /* its name; NULL none */
     bool returned;                /* the value is returned */
+    bool constructed;             /* it is a constructor, and the value is the object */
     bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
     struct site_candidates found, kept_errors;
@@ -51,6 +54,8 @@ size_t site_common_loop(const struct site_search *s, size_t a, size_t b);
 void site_add_candidate(struct site_candidates *to, struct site_candidate c);
 /* Statement i stores the memory in `into`: does that outlive the step? */
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak);
+/* __init__() and the like: what it allocates belongs to the object that the call makes. */
+bool site_is_constructor(const char *function);
 /* Any of the values of a tuple. */
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 void site_read_statement(struct site_search *s, size_t i);

@@ -20,6 +20,7 @@ def test_verdict_names_the_leaking_line(recording):
     report = recording.report()
     fatal = [o for o in report["oom"] if o["fatal"]]
     assert len(fatal) == 1 and fatal[0]["cause"] == "leak", fatal
+    assert [h["line"] for h in fatal[0]["holders"]] == [line_of("history.append(output)")]
     assert fatal[0]["free_bytes"] < fatal[0]["requested_bytes"] and fatal[0]["advice"]
     growing = str(report["growth"][0]["stack"])
     assert "train_leak.py" in growing and str(line_of("output = Tensor")) in growing

@@ -208,6 +208,30 @@ SHAPES = {
     "moving average": ("def lerp(a, b):\n    return Tensor(a, b, bytes=4096)\nclass Centre:\n    def __init__(self):\n        self.value = Tensor(bytes=512)\n"
                        "    def update(self, x):\n        self.value = lerp(self.value, x)\ncentre = Centre()\nfor step in range(1000):\n"
                        "    out = model(batch())\n    centre.update(out)\n", "self.value = lerp(self.value, x)"),
+    # graphdeco-inria/gaussian-splatting 437, JuliusQv in SuGaR 40: what a class allocates in its constructor belongs to the object
+    "constructor": ("class Camera:\n    def __init__(self, uid):\n        self.uid, self.image = uid, Tensor()\ncameras = []\nfor uid in range(1000):\n"
+                    "    cameras.append(Camera(uid))\n", "cameras.append(Camera(uid))"),
+    # OpenNMT's Beam: a base class and a method of the constructor make it; the list within is the object's own
+    "base of a constructor": ("class Base:\n    def __init__(self):\n        self.parts = []\n        self.build()\n    def build(self):\n"
+                              "        for part in range(2):\n            self.parts.append(Tensor())\nclass Beam(Base):\n    def __init__(self):\n"
+                              "        super().__init__()\n        self.done = False\nbeams = {}\nfor step in range(1000):\n    beam = Beam()\n    beams[step] = beam\n",
+                              "beams[step] = beam"),
+    "dataclass": ("from dataclasses import dataclass, field\n@dataclass\nclass Sample:\n    label: int\n    mask: object = field(default_factory=lambda: Tensor())\n"
+                  "    def __post_init__(self):\n        self.image = Tensor()\nseen = []\nfor step in range(1000):\n    seen.append(Sample(step))\n",
+                  "seen.append(Sample(step))"),
+    "new": ("class State(tuple):\n    def __new__(cls, values):\n        return super().__new__(cls, [Tensor() for _ in values])\nstates = []\n"
+            "for step in range(1000):\n    states.append(State('ab'))\n", "states.append(State('ab'))"),
+    # georgysavva/diffusion-for-simulation: Episode.load()
+    "class method": ("class Episode:\n    @classmethod\n    def load(cls, path):\n        episode = cls()\n        episode.obs = Tensor()\n        return episode\n"
+                     "episodes = []\nfor step in range(1000):\n    episodes.append(Episode.load(step))\n", "episodes.append(Episode.load(step))"),
+    # ifzhang/FairMOT 348: a list of the class, not of the object
+    "list of the class": ("class Track:\n    features = []\n    def __init__(self):\n        self.features.append(Tensor())\nfor step in range(1000):\n    track = Track()\n",
+                          "self.features.append(Tensor())"),
+    "registers itself": ("class Node:\n    every = []\n    def __init__(self):\n        Node.every.append(self)\n        self.value = Tensor()\nfor step in range(1000):\n"
+                         "    node = Node()\n", "Node.every.append(self)"),
+    # Zhang et al.'s progressive networks (TomVeniat/ProgressiveNeuralNetworks.pytorch 3): a module for each task
+    "modules": ("experts = []\nclass Expert(Module):\n    def __init__(self):\n        self.weight = Tensor()\n    def forward(self, x):\n        return x\n"
+                "for step in range(1000):\n    expert = Expert()\n    experts.append(expert)\n", "experts.append(expert)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -264,7 +288,22 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # the learning rate of an optimizer
     "rates = {}\nfor step in range(1000):\n    optimizer = Optimizer()\n    optimizer.groups = [{'lr': 1}]\n    rates[step] = optimizer.groups[0]['lr']\n"
     "    optimizer.step()\n    keep(optimizer)\n",
-], ids=["own cycle", "collate", "own tree", "rate"])
+    # the results of constructed objects are numbers; the objects themselves are stored elsewhere
+    "class Report:\n    def __init__(self, n):\n        self.n, self.table = n, Tensor()\n        keep(self)\n    def mean(self):\n        return self.n\n"
+    "means, last = [], {}\nfor step in range(1000):\n    means.append(Report(step).mean())\n",
+    # each replaces the one before
+    "class State:\n    def __init__(self):\n        self.value = Tensor()\n        keep(self.value)\nlatest = {}\nfor step in range(1000):\n"
+    "    state = State()\n    latest['state'] = state\n",
+    # an object's number is stored, and the object is not
+    "class Track:\n    ids = []\n    def __init__(self, n):\n        self.n, self.value = n, Tensor()\n        Track.ids.append(self.n)\n        keep(self)\n"
+    "for step in range(1000):\n    track = Track(step)\n",
+    # the model keeps its features, and the caller what the model returns
+    "class Net2(Module):\n    def forward(self, x):\n        self.features = Tensor()\n        keep(self.features)\n        return 1\nnet, outs = Net2(), []\n"
+    "for step in range(1000):\n    outs.append(net(step))\n",
+    # made anew for each object, which is not stored
+    "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
+    "for step in range(1000):\n    batch = Batch()\n",
+], ids=["own cycle", "collate", "own tree", "rate", "result", "replaced", "number", "module", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n" + body)
     assert found == set()
