@@ -78,7 +78,7 @@ static bool as_in_file(const struct plan *p)
     return !p->weights && !p->precision_given && p->model->stored_bytes > 0;
 }
 
-/* litgpt's bitsandbytes plugin replaces each torch.nn.Linear, the output layer, too (Fabric's BitsandbytesPrecision). */
+/* litgpt's bitsandbytes plugin replaces each torch.nn.Linear, the output layer too (Fabric's BitsandbytesPrecision). */
 static double bits_of(const struct plan *p, const struct model_tensor *t, double plain)
 {
     struct model_tensor matrix = *t;
@@ -165,13 +165,15 @@ static double largest_quantised(const struct plan *p)
 
 /* Published FP8 and AWQ checkpoints store the output layer. With FP8, loaders keep it in addition to the embedding to
  * which it was tied: transformers 4.51 on Qwen3 0.6B to 4B. With AWQ most only have it while weights are loaded:
- * Qwen2.5's peaks with long prompts are those of GPTQ, whose checkpoints do not store it. litgpt ties no output layer. */
+ * Qwen2.5's peaks with long prompts are those of GPTQ, whose checkpoints lack it. litgpt ties no output layer. */
 static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    const struct model_tensor matrix = {.role = TENSOR_HEAD, .dims = 2, .rows = s->vocab, .cols = s->hidden, .count = 1};
+    const struct model_tensor matrix = {
+        .role = TENSOR_HEAD, .dims = 2, .rows = s->vocab, .cols = s->hidden, .count = 1};
     const bool litgpt = p->runtime == PLAN_RUNTIME_LITGPT, kept = p->weights && !strncmp(p->weights->word, "fp8", 3);
-    const double bytes = (double)(s->vocab * s->hidden) * tensor_share(p, &matrix) * bits_of(p, &matrix, plain_bits(p)) / 8;
+    const double bytes =
+        (double)(s->vocab * s->hidden) * tensor_share(p, &matrix) * bits_of(p, &matrix, plain_bits(p)) / 8;
     struct estimate_line *line;
 
     if (!s->tied || (!kept && !litgpt && !is_stored_as(p, "awq|")) || stage != (litgpt ? 0 : p->pp - 1)) return;
@@ -179,7 +181,8 @@ static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimat
                         litgpt ? "output layer, not tied" : "output layer, untied by quantization",
                         (struct estimate_interval){litgpt ? bytes : 0, kept || litgpt ? bytes : 0, bytes});
     line->why = kept ? "none if the loader ties it to the embedding again" : "stored in some files, and tied again";
-    estimate_explain(line, litgpt ? "litgpt/model.py: lm_head" : "published peaks of Qwen3's FP8 and Qwen2.5's AWQ models",
+    estimate_explain(line,
+                     litgpt ? "litgpt/model.py: lm_head" : "published peaks of Qwen3's FP8 and Qwen2.5's AWQ models",
                      "vocabulary %ju · hidden %ju · %.3g B", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
                      bytes / ((double)(s->vocab * s->hidden)));
 }
@@ -234,24 +237,29 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
  * up to 2.2 % of the weights above the sum of the other lines. */
 #define KEPT_BY_PROGRAM 0.025
 
-/* What kernels unpack. AutoGPTQ's 4-bit kernels have a buffer for the largest matrix in 16 bits, and one for 2048 tokens
- * of its wider side; its 8-bit ones unpack, as AutoAWQ's do for 1024 tokens and more. bitsandbytes unpacks a 4-bit matrix for each product with more than one token: in the type that it
- * had when it was quantised, and from that in the product's: float16 in litgpt's plugin, whatever the product has. */
+/* What kernels unpack. AutoGPTQ's 4-bit kernels have a buffer for the largest matrix in 16 bits, and one for 2048
+ * tokens of its wider side; its 8-bit ones unpack, as AutoAWQ's do for 1024 tokens and more. bitsandbytes unpacks a
+ * 4-bit matrix for each product with more than one token: in the type that it had when it was quantised, and from that
+ * in the product's: float16 in litgpt's plugin, whatever the product has. */
 static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct sums sums = weights_of(p, stage);
-    const bool gptq = is_stored_as(p, "gptq|"), others = is_stored_as(p, "awq|gptq-8bit|"), four = is_four_bit(p), litgpt = p->runtime == PLAN_RUNTIME_LITGPT;
+    const bool gptq = is_stored_as(p, "gptq|"), others = is_stored_as(p, "awq|gptq-8bit|"), four = is_four_bit(p),
+               litgpt = p->runtime == PLAN_RUNTIME_LITGPT;
     const bool converts = litgpt && !(p->precision && p->precision_given && strcmp(p->precision->name, "fp16") == 0);
-    const double matrix = gptq || four || others ? largest_quantised(p) : 0, kept = KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes);
+    const double matrix = gptq || four || others ? largest_quantised(p) : 0,
+                 kept = KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes);
     double wide = 0;
     struct estimate_line *line;
 
     EACH (t, p->model->tensors, p->model->tensors_n)
-        if (gptq && t->dims >= 2 && bits_of(p, t, 16) != 16) wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
+        if (gptq && t->dims >= 2 && bits_of(p, t, 16) != 16)
+            wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
     if (four) {
-        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(PREFILL) | (p->batch > 1 ? IN_PHASE(DECODE) : 0),
-                            "the largest matrix, unpacked",
-                            (struct estimate_interval){2 * matrix, (converts ? 4 : 2) * matrix, (litgpt ? 4 : 6) * matrix});
+        line = estimate_add(
+            r, ESTIMATE_TEMPORARIES, IN_PHASE(PREFILL) | (p->batch > 1 ? IN_PHASE(DECODE) : 0),
+            "the largest matrix, unpacked",
+            (struct estimate_interval){2 * matrix, (converts ? 4 : 2) * matrix, (litgpt ? 4 : 6) * matrix});
         line->why = "bnb_4bit_compute_dtype float32, the default, makes a copy in float32";
         estimate_explain(line, "bitsandbytes autograd/_functions.py: MatMul4Bit, dequantize_4bit(…).to(A.dtype)",
                          "%.0f elements · %d B", matrix, converts ? 4 : 2);
