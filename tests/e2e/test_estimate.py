@@ -1120,3 +1120,13 @@ def test_only_encoders_have_a_head_for_masked_tokens():
     assert "--masked-lm" in one_line(gpuspy("estimate", "--model", "gpt2", "--masked-lm"), 2)
     plain, masked = (answer("--model", "bert-large-uncased", "--batch", "1", "--seq", "128", *more) for more in ([], ["--masked-lm"]))
     assert (plain["params"], masked["params"]) == (335141888, 335174458)
+
+
+@pytest.mark.parametrize("words, when", [
+    (["--model", "llama-3-8b", "--weights", "awq", "--runtime", "autoawq", "--seq", "2048"], "while the weights are loaded"),
+    (["--model", "llama-3-8b", "--seq", "2048"], "at prefill"),
+    (["--model", "sdxl", "--batch", "1"], "while the VAE decodes"),
+])
+def test_the_first_line_names_the_moment_of_the_peak(words, when):
+    text = gpuspy("estimate", "--inference", *words, "--memory", "80GiB").stdout
+    assert f"Peak {when}: " in " ".join(text.split())
