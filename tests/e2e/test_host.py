@@ -117,6 +117,41 @@ def test_a_program_whose_date_is_faked(recording, days):
     assert pairs_recorded(recording) == did(done)
 
 
+# --- a file system that hangs ---------------------------------------------------------------------
+
+HUNG = '''
+import ctypes, os, sys
+cuda, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+def pair():
+    assert not cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1000)) and not cuda.cudaFree(address)
+if sys.argv[1] == "pwrite64":
+    pair()
+open("hung", "w").close()
+pair()
+while not os.path.exists("blocked"):
+    pair()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+pair()
+print("done")
+'''
+
+
+@pytest.mark.parametrize("call, line", [("open", "not recording: the file system of run.db has not responded for 5 s"),
+                                        ("pwrite64", "the database is incomplete; gpuspy report completes it")])
+def test_a_file_system_that_hangs(recording, call, line):
+    """At the first call or later: the program's calls, forks and end go on."""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'hung_disk.so'}"
+    done = recording.python(HUNG, call, LD_PRELOAD=preload, HUNG_CALL=call, GPUSPY_DB="run.db")
+    assert done.stdout == "done\n" and own_lines(done.stderr)[-1] == f"gpuspy: {line}"
+    if call == "pwrite64":
+        (recording.folder / "hung").unlink()
+        assert recording.report()["run"]["lost_events"] == 0
+
+
 # --- NVML ----------------------------------------------------------------------------------------
 
 NVML_THAT_HANGS = """
