@@ -18,6 +18,8 @@ static void print_stderr_line(const char *format, va_list arguments)
     size_t len = strlen(line);
     int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
     if (more < 0) return;
+    for (char *c = line + len; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?'; /* a setting or a path: one line remains one */
     char *const answer = atomic_load(&asker);
     if (answer) {
         snprintf(answer, asker_size, "%s", line + len);

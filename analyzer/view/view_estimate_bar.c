@@ -164,9 +164,15 @@ static const char *target_name(const struct estimate_target *t)
 /* The same for all GPUs: their own part does not change. */
 static const char *target_when(const struct view_estimate *v)
 {
-    static const char *const words[] = {
-        "at the end of forward", "at the end of backward", "in the optimizer step", "at prefill", "at decode",
-        "in the text encoders",  "in a denoising step",    "while the VAE decodes"};
+    static const char *const words[ESTIMATE_PHASES_N] = {"at the end of forward",
+                                                         "at the end of backward",
+                                                         "in the optimizer step",
+                                                         "while the weights are loaded",
+                                                         "at prefill",
+                                                         "at decode",
+                                                         "in the text encoders",
+                                                         "in a denoising step",
+                                                         "while the VAE decodes"};
     int phase = (int)v->a->result.peak_phase;
 
     return strcmp(view_estimate_phase(v, phase), "forward pass") == 0 ? "in the forward pass" : words[phase];
