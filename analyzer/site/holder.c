@@ -483,13 +483,24 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
                                                   : arena_printf(s->b->arena, "one of two statements %s", c->why)};
 }
 
-static void drop_weak(struct site_candidates *found)
+static bool is_strong(const struct site_candidate *c)
 {
-    size_t strong = 0, n = 0;
-    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++) strong += !found->list[i].weak;
-    for (size_t i = 0; strong && i < found->n && i < SITE_FOUND_MAX; i++)
-        if (!found->list[i].weak) found->list[n++] = found->list[i];
-    found->n = strong && found->n <= SITE_FOUND_MAX ? n : found->n;
+    return !c->weak;
+}
+
+static bool is_lasting(const struct site_candidate *c)
+{
+    return !c->reset;
+}
+
+/* Those for which `is` is true, if there are any. */
+static void keep_those(struct site_candidates *found, bool (*is)(const struct site_candidate *))
+{
+    size_t those = 0, n = 0;
+    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++) those += is(&found->list[i]);
+    for (size_t i = 0; those && i < found->n && i < SITE_FOUND_MAX; i++)
+        if (is(&found->list[i])) found->list[n++] = found->list[i];
+    found->n = those && found->n <= SITE_FOUND_MAX ? n : found->n;
 }
 
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders)
@@ -500,7 +511,8 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     walk_statements(s, stack);
     if (!s->found.n) s->found = s->kept_errors;
     if (!s->found.n) find_hooks(s, stack);
-    drop_weak(&s->found);
+    keep_those(&s->found, is_strong);
+    keep_those(&s->found, is_lasting);
     const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
                          ? s->found.n
                          : 0; /* otherwise some statements were not examined */

@@ -1,6 +1,8 @@
 #include "analyzer/site/holder_read.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "analyzer/base/term.h"
 #include "analyzer/site/source_context.h"
 
@@ -211,6 +213,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           .why = what,
                                                           .weak = weak || reset || is_emptied(s, name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
+                                                          .reset = reset,
                                                           .passed = (local && is_returned(s, name)) || own});
 }
 
@@ -374,8 +377,11 @@ void site_read_statement(struct site_search *s, size_t i)
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
         if (site_value_holds(s, i, store.value) &&
-            (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) /* a number's tensor adds nothing */
+            (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             site_consider_store(s, i, store.into, store.weak);
+            if (!strchr(store.into, '.'))
+                site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
+        }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
         s->returned = s->returned || (value && site_value_holds(s, i, value + 1));
@@ -395,30 +401,73 @@ bool site_open_frame(struct site_search *s, const struct run_frame *frame)
     return !is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
 }
 
-/* The function of that name, if the files of the call path define one. */
+/* Counts the functions of that name in a file. */
+static size_t count_definitions(const struct site_search *other, const char *name, size_t length,
+                                struct site_search *in, size_t *def)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < other->code.n && in->budget-- > 0; i++) {
+        const char *code = other->code.list[i].code;
+        if (strncmp(code, "def ", 4) != 0 || strncmp(code + 4, name, length) != 0 || code[4 + length] != '(') continue;
+        struct run_frame *called = arena_alloc(other->scratch, sizeof *called);
+        *called = *other->frame;
+        called->function = arena_printf(other->scratch, "%.*s", (int)length, name);
+        in->code = other->code;
+        in->frame = called;
+        *def = i;
+        found++;
+    }
+    return found;
+}
+
+/* from lib.replay import Memory, import replay: the program's own module, beside the file or its package. */
+static bool open_imported(const struct site_search *s, const char *code, struct site_search *module)
+{
+    enum { PARENTS = 3, PATH = 1024 };
+    const bool from = strncmp(code, "from ", 5) == 0;
+    const char *file = s->frame->file, *name = code + 5 + 2 * !from, *end = strrchr(file, '/');
+    if ((!from && strncmp(code, "import ", 7) != 0) || *file != '/') return false;
+    const size_t dots = strspn(name, ".");
+    name += dots;
+    for (size_t up = 1; up < dots && end > file; up++) end = memrchr(file, '/', (size_t)(end - file));
+    for (unsigned up = 0; site_name_length(name) && end && up < (dots ? 1 : PARENTS); up++) {
+        char path[PATH];
+        const size_t n = (size_t)(end - file);
+        if (n + site_name_length(name) + sizeof "/.py" > PATH) return false;
+        snprintf(path, sizeof path, "%.*s/%.*s.py", (int)n, file, (int)site_name_length(name), name);
+        for (char *p = path + n; *p && strcmp(p, ".py") != 0; p++) *p = *p == '.' ? '/' : *p;
+        if (access(path, R_OK) == 0) {
+            struct run_frame *of = arena_alloc(s->scratch, sizeof *of);
+            *of = (struct run_frame){.kind = GS_FRAME_PYTHON, .file = arena_printf(s->b->arena, "%s", path), .line = 1};
+            return site_open_frame(module, of);
+        }
+        end = memrchr(file, '/', n);
+    }
+    return false;
+}
+
+/* The function of that name, if the files of the call path define one, or else those that they import. */
 static bool find_called(const struct site_search *s, const char *name, size_t length, struct site_search *in,
                         size_t *def)
 {
-    struct run_frame *called = arena_alloc(s->scratch, sizeof *called);
     const struct run_frame *frame;
-    const struct site_statement *read = NULL; /* of the file before */
     size_t found = 0;
-    for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
-         stack = run_stack_parent(s->b->run, stack)) {
-        struct site_search other = *s;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(&other, frame) ||
-            other.code.list == read || (found && other.code.list == in->code.list))
-            continue;
-        read = other.code.list;
-        for (size_t i = 0; i < other.code.n && in->budget-- > 0; i++) {
-            const char *code = other.code.list[i].code;
-            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, name, length) == 0 && code[4 + length] == '(') {
-                found++;
-                in->code = other.code;
-                *def = i;
-                *called = *frame;
-                called->function = arena_printf(s->scratch, "%.*s", (int)length, name);
-                in->frame = called;
+    for (unsigned imported = 0; imported < 2 && !found; imported++) {
+        const struct site_statement *read = NULL; /* of the file before */
+        for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
+             stack = run_stack_parent(s->b->run, stack)) {
+            struct site_search other = *s;
+            if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
+                !site_open_frame(&other, frame) || other.code.list == read ||
+                (found && other.code.list == in->code.list))
+                continue;
+            read = other.code.list;
+            found += imported ? 0 : count_definitions(&other, name, length, in, def);
+            for (size_t i = 0; imported && i < other.code.n && in->budget-- > 0; i++) {
+                struct site_search module = *s;
+                if (open_imported(&other, other.code.list[i].code, &module) &&
+                    !(found && module.code.list == in->code.list))
+                    found += count_definitions(&module, name, length, in, def);
             }
         }
     }

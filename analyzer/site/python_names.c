@@ -184,6 +184,28 @@ static bool function_store(struct arena *arena, const char *code, struct site_st
     return false;
 }
 
+/* setattr(into, f"{name}", value), into.register_buffer(f"{name}", value). A constant name replaces the value before.
+ */
+static bool attribute_store(struct arena *arena, const char *code, struct site_store *to)
+{
+    static const char *const methods[] = {"setattr", "register_buffer", "register_parameter", "register_module",
+                                          "add_module"};
+    const size_t n = site_name_length(code);
+    const char *end = code[n] == '(' ? site_closing(code + n) : code;
+    size_t from = n;
+    while (from && code[from - 1] != '.') from--;
+    for (size_t i = 0; *end == ')' && !end[1] && i < sizeof methods / sizeof *methods; i++) {
+        if (strlen(methods[i]) != n - from || strncmp(code + from, methods[i], n - from) != 0) continue;
+        const char *arguments = arena_printf(arena, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
+        const char *key = site_part_of(arena, arguments, !from);
+        to->into = from ? arena_printf(arena, "%.*s", (int)from - 1, code) : site_part_of(arena, arguments, 0);
+        to->value = site_part_of(arena, arguments, 1 + !from);
+        to->weak = false;
+        return *to->value && !is_constant(key, key + strlen(key));
+    }
+    return false;
+}
+
 bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 {
     static const char *const methods[] = {".append(",         ".appendleft(", ".add(", ".extend(",     ".extendleft(",
@@ -202,7 +224,7 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
             }
         }
     }
-    return function_store(arena, code, to);
+    return function_store(arena, code, to) || attribute_store(arena, code, to);
 }
 
 /* An attribute or a method at p: a number or a copy on the host. */

@@ -68,15 +68,20 @@ model = Net()
 """
 
 
-def leaks(recording, body):
-    """Runs it until it is out of memory; returns the holders of the failure and all that are named."""
+def run(recording, body):
+    """Runs it until it is out of memory."""
     for path, text in (("_tensor.py", TENSOR), ("nn/modules/module.py", MODULE), ("__init__.py", ""),
                        ("nn/__init__.py", ""), ("nn/modules/__init__.py", "")):
         place = recording.folder / "torch" / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
     recording.python(HEAD + body, SIMCUDA_MEMORY="768MiB", PYTHONPATH=recording.folder, check=False)
-    report = recording.report()
+    return recording.report()
+
+
+def leaks(recording, body):
+    """Returns the report, and the holders of the failure and of growth."""
+    report = run(recording, body)
     found = [h for oom in report["oom"] for h in oom["holders"]]
     every = found + [h for growth in report["growth"] for h in growth["holders"]]
     lines = (HEAD + body).split("\n")
@@ -232,6 +237,15 @@ SHAPES = {
     # Zhang et al.'s progressive networks (TomVeniat/ProgressiveNeuralNetworks.pytorch 3): a module for each task
     "modules": ("experts = []\nclass Expert(Module):\n    def __init__(self):\n        self.weight = Tensor()\n    def forward(self, x):\n        return x\n"
                 "for step in range(1000):\n    expert = Expert()\n    experts.append(expert)\n", "experts.append(expert)"),
+    # pclucas14/AML 1: an attribute for each task
+    "buffers": ("class Net2:\n    def register_buffer(self, name, x):\n        vars(self)[name] = x\nnet = Net2()\nfor step in range(1000):\n    out = Tensor()\n"
+                "    net.register_buffer(f'proto_{step}', out)\n", "net.register_buffer(f'proto_{step}', out)"),
+    "attributes": ("def embed():\n    clip = Buffer()\n    for step in range(1000):\n        out = model(batch())\n        setattr(clip, f'frame_{step}', out)\n"
+                   "    return clip\nembed()\n", "setattr(clip, f'frame_{step}', out)"),
+    # the keys and values of a request's layers in a list of their own, which a session keeps
+    "list of a step": ("class Server:\n    def __init__(self):\n        self.sessions = {}\n    def chat(self, user):\n        for turn in range(2):\n            new = []\n"
+                       "            for layer in range(2):\n                new.append(Tensor())\n            past = new\n        self.sessions[user] = past\n"
+                       "server = Server()\nfor step in range(1000):\n    server.chat(step)\n", "self.sessions[user] = past"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -268,7 +282,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     """Neither if the statement that keeps the memory cannot be found, nor next to it."""
     start = ("from collections import deque\ntotal, logged, state, meter, window, hidden = 0, [], {}, Meter(), deque(maxlen=4), []\n"
              "def to_cpu(x):\n    return 1\n"
-             "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n")
+             "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n")
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    keep(loss)\n")
     assert found == set()
     recording.database.unlink()
@@ -305,13 +319,23 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "for step in range(1000):\n    batch = Batch()\n",
 ], ids=["own cycle", "collate", "own tree", "rate", "result", "replaced", "number", "module", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
-    _, found = leaks(recording, "def keep(x):\n    setattr(Buffer, str(id(x)), x)\n" + body)
+    _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
+
+
+def test_the_store_of_an_imported_module(recording):
+    """It is in no call path: no memory is allocated in it."""
+    (recording.folder / "lib").mkdir()
+    (recording.folder / "lib" / "replay.py").write_text("class Memory:\n    def __init__(self):\n        self.items = []\n"
+                                                        "    def push(self, *args):\n        self.items.append(args)\n")
+    report = run(recording, "from lib.replay import Memory\nmemory = Memory()\nfor step in range(1000):\n    out = Tensor()\n    memory.push(step, out)\n")
+    holder, = report["oom"][0]["holders"]
+    assert holder["file"].endswith("/lib/replay.py") and holder["text"] == "self.items.append(args)"
 
 
 def test_what_each_step_makes_anew_is_not_named(recording):
     """Micro-batches: their losses are stored until the optimizer's step."""
-    _, found = leaks(recording, "def keep(x):\n    setattr(Buffer, str(id(x)), x)\nclass Optimizer:\n    def step(self): pass\noptimizer = Optimizer()\n"
+    _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\nclass Optimizer:\n    def step(self): pass\noptimizer = Optimizer()\n"
                      "for step in range(1000):\n    losses = []\n    for micro in range(4):\n        loss = criterion(model(batch()))\n"
                      "        losses.append(loss)\n        keep(loss)\n    optimizer.step()\n")
     assert found == set()
