@@ -133,12 +133,20 @@ static bool is_given(struct site_search *s, const char *name, bool (*is)(const c
     return false;
 }
 
+/* deque(maxlen=capacity) */
+static bool is_bounded_by_name(const char *value)
+{
+    const char *most = strstr(value, "maxlen=");
+    return most && strncmp(most + 7, "None", 4) != 0 && site_name_length(most + 7);
+}
+
 /* A bound of thousands has no effect: the GPU is full before. */
 static bool is_bounded(const char *value)
 {
     enum { DIGITS = 3 };
     const char *most = strstr(value, "maxlen=");
-    return most && !strstr(value, "maxlen=None") && strspn(most + 7, "0123456789_") <= DIGITS;
+    const size_t digits = most ? strspn(most + 7, "0123456789_") : 0;
+    return digits && digits <= DIGITS;
 }
 
 static bool is_list(const char *value)
@@ -212,6 +220,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           .at = i,
                                                           .why = what,
                                                           .weak = weak || reset || is_emptied(s, name) ||
+                                                                  is_given(s, name, is_bounded_by_name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
                                                           .reset = reset,
                                                           .passed = (local && is_returned(s, name)) || own});
@@ -367,6 +376,24 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     add_targets(s, &made);
 }
 
+/* module.register_forward_hook(save), whose handle nothing stores: the module keeps what save() refers to. */
+static void read_registration(struct site_search *s, size_t i)
+{
+    const char *code = s->code.list[i].code, *hook = strstr(code, "_hook("), *name = hook ? hook + 6 : "";
+    const size_t n = site_name_length(name), before = s->found.n;
+    bool holds = false;
+    if (!n || name[n] != ')' || name[n + 1] || !strstr(code, ".register_")) return;
+    for (size_t k = s->from; k < s->to && !holds; k++) {
+        const char *def = s->code.list[k].code;
+        if (strncmp(def, "def ", 4) != 0 || strncmp(def + 4, name, n) != 0 || def[4 + n] != '(') continue;
+        for (size_t in = k + 1; in < site_code_end(&s->code, k) && !holds; in++)
+            holds = site_holds(s->code.list[in].code, &s->names, s->graph);
+    }
+    if (holds) site_consider_store(s, i, code, false);
+    for (size_t k = before; k < s->found.n && k < SITE_FOUND_MAX; k++)
+        s->found.list[k].instead = "call remove() on the handle that it returns, after the pass";
+}
+
 void site_read_statement(struct site_search *s, size_t i)
 {
     const struct site_statement *st = &s->code.list[i];
@@ -385,6 +412,8 @@ void site_read_statement(struct site_search *s, size_t i)
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
         s->returned = s->returned || (value && site_value_holds(s, i, value + 1));
+    } else {
+        read_registration(s, i);
     }
 }
 

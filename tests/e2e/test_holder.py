@@ -246,6 +246,13 @@ SHAPES = {
     "list of a step": ("class Server:\n    def __init__(self):\n        self.sessions = {}\n    def chat(self, user):\n        for turn in range(2):\n            new = []\n"
                        "            for layer in range(2):\n                new.append(Tensor())\n            past = new\n        self.sessions[user] = past\n"
                        "server = Server()\nfor step in range(1000):\n    server.chat(step)\n", "self.sessions[user] = past"),
+    "bound by a name": ("from collections import deque\nclass Memory:\n    def __init__(self, capacity):\n        self.items = deque([], maxlen=capacity)\n"
+                        "    def push(self, x):\n        self.items.append(x)\nmemory = Memory(10 ** 6)\nfor step in range(1000):\n    out = Tensor()\n"
+                        "    memory.push(out)\n", "self.items.append(x)"),
+    # jacobgil/pytorch-grad-cam: a hook for each image, never removed
+    "hooks": ("class Net2:\n    hooks = []\n    def register_forward_hook(self, hook):\n        Net2.hooks += [hook]\nnet = Net2()\ndef cam(net, image):\n"
+              "    def save(x):\n        return image\n    net.register_forward_hook(save)\nfor step in range(1000):\n    image = Tensor()\n    cam(net, image)\n",
+              "net.register_forward_hook(save)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -314,10 +321,14 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # the model keeps its features, and the caller what the model returns
     "class Net2(Module):\n    def forward(self, x):\n        self.features = Tensor()\n        keep(self.features)\n        return 1\nnet, outs = Net2(), []\n"
     "for step in range(1000):\n    outs.append(net(step))\n",
+    # the hook is removed
+    "class Handle:\n    def remove(self): pass\nclass Net2:\n    def register_forward_hook(self, hook):\n        return Handle()\nnet = Net2()\n"
+    "for step in range(1000):\n    image = Tensor()\n    keep(image)\n    def save(x):\n        return image\n    handle = net.register_forward_hook(save)\n"
+    "    handle.remove()\n",
     # made anew for each object, which is not stored
     "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
     "for step in range(1000):\n    batch = Batch()\n",
-], ids=["own cycle", "collate", "own tree", "rate", "result", "replaced", "number", "module", "anew"])
+], ids=["own cycle", "collate", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
