@@ -160,7 +160,9 @@ static int choose_moment(const struct export_request *w, struct export *e)
         e->moment_ns = end;
         note_moment(e, "the end", -1);
     } else if (asks_oom && !oom) {
-        return complain_with(EXIT_NO, "export: memory did not run out in this process; --at peak shows the peak");
+        return complain_with(EXIT_NO, "export: %s in this process; --at peak shows the peak",
+                             run_why_unknown(e->run, RUN_FACT_OUTCOME) ? "no failed allocation was recorded"
+                                                                       : "memory did not run out");
     } else if (oom && (asks_oom || !w->at)) {
         e->moment_ns = oom->time_ns;
         note_moment(e, "the out-of-memory error", oom->device);

@@ -412,7 +412,8 @@ def test_moments_of_a_history_without_times_are_numbers_of_entries(tmp_path):
     timed = write(tmp_path / "timed.pickle", usual_run().snapshot())
     assert "entries" not in gpuspy("diff", timed, timed).stdout
     report = json.loads(gpuspy("report", "--json", file).stdout)
-    assert report["run"]["duration_s"] is None and {p["pid"] for p in report["peak"]} == {None}
+    assert {p["pid"] for p in report["peak"]} == {None} and report["oom"][0]["entry"] == n
+    assert set(re.findall(r'"\w+_s": (\S+?),?$', json.dumps(report, indent=1), re.M)) == {"null"}
 
 
 @pytest.mark.parametrize("moment", [True, False])
