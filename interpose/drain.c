@@ -38,6 +38,7 @@
 #define HOLD_FILL 0.5    /* while readers hold the log, rows wait in the spool until it is this full */
 #define BATCH 20000      /* records between two checks whether another thread wants the lock */
 #define STUCK_MS 5000    /* give up at the end if there is no progress for this long */
+#define HUNG_MS 2000     /* who waits at least this long for the lock in vain has met a file system that hangs */
 #define BURY_FILL 0.5    /* if this share of the chunks is in use, perhaps by ended threads … */
 #define BURY_NS 50000000 /* … check at most this often */
 #define DISK_NS 1000000000
@@ -48,7 +49,8 @@ static struct {
     pthread_mutex_t lock; /* held while the store or the reader is used */
     pthread_cond_t wake, flushed;
     _Atomic bool running;
-    bool stop, versioned;
+    _Atomic bool stop;
+    bool versioned;
     uint64_t flush_asked, flush_done; /* calls of gpuspy_flush so far, and those that have been served */
     bool vanished;                    /* another program has deleted the database */
     bool full;                        /* there is no room for more rows: the recording has ended cleanly */
@@ -64,6 +66,7 @@ static struct {
     uint64_t committed_ns, buried_ns, disk_seen_ns;
     struct gs_summary summary;
     _Atomic uint64_t progress; /* increases while work is done */
+    _Atomic uint64_t hung_at;  /* progress + 1 when a fork last waited without success; 0: none has */
 } drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void fail_drain(void)
@@ -386,7 +389,10 @@ int gpuspy_flush(void)
     if (!drain.running) return 0;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
     const struct timespec until = gs_condition_deadline(STUCK_MS);
-    pthread_mutex_lock(&drain.lock);
+    if (!gs_drain_lock(STUCK_MS)) {
+        errno = saved;
+        return 0;
+    }
     const uint64_t ticket = ++drain.flush_asked;
     pthread_cond_signal(&drain.wake);
     int late = 0;
@@ -410,14 +416,32 @@ static bool join_drain(void)
     }
 }
 
+static bool lock_within(int ms)
+{
+    const struct timespec until = gs_deadline(ms);
+    return !pthread_mutex_timedlock(&drain.lock, &until);
+}
+
+/* The thread holds the lock while it writes, for ever if the file system hangs. */
+static bool lock_while_busy(void)
+{
+    for (;;) {
+        const uint64_t before = atomic_load(&drain.progress);
+        if (lock_within(STUCK_MS)) return true;
+        if (atomic_load(&drain.progress) == before) return false;
+    }
+}
+
 bool gs_drain_stop(struct gs_summary *summary)
 {
     if (!drain.running) return false;
-    pthread_mutex_lock(&drain.lock);
     drain.stop = true;
-    pthread_cond_signal(&drain.wake);
-    pthread_mutex_unlock(&drain.lock);
-    if (!join_drain()) {
+    const bool locked = lock_while_busy();
+    if (locked) {
+        pthread_cond_signal(&drain.wake);
+        pthread_mutex_unlock(&drain.lock);
+    }
+    if (!locked || !join_drain()) {
         gs_deactivate("the database is incomplete; gpuspy report completes it");
         return false;
     }
@@ -431,10 +455,13 @@ bool gs_drain_vanished(void)
     return drain.vanished;
 }
 
+/* A thread that hangs costs the program one long wait, not one per fork. */
 bool gs_drain_lock(int ms)
 {
-    const struct timespec until = gs_deadline(ms);
-    return !pthread_mutex_timedlock(&drain.lock, &until);
+    const uint64_t now = atomic_load(&drain.progress) + 1;
+    if (lock_within(atomic_load(&drain.hung_at) == now ? 0 : ms)) return true;
+    if (ms >= HUNG_MS) atomic_store(&drain.hung_at, now);
+    return false;
 }
 
 void gs_drain_unlock(void)

@@ -18,9 +18,10 @@
 
 #define START_MS 5000 /* longer than any start takes */
 
-static void __attribute__((constructor)) load_recorder(void)
+static void __attribute__((constructor)) load_recorder(int count, char **arguments)
 {
     int saved = errno;
+    (void)count;
     gs_stderr_load();
     if (gs_attach_load()) return;
     gs_config();
@@ -35,7 +36,7 @@ static void __attribute__((constructor)) load_recorder(void)
         gs_shield_load();
         gs_host_load();
         gs_modules_load();
-        gs_python_failure_load();
+        gs_python_failure_load(arguments);
     }
     gs_nvtx_announce();
     errno = saved;

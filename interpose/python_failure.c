@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "interpose/session.h"
 #include "interpose/stack_elf.h"
@@ -170,7 +171,31 @@ static int find_python(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-void gs_python_failure_load(void)
+/* Python's own options, before the script, -c or -m. */
+static bool has_development_option(char *const *arguments)
+{
+    while (*arguments && *++arguments && **arguments == '-') {
+        const char *option = strpbrk(*arguments + 1, "cmWX-");
+        if (!option) continue;
+        if (*option == 'c' || *option == 'm') return false;
+        if (*option == '-' && strcmp(*arguments, "--check-hash-based-pycs") != 0) continue;
+        const char *value = *option != '-' && option[1] ? option + 1 : *++arguments;
+        if (!value) return false;
+        if (*option == 'X' && strncmp(value, "dev", 3) == 0) return true;
+    }
+    return false;
+}
+
+/* Python then checks each free of its memory, from after its start on: it would abort when it frees a hook that was
+ * added before. */
+static bool will_check_memory(char *const *arguments)
+{
+    const char *allocator = getenv("PYTHONMALLOC"), *development = getenv("PYTHONDEVMODE");
+    return (allocator && strstr(allocator, "debug")) || (development && *development) ||
+           (arguments && has_development_option(arguments));
+}
+
+void gs_python_failure_load(char *const *arguments)
 {
     gs_elf_each(find_python, NULL);
     for (size_t i = 0; i + 1 < sizeof names / sizeof *names; i++) {
@@ -178,5 +203,5 @@ void gs_python_failure_load(void)
         memcpy(&at, names[i].slot, sizeof at);
         if (!at) return;
     }
-    if (!py.is_initialized()) (void)py.add_hook(on_event, NULL);
+    if (!py.is_initialized() && !will_check_memory(arguments)) (void)py.add_hook(on_event, NULL);
 }

@@ -3,5 +3,6 @@
 #pragma once
 
 /* Before main, while a Python (3.8 or later) that the program is linked with has not started yet: registers for
- * exceptions that nothing catches, by an audit hook (PEP 578). It runs no Python code. */
-void gs_python_failure_load(void);
+ * exceptions that nothing catches, by an audit hook (PEP 578). It runs no Python code. `arguments`: the program's, or
+ * NULL. */
+void gs_python_failure_load(char *const *arguments);

@@ -47,6 +47,9 @@ static struct {
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
+#define OPEN_MS 5000 /* how long the program waits for the recording's file system at most */
+enum { OPENING, OPENED, GIVEN_UP };
+static _Atomic int opening;
 
 /* --- start ----------------------------------------------------------------------------------- */
 
@@ -213,13 +216,24 @@ static void prepare_once(void)
     session.started = true;
 }
 
+/* The file system has answered after the program has gone on without a recording. */
+static void *drop_late(struct gs_store *store)
+{
+    gs_store_close(store);
+    gs_spool_unlink(gs_session_spool(), session.path.spool);
+    gs_spool_close(gs_session_spool());
+    return NULL;
+}
+
 static void *open_and_drain(void *unused)
 {
+    int expected = OPENING;
     struct gs_store *store;
     /* the drain, which this thread starts, shares them */
     const bool own_files = gs_host_malloc_is_libcs() && gs_own_files();
     gs_store_files_private(own_files);
     if (!host_allows(own_files) || !open_files(&store)) return NULL;
+    if (!atomic_compare_exchange_strong(&opening, &expected, OPENED)) return drop_late(store);
     atomic_store(&session.spooling, true);
     session.pid = getpid();
     define_process();
@@ -234,18 +248,33 @@ static void *open_and_drain(void *unused)
     return NULL;
 }
 
+/* A file system that hangs (a network's) must not stop the program: it leaves that thread alone. */
+static void *join_opening(pthread_t thread)
+{
+    void *done = NULL;
+    int expected = OPENING;
+    const struct timespec until = gs_deadline(OPEN_MS);
+    if (!pthread_timedjoin_np(thread, &done, &until)) return done;
+    if (atomic_compare_exchange_strong(&opening, &expected, GIVEN_UP)) {
+        pthread_detach(thread);
+        gs_deactivate("not recording: the file system of %s has not responded for %d s", gs_config()->db,
+                      OPEN_MS / 1000);
+    } else {
+        pthread_join(thread, &done);
+    }
+    return done;
+}
+
 /* SQLite needs more stack than a thread of the application may have. */
 static bool open_and_drain_elsewhere(void)
 {
     pthread_t thread;
-    void *done = NULL;
     int failed = gs_watcher_start(gs_session_end);
+    atomic_store(&opening, OPENING);
     if (!failed) failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
-    if (failed)
-        gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
-    else
-        pthread_join(thread, &done);
-    return done != NULL;
+    if (!failed) return join_opening(thread) != NULL;
+    gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
+    return false;
 }
 
 /* A thread that sees the state goes on to read the number, and records nothing without one. The drain may have failed
@@ -261,7 +290,8 @@ static void go_live(void)
 
 static void start_session(void)
 {
-    if (!gs_session_is_enabled()) {
+    /* a child of a process whose file system hangs does not wait for it again */
+    if (!gs_session_is_enabled() || atomic_load(&opening) == GIVEN_UP) {
         atomic_store(&gs_session_state, GS_SESSION_OVER);
         return;
     }

@@ -238,12 +238,13 @@ def estimated(row):
     best = None
     # Qwen3's figures in 16 bits are weights, cache and 36 MiB for prompts of 6,144, 14,336 and 30,720 tokens: without the moment
     # at which the prompt is read.
-    phases = plan["phases"] if "QwenLM/Qwen3" not in row["source"] else {"decode": 0}
-    for name in phases:
+    for name in set(plan["phases"]) - ({"prefill"} if "QwenLM/Qwen3" in row["source"] else set()):
         parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]
                  and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
         best = [max(pair) for pair in zip(best or sums, sums)]  # as gpuspy's own peak: the largest low, expected and high
+    if counter(row) == "after loading":  # also kernels that CUDA loads later
+        best[2] += 90 * 2**20
     if counts_drivers_memory(row):
         best = [x + 80 * GIB - plan["gpus"][0]["total_bytes"] for x in best]
     return best, command[2:]

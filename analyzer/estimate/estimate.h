@@ -122,6 +122,7 @@ enum estimate_part { ESTIMATE_PARTS(PART) ESTIMATE_PARTS_N };
     PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
     PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist")      \
     PHASE(STEP, "step", "optimizer step")                                            \
+    PHASE(LOAD, "load", "weights are loaded")                                        \
     PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
     PHASE(DECODE, "decode", "decode, the context is full")                           \
     PHASE(TEXT, "text", "text encoders run")                                         \
@@ -149,10 +150,15 @@ struct estimate_line {
     const char *why;    /* why low and high differ; static, NULL if they do not */
 };
 
+/* Whether the loader makes more than the weights that it leaves: serving_weights.c. */
+bool estimate_serving_loads(const struct plan *p);
+
 /* The phases of a plan. */
 static inline unsigned estimate_phases(const struct plan *p)
 {
-    return !p->inference ? IN_TRAINING : p->model->shape.family == MODEL_DENOISER ? IN_DIFFUSION : IN_INFERENCE;
+    return !p->inference                              ? IN_TRAINING
+           : p->model->shape.family == MODEL_DENOISER ? IN_DIFFUSION
+                                                      : IN_INFERENCE | (estimate_serving_loads(p) ? IN_PHASE(LOAD) : 0);
 }
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };

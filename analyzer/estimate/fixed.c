@@ -174,6 +174,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define REPLAY_HIGH 1.25
 #define BLOCKS_SURE 0.04    /* the most by which blocks exceeded requests in litgpt's and our own trainings: 3.1 % */
 #define REPLAY_SURE 0.02    /* how close the replay comes to what PyTorch allocates on the simulated GPU */
+#define CUDNN_COPIES 2      /* of the largest tensor of a convolution */
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
 static struct estimate_interval scale_interval(struct estimate_interval bytes, struct estimate_interval share)
@@ -244,9 +245,11 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     add_blocks(p, live, free.allocated, p->model->shape.family == MODEL_CONV ? 0 : REPLAY_SURE * live, r);
     live = fmax(live, free.allocated);
     holes = fmax(0, free.reserved - live);
-    more = p->model->shape.family == MODEL_CONV
-               ? 0
-               : free.largest; /* its segment, split by smaller tensors, needs a second */
+    /* its segment, split by smaller tensors, needs a second; cuDNN's workspaces may copy what a convolution reads and
+     * makes, where no cached segment is as large: two MobileNets took that much more */
+    more = p->model->shape.family == MODEL_CONV && !converts ? CUDNN_COPIES / REPLAY_HIGH * free.largest
+           : p->model->shape.family == MODEL_CONV            ? 0
+                                                             : free.largest;
     least = fmax(0, within.reserved - live);
     line = estimate_add(
         r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments",

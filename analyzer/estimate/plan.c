@@ -80,7 +80,7 @@ static bool check_pipeline(const struct plan *p, char why[WHY])
     if (named && p->interleave > 1)
         return REJECT("--%s-stage-layers: gpuspy does not know how --interleave divides such stages",
                       p->first_layers ? "first" : "last");
-    if (named && (p->first_layers >= layers || p->last_layers >= layers - p->first_layers ||
+    if (named && (p->first_layers >= layers || p->last_layers > layers - p->first_layers ||
                   layers - p->first_layers - p->last_layers < p->pp - named ||
                   (p->pp == named && p->first_layers + p->last_layers != layers)))
         return REJECT("--%s-stage-layers: with that many, the %ju layers cannot be divided into %ju stages",

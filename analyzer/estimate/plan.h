@@ -116,6 +116,13 @@ enum {
     X(TEXT, "text", "the text encoders; latents are cached")   \
     X(DENOISER, "denoiser", "neither: latents and embeddings are cached")
 
+/* The program that runs a served model, where it matters. */
+#define PLAN_RUNTIMES(X)                                     \
+    X(ANY, "any", "the high end has what any of them needs") \
+    X(TRANSFORMERS, "transformers", "Hugging Face's")        \
+    X(AUTOAWQ, "autoawq", "with its fused layers")           \
+    X(LITGPT, "litgpt", "quantises the output layer, and divides only layers")
+
 #define PLAN_DECODINGS(X)                                                \
     X(WHOLE, "whole", "all images at once")                              \
     X(SLICED, "slicing", "one image after another (enable_vae_slicing)") \
@@ -145,6 +152,9 @@ enum plan_frozen { PLAN_FROZEN(FROZEN) };
 #define RESIDENT(id, word, what) PLAN_RESIDENT_##id,
 enum plan_resident { PLAN_RESIDENTS(RESIDENT) };
 #undef RESIDENT
+#define RUNTIME(id, word, what) PLAN_RUNTIME_##id,
+enum plan_runtime { PLAN_RUNTIMES(RUNTIME) };
+#undef RUNTIME
 #define DECODING(id, word, what) PLAN_DECODING_##id,
 enum plan_decoding { PLAN_DECODINGS(DECODING) };
 #undef DECODING
@@ -213,6 +223,7 @@ struct plan {
     uint64_t cache_block;                      /* tokens per block (vLLM: 16); 0: contiguous */
     /* diffusion */
     enum plan_resident resident;
+    enum plan_runtime runtime;
     enum plan_decoding decoding;
     bool guided;                                      /* classifier-free guidance: two passes in one batch */
     const struct estimate_quantisation *text_weights; /* of the text encoders; NULL: 16 bits, or float32 if asked for */

@@ -21,6 +21,7 @@ const char plan_saved[] = PLAN_SAVED(WORD);
 const char plan_frozen_words[] = PLAN_FROZEN(WORD);
 const char plan_residents[] = PLAN_RESIDENTS(WORD);
 const char plan_decodings[] = PLAN_DECODINGS(WORD);
+const char plan_runtimes[] = PLAN_RUNTIMES(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 #define WORD(word, matrices) word "|"
@@ -305,6 +306,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
                              s->inference ? "blocks (--cache-block) are not copied"
                                           : "training has no KV cache; add --inference");
     m->shape.tuple_cache = m->shape.tuple_cache || s->tuple_cache;
+    if (s->runtime && (!s->inference || s->cache_block))
+        return complain_with(false, "%s: --runtime applies to --inference without --cache-block", command);
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
         return complain_with(
             false,
@@ -349,6 +352,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
                     : s->inference || s->serve ? PLAN_RESIDENT_ALL
                                                : PLAN_RESIDENT_DENOISER,
         .decoding = setting_word_index(s->vae, plan_decodings),
+        .runtime = setting_word_index(s->runtime, plan_runtimes),
         .guided = m->shape.family == MODEL_DENOISER && model_pipeline_of(m)->guidance && !s->no_guidance,
         .saved = setting_word_index(s->saved, plan_saved),
         .ema = s->ema,

@@ -34,7 +34,7 @@ struct plan_settings {
     bool inference, tuple_cache;
     const char *cache;
     uint64_t cache_block, prompt;
-    const char *serve, *share;
+    const char *serve, *share, *runtime;
     /* the device */
     struct option_list gpu;
     uint64_t memory, context_size;
@@ -47,7 +47,7 @@ struct plan_settings {
 
 extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
     plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_frozen_words[], plan_servers[],
-    plan_residents[], plan_decodings[];
+    plan_residents[], plan_decodings[], plan_runtimes[];
 
 #define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
 #define PLAN_COUNT(type, member, name, field, argument, help)                              \
@@ -220,7 +220,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"), \
         PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),  \
         PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                             \
-                  "each token copies the whole KV cache, as in transformers before 4.36")
+                  "each token copies the whole KV cache, as in transformers before 4.36"),              \
+        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes,                                      \
+                  "the program that runs the model: any (the default), transformers, autoawq or litgpt")
 
 #define PLAN_DEVICE_OPTIONS(type, member)                                                                            \
     {"gpu",                                                                                                          \

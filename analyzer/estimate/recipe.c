@@ -21,7 +21,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
-    const json_t *remade_every, *remaking, *schedule, *shared;
+    const json_t *remade_every, *remaking, *schedule, *shared, *pattern;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
@@ -29,7 +29,7 @@ struct values {
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
-    int64_t head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
+    int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
 };
@@ -50,40 +50,12 @@ static const struct key {
 
 /* A key without a row is listed as unused if its name contains one of these. */
 static const char *const recipe_words[] = {
-    "batch",  "seq_len",   "length",     "offload",    "checkpointing", "recompute", "optim",   "precision",
-    "dtype",  "quant",     "lora",       "parallel",   "shard",         "zero",      "fsdp",    "cache",
-    "expert", "attention", "attn",       "memory",     "accum",         "fused",     "compile", "vocab",
-    "ema",    "image",     "bucket",     "activation", "unfrozen",      "freeze",    "adapter", "reward",
-    "ref_",   "teacher",   "generation", "gpus",       "num_nodes",     "galore",    "graph",   "layers_to"};
-
-/* The tool that a file is written for, by the first of these keys that it has. */
-static const struct {
-    const char *key, *tool;
-} tools[] = {
-    {"peft_type", "peft"},
-    {"base_model", "axolotl"},
-    {"finetuning_type", "LLaMA-Factory"},
-    {"stage", "LLaMA-Factory"},
-    {"model_class", "LLaMA-Factory"},
-    {"peft_config", "LLaMA-Factory"},
-    {"checkpointer", "torchtune"},
-    {"zero_optimization", "DeepSpeed"},
-    {"train_micro_batch_size_per_gpu", "DeepSpeed"},
-    {"compute_environment", "accelerate"},
-    {"distributed_type", "accelerate"},
-    {"trainer", "NeMo"},
-    {"parallelism", "torchtitan"},
-    {"training", "torchtitan"},
-    {"num_layers", "Megatron-LM"},
-    {"num-layers", "Megatron-LM"},
-    {"per_device_train_batch_size", "TRL"},
-    {"model_name_or_path", "TRL"},
-    {"max_model_len", "vLLM"},
-    {"max-model-len", "vLLM"},
-    {"gpu_memory_utilization", "vLLM"},
-    {"gpu-memory-utilization", "vLLM"},
-    {"tensor-parallel-size", "vLLM"},
-};
+    "batch",     "seq_len",   "length",  "offload",   "checkpointing", "recompute",  "optim",
+    "precision", "dtype",     "quant",   "lora",      "parallel",      "shard",      "zero",
+    "fsdp",      "cache",     "expert",  "attention", "attn",          "memory",     "accum",
+    "fused",     "compile",   "vocab",   "ema",       "image",         "bucket",     "activation",
+    "unfrozen",  "freeze",    "adapter", "reward",    "ref_",          "teacher",    "generation",
+    "gpus",      "num_nodes", "galore",  "graph",     "layers_to",     "layer_freq", "hybrid"};
 
 /* Optimizers by the last part of their names in lower case ("bitsandbytes.optim.PagedAdamW8bit": "pagedadamw8bit"). */
 static const struct {
@@ -273,13 +245,6 @@ static void walk_recipe(struct estimate_recipe *r, struct values *values, const 
     }
 }
 
-static const char *tool_of(const json_t *root)
-{
-    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
-        if (json_object_get(root, tools[i].key)) return tools[i].tool;
-    return "";
-}
-
 static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
     return strstr(r->tools, tool) != NULL;
@@ -389,6 +354,8 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
                  {"vocab", s->vocab},       {"context", s->context},
                  {"experts", s->experts},   {"experts-used", s->experts_used}};
     const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
+    if (s->hybrid > 0 || s->pattern || is_written_for(r, "peft"))
+        return; /* which layers, or of which model, is unknown */
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
@@ -460,7 +427,7 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
     const char *word = bf16 ? "bf16" : "fp16";
 
     if (!half) {
-        put_recipe_option(r, "--precision=fp32");
+        put_recipe_option(r, value_has_word(s->mixed, "fp8") ? "--precision=amp-fp8" : "--precision=fp32");
         return;
     }
     if (s->fp8 > 0) leave_out(r, "fp8");
@@ -491,7 +458,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
 
     if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys set it */
     if (!*name) {
-        if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory"))
+        if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "Transformers"))
             put_recipe_option(r, "--optimizer=adamw"); /* TrainingArguments' default */
         return;
     }
@@ -640,7 +607,7 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     else if (away)
         put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
-        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan"))
+        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
     if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled"))
         put_recipe_option(r, "--attention=eager");
@@ -651,18 +618,24 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
         put_recipe_option(r, "--chunked-loss");
 }
 
+/* Of more than one GPU each: else they are those of DDP. */
+static bool has_replicas(const struct values *s)
+{
+    return s->replicas > 1 && s->gpus != s->replicas;
+}
+
 /* The number of all GPUs; 0: not stated. */
 static int64_t recipe_gpus(const struct values *s)
 {
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
-    if (s->gpus > 0) return s->gpus;
+    /* FSDP in replicas: each GPU has what it has in one of them */
+    if (s->gpus > 0) return has_replicas(s) && s->gpus % s->replicas == 0 ? s->gpus / s->replicas : s->gpus;
     if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
         const int64_t n = s->devices * count_or_one(s->nodes);
         return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
     }
-    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20)
-        return s->shards * count_or_one(s->replicas) * divided;
+    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20) return s->shards * divided;
     return 0;
 }
 
@@ -739,6 +712,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_batches(r, s, gpus > 0 ? gpus / divided : 0);
     put_activations(r, s);
     put_sharding(r, s, gpus);
+    if (has_replicas(s)) leave_out(r, "%" PRId64 " replicas, of which one is estimated", s->replicas);
 }
 
 static void add_tool(struct estimate_recipe *r, const char *tool)
@@ -765,7 +739,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     for (; read < n && read < sizeof roots / sizeof *roots; read++) {
         roots[read] = estimate_recipe_load(paths[read], why, sizeof why);
         if (!roots[read]) break;
-        add_tool(r, tool_of(roots[read]));
+        add_tool(r, estimate_recipe_tool(roots[read]));
         walk_recipe(r, &values, roots[read], "", &left);
     }
     const bool all = read == n;

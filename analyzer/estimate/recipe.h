@@ -29,6 +29,8 @@ void estimate_recipe_free(struct estimate_recipe *recipe);
 /* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL
  * with a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share the value that they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
+/* The tool that what was loaded is written for; "": none that gpuspy knows. */
+const char *estimate_recipe_tool(const struct json_t *root);
 /* The same of a file that another one names (DeepSpeed's): relative to the folder of `from`, or to one above it. */
 struct json_t *estimate_recipe_load_named(const char *from, const char *name);
 /* The ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */

@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000 };
+enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000, NAMES_MAX = 1000 };
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
@@ -400,6 +400,21 @@ static bool begins_with_an_option(const char *text)
     return strncmp(text, "--", 2) == 0 && isalpha((unsigned char)text[2]);
 }
 
+/* Examples of Hugging Face's transformers, which have neither TRL's number formats nor its checkpointing. */
+static bool runs_transformers(const char *text)
+{
+    static const char *const scripts[] = {
+        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
+        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
+
+    for (const char *at = text; (at = strstr(at, "run_"));) {
+        at += strlen("run_");
+        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < sizeof scripts / sizeof *scripts; i++)
+            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
+    }
+    return false;
+}
+
 /* The value that "${model.seq_length}" names from the top, or "${.seq_length}" from the section `here`. NULL: none, or
  * a whole section. */
 static json_t *referred_value(json_t *root, json_t *here, const char *reference)
@@ -452,9 +467,11 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
     } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
-    else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
+    else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
+        const bool transformers = runs_transformers(text); /* before the text is taken apart */
         root = read_arguments(text);
-    else
+        if (root && transformers) json_object_set_new(root, "transformers_script", json_true());
+    } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
     if (root && !json_is_object(root)) {
@@ -488,4 +505,42 @@ int64_t estimate_recipe_stage_named(const char *name)
     at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
     if (at && (*at == '_' || *at == '-')) at++;
     return at && *at >= '0' && *at <= '3' ? *at - '0' : -1;
+}
+
+/* The tool that a file is written for, by the first of these keys that it has. "": one that gpuspy does not know
+ * (nanotron has data_stages). */
+static const struct {
+    const char *key, *tool;
+} tools[] = {{"peft_type", "peft"},
+             {"base_model", "axolotl"},
+             {"finetuning_type", "LLaMA-Factory"},
+             {"stage", "LLaMA-Factory"},
+             {"model_class", "LLaMA-Factory"},
+             {"peft_config", "LLaMA-Factory"},
+             {"checkpointer", "torchtune"},
+             {"zero_optimization", "DeepSpeed"},
+             {"train_micro_batch_size_per_gpu", "DeepSpeed"},
+             {"compute_environment", "accelerate"},
+             {"distributed_type", "accelerate"},
+             {"trainer", "NeMo"},
+             {"data_stages", ""},
+             {"parallelism", "torchtitan"},
+             {"training", "torchtitan"},
+             {"num_layers", "Megatron-LM"},
+             {"num-layers", "Megatron-LM"},
+             {"transformers_script", "Transformers"},
+             {"per_device_train_batch_size", "TRL"},
+             {"model_name_or_path", "TRL"},
+             {"max_model_len", "vLLM"},
+             {"max-model-len", "vLLM"},
+             {"gpu_memory_utilization", "vLLM"},
+             {"gpu-memory-utilization", "vLLM"},
+             {"tensor-parallel-size", "vLLM"}};
+
+const char *estimate_recipe_tool(const json_t *root)
+{
+    if (json_object_size(root) > NAMES_MAX) return ""; /* a vocabulary */
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
+        if (json_object_get(root, tools[i].key)) return tools[i].tool;
+    return "";
 }

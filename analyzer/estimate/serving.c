@@ -1,5 +1,5 @@
-/* What serving a model needs: its weights as they are stored, the KV cache, and what a forward pass without
- * gradients keeps at once. */
+/* What serving a model needs besides its weights: the KV cache, and what a forward pass without gradients keeps at
+ * once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,192 +17,6 @@ static double whole_up(double n)
 {
     double down = (double)(uint64_t)n;
     return down < n ? down + 1 : down;
-}
-
-/* Layers of a pipeline stage: the stages before the last get the remainder (vLLM's get_pp_indices,
- * distributed/utils.py). */
-static uint64_t layers_of(const struct plan *p, uint64_t stage)
-{
-    const uint64_t layers = p->model->shape.layers, rest = layers % p->pp, before_last = p->pp - 1 - stage;
-
-    return layers / p->pp + (before_last > 0 && before_last <= rest);
-}
-
-static double place_share(const struct plan *p, uint64_t stage, const struct model_tensor *t)
-{
-    const struct model_shape *s = &p->model->shape;
-    bool last = stage == p->pp - 1;
-
-    if (t->place == TENSOR_IN_LAYER)
-        return s->layers ? (double)layers_of(p, stage) / (double)s->layers : 1.0 / (double)p->pp;
-    if (t->role == TENSOR_EMBEDDING && s->tied && last) /* also the output layer */
-        return 1;
-    return t->place == TENSOR_BEFORE ? stage == 0 : last;
-}
-
-/* Divided as in vLLM and Megatron-LM: vocabulary, heads and the MLP's width; a key head is on several GPUs if there are
- * more GPUs than heads. Latent attention's down-projections, norms and routers are on every GPU. */
-static double tensor_share(const struct plan *p, const struct model_tensor *t)
-{
-    const struct model_shape *s = &p->model->shape;
-    double tp = (double)p->tp;
-
-    switch (t->role) {
-    case TENSOR_NORM:
-    case TENSOR_ROUTER:
-    case TENSOR_BIAS: return 1;
-    case TENSOR_EXPERT: return 1 / (tp * (double)p->ep);
-    case TENSOR_EMBEDDING: return strstr(t->name, "position") || strstr(t->name, "type") ? 1 : 1 / tp;
-    case TENSOR_ATTENTION:
-        if (s->kv_rank && (strstr(t->name, "q_a") || strstr(t->name, "kv_a"))) return 1;
-        if (!s->kv_rank && s->kv_heads && (strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
-            return 1 / fmin(tp, (double)s->kv_heads);
-        return 1 / tp;
-    default: return 1 / tp;
-    }
-}
-
-/* Bits of weights that are not quantised. */
-static double plain_bits(const struct plan *p)
-{
-    return p->precision && p->precision_given ? 8.0 * p->precision->weights : 16;
-}
-
-/* Whether weights are stored as in the model's file: the user chose no format, and the file has their size. */
-static bool as_in_file(const struct plan *p)
-{
-    return !p->weights && !p->precision_given && p->model->stored_bytes > 0;
-}
-
-struct sums {
-    double params, bytes, plain_params, plain_bytes, unknown;
-};
-
-static struct sums weights_of(const struct plan *p, uint64_t stage)
-{
-    const struct model *m = p->model;
-    double plain = p->weights ? 16 : plain_bits(p);
-    struct sums sums = {0};
-
-    EACH (t, m->tensors, m->tensors_n) {
-        double share = place_share(p, stage, t) * tensor_share(p, t);
-        double params = (double)t->rows * (double)t->cols * (double)t->count * share;
-        double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, plain) : plain;
-        double bytes = as_in_file(p) && t->bytes > 0 ? t->bytes * share : params * bits / 8;
-
-        if (p->weights && p->weights->scheme != QUANTISATION_ALL && t->dims == 0 && t->role == TENSOR_OTHER)
-            sums.unknown += params;
-        if (p->weights && bits != plain && bits != 32) {
-            sums.params += params;
-            sums.bytes += bytes;
-        } else {
-            sums.plain_params += params;
-            sums.plain_bytes += bytes;
-        }
-    }
-    return sums;
-}
-
-/* The share of embeddings and output layer, which keep 16 bits, in a bare number of parameters: 4 % of Llama-2-7B, 13 %
- * of Llama-3-8B. */
-#define KEPT_LIKELY 0.04
-#define KEPT_HIGH 0.14
-
-static void add_served_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
-{
-    struct sums sums = weights_of(p, stage);
-    char name[64], count[UNITS_TEXT];
-    struct estimate_line *line;
-
-    if (sums.bytes > 0) {
-        double more = p->weights->bits < 16 ? sums.unknown * (16 - p->weights->bits) / 8 : 0;
-        struct estimate_interval bytes = {sums.bytes, sums.bytes + KEPT_LIKELY * more, sums.bytes + KEPT_HIGH * more};
-        snprintf(name, sizeof name, "weights, %s", p->weights->word);
-        line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
-        estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
-                         units_format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
-        if (more > 0) line->why = "the number of embedding parameters, which keep 16 bits, is unknown";
-    }
-    if (sums.plain_bytes > 0) {
-        const char *what = sums.bytes > 0 ? "embeddings, norms and other weights not quantised" : "weights";
-        line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, what, EXACTLY(sums.plain_bytes));
-        if (as_in_file(p))
-            estimate_explain(line, "the file's header", "as stored in the file%s%s", *p->model->stored_as ? ": " : "",
-                             p->model->stored_as);
-        else
-            estimate_explain(line, p->weights ? p->weights->source : "a number's size", "%s parameters · %.4g B",
-                             units_format_count(count, units_whole(sums.plain_params)),
-                             sums.plain_bytes / sums.plain_params);
-    }
-}
-
-/* Published FP8 and AWQ checkpoints store the output layer. With FP8, loaders keep it in addition to the embedding to
- * which it was tied: transformers 4.51 on Qwen3 0.6B to 4B. With AWQ it is there only while weights are loaded:
- * Qwen2.5's peaks with long prompts are those of GPTQ, whose checkpoints do not store it. */
-static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimate_result *r)
-{
-    const struct model_shape *s = &p->model->shape;
-    const char *word = p->weights ? p->weights->word : "";
-    const double bytes = 2 * (double)s->vocab * (double)s->hidden / (double)p->tp;
-    const bool kept = strncmp(word, "fp8", 3) == 0;
-    struct estimate_line *line;
-
-    if (!s->tied || stage != p->pp - 1 || (!kept && strcmp(word, "awq") != 0)) return;
-    line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, "output layer, untied by quantization",
-                        (struct estimate_interval){0, kept ? bytes : 0, bytes});
-    line->why = kept ? "none if the loader ties it to the embedding again" : "only while weights are loaded";
-    estimate_explain(line, "published peaks of Qwen3's FP8 and Qwen2.5's AWQ models",
-                     "vocabulary %ju · hidden %ju · 2 B / tp %ju", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
-                     (uintmax_t)p->tp);
-}
-
-/* Peaks that Qwen publishes for Qwen2.5 and Qwen3 (transformers 4.46 and 4.51, bfloat16 and quantised, allocated) are
- * up to 2.2 % of the weights above the sum of the other lines. */
-#define KEPT_BY_PROGRAM 0.025
-
-/* Bytes of AWQ's queries, keys and values: AutoAWQ's fuse_layers joins them into one matrix and keeps both, as its
- * published peaks of six models show. */
-static double joined_by_awq(const struct plan *p, uint64_t stage)
-{
-    const struct model *m = p->model;
-    double bytes = 0;
-
-    for (size_t i = 0; p->weights && strcmp(p->weights->word, "awq") == 0 && i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        if (t->role != TENSOR_ATTENTION || t->dims < 2 ||
-            !(strstr(t->name, "q_proj") || strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
-            continue;
-        bytes += (double)t->rows * (double)t->cols * (double)t->count * place_share(p, stage, t) * tensor_share(p, t) *
-                 estimate_quantisation_bits(p->weights, m, t, 16) / 8;
-    }
-    return bytes;
-}
-
-/* What transformers' loaders and kernels keep besides the matrices. AutoGPTQ's 4-bit kernels have a buffer for the
- * largest matrix in 16 bits, and one for 2048 tokens of its wider side. */
-static void add_loader(const struct plan *p, uint64_t stage, struct estimate_result *r)
-{
-    const struct model *m = p->model;
-    const struct sums sums = weights_of(p, stage);
-    const bool unpacks = p->weights && strcmp(p->weights->word, "gptq") == 0;
-    double matrix = 0, wide = 0;
-    struct estimate_line *line;
-
-    for (size_t i = 0; unpacks && i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        if (t->dims < 2 || estimate_quantisation_bits(p->weights, m, t, 16) == 16) continue;
-        matrix = fmax(matrix, (double)t->rows * (double)t->cols * tensor_share(p, t));
-        wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
-    }
-    line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "what loaders and kernels keep",
-                        (struct estimate_interval){0, 2 * matrix,
-                                                   ceil(2 * matrix + 2 * 2048 * wide + joined_by_awq(p, stage) +
-                                                        KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes))});
-    estimate_explain(line,
-                     unpacks ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
-                     "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.2g %% of weights",
-                     2 * matrix, wide, 100 * KEPT_BY_PROGRAM);
-    line->why = unpacks ? "other kernels unpack in registers" : "depends on loaders and kernels";
 }
 
 static double element_size(const struct plan *p);
@@ -261,7 +75,7 @@ struct cached {
 static struct cached cached_of_stage(const struct plan *p, uint64_t stage, uint64_t seq)
 {
     const struct model_shape *s = &p->model->shape;
-    double here = (double)layers_of(p, stage);
+    double here = (double)estimate_serving_layers(p, stage);
     uint64_t window_layers = s->window ? s->window_layers : 0;
     struct cached c;
 
@@ -319,8 +133,9 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     struct estimate_interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
     /* The cache does not exist while the encoder runs. While a prompt is read that is shorter than the context, it has
      * only a part, except in blocks, which a server allocates at its start. */
-    const bool parts = p->prompt && p->prompt < p->seq && !p->cache_block && c.cross <= 0;
-    unsigned when = c.cross > 0 || parts ? IN_PHASE(DECODE) : IN_INFERENCE;
+    const bool whole_at_once = p->runtime >= PLAN_RUNTIME_AUTOAWQ; /* its caches are allocated with the model */
+    const bool parts = p->prompt && p->prompt < p->seq && !p->cache_block && c.cross <= 0 && !whole_at_once;
+    unsigned when = c.cross > 0 || parts ? IN_PHASE(DECODE) : whole_at_once ? estimate_phases(p) : IN_INFERENCE;
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
     double layer, tokens;
     char text[UNITS_TEXT];
@@ -333,7 +148,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
             estimate_add(r, ESTIMATE_CACHE, IN_PHASE(PREFILL), "KV cache of the prompt", EXACTLY(read.bytes)));
     }
     if (s->kv_rank) {
-        double expanded = (double)layers_of(p, stage) * c.tokens * (double)p->batch *
+        double expanded = (double)estimate_serving_layers(p, stage) * c.tokens * (double)p->batch *
                           whole_up((double)s->heads / (double)p->tp) * (double)(s->nope_dim + s->rope_dim + s->v_dim) *
                           cache_bits(p) / 8;
         estimate_note(r,
@@ -349,7 +164,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     else if (cut)
         line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
                     "the first new token";
-    if (p->cache_block || s->kv_rank) return;
+    if (p->cache_block || s->kv_rank || whole_at_once) return;
     /* generate() holds the old tuple until the forward pass has returned a new one */
     if (s->tuple_cache && (!p->prompt || p->seq > p->prompt + 1)) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "the cache before the token that is generated",
@@ -436,7 +251,8 @@ static double score_bytes(const struct plan *p)
     if (p->model->shape.family == MODEL_GPT ||
         p->model->shape.family == MODEL_WHISPER) /* softmax of the scores in their own type */
         return 2 * element_size(p);
-    return element_size(p) == 4 || float16 ? 8 : 10;
+    /* AutoAWQ's fused attention makes the float32 copy itself (awq/modules/fused/attn.py) */
+    return element_size(p) == 4 || (float16 && p->runtime != PLAN_RUNTIME_AUTOAWQ) ? 8 : 10;
 }
 
 /* Eager attention of `queries` tokens to `keys` tokens of each sequence: a matrix of scores. Softmax runs in float32:
@@ -468,9 +284,10 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                                       fmax(scores.likely, tokens.likely * each.likely * size),
                                       fmax(scores.high, tokens.high * each.high * size)};
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
-    /* of the last tokens: as computed, and in float32; high: with softmax and a sort for top-p */
+    /* as computed, and in float32; high: with softmax, and of the last tokens with a sort for top-p */
     struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
-                                       rows * vocab * (size + 4) + (double)p->batch * vocab * (4 + 12)};
+                                       rows * vocab * (size + 4) +
+                                           (all ? 4 * rows * vocab : (double)p->batch * vocab * (4 + 12))};
     struct estimate_line *line;
     char name[56];
 
@@ -495,7 +312,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         logits.low = fmax(logits.low, layer.low);
         logits.high = fmax(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
-        line->why = "high: top-p sampling sorts the probabilities";
+        line->why = all ? "high: the softmax of all of them" : "high: top-p sampling sorts the probabilities";
         estimate_explain(line, all ? "logits of all tokens" : "logits of the last token of each sequence",
                          "%s %.0f · vocabulary %ju · (%.0f + 4) B", all ? "tokens" : "batch", rows, (uintmax_t)s->vocab,
                          size);
@@ -641,10 +458,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     struct estimate_line *line;
 
     if (!p->inference || estimate_serving_denoiser(p, r)) return;
-    add_served_weights(p, stage, r);
-    add_untied_copy(p, stage, r);
-    if (!p->cache_block && is_decoder_shape(s) && !(p->weights && p->weights->scheme == QUANTISATION_GGUF))
-        add_loader(p, stage, r);
+    estimate_serving_weights(p, stage, is_decoder_shape(s), r);
     if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV

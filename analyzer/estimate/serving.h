@@ -5,6 +5,10 @@
 
 struct estimate_result;
 
+/* Layers of a pipeline stage. */
+uint64_t estimate_serving_layers(const struct plan *p, uint64_t stage);
+/* Adds weights, and what loaders and kernels make of them; `decodes`: of a model that generates text. */
+void estimate_serving_weights(const struct plan *p, uint64_t stage, bool decodes, struct estimate_result *r);
 /* Adds the activations of a convolutional network whose numbers have `size` bytes; false: its operations are unknown.
  */
 bool estimate_serving_conv(const struct plan *p, double size, struct estimate_result *r);

@@ -81,7 +81,8 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoi
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
                          *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
                          *const saved[] = {PLAN_SAVED(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)},
-                         *const residents[] = {PLAN_RESIDENTS(WORD)}, *const decodings[] = {PLAN_DECODINGS(WORD)};
+                         *const residents[] = {PLAN_RESIDENTS(WORD)}, *const decodings[] = {PLAN_DECODINGS(WORD)},
+                         *const runtimes[] = {PLAN_RUNTIMES(WORD)};
 #undef WORD
 
 static json_t *plan_json(const struct estimate_answer *a)
@@ -118,6 +119,7 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "checkpoint_every", estimate_count_json(p->remade_every));
     json_object_set_new(o, "fused_loss", json_boolean(p->fused_loss));
     json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
+    json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));
     if (p->model->shape.family == MODEL_DENOISER)
         json_object_set_new(o, "diffusion",

@@ -159,8 +159,8 @@ static int has_ranges(const struct view_estimate *v)
 static const char *phase_short(const struct view_estimate *v, int phase)
 {
     static const char *const words[][ESTIMATE_PHASES_N] = {
-        {"fwd", "bwd", "step", "prefill", "decode", "text", "denoise", "VAE"},
-        {"forward", "backward", "step", "prefill", "decode", "text", "denoise", "VAE"}};
+        {"fwd", "bwd", "step", "load", "prefill", "decode", "text", "denoise", "VAE"},
+        {"forward", "backward", "step", "load", "prefill", "decode", "text", "denoise", "VAE"}};
 
     if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0) phase = PHASE_FORWARD;
     return words[v->term.width >= 90][phase];

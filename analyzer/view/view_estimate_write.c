@@ -38,7 +38,7 @@ void view_estimate_indented(const struct view_estimate *v, const char *text)
 /* A model that produces no further tokens has a forward pass. */
 const char *view_estimate_phase(const struct view_estimate *v, int phase)
 {
-    static const char *const words[] = {"end of forward", "end of backward", "optimizer step", "prefill",
+    static const char *const words[] = {"end of forward", "end of backward", "optimizer step", "load",       "prefill",
                                         "decode",         "text encoders",   "denoising step", "VAE decodes"};
     bool once = v->a->plan.inference && v->a->plan.model->shape.family != MODEL_UNKNOWN &&
                 !estimate_serving_decodes(&v->a->plan);

@@ -242,16 +242,16 @@ def diffusion():
     return lines
 
 
-def fresh():
-    """The eighth: figures that were found after the formulas were written, by source."""
-    found, _, _ = rows_script().judged(ROWS / "fresh.tsv")
+def fresh(name="fresh"):
+    """The last two: figures that were found after the formulas were written, by source."""
+    found, _, _ = rows_script().judged(ROWS / f"{name}.tsv")
     lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
     lines += [distribution([row for row in found if row[0] == source], source) for source in dict.fromkeys(row[0] for row in found)]
     return lines + [distribution(found, "all")]
 
 
 TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
-          "diffusion": diffusion, "fresh": fresh}
+          "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2")}
 
 
 def between(text, name):

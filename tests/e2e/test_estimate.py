@@ -340,10 +340,38 @@ def test_modules_to_save_are_trained_copies():
     assert "add --adapter" in gpuspy("estimate", *LLAMA, "--modules-to-save", "embeddings").stderr
 
 
+# Published peaks of max_memory_allocated(), GB: litgpt's tutorials (finetune_lora.md, inference.md, quantize.md), AutoAWQ's README.
+PROGRAMS = [("stablelm-base-alpha-3b", "--precision amp-bf16 --runtime litgpt", 21.43), ("llama-2-7b", "--precision amp-bf16 --runtime litgpt", 40.21),
+            ("stablelm-base-alpha-3b", "--precision bf16 --weights nf4 --runtime litgpt", 3.20), ("falcon-7b", "--precision bf16 --runtime litgpt", 14.50),
+            ("falcon-7b", "--precision bf16 --weights nf4 --runtime litgpt", 5.72), ("llama-2-70b", "--precision bf16 --tp 8 --runtime litgpt", 18.19),
+            ("llama-2-70b", "--precision bf16 --pp 8 --weights nf4-double --runtime litgpt", 6.23),
+            ("llama-2-7b", "--precision fp16 --weights awq --runtime autoawq", 4.83), ("deepseek-coder-33b", "--precision fp16 --weights awq --runtime autoawq", 20.32),
+            ("starcoder", "--precision fp16 --weights int8", 16.34)]
+
+
+@pytest.mark.parametrize("model, words, gigabytes", PROGRAMS)
+def test_what_programs_make_of_weights(model, words, gigabytes):
+    e = answer("--model", model, "--inference", "--batch", "1", "--prompt", "50", "--seq", "150", *words.split())
+    sums = [sum(x["bytes"] for x in e["lines"] if phase in x["phases"] and x["part"] not in ("context", "allocator", "communication"))
+            for phase in e["phases"]]
+    assert max(sums) == pytest.approx(gigabytes * 1e9, rel=0.03)
+    assert e["plan"]["runtime"] == (words.split()[-1] if "--runtime" in words else "any")
+
+
+def test_a_moment_of_loading_only_where_it_makes_more():
+    served = ["--model", "llama-2-7b", "--inference", "--batch", "1", "--prompt", "50", "--seq", "150", "--precision", "fp16"]
+    assert set(answer(*served)["phases"]) == {"prefill", "decode"} and set(answer(*served, "--weights", "int8")["phases"]) == {"load", "prefill", "decode"}
+    apart = {name: line(answer(*served, "--weights", "awq", "--runtime", name), "joined") for name in ("any", "autoawq")}
+    assert apart["any"] == 0 < apart["autoawq"] and "joined" not in gpuspy("estimate", *served, "--weights", "awq", "--runtime", "transformers", "--explain").stdout
+    for more in (["--runtime", "litgpt"], ["--runtime", "litgpt", "--inference", "--cache-block", "16"]):
+        done = gpuspy("estimate", "--model", "llama-2-7b", *more)
+        assert done.returncode == 2 and "--runtime applies to --inference without --cache-block" in done.stderr
+
+
 # What users published of vLLM's start: the cache of one GPU in GiB.
 LOGS = [(["llama-3-8b", "8192", "79.22GiB"], 53.29), (["llama-3-8b", "8192", "79.22GiB", "--tp", "2", "--gpus", "2"], 58.97),
         (["deepseek-r1-distill-qwen-14b", "32768", "23.55GiB", "--tp", "2", "--gpus", "2", "--gpu-memory-utilization", "0.98"], 8.69),
-        (["llama-2-7b", "4096", "79.15GiB"], 7351 * 16 * 2**19 / 2**30), (["llama-3.1-70b", "2048", "79.18GiB", "--weights", "w8a8",
+        (["llama-2-7b", "4096", "79.15GiB"], 7351 * 16 * 2**19 / 2**30), (["llama-2-7b", "4096", "79.19GiB"], 56.18), (["llama-3.1-70b", "2048", "79.18GiB", "--weights", "w8a8",
          "--gpu-memory-utilization", "98%"], 1381 * 16 * 320 / 2**20), (["qwen3-235b-a22b", "40960", "79.18GiB", "--weights", "fp8-block", "--tp", "4",
          "--gpus", "4"], 8.11)]
 
@@ -802,6 +830,8 @@ def test_stages_with_other_numbers_of_layers():
     even, first = (part_bytes("weights", "step", *words, *more) for more in ([], ["--first-stage-layers", "12", "--last-stage-layers", "12"]))
     layer = 3187703808 * 2
     assert abs(first - even - layer) < layer / 100 or first == even + layer  # 17 layers between the ends instead of 16
+    two = ["--model", "qwen1.5-moe-a2.7b", "--precision", "bf16", "--batch", "1", "--seq", "512", "--pp", "2", "--first-stage-layers", "13", "--last-stage-layers"]
+    assert part_bytes("weights", "step", *two, "11") > 0 and gpuspy("estimate", *two, "10").returncode == 2
     for more in (["--first-stage-layers", "126"], ["--first-stage-layers", "100", "--last-stage-layers", "24"], ["--last-stage-layers", "9", "--pp", "1"],
                  ["--first-stage-layers", "9", "--interleave", "2"]):
         one_line(gpuspy("estimate", *words, *more), 2)

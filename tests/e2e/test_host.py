@@ -2,6 +2,7 @@
 descriptor of the program, and does not change how the process ends. Each program runs with and without recording."""
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -115,6 +116,57 @@ def test_a_program_whose_date_is_faked(recording, days):
     done = recording.run(HOST, "forks", LD_PRELOAD=preload, CLOCK_SHIFT=days * 86400)
     assert not any("incomplete" in line or "NVML" in line for line in own_lines(done.stderr))
     assert pairs_recorded(recording) == did(done)
+
+
+# --- Python's development mode ---------------------------------------------------------------------
+
+@sanitized("a sanitizer's malloc takes part")
+@pytest.mark.parametrize("options, more", [(["-X", "dev"], {}), (["-IXdev"], {}), (["-W", "ignore", "-X", "dev"], {}),
+                                           (["-c", "import runpy; runpy.run_path('script.py')"], {"PYTHONMALLOC": "debug"}),
+                                           ([], {"PYTHONMALLOC": "pymalloc_debug"}), ([], {"PYTHONDEVMODE": "1"})])
+def test_a_python_that_checks_its_memory(recording, options, more):
+    """It aborts when it frees what was allocated before it started."""
+    (recording.folder / "script.py").write_text("import ctypes\n"
+        "assert not ctypes.CDLL('libcudart.so.13').cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1000))\n"
+        "raise ValueError('its own')\n")
+    done = recording.run(sys.executable, *options, "script.py", check=False, **more)
+    assert done.returncode == 1 and "ValueError: its own" in done.stderr and "atal Python error" not in done.stderr
+    assert recording.sql("select count(*) from allocation") == [(1,)]
+
+
+# --- a file system that hangs ---------------------------------------------------------------------
+
+HUNG = '''
+import ctypes, os, sys
+cuda, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+def pair():
+    assert not cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1000)) and not cuda.cudaFree(address)
+if sys.argv[1] == "pwrite64":
+    pair()
+open("hung", "w").close()
+pair()
+while not os.path.exists("blocked"):
+    pair()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+pair()
+print("done")
+'''
+
+
+@pytest.mark.parametrize("call, line", [("open", "not recording: the file system of run.db has not responded for 5 s"),
+                                        ("pwrite64", "the database is incomplete; gpuspy report completes it")])
+def test_a_file_system_that_hangs(recording, call, line):
+    """At the first call or later: the program's calls, forks and end go on."""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'hung_disk.so'}"
+    done = recording.python(HUNG, call, LD_PRELOAD=preload, HUNG_CALL=call, GPUSPY_DB="run.db")
+    assert done.stdout == "done\n" and own_lines(done.stderr)[-1] == f"gpuspy: {line}"
+    if call == "pwrite64":
+        (recording.folder / "hung").unlink()
+        assert recording.report()["run"]["lost_events"] == 0
 
 
 # --- NVML ----------------------------------------------------------------------------------------

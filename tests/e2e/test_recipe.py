@@ -155,6 +155,10 @@ PARALLEL_ARGS=(
 )
 torchrun --nproc_per_node ${GPUS_PER_NODE} --nnodes ${NNODES:-2} pretrain_gpt.py ${GPT_ARGS} ${TRAINING_ARGS[@]}
 """
+# Layers of Mamba among others: of which size is unknown.
+MEGATRON_HYBRID = MEGATRON.replace("--swiglu", "--is-hybrid-model --hybrid-override-pattern M-M*-")
+# nanotron, and a vocabulary: no tool that gpuspy reads.
+NANOTRON = "data_stages: [{name: a}]\nparallelism: {dp: 8}\ntokens: {micro_batch_size: 4}\n"
 NEMO = """
 trainer: {devices: 8, num_nodes: 2, precision: bf16}
 model:
@@ -186,6 +190,23 @@ DEEPSPEED_CHAT = """#!/bin/bash
 ZERO_STAGE=${2:-3}
 deepspeed --num_gpus 4 main.py --model_name_or_path meta-llama/Llama-2-7b-hf \\
    --per_device_train_batch_size 4 --max_seq_len 512 --gradient_checkpointing --zero_stage $ZERO_STAGE --deepspeed
+"""
+
+# An example of transformers has neither TRL's bf16 nor its checkpointing; DeepSpeed's own file may follow.
+GLUE = """python -m torch.distributed.launch --nproc_per_node=4 examples/pytorch/text-classification/run_glue.py \\
+   --model_name_or_path gpt2 --per_device_train_batch_size 8 --max_seq_length 128
+"""
+# FSDP in two replicas of four GPUs.
+HSDP = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config: {fsdp_version: 2}
+mixed_precision: fp8
+num_processes: 8
+parallelism_config:
+  parallelism_config_dp_replicate_size: 2
+  parallelism_config_dp_shard_size: 2
+  parallelism_config_tp_size: 2
 """
 
 CASES = [
@@ -220,6 +241,8 @@ CASES = [
      "--batch=1 --accumulation=16 --seq=4096 --tp=4 --gpus=16", []),
     ("TRL", "c.sh", DEEPSPEED_CHAT, "--model=meta-llama/Llama-2-7b-hf --precision=bf16 --master-weights --optimizer=adamw --batch=4 --seq=512 --checkpointing=full --drop-outputs "
      "--gpus=4 --sharding=zero3", []),
+    ("Transformers", "c.sh", GLUE, "--model=gpt2 --precision=fp32 --optimizer=adamw --batch=8 --seq=128 --drop-outputs --gpus=4", []),
+    ("accelerate", "c.yaml", HSDP + "model_name_or_path: gpt2\n", "--model=gpt2 --precision=amp-fp8 --tp=2 --gpus=4 --sharding=fsdp2", ["2 replicas, of which one is estimated"]),
     ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
 
@@ -242,6 +265,18 @@ def test_a_configuration_is_these_options(tmp_path, tool, name, text, options, u
         assert reported.startswith(part)
     plain = json.loads(gpuspy(tmp_path, "--json", *options.split(), *gpu).stdout)
     assert answer["peak"] == plain["peak"] and answer["lines"] == plain["lines"]
+
+
+@pytest.mark.parametrize("name, text, says", [
+    ("c.sh", MEGATRON_HYBRID, "no model given"),
+    ("c.yaml", NANOTRON, "no known tool"),
+    ("vocab.json", json.dumps({str(i): i for i in range(2000)} | {"stage": 1}), "no known tool"),
+    ("adapter_config.json", '{"peft_type": "PREFIX_TUNING", "num_layers": 28, "num_virtual_tokens": 30}', "no model given"),
+])
+def test_what_states_no_model_gets_no_estimate(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text)
+    done = gpuspy(tmp_path, "--config", name)
+    assert done.returncode in (2, 3) and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_options_override_the_configuration(tmp_path):
