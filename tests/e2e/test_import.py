@@ -837,7 +837,7 @@ def test_a_part_of_it(tmp_path):
             "SELECT alloc_ns, alloc_ns / 1000 + ? - 1, free_ns / 1000 + ? - 1, address, bytes FROM allocation WHERE layer = 1 AND "
             "device = ?", (first, first, device)))
         assert sorted(map(repr, got)) == sorted(map(repr, want))
-    for words, reported in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--from", "900"), "no event is in that range")):
+    for words, reported in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--to", "0"), "--from 0 is not before"), (("--from", "900"), "no event is in that range")):
         done = subprocess.run([TOOL, "import", *words, file, "-o", tmp_path / "no.db"], capture_output=True, text=True)
         assert done.returncode in (2, 3) and reported in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "no.db").exists()
