@@ -81,7 +81,7 @@ int main(int argc, char **argv)
         code = launch_on_oom_attend(argc - 2, argv + 2);
     else if (*name && access(name, F_OK) == 0) /* a recording: gpuspy run.db */
         code = command_find(commands, "report")->run(command_find(commands, "report"), argc - 1, argv + 1);
-    else if (*name)
+    else if (argc > 1)
         code = command_unknown(name);
     else {
         command_help_overview(commands, stderr);

@@ -15,6 +15,9 @@
 #include "analyzer/result/result.h"
 #include "analyzer/run/settings.h"
 
+/* Failed requests of the same size that are further apart are different failures, unless PyTorch reports them. */
+#define ALLOCATOR_SAME_FAILURE_NS INT64_C(10000000000)
+
 #define ALLOCATOR_MOMENTS(X) X(PEAK, "peak") X(OOM, "oom") X(END, "end")
 #define ALLOCATOR_ENUM_MOMENT(s, w) ALLOCATOR_MOMENT_##s,
 enum allocator_moment_kind { ALLOCATOR_MOMENTS(ALLOCATOR_ENUM_MOMENT) };

@@ -9,8 +9,6 @@
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"
 
-static const int64_t group_ns = 10000000000; /* as in oom.c: rows further apart are different failures */
-
 struct retry {
     uint32_t process, thread;
     int device;
@@ -211,7 +209,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
         return;
     }
     if (!r || r->requested != oom->requested_bytes || r->device != oom->device ||
-        (!r->open && oom->time_ns - r->last_ns >= group_ns)) {
+        (!r->open && oom->time_ns - r->last_ns >= ALLOCATOR_SAME_FAILURE_NS)) {
         f->open -= r && r->open;
         if (r) r->open = false;
         *at = (uint32_t)f->retries_n;

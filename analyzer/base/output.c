@@ -40,11 +40,18 @@ static void watch_output_path(const char *path)
     }
 }
 
-static bool report_write_failure(const char *who, const char *path, int why)
+bool output_failed(const char *who, const char *path, int why)
 {
     const bool elsewhere = why == EACCES || why == ENOENT || why == ENOTDIR || why == EISDIR || why == EROFS;
     return complain_with(false, "%s: cannot write '%s': %s%s", who, path, strerror(why),
                          elsewhere ? "; give a path where you may write" : "");
+}
+
+bool output_is_named(const char *who, const char *path)
+{
+    if (!path || strcmp(path, "-") != 0) return true;
+    return complain_with(false, "%s: --output: a recording cannot be written to stdout; give a name such as copy.db",
+                         who);
 }
 
 /* Sets the mode that open() would have set. */
@@ -122,10 +129,10 @@ bool output_open(struct output *o, const char *who, const char *path)
         return true;
     }
     bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode)) return report_write_failure(who, path, EISDIR);
-    if (exists && access(path, W_OK) != 0) return report_write_failure(who, path, errno);
+    if (exists && S_ISDIR(st.st_mode)) return output_failed(who, path, EISDIR);
+    if (exists && access(path, W_OK) != 0) return output_failed(who, path, errno);
     int fd = exists && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
-    if (fd < 0) return report_write_failure(who, path, errno);
+    if (fd < 0) return output_failed(who, path, errno);
     o->fd = fd;
     o->file = fopencookie(o, "w", (cookie_io_functions_t){.write = on_write, .close = on_close});
     setvbuf(o->file, NULL, _IOFBF, 1 << 18);
@@ -155,7 +162,7 @@ bool output_keep(struct output *o, const char *who)
     if (!o->why && o->temporary && rename(o->temporary, o->real ? o->real : o->path) != 0) o->why = errno;
     if (o->why && o->temporary) unlink(o->temporary);
     forget_output(o);
-    return !o->why || report_write_failure(who, o->path, o->why);
+    return !o->why || output_failed(who, o->path, o->why);
 }
 
 char *output_beside(const char *path)

@@ -19,6 +19,11 @@ bool output_open(struct output *o, const char *who, const char *path);
 /* The file is complete: returns false after a line on stderr if it could not be. */
 bool output_keep(struct output *o, const char *who);
 void output_drop(struct output *o);
+/* False, after the line on stderr that these functions print if `path` cannot be written: `why` is the errno. */
+bool output_failed(const char *who, const char *path, int why);
+/* Does a recording have a name? "-", which is stdout for other files, is not one: false after a line on stderr. NULL:
+ * none was given. */
+bool output_is_named(const char *who, const char *path);
 
 /* For code that writes by name: an empty file beside `path`, readable only by its owner, which is also removed if the
  * program ends too early. Returns its name, or NULL with errno. One at a time. */

@@ -83,7 +83,7 @@ static void explain_none(struct checking *c, struct check_result *r)
 static void measure_oom(struct checking *c)
 {
     if (emit_unknown_fact(c, RUN_FACT_FAILURES) || emit_unknown_fact(c, RUN_FACT_MEMORY) ||
-        emit_unknown_fact(c, RUN_FACT_HISTORY))
+        emit_unknown_fact(c, RUN_FACT_HISTORY) || emit_unknown_fact(c, RUN_FACT_OUTCOME))
         return;
     double fatal = 0;
     for (size_t i = 0; i < c->report->ooms_n; i++) fatal += c->report->ooms[i].fatal;

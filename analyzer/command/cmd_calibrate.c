@@ -146,14 +146,15 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
 static int print_planned_calibration(const struct settings *s, char **paths, size_t n, struct estimate_calibration *c)
 {
     static struct estimate_result result;
+    static const struct plan_settings usual = PLAN_SETTINGS_DEFAULT;
     struct plan plan;
     struct model model = {.source = ""};
     int code = EXIT_USAGE;
 
     if (!plan_settings_model_given(&s->plan)) {
-        if (s->plan.batch || s->plan.seq) {
-            return complain_with(
-                EXIT_USAGE, "calibrate: --batch and --seq describe how a model was trained; add --model to name it");
+        if (memcmp(&s->plan, &usual, sizeof usual) != 0) {
+            return complain_with(EXIT_USAGE, "calibrate: options such as --batch and --optimizer describe how a model "
+                                             "was trained; add --model to name it");
         }
         return learn_all(s, paths, n, NULL, NULL, c);
     }
@@ -198,7 +199,7 @@ static int run_calibrate(const struct settings *s, char **paths, size_t n)
 
 int command_calibrate(const struct command *self, int argc, char **argv)
 {
-    struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
+    static struct settings s = {.plan = PLAN_SETTINGS_DEFAULT}; /* static: compared byte by byte, with its padding */
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -149,6 +149,7 @@ static int write_moment(const struct settings *s, struct export *e, const struct
         path = usual;
     }
     if (is_input(e->run, path) || !output_open(&out, "export", path)) return EXIT_INPUT;
+    if (*e->moment) complain("export: %s", e->moment);
     e->out = out.file;
     bool ok = f->write(e, error, sizeof error);
     export_progress_end(&e->progress);

@@ -133,18 +133,16 @@ static int convert_file(const char *path, const char *to, const struct import_pa
     if (access(to, F_OK) == 0)
         return complain_with(EXIT_INPUT, "import: '%s' exists; remove it, or give another name with -o", to);
     char *temporary = output_beside(to);
-    if (!temporary) return complain_with(EXIT_INPUT, "import: cannot write '%s': %s", to, strerror(errno));
+    if (!temporary) return output_failed("import", to, errno) ? EXIT_YES : EXIT_INPUT;
     unlink(temporary); /* the database must not exist yet */
     bool ok = import_file_part(path, format, temporary, part, show_import_progress, NULL, error, sizeof error);
     progress_clear();
-    if (!ok) {
+    if (!ok)
         complain("import: cannot convert '%s': %s", path, error);
-    } else if (!name_siblings(temporary, to)) {
+    else if (!name_siblings(temporary, to))
         ok = false;
-    } else if (rename(temporary, to) != 0) {
-        complain("import: cannot write '%s': %s", to, strerror(errno));
-        ok = false;
-    }
+    else if (rename(temporary, to) != 0)
+        ok = output_failed("import", to, errno);
     output_beside_remove(temporary);
     if (ok) complain("wrote %s; next: gpuspy report %s", to, to);
     return ok ? EXIT_YES : EXIT_INPUT;
@@ -163,7 +161,7 @@ static int choose_import_part(const struct settings *set, struct import_part *ra
                              words[i], texts[i]);
     }
     if (range->from_ns < range->to_ns) return EXIT_YES;
-    return complain_with(EXIT_USAGE, "import: --from %s is not before --to %s", set->from, set->to);
+    return complain_with(EXIT_USAGE, "import: --from %s is not before --to %s", set->from ? set->from : "0", set->to);
 }
 
 int command_import(const struct command *self, int argc, char **argv)
@@ -172,6 +170,7 @@ int command_import(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &set), code = EXIT_YES;
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) return complain_with(EXIT_USAGE, "import: no file given; type: gpuspy import snapshot.pickle");
+    if (!output_is_named("import", set.output)) return EXIT_USAGE;
     if (set.output && operands > 1) return complain_with(EXIT_USAGE, "import: --output works with one file only");
     struct import_part range;
     const struct import_part *part;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
@@ -124,7 +125,8 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
     if (ok && link(part, to) != 0) {
         if (errno == EEXIST || rename(part, to) != 0) {
             ok = false;
-            snprintf(error, sizeof error, "cannot write '%s': %s", to, strerror(errno));
+            snprintf(error, sizeof error, "cannot write '%s': %s; give a path where you may write", to,
+                     strerror(errno));
         }
     }
     output_beside_remove(part);
@@ -249,9 +251,14 @@ int command_symbolize(const struct command *self, int argc, char **argv)
     struct settings set = {0};
     int operands = options_parse(self, argc, argv, &set);
     const char *servers, *problem = NULL;
+    struct stat folder;
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) return complain_with(EXIT_USAGE, "symbolize: no recording given; type: gpuspy symbolize run.db");
+    if (!output_is_named("symbolize", set.output)) return EXIT_USAGE;
+    if (set.debug_dir && (stat(set.debug_dir, &folder) != 0 || !S_ISDIR(folder.st_mode)))
+        return complain_with(EXIT_INPUT, "symbolize: --debug-dir: '%s' is not a folder; give one that exists",
+                             set.debug_dir);
     if (set.output && operands > 1)
         return complain_with(EXIT_USAGE, "symbolize: --output works with one recording only");
     if (!input_check_paths("symbolize", argv, (size_t)operands)) return EXIT_INPUT;

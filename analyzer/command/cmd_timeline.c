@@ -62,7 +62,8 @@ static bool are_timeline_options_sensible(const char *who, const void *settings)
     else if (s->to && !units_parse_seconds(s->to, &to))
         complain("%s: --to: '%s' is not a number of seconds such as 12.5", who, s->to);
     else if (to <= from)
-        complain("%s: --to must be later than --from", who);
+        complain("%s: --to must be later than --from%s%s", who, s->from ? " " : ", which is 0 s by default",
+                 s->from ? s->from : "");
     else
         return true;
     return false;

@@ -137,9 +137,9 @@ static double figure_retries(const struct asked *q)
 
 static double figure_failures(const struct asked *q)
 {
-    double n = q->report->no_memory || q->report->no_history ? NAN : 0;
-    for (size_t i = 0; i < q->report->ooms_n; i++)
-        n += is_figure_meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
+    const struct result_report *r = q->report;
+    double n = r->no_memory || r->no_history || r->outcome_unknown || r->failed_unknown ? NAN : 0;
+    for (size_t i = 0; i < r->ooms_n; i++) n += is_figure_meant(q, r->ooms[i].process, r->ooms[i].device);
     return n;
 }
 

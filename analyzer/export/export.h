@@ -17,7 +17,8 @@ struct export_device {
 
 struct export
 {
-    struct run *run; /* opened with options.memory_map */
+    char moment[160]; /* what was chosen, for a line on stderr; may be empty */
+    struct run *run;  /* opened with options.memory_map */
     uint32_t process;
     struct export_device devices[EXPORT_DEVICES]; /* used: export it */
     int64_t moment_ns;

@@ -91,7 +91,7 @@ static uint32_t choose_process(const struct export_request *w, const struct over
             first = i; /* the lowest rank */
     }
     if (!candidates)
-        complain("export: there is no such process in this run; its processes are %s", list);
+        complain("export: this run has no such process; its processes are %s", list);
     else if (first == RUN_NONE && w->device >= 0)
         complain("export: GPU %d holds no memory in this recording", w->device);
     else if (first == RUN_NONE && run_why_unknown(o->run, RUN_FACT_MEMORY))
@@ -131,20 +131,22 @@ static int peak_device(const struct export *e)
     return best;
 }
 
-static void note_moment(const struct export *e, const char *what, int device)
+/* Printed when the output is open: if it cannot be written, that is the only line. */
+static void note_moment(struct export *e, const char *what, int device)
 {
     char bytes[UNITS_TEXT] = "", at[UNITS_TEXT];
     const struct export_device *d = device >= 0 ? &e->devices[device] : NULL;
 
     if (d && strcmp(what, "the peak") == 0)
-        complain("export: the memory at the peak of GPU %d, %s after %s", device,
+        snprintf(e->moment, sizeof e->moment, "the memory at the peak of GPU %d, %s after %s", device,
                  units_format_bytes(bytes, (uint64_t)d->peak_bytes[d->tensors]),
                  units_format_seconds(at, (double)e->moment_ns / 1e9));
     else if (d)
-        complain("export: the memory at %s on GPU %d after %s", what, device,
+        snprintf(e->moment, sizeof e->moment, "the memory at %s on GPU %d after %s", what, device,
                  units_format_seconds(at, (double)e->moment_ns / 1e9));
     else
-        complain("export: the memory at %s, after %s", what, units_format_seconds(at, (double)e->moment_ns / 1e9));
+        snprintf(e->moment, sizeof e->moment, "the memory at %s, after %s", what,
+                 units_format_seconds(at, (double)e->moment_ns / 1e9));
 }
 
 static int choose_moment(const struct export_request *w, struct export *e)
@@ -160,7 +162,9 @@ static int choose_moment(const struct export_request *w, struct export *e)
         e->moment_ns = end;
         note_moment(e, "the end", -1);
     } else if (asks_oom && !oom) {
-        return complain_with(EXIT_NO, "export: memory did not run out in this process; --at peak shows the peak");
+        return complain_with(EXIT_NO, "export: %s in this process; --at peak shows the peak",
+                             run_why_unknown(e->run, RUN_FACT_OUTCOME) ? "no failed allocation was recorded"
+                                                                       : "memory did not run out");
     } else if (oom && (asks_oom || !w->at)) {
         e->moment_ns = oom->time_ns;
         note_moment(e, "the out-of-memory error", oom->device);
@@ -252,7 +256,7 @@ static int keep_process(const struct export_request *w, struct symbolizer *symbo
     list_processes(all, n, list, sizeof list);
     if (found != 1)
         complain(found ? "export: give one process; this run has %s"
-                       : "export: there is no such process in this run; its processes are %s",
+                       : "export: this run has no such process; its processes are %s",
                  list);
     if (found == 1 && n > 1) {
         run_close(e->run);

@@ -423,8 +423,9 @@ static void write_trace_notes(struct writing *w)
     if (before && !t->timeline) REMARK(w, "%s, so peaks can be higher than stated", before);
     const char *why =
         t->timeline ? "a PyTorch memory timeline does not record it" : "this torch.profiler trace has no calls to CUDA";
-    import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",
-                     t->memory_n ? "" : " memory", before ? " before" : "");
+    import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",
+                     t->memory_n ? "" : " memory", before ? " before" : "", t->timeline ? " outcome" : "");
+    if (t->timeline) import_feed_note(w->feed, "lacks.outcome", "%s", why);
     if (before) import_feed_note(w->feed, "lacks.before", "%s", before);
     if (!t->calls) import_feed_note(w->feed, "lacks.waits", "%s", why);
     if (!copies) import_feed_note(w->feed, "lacks.copies", "%s", why);

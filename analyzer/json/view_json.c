@@ -26,6 +26,7 @@ static json_t *run_json(const struct result_report *r)
         if (r->no_memory) set_text(o, "why_no_memory", r->no_memory);
     }
     set_text(o, "loop", r->loop);
+    set_text(o, "outcome", r->ooms_n && r->ooms[0].fatal ? "Memory ran out" : result_outcome_text(r));
     return o;
 }
 
@@ -589,6 +590,23 @@ static void set_null_in(json_t *tree, const char *key, bool zero)
     json_array_foreach(tree, i, value) set_null_in(value, key, zero);
 }
 
+/* Without times, an entry of the history is a microsecond: figures per second and seconds are null, and "entry" counts
+ * instead of "time_s". */
+static void count_entries_in(json_t *tree)
+{
+    size_t i, length;
+    json_t *value, *time = json_object_get(tree, "time_s");
+    const char *name;
+    if (json_is_number(time)) set_count(tree, "entry", (uint64_t)llround(fmax(0, json_number_value(time)) * 1e6));
+    json_object_foreach(tree, name, value)
+    {
+        length = strlen(name);
+        const bool is_seconds = json_is_number(value) && length > 2 && strcmp(name + length - 2, "_s") == 0;
+        is_seconds ? set_json(tree, name, NULL) : count_entries_in(value);
+    }
+    json_array_foreach(tree, i, value) count_entries_in(value);
+}
+
 /* What an imported recording lacks is null; where part of it may be known, only zeros are. */
 static void set_unknown_null(const struct result_report *r, json_t *o)
 {
@@ -615,6 +633,7 @@ static void set_unknown_null(const struct result_report *r, json_t *o)
     if (!r->imported) return;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (r->unknown[rows[i].lacks]) set_null_in(json_object_get(o, rows[i].member), rows[i].key, rows[i].zero);
+    if (r->no_times && !r->no_history) count_entries_in(o);
     set_null_in(o, "pid", true);
     set_null_in(json_object_get(o, "devices"), "total_bytes", true);
 }

@@ -12,6 +12,7 @@
 #include "analyzer/oom/oom_retries.h"
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/allocator/allocator.h"
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
 
@@ -19,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t group_ns =
-    10000000000;                     /* rows further apart are different failures, unless PyTorch reports them */
 enum { CAPTURES = 64, LAYOUTS = 4 }; /* groups for which live memory is kept, and the layout: fatal ones first */
 
 struct group {
@@ -116,7 +115,7 @@ static bool belongs_to_group(const struct oom_failures *o, const struct group *g
     if (g->tensor_failed || last->process != row->process || last->device != row->device) return false;
     if (row->layer == GS_LAYER_TENSOR) return reports_same_failure(o->b->run, row, last);
     /* between its two attempts PyTorch waits for the GPU, for any time */
-    const bool reported = is_reported_next(o, index), soon = row->time_ns - last->time_ns < group_ns;
+    const bool reported = is_reported_next(o, index), soon = row->time_ns - last->time_ns < ALLOCATOR_SAME_FAILURE_NS;
     return row->requested_bytes == last->requested_bytes && reported + soon + last->fatal >= 2;
 }
 

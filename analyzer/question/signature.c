@@ -206,14 +206,11 @@ const char *question_advice_small_copies(void)
     return advice_texts[TO_DO_SMALL];
 }
 
-const char *question_advice_many_items(void)
+const char *question_advice_many(const char *one)
 {
-    return advice_texts[TO_DO_MANY_ITEMS];
-}
-
-const char *question_advice_one_item(void)
-{
-    return advice_texts[TO_DO_ITEM];
+    return one == advice_texts[TO_DO_ITEM]      ? advice_texts[TO_DO_MANY_ITEMS]
+           : one == advice_texts[TO_DO_ELEMENT] ? advice_texts[TO_DO_ELEMENTS]
+                                                : one;
 }
 
 const char *question_advice_move(void)

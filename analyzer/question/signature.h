@@ -42,8 +42,8 @@ struct question_signature question_signature(const struct question_signer *s, ui
 uint32_t question_sign_line(struct question_signer *s, uint32_t stack);
 /* The table's text for small copies, which other places also use: "small copies at one line: …". */
 const char *question_advice_small_copies(void);
-const char *question_advice_many_items(void);
-const char *question_advice_one_item(void);
+/* The advice for many calls in a row, if that for each of them is `one`. */
+const char *question_advice_many(const char *one);
 const char *question_advice_move(void);
 /* Is PyTorch's allocator in the stack? */
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack);

@@ -115,9 +115,9 @@ static const char *advise_wait(const struct wait *w, const struct result_pace *p
     bool many = pace->calls_per_step >= MANY && pace->bunched;
     bool mass = many || pace->calls_per_step >= MASS;
     bool up = signature.up && w->bytes <= (int64_t)w->count * QUESTION_WAIT_STAGED_BYTES;
-    return many && signature.advice == question_advice_one_item() ? question_advice_many_items()
-           : mass && up                                           ? question_advice_small_copies()
-                                                                  : signature.advice;
+    return mass && up ? question_advice_small_copies()
+           : many     ? question_advice_many(signature.advice)
+                      : signature.advice;
 }
 
 static struct result_sync_site describe_wait(struct question_syncs *s, const struct wait *w, double wall)

@@ -365,6 +365,7 @@ static void note_report_lacks(const struct run *run, struct result_report *r)
     r->no_times = run_why_unknown(run, RUN_FACT_TIMES);
     r->no_memory = run_why_unknown(run, RUN_FACT_MEMORY);
     r->failed_unknown = run_why_unknown(run, RUN_FACT_FAILURES);
+    r->outcome_unknown = run_why_unknown(run, RUN_FACT_OUTCOME);
 }
 
 struct result_report *report_build(struct run *run, const struct run_options *options, char *error, size_t error_size)

@@ -730,6 +730,7 @@ struct result_report {
     bool no_times;                     /* times are unknown, too: the history's entries are counted instead */
     const char *no_memory;             /* why memory is unknown; NULL: it is known */
     bool failed_unknown;               /* allocations failed, and nothing else is known about the failures */
+    bool outcome_unknown;              /* whether memory ran out */
     const char *lacks[RUN_FACT_N];     /* words for what an imported recording lacks */
     size_t lacks_n;
     bool unknown[RUN_FACT_N]; /* the same by fact */
@@ -785,6 +786,8 @@ const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
 /* Is the figure of each rank's waits or copies, which the recordings lack? */
+/* "Memory did not run out", or what else is known about that if no failure was fatal. */
+const char *result_outcome_text(const struct result_report *r);
 bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure);
 double result_bytes_or_nan(int64_t bytes);
 const char *result_series_word(enum run_series_layer layer); /* device tensor pinned host shared */

@@ -129,6 +129,25 @@ bool result_rank_unknown(const struct result_report *r, enum result_rank_figure 
     return (waits && r->unknown[RUN_FACT_WAITS]) || (copies && r->unknown[RUN_FACT_COPIES]);
 }
 
+/* A failure inside a framework's own pool makes no CUDA call fail. */
+static bool has_own_pool(const struct result_report *r)
+{
+    for (size_t i = 0; i < r->preallocations_n; i++)
+        if (!r->preallocations[i].within) return true;
+    return false;
+}
+
+const char *result_outcome_text(const struct result_report *r)
+{
+    return r->loop                                               ? "Stopped in a loop"
+           : r->failed_unknown                                   ? "CUDA ran out of memory; the amount is unknown"
+           : r->no_history || r->no_memory || r->outcome_unknown ? "Whether memory ran out is unknown"
+           : r->ooms_n && r->ooms[0].handled                     ? "Memory ran out, and the program handled it"
+           : has_own_pool(r)                                     ? "No CUDA call ran out of memory"
+           : r->imported                                         ? "Memory did not run out while it was recorded"
+                                                                 : "Memory did not run out";
+}
+
 double result_bytes_or_nan(int64_t bytes)
 {
     return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;

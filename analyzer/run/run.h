@@ -493,6 +493,7 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     RUN_FACT(MEMORY, "memory")     \
     RUN_FACT(TENSORS, "tensors")   \
     RUN_FACT(FAILURES, "failures") \
+    RUN_FACT(OUTCOME, "outcome")   \
     RUN_FACT(SEGMENTS, "segments") \
     RUN_FACT(PINNED, "pinned")     \
     RUN_FACT(BEFORE, "before") /* memory that was allocated before the recording and not freed in it */

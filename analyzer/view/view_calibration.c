@@ -118,8 +118,8 @@ void view_calibration(const struct estimate_calibration *c, const struct questio
     if (l) learned_view(l, term, out);
     terminal_clean(path, sizeof path, c->path, term->utf8);
     if (!c->rows_n) {
-        fprintf(out, "Nothing has been learned yet (%s); 'gpuspy calibrate run.db' learns from a recording.\n",
-                *path ? path : "no file");
+        fprintf(out, "Nothing has been learned yet (%s)%s.\n", *path ? path : "no file",
+                l ? "" : "; 'gpuspy calibrate run.db' learns from a recording");
         return;
     }
     fprintf(out, "%sLearned%s (%s), used by 'gpuspy estimate':\n", terminal_style(term, TERMINAL_BOLD),

@@ -207,14 +207,6 @@ static const struct result_peak *fullest_peak(const struct result_report *r, boo
     return best;
 }
 
-/* A failure inside a framework's own pool makes no CUDA call fail. */
-static bool hands_out_itself(const struct result_report *r)
-{
-    for (size_t i = 0; i < r->preallocations_n; i++)
-        if (!r->preallocations[i].within) return true;
-    return false;
-}
-
 /* The first process that failed, preceded by "2 of 4 processes: …" if there are several. NULL: none is known to have.
  * */
 static const char *format_failure(const struct result_report *r, char *out, size_t size)
@@ -252,13 +244,7 @@ static char first_in_clause(const char *sentence)
 
 static void no_oom(const struct draw_text *v)
 {
-    bool handled = v->report->ooms_n && v->report->ooms[0].handled;
-    const char *none = v->report->loop                                 ? "Stopped in a loop"
-                       : v->report->failed_unknown                     ? "CUDA ran out of memory; the amount is unknown"
-                       : v->report->no_history || v->report->no_memory ? "Whether memory ran out is unknown"
-                       : handled                                       ? "Memory ran out, and the program handled it"
-                       : hands_out_itself(v->report)                   ? "No CUDA call ran out of memory"
-                                                                       : "Memory did not run out";
+    const char *none = result_outcome_text(v->report);
     int64_t total;
     const struct result_peak *p = fullest_peak(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[RUN_FAILURE_TEXT + 64],

@@ -137,6 +137,8 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
     run_ooms(v->run, &ooms);
     if (w->what != PROFILE_WAITS && w->what != PROFILE_COPIES && !ooms && run_why_unknown(v->run, RUN_FACT_MEMORY))
         complain("%s: memory is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_MEMORY));
+    else if (w->what == PROFILE_OOM && !ooms && run_why_unknown(v->run, RUN_FACT_OUTCOME))
+        complain("%s: whether memory ran out is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_OUTCOME));
     else if (w->what == PROFILE_OOM && !ooms && !run_why_unknown(v->run, RUN_FACT_HISTORY))
         complain("%s: memory did not run out in this run; use --what peak", v->who);
     else if (w->what == PROFILE_WAITS && run_why_unknown(v->run, RUN_FACT_WAITS))

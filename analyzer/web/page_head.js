@@ -88,7 +88,7 @@
         const {tensor, device, any} = heaviest(), peak = device || tensor || any;
         if (!peak && page.report.run.why_no_memory) {
             return {
-                tags: [make("span", {class: "tag warn"}, "Memory is unknown")],
+                tags: [make("span", {class: "tag warn"}, page.report.run.outcome)],
                 title: page.capital(page.clean(page.report.run.why_no_memory)),
                 more: ["The copies, waits and ranges below are known."],
             };
@@ -111,14 +111,13 @@
         const grows = page.report.growth[0], failed = page.report.run.processes.find(p => p.failure);
         const only = page.report.run.processes.length === 1 && page.report.run.processes[0];
         const once = (page.report.run.lacks || []).includes("history");
+        const outcome = page.report.run.outcome;
         const unseen = only && !failed && !only.complete && !only.recording;
         return {
             tags: [
                 unseen ? make("span", {class: "tag warn"}, "Killed, crashed or called _exit") : null,
                 failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
-                once
-                    ? make("span", {class: "tag warn"}, "Whether memory ran out is unknown")
-                    : make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "Memory did not run out"),
+                make("span", {class: "tag " + (failed || unseen || !/did not run out/.test(outcome) ? "warn" : "good")}, outcome),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
             title: page.whole(once ? page.bytes(peak.bytes) + of + " live" + place

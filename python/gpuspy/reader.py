@@ -34,7 +34,7 @@ def run_gpuspy(*words: str) -> str:
     """What a command prints. A status of 1 is an answer; others raise GpuspyError."""
     done = subprocess.run([program(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode not in (0, 1):
-        raise GpuspyError(done.stderr.strip() or f"gpuspy {words[0]} ended with status {done.returncode}")
+        raise GpuspyError(done.stderr.strip().removeprefix(f"gpuspy: {words[0]}: ") or f"gpuspy {words[0]} ended with status {done.returncode}")
     return done.stdout
 
 

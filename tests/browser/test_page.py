@@ -582,6 +582,9 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
                                              "return [r.left, r.top, r.right, r.bottom]") for part in ("verdict", "memory", "facts", "legend"))
     assert verdict[2] < chart[0] and abs(verdict[1] - chart[1]) < 1 and facts[3] <= verdict[1]
     assert verdict[3] <= 900 and legend[3] <= 900 and facts[3] - facts[1] < 30 and view.js("return document.querySelector('#facts .facts').lastChild.getBoundingClientRect().width") > 50
+    view = page(request.getfixturevalue(name).page, width=1280, height=720)
+    command, value = view.js("const c = document.querySelector('#facts .facts').lastChild; return [c, c.lastChild].map(e => e.getBoundingClientRect().right)")
+    assert value <= command + 1 <= 1266 and view.js("return document.querySelector('#facts .facts').lastChild.lastChild.getBoundingClientRect().width") > 50
 
 
 def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):

@@ -92,8 +92,12 @@ def test_nothing_to_learn_is_an_error(tmp_path, kept):
     with Rows(tmp_path / "run.db") as r:
         r.device()
         r.block(0.1, MIB, None)
-    assert gpuspy("calibrate", tmp_path / "run.db", GPUSPY_CALIBRATION=kept).returncode == 1
+    done = gpuspy("calibrate", tmp_path / "run.db", GPUSPY_CALIBRATION=kept)
+    assert done.returncode == 1 and "Nothing has been learned yet" in done.stdout
+    assert "learns from a recording" not in done.stdout  # that is what was typed
     assert not kept.exists()
+    done = gpuspy("calibrate", "--optimizer", "x", tmp_path / "run.db", GPUSPY_CALIBRATION=kept)
+    assert done.returncode == 2 and "add --model" in done.stderr
 
 
 def test_the_next_estimate_uses_it_and_states_so(tmp_path, kept):

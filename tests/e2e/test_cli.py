@@ -76,7 +76,9 @@ def test_the_overview_lists_the_commands():
     (["--versoin"], "no option '--versoin' without a command"), (["jupyter", "uninstall"], "'uninstall' is unexpected"),
     (["transfer", "--bytes", "28GB", "--bandwidth", "300"], "'300' has no unit"), (["run", "--simulate", "5", "true"], "'5' has no unit"),
     (["estimate", "--model", "gpt2", "--batch", "1.5"], "give a number such as 8, 4096"),
-    (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"),
+    (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"), ([""], "no command ''"),
+    (["import", "--to", "0", "x"], "--from 0 is not before --to 0"), (["import", "-o", "-", "x"], "cannot be written to stdout"),
+    (["symbolize", "-o", "-", "x"], "cannot be written to stdout"), (["timeline", "--to", "0", "x"], "--from, which is 0 s by default"),
 ])
 def test_wrong_words_get_one_line_and_2(words, hint):
     assert hint in one_line(gpuspy(*words), 2)

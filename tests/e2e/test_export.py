@@ -5,6 +5,7 @@ import os
 import pickle
 import pickletools
 import pty
+import re
 import shutil
 import signal
 import sqlite3
@@ -230,6 +231,11 @@ def test_no_terminal_gets_it(plain):
     (["--format", "trace"], "is unknown"), (["--last", "-1"], "out of range"), (["--stacks", "all"], "is unknown")])
 def test_wrong_words(plain, options, hint):
     assert hint in export(plain, *options, code=2)
+
+
+def test_an_output_that_cannot_be_written_is_one_line(plain):
+    done = plain.gpuspy("export", "-o", "none/out.pickle", plain.database)
+    assert done.returncode == 3 and re.fullmatch(r"gpuspy: export: cannot write 'none/out.pickle': .*\n", done.stderr)
 
 
 def test_two_recordings_at_once(plain):

@@ -412,7 +412,8 @@ def test_moments_of_a_history_without_times_are_numbers_of_entries(tmp_path):
     timed = write(tmp_path / "timed.pickle", usual_run().snapshot())
     assert "entries" not in gpuspy("diff", timed, timed).stdout
     report = json.loads(gpuspy("report", "--json", file).stdout)
-    assert report["run"]["duration_s"] is None and {p["pid"] for p in report["peak"]} == {None}
+    assert {p["pid"] for p in report["peak"]} == {None} and report["oom"][0]["entry"] == n
+    assert set(re.findall(r'"\w+_s": (\S+?),?$', json.dumps(report, indent=1), re.M)) == {"null"}
 
 
 @pytest.mark.parametrize("moment", [True, False])
@@ -836,7 +837,7 @@ def test_a_part_of_it(tmp_path):
             "SELECT alloc_ns, alloc_ns / 1000 + ? - 1, free_ns / 1000 + ? - 1, address, bytes FROM allocation WHERE layer = 1 AND "
             "device = ?", (first, first, device)))
         assert sorted(map(repr, got)) == sorted(map(repr, want))
-    for words, reported in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--from", "900"), "no event is in that range")):
+    for words, reported in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--to", "0"), "--from 0 is not before"), (("--from", "900"), "no event is in that range")):
         done = subprocess.run([TOOL, "import", *words, file, "-o", tmp_path / "no.db"], capture_output=True, text=True)
         assert done.returncode in (2, 3) and reported in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "no.db").exists()

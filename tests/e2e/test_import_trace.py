@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 
@@ -512,6 +513,17 @@ def test_a_memory_timeline(tmp_path):
     assert measured_memory(db)[0] == {"count": 4, "bytes": 5800, "before": 1500, "most": 5800, "end": 1300}
     assert stack_names(db, 4000) == ["[activations]"]
     assert db.execute("SELECT start_real_ns FROM process").fetchone()[0] == t - 1000
+
+
+def test_a_memory_timeline_does_not_show_whether_memory_ran_out(tmp_path):
+    file = tmp_path / "t.raw.json"
+    file.write_text(json.dumps([[-1, 1, 1000, 0], [1_700_000_000_000_000_000, 2, 4000, 4]]))
+    unknown = "hether memory ran out is unknown"
+    assert report_of(file)["run"]["outcome"] == "W" + unknown and unknown in gpuspy("report", file).stdout
+    assert unknown in gpuspy("tree", "--what", "oom", file, code=1).stderr
+    assert re.search("UNKNOWN +no-oom +cannot be judged: a PyTorch memory timeline does not record it",
+                     gpuspy("check", "--no-oom", file, code=1).stdout)
+    assert "oom" not in json.loads(gpuspy("diff", "--json", file, file).stdout)["figures"]
 
 
 VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("tree", "--what", "waits"), ("tree", "--what", "copies"),

@@ -232,6 +232,9 @@ def test_a_copy_leaves_the_recording_as_it_is(recording):
     assert sorted(p.name for p in recording.folder.glob("*.db*")) == ["copy.db", "run.db"]
     again = recording.gpuspy("symbolize", "-o", "copy.db", "run.db")
     assert again.returncode == 3 and "exists; remove it" in again.stderr
+    for words, reported in ((["--debug-dir", "none"], "'none' is not a folder"), (["-o", "none/copy.db"], "give a path where you may write")):
+        refused = recording.gpuspy("symbolize", *words, "run.db")
+        assert refused.returncode == 3 and reported in refused.stderr and refused.stderr.count("\n") == 1
     (recording.folder / "program").unlink()
     recording.database = recording.folder / "copy.db"
     assert is_whole(chain(recording))

@@ -42,6 +42,7 @@ def reads(x, flag, table, mask, losses):
     x[mask] = x[mask]  # says boolean mask × 2
     torch.unique(table)  # says torch.unique × 1
     x[x.argmax()]  # says index by a tensor × 1
+    [x[i] for i in table]  # says index by a tensor × 8
     x[:flag.long()]  # says .item() as an index × 1
     x.numpy(force=True)  # says .numpy() × 1
     torch.allclose(x, x)  # says allclose × 1

@@ -59,9 +59,10 @@ def test_one_thing_to_do_each(seen):
     stacks, report = seen
     if stacks == "both":
         todo = {s["site"]["line"]: s["advice"] for s in report["sync"] if s["advice"]}
-        line = {text: next(n for n in KINDS if text in LINES[n]) for text in ("value.to(dev)", "for v in losses", "if flag", "x[mask]  #", "pinned.to(dev)  #")}
+        line = {text: next(n for n in KINDS if text in LINES[n]) for text in ("value.to(dev)", "for v in losses", "if flag", "x[mask]  #", "pinned.to(dev)  #", "x[i] for", "x[x.argmax")}
         assert "one buffer" in todo[line["value.to(dev)"]] and "torch.stack" in todo[line["for v in losses"]]
         assert "torch.where" in todo[line["if flag"]] and "torch.where(mask" in todo[line["x[mask]  #"]]
+        assert "index_select" in todo[line["x[x.argmax"]] and "not one element at a time" in todo[line["x[i] for"]]
         assert todo[line["pinned.to(dev)  #"]].startswith("the memory is pinned already")
     for a in report["advice"]:
         assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*per step", a["text"]), a["text"]
