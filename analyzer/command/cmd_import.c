@@ -133,7 +133,10 @@ static int convert_file(const char *path, const char *to, const struct import_pa
     if (access(to, F_OK) == 0)
         return complain_with(EXIT_INPUT, "import: '%s' exists; remove it, or give another name with -o", to);
     char *temporary = output_beside(to);
-    if (!temporary) return output_failed("import", to, errno) ? EXIT_YES : EXIT_INPUT;
+    if (!temporary) {
+        output_failed("import", to, errno);
+        return EXIT_INPUT;
+    }
     unlink(temporary); /* the database must not exist yet */
     bool ok = import_file_part(path, format, temporary, part, show_import_progress, NULL, error, sizeof error);
     progress_clear();

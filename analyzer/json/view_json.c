@@ -602,7 +602,10 @@ static void count_entries_in(json_t *tree)
     {
         length = strlen(name);
         const bool is_seconds = json_is_number(value) && length > 2 && strcmp(name + length - 2, "_s") == 0;
-        is_seconds ? set_json(tree, name, NULL) : count_entries_in(value);
+        if (is_seconds)
+            set_json(tree, name, NULL);
+        else
+            count_entries_in(value);
     }
     json_array_foreach(tree, i, value) count_entries_in(value);
 }

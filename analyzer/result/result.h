@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/run/run.h"
 
@@ -719,9 +718,8 @@ struct result_report {
     size_t steps_n;
     struct result_growth *growth;
     size_t growth_n, growth_total;
-    struct result_sync_site *syncs;
+    struct result_sync_site *syncs, *sync_lines;
     size_t syncs_n, syncs_total;
-    struct result_sync_site *sync_lines;
     size_t sync_lines_n, sync_lines_total;
     double sync_blocked_s, sync_share; /* of all waits */
     bool simulated;                    /* some GPU is simulated: its times mean nothing */
@@ -729,9 +727,8 @@ struct result_report {
     const char *no_history;            /* why only one moment is known; NULL: all of them are */
     bool no_times;                     /* times are unknown, too: the history's entries are counted instead */
     const char *no_memory;             /* why memory is unknown; NULL: it is known */
-    bool failed_unknown;               /* allocations failed, and nothing else is known about the failures */
-    bool outcome_unknown;              /* whether memory ran out */
-    const char *lacks[RUN_FACT_N];     /* words for what an imported recording lacks */
+    bool failed_unknown, outcome_unknown; /* only that allocations failed is known; not even whether some did */
+    const char *lacks[RUN_FACT_N];        /* words for what an imported recording lacks */
     size_t lacks_n;
     bool unknown[RUN_FACT_N]; /* the same by fact */
     const char *loop;         /* of a dry run: a sentence about the loop that waits for values; NULL: none */
@@ -785,9 +782,9 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
-/* Is the figure of each rank's waits or copies, which the recordings lack? */
 /* "Memory did not run out", or what else is known about that if no failure was fatal. */
 const char *result_outcome_text(const struct result_report *r);
+/* Is the figure of each rank's waits or copies, which the recordings lack? */
 bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure);
 double result_bytes_or_nan(int64_t bytes);
 const char *result_series_word(enum run_series_layer layer); /* device tensor pinned host shared */
