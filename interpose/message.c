@@ -12,13 +12,13 @@ static _Atomic bool printed_failure;
 static char *_Atomic asker;
 static size_t asker_size;
 
-static void print_stderr_line(const char *format, va_list arguments)
+static void print_stderr_line(bool quoted, const char *format, va_list arguments)
 {
     char line[2048] = "gpuspy: "; /* the thread that prints may have a small stack */
     size_t len = strlen(line);
     int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
     if (more < 0) return;
-    for (char *c = line + len; *c; c++)
+    for (char *c = line + len; !quoted && *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?'; /* a setting or a path: one line remains one */
     char *const answer = atomic_load(&asker);
     if (answer) {
@@ -38,7 +38,17 @@ void gs_print_line(const char *format, ...)
     va_list arguments;
     int saved = errno;
     va_start(arguments, format);
-    print_stderr_line(format, arguments);
+    print_stderr_line(false, format, arguments);
+    va_end(arguments);
+    errno = saved;
+}
+
+void gs_print_quoted(const char *format, ...)
+{
+    va_list arguments;
+    int saved = errno;
+    va_start(arguments, format);
+    print_stderr_line(true, format, arguments);
     va_end(arguments);
     errno = saved;
 }
@@ -51,7 +61,7 @@ void gs_deactivate(const char *format, ...)
     if (!atomic_exchange(&printed_failure, true)) {
         va_list arguments;
         va_start(arguments, format);
-        print_stderr_line(format, arguments);
+        print_stderr_line(false, format, arguments);
         va_end(arguments);
     }
     errno = saved;

@@ -98,10 +98,10 @@ void gs_summary_print(const struct gs_summary *s, const struct gs_run_path *path
     add_summary_path(&t, " · ", path->db, config);
     if (access(path->db, F_OK)) {
         add_summary_text(&t, " (moved or deleted since)");
-        gs_print_line("%s", t.at);
+        gs_print_quoted("%s", t.at);
         return;
     }
     if (path->asked[0] && add_summary_path(&t, " (", path->asked, config)) add_summary_text(&t, " exists)");
     add_summary_path(&t, " · next: gpuspy report ", path->first, config);
-    gs_print_line("%s", t.at);
+    gs_print_quoted("%s", t.at);
 }
