@@ -1,6 +1,6 @@
-/* A batch of rows at a time: the frees that are due before its last allocation are collected and sorted, then merged with
- * the allocations. The others wait in buckets, by the highest digit of 4 bits in which their time differs from that of
- * the last batch, and by the value of that digit: only one bucket has both frees that are due and others. */
+/* A batch of rows at a time: the frees that are due before its last allocation are collected and sorted, then merged
+ * with the allocations. The others wait in buckets, by the highest digit of 4 bits in which their time differs from
+ * that of the last batch, and by the value of that digit: only one bucket has both frees that are due and others. */
 #include "analyzer/run/order.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct run_order {
     uint32_t numbers; /* given so far */
     uint32_t *spare;  /* numbers of lifetimes that ended, in that order: from spare_first on */
     size_t spare_first, spare_n, spare_cap;
-    size_t kept;                          /* so many of them are not used again yet */
+    size_t kept;                            /* so many of them are not used again yet */
     uint32_t number_of_row[RUN_ROWS_BATCH]; /* RUN_NONE: has not begun */
 };
 
@@ -72,7 +72,7 @@ static inline void pending_add(struct pending_list *l, struct pending p)
     *ARENA_PUSH(l->list, l->n, l->cap) = p;
 }
 
-static inline unsigned bucket_of(const struct run_order *o, int64_t ns)
+static inline unsigned pending_bucket(const struct run_order *o, int64_t ns)
 {
     const uint64_t differs = (uint64_t)ns ^ (uint64_t)o->last_ns;
     const unsigned place = (63 - (unsigned)__builtin_clzll(differs | 1)) / DIGIT;
@@ -82,7 +82,7 @@ static inline unsigned bucket_of(const struct run_order *o, int64_t ns)
 /* Those of the buckets that are due, and relates the buckets to `until`. */
 static void collect_waiting(struct run_order *o, int64_t until)
 {
-    const unsigned last = bucket_of(o, until);
+    const unsigned last = pending_bucket(o, until);
     struct pending_list *split = &o->buckets[last];
     for (struct pending_list *b = o->buckets; b < split; b++) {
         for (size_t i = 0; i < b->n; i++) pending_add(&o->due, b->list[i]);
@@ -93,7 +93,7 @@ static void collect_waiting(struct run_order *o, int64_t until)
     o->last_ns = until;
     for (size_t i = 0; i < n; i++) {
         const struct pending p = split->list[i]; /* another bucket's from now on: it differs in a lower digit */
-        pending_add(p.free_ns <= until ? &o->due : &o->buckets[bucket_of(o, p.free_ns)], p);
+        pending_add(p.free_ns <= until ? &o->due : &o->buckets[pending_bucket(o, p.free_ns)], p);
     }
 }
 
@@ -101,7 +101,8 @@ static void collect_rows(struct run_order *o, const struct run_rows *batch, int6
 {
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct run_stored *row = &batch->rows[i];
-        if (!row->left_out && row->life.free_ns <= until) pending_add(&o->due, (struct pending){row->life.free_ns, i | OF_ROW});
+        if (!row->left_out && row->life.free_ns <= until)
+            pending_add(&o->due, (struct pending){row->life.free_ns, i | OF_ROW});
     }
 }
 
@@ -176,7 +177,7 @@ static void put_row(struct run_order *o, struct run_rows *batch, uint32_t row, i
         put_frees(o, batch, r->life.alloc_ns, row);
         o->number_of_row[row] = number = take_number(o);
         if (r->life.free_ns > until && r->life.free_ns != RUN_NEVER)
-            pending_add(&o->buckets[bucket_of(o, r->life.free_ns)], (struct pending){r->life.free_ns, number});
+            pending_add(&o->buckets[pending_bucket(o, r->life.free_ns)], (struct pending){r->life.free_ns, number});
     }
     batch->events[batch->events_n++] = number;
 }

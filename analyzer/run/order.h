@@ -1,7 +1,7 @@
 /* Puts the rows of a recording and their frees in order of time. For rows.c.
  *
- * In order of id, the rows are in order of allocation; their frees are in between. So memory is bounded by the number of
- * allocations that are live at once, not by the length of the run. */
+ * In order of id, the rows are in order of allocation; their frees are in between. So memory is bounded by the number
+ * of allocations that are live at once, not by the length of the run. */
 #pragma once
 
 #include "analyzer/run/run_internal.h"
