@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/run/settings.h"
 #include "analyzer/whatif/rules.h"
 
@@ -83,13 +84,38 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
     return NULL;
 }
 
+bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack)
+{
+    if (free_stack == RUN_NONE || free_stack >= w->owners_n || steps->stack == RUN_NONE) return false;
+    uint8_t *known = &w->begins[free_stack];
+    if (*known) return *known == 1;
+    const struct run_frame *counted = run_stack_frame(w->run, steps->stack);
+    const uint32_t caller = run_stack_parent(w->run, steps->stack);
+    uint32_t at = free_stack;
+    while (at != RUN_NONE && run_stack_parent(w->run, at) != caller) at = run_stack_parent(w->run, at);
+    const struct run_frame *f = at == RUN_NONE ? NULL : run_stack_frame(w->run, at);
+    const bool same = f && f->file && counted->file && f->function && counted->function &&
+                      strcmp(f->file, counted->file) == 0 && strcmp(f->function, counted->function) == 0;
+    *known = same && f->line > 0 && f->line < counted->line ? 1 : 2;
+    return *known == 1;
+}
+
+static struct category_finder *categorizer_of(struct whatif *w)
+{
+    if (!w->categorizer) w->categorizer = category_finder_new(w->run);
+    return w->categorizer;
+}
+
+bool whatif_is_workspace(struct whatif *w, uint32_t stack)
+{
+    const unsigned rule = category_rule_of(categorizer_of(w), true, stack, RUN_NONE, true, 0);
+    return category_of_rule(rule) == RESULT_CATEGORY_WORKSPACES;
+}
+
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
 {
-    if (w->categorizer) return true;
-    w->uses = category_uses_read(w->run, error, error_size);
-    if (!w->uses) return false;
-    w->categorizer = category_finder_new(w->run);
-    return true;
+    if (!w->uses) w->uses = category_uses_read(w->run, error, error_size);
+    return w->uses && categorizer_of(w);
 }
 
 int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,

@@ -16,8 +16,8 @@ struct track { /* a device under one scenario */
     struct caching_rules rules;
     struct whatif_dues dues;
     struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
-    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, next_retry, pending_next;
-    size_t steps_done;
+    size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
+    uint64_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
     bool open, over;            /* over: it ran out of memory */
@@ -69,6 +69,7 @@ static bool is_left_out(struct play *p, uint32_t stack)
         *match = 2;
         for (uint32_t at = stack; at != RUN_NONE && *match == 2; at = run_stack_parent(p->w->run, at))
             if (is_at(p, run_stack_frame(p->w->run, at))) *match = 1;
+        if (*match == 1 && whatif_is_workspace(p->w, stack)) *match = 2;
     }
     return *match == 1;
 }
@@ -118,6 +119,7 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
     }
     for (; t->next_fact < d->facts.n && d->facts.list[t->next_fact].ns <= ns; t->next_fact++) {
         const struct whatif_fact *f = &d->facts.list[t->next_fact];
+        if (f->kind == GS_ALLOCATOR_CAP) t->answers_otherwise = false; /* PyTorch queried it to compute the cap */
         if (f->kind == GS_ALLOCATOR_CAP && !t->own_cap)
             caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
         else if (f->kind == GS_ALLOCATOR_CAP && f->value != d->rules.gc_memory) /* by a call, which overrides it */
@@ -128,13 +130,12 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
         if (!t->own_expandable) caching_set_expandable(t->lane.allocator, d->switches[t->next_switch].bytes);
     for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush].ns <= ns; t->next_flush++)
         whatif_empty_as_recorded(t->lane.allocator, &d->flushes[t->next_flush]);
-    if (!t->without_n && !every) return;
-    const struct step_list *steps = whatif_steps_of(p->w, d->process);
-    const size_t done = steps ? step_count_done(steps, ns) : 0;
-    if (done == t->steps_done) return;
-    drop_left_out(t, ns);
-    if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
-    t->steps_done = done;
+    for (; t->next_end < d->ends_n && d->ends[t->next_end].ns <= ns; t->next_end++) {
+        const uint64_t done = (uint64_t)d->ends[t->next_end].bytes;
+        drop_left_out(t, d->ends[t->next_end].ns);
+        if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
+        t->steps_done = done;
+    }
 }
 
 static void note_peak(struct track *t, int64_t ns)

@@ -41,6 +41,7 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].flushes);
         free(w->devices[i].retries);
         free(w->devices[i].switches);
+        free(w->devices[i].ends);
         free(w->devices[i].pieces);
         free(w->devices[i].streams);
         map_free(&w->devices[i].failed_on);
@@ -106,6 +107,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
+    w->begins = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
     if (prove_replay(w, error, error_size)) return w;
     whatif_free(w);

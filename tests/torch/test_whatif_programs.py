@@ -13,6 +13,7 @@ SCRIPT = HERE / "allocations.py"
 PROGRAMS = re.findall(r"^def (\w+)\(\):", SCRIPT.read_text(), re.M)
 PROGRAMS.remove("switched")  # it replaces all settings
 PROGRAMS.remove("renewed_pools")  # whether a request that fails was made in a MemPool is unknown
+PROGRAMS.remove("cleared_first")  # for steps only
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
             "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
             "expandable_segments:True,roundup_power2_divisions:8"]
@@ -69,12 +70,14 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     assert abs(ours["peak_reserved_bytes"] - real["peak_reserved_bytes"]) <= SEGMENT
 
 
-@pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3})])
+@pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3}),
+                                            ("KEPT", {"CLEAR": 1, "EMPTY": 2})])
 @pytest.mark.parametrize("setting, which", [("", 1), ("expandable_segments:True", 0)])
 def test_without_a_line_is_the_program_without_it(once, lines, changed, setting, which):
-    first = run_of(once, "kept_outputs")
+    program = "cleared_first" if lines == "KEPT" else "kept_outputs"
+    first = run_of(once, program)
     size = size_of(asked(first.database, "--limit", "8GiB")["recorded"], which)
-    last = run_of(once, "kept_outputs", setting, size, **changed)
+    last = run_of(once, program, setting, size, **changed)
     words = ["--limit", limit_of(f"{size // MIB}MiB", "100MiB"), *(["--set", setting] if setting else [])]
     if lines:
         number = next(n for n, text in enumerate(SCRIPT.read_text().splitlines(), 1) if f"--without {lines}" in text)
