@@ -84,19 +84,21 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
     return NULL;
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return a && b && strcmp(a, b) == 0;
+}
+
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack)
 {
-    if (free_stack == RUN_NONE || free_stack >= w->owners_n || steps->stack == RUN_NONE) return false;
+    if (free_stack == RUN_NONE || free_stack >= w->owners_n) return false;
     uint8_t *known = &w->begins[free_stack];
-    if (*known) return *known == 1;
-    const struct run_frame *counted = run_stack_frame(w->run, steps->stack);
-    const uint32_t caller = run_stack_parent(w->run, steps->stack);
-    uint32_t at = free_stack;
-    while (at != RUN_NONE && run_stack_parent(w->run, at) != caller) at = run_stack_parent(w->run, at);
-    const struct run_frame *f = at == RUN_NONE ? NULL : run_stack_frame(w->run, at);
-    const bool same = f && f->file && counted->file && f->function && counted->function &&
-                      strcmp(f->file, counted->file) == 0 && strcmp(f->function, counted->function) == 0;
-    *known = same && f->line > 0 && f->line < counted->line ? 1 : 2;
+    for (uint32_t at = free_stack; !*known && at != RUN_NONE; at = run_stack_parent(w->run, at)) {
+        const struct run_frame *f = run_stack_frame(w->run, at);
+        if (is_same_text(f->function, steps->site.function) && is_same_text(f->file, steps->site.file))
+            *known = f->line > 0 && f->line < steps->site.line ? 1 : 2;
+    }
+    if (!*known) *known = 2;
     return *known == 1;
 }
 

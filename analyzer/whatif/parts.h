@@ -90,7 +90,7 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
 /* Is a free that is followed by the first allocation of a step part of that step? Then its line is above the line by
- * which steps are counted, in the same call: zero_grad() at the top of the loop. */
+ * which steps are counted, in the same function: zero_grad() at the top of the loop. */
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
 /* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);

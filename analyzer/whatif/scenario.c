@@ -377,6 +377,17 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
     for (size_t i = 0; i < s->n; i++) play_on_sample(s->plays[i], sample);
 }
 
+/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. */
+static bool are_ends_sure(const struct whatif *w)
+{
+    bool sure = !w->imported;
+    for (size_t i = 0; i < w->steps_n; i++) {
+        const struct step_list *s = w->steps[i];
+        sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && !s->end_ns && s->stride == 1;
+    }
+    return sure;
+}
+
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {
     char error[256];
@@ -398,6 +409,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
                                 s->without);
         return false;
     }
+    if ((s->without || s->flush_every) && !are_ends_sure(w)) s->outcome.doubts |= WHATIF_STEPS;
     if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);
     for (size_t i = 0; i < w->devices_n; i++) {
         struct track *t = &p->tracks[i];

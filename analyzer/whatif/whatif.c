@@ -15,6 +15,7 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "on the answer, they differ, too; the replay has the recorded sizes",
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
     "assumes that you change that call",
+    "Where a step of this program ends is an inference: memory that is freed there may be freed earlier or later",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

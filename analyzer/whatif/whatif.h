@@ -25,11 +25,12 @@ struct whatif_failure { /* a request that got no memory */
 /* Why the program may differ from its replay, although the recorded settings are reproduced; as bits. */
 enum whatif_doubt {
     WHATIF_USE_ON_OOM = 1,
-    WHATIF_HANDLED = 2, /* a request that failed in the recording, and that the program handled, succeeds */
-    WHATIF_FREE = 4,    /* the program asked CUDA how much memory is free, and gets another answer */
-    WHATIF_FRACTION = 8 /* the program sets the fraction that this scenario sets, too */
+    WHATIF_HANDLED = 2,  /* a request that failed in the recording, and that the program handled, succeeds */
+    WHATIF_FREE = 4,     /* the program asked CUDA how much memory is free, and gets another answer */
+    WHATIF_FRACTION = 8, /* the program sets the fraction that this scenario sets, too */
+    WHATIF_STEPS = 16    /* the scenario frees memory where steps end, and where they do is an inference */
 };
-enum { WHATIF_DOUBTS = 4 };
+enum { WHATIF_DOUBTS = 5 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 
