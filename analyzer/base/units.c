@@ -1,6 +1,6 @@
 #include "analyzer/base/units.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,15 +350,27 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
     return false;
 }
 
+const char *units_read_decimal(const char *text, double *out)
+{
+    double whole = 0, scale = 1;
+    size_t digits = 0;
+    bool point = false;
+    for (; isdigit((unsigned char)*text) || (*text == '.' && !point); text++) {
+        point = point || *text == '.';
+        if (*text == '.') continue;
+        digits++;
+        whole = whole * 10 + (*text - '0');
+        if (point) scale *= 10;
+    }
+    *out = whole / scale;
+    return digits && isfinite(*out) ? text : NULL;
+}
+
 bool units_parse_seconds(const char *text, int64_t *ns)
 {
-    char *end;
     double s;
-
-    if (text[strspn(text, "0123456789.")]) return false;
-    errno = 0;
-    s = strtod(text, &end);
-    if (end == text || *end || errno || !(s < 9e9)) return false;
+    const char *rest = units_read_decimal(text, &s);
+    if (!rest || *rest || !(s < 9e9)) return false;
     *ns = llround(s * 1e9);
     return true;
 }

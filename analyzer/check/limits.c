@@ -12,24 +12,10 @@
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/model.h"
 
-/* Digits with at most one point: nothing else that strtod accepts is a limit. */
 static bool plain_number(const char *text, double *out)
 {
-    size_t n = strlen(text), digits = 0, points = 0;
-    for (size_t i = 0; i < n; i++) {
-        digits += isdigit((unsigned char)text[i]) != 0;
-        points += text[i] == '.';
-    }
-    if (!digits || points > 1 || digits + points != n || n > 15) return false;
-    double whole = 0, scale = 1; /* strtod depends on the locale */
-    for (const char *p = text; *p; p++) {
-        if (*p == '.') continue;
-        whole = whole * 10 + (*p - '0');
-    }
-    const char *point = strchr(text, '.');
-    for (size_t i = point ? strlen(point + 1) : 0; i-- > 0;) scale *= 10;
-    *out = whole / scale;
-    return true;
+    const char *rest = units_read_decimal(text, out);
+    return rest && !*rest && strlen(text) <= 15;
 }
 
 static bool parse_share(const char *text, double *out)

@@ -81,10 +81,10 @@ static bool parse_time(const char *text, int64_t *ns)
         const char *unit;
         double ns;
     } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
-    char *end;
-    double value = strtod(text, &end);
-    for (size_t i = 0; end > text && i < sizeof units / sizeof *units; i++) {
-        if (strcmp(end, units[i].unit) == 0 && value >= 0 && value * units[i].ns < 9e18) {
+    double value;
+    const char *end = units_read_decimal(text, &value);
+    for (size_t i = 0; end && i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].unit) == 0 && value * units[i].ns < 9e18) {
             *ns = (int64_t)(value * units[i].ns);
             return true;
         }
@@ -94,10 +94,11 @@ static bool parse_time(const char *text, int64_t *ns)
 
 static bool parse_least(const char *text, struct diff_request *wish)
 {
-    char *end, why[UNITS_WHY] = "";
-    double share = strtod(text, &end);
+    char why[UNITS_WHY] = "";
+    double share;
+    const char *end = units_read_decimal(text, &share);
     uint64_t bytes;
-    if (end > text && strcmp(end, "%") == 0 && share >= 0 && share <= 100) {
+    if (end && strcmp(end, "%") == 0 && share <= 100) {
         wish->least = share > 0 ? RUN_UNKNOWN : 0;
         wish->least_share = share / 100;
         return true;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/fleet/serve.h"
 
@@ -62,9 +63,9 @@ const struct command_text command_text_metrics = {
 
 static bool take_metrics_interval(const char *text, double *out)
 {
-    char *end = NULL;
-    *out = text ? strtod(text, &end) : 15;
-    if (text && (end == text || *end || !(*out >= 1) || !(*out <= 86400)))
+    *out = 15;
+    const char *end = text ? units_read_decimal(text, out) : "";
+    if (!end || *end || *out < 1 || *out > 86400)
         return complain_with(false, "metrics: --interval: '%s' is not a number of seconds from 1 to 86400", text);
     return true;
 }

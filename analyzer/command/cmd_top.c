@@ -15,6 +15,7 @@
 #include "analyzer/base/input.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/top/find.h"
 #include "analyzer/top/screen.h"
 #include "analyzer/top/view.h"
@@ -494,9 +495,9 @@ static int watch_top(struct top_view *v, const struct settings *s)
 
 static bool take_top_interval(const char *text, double *out)
 {
-    char *end = NULL;
-    *out = text ? strtod(text, &end) : 1;
-    if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400)))
+    *out = 1;
+    const char *end = text ? units_read_decimal(text, out) : "";
+    if (!end || *end || *out < 0.1 || *out > 86400)
         return complain_with(false, "top: --interval: '%s' is not a number of seconds from 0.1 to 86400", text);
     return true;
 }

@@ -91,13 +91,13 @@ const struct command_text command_text_flame = {
 /* Parses "0.5%", a share of the whole, or "10MiB". False after a line on stderr. */
 static bool parse_least_weight(const char *who, const char *text, int64_t whole, bool bytes, int64_t *least)
 {
-    char why[UNITS_WHY], *end;
+    char why[UNITS_WHY];
     size_t n = strlen(text);
     uint64_t size;
 
     if (n && text[n - 1] == '%') {
-        double share = strtod(text, &end);
-        if (end == text + n - 1 && text[0] >= '.' && text[0] <= '9' && share <= 100) {
+        double share;
+        if (units_read_decimal(text, &share) == text + n - 1 && share <= 100) {
             *least = (int64_t)((double)whole * share / 100);
             return true;
         }

@@ -110,14 +110,15 @@ static bool parse_scale(const struct option_list *list, double *scale)
 {
     for (int c = 0; c < RESULT_CATEGORIES_N; c++) scale[c] = 1;
     for (size_t i = 0; i < list->n; i++) {
-        char text[64], *end = text, *equals;
+        char text[64], *equals;
         int c = 0;
         snprintf(text, sizeof text, "%.*s", list->item[i].length, list->item[i].text);
         equals = strchr(text, '=');
         if (equals) *equals = 0;
         while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
-        const double factor = equals ? strtod(equals + 1, &end) : 0;
-        if (!equals || c == RESULT_CATEGORIES_N || end == equals + 1 || *end || !(factor >= 0 && factor <= 1000)) {
+        double factor = 0;
+        const char *end = equals ? units_read_decimal(equals + 1, &factor) : NULL;
+        if (!end || c == RESULT_CATEGORIES_N || *end || factor > 1000) {
             char categories[160];
             options_list(CATEGORIES, categories, sizeof categories);
             return complain_with(

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/gpu.h"
@@ -275,19 +276,19 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
 /* "0.9" or "90%"; 0 without --serve. */
 static bool read_memory_share(const char *command, const struct plan_settings *s, double *share)
 {
-    char *end = "";
+    const char *end = "";
 
     *share = s->serve ? 0.9 : 0; /* vLLM's default */
     if (s->share && !s->serve)
         return complain_with(false, "%s: --gpu-memory-utilization applies to servers only; add --serve vllm", command);
     if (s->share) {
-        *share = strtod(s->share, &end);
-        if (strcmp(end, "%") == 0) {
+        end = units_read_decimal(s->share, share);
+        if (end && strcmp(end, "%") == 0) {
             *share /= 100;
             end = "";
         }
     }
-    if (!s->serve || (!*end && *share > 0 && *share <= 1)) return true;
+    if (!s->serve || (end && !*end && *share > 0 && *share <= 1)) return true;
     return complain_with(false, "%s: --gpu-memory-utilization: '%s' is not a share; give 0.9 or 90%%", command,
                          s->share);
 }

@@ -59,19 +59,6 @@ static bool replay_overview(struct overview *o, char *error, size_t error_size)
 }
 
 /* Lists the processes of a folder or of a run. */
-static void list_processes(const struct run_process *all, size_t n, char *out, size_t size)
-{
-    size_t at = 0;
-
-    out[0] = 0;
-    for (size_t i = 0; i < n && i < 16 && at < size; i++) {
-        at += (size_t)snprintf(out + at, size - at, "%s%u", i ? ", " : "", all[i].pid);
-        if (all[i].rank != RUN_UNKNOWN && at < size)
-            at += (size_t)snprintf(out + at, size - at, " (rank %lld)", (long long)all[i].rank);
-    }
-    if (n > 16 && at < size) snprintf(out + at, size - at, ", …");
-}
-
 /* RUN_NONE: none, after a line on stderr. */
 static uint32_t choose_process(const struct export_request *w, const struct overview *o)
 {
@@ -80,7 +67,7 @@ static uint32_t choose_process(const struct export_request *w, const struct over
     const struct run_process *all = run_processes(o->run, &n);
     uint32_t first = RUN_NONE;
 
-    list_processes(all, n, list, sizeof list);
+    run_list_processes(o->run, list, sizeof list);
     for (uint32_t i = 0; i < n; i++) {
         bool used = false;
         if ((w->pid >= 0 && all[i].pid != (uint32_t)w->pid) || (w->rank >= 0 && all[i].rank != w->rank)) continue;
@@ -91,7 +78,7 @@ static uint32_t choose_process(const struct export_request *w, const struct over
             first = i; /* the lowest rank */
     }
     if (!candidates)
-        complain("export: this run has no such process; its processes are %s", list);
+        complain("export: this run has no such process; it has %s", list);
     else if (first == RUN_NONE && w->device >= 0)
         complain("export: GPU %d holds no memory in this recording", w->device);
     else if (first == RUN_NONE && run_why_unknown(o->run, RUN_FACT_MEMORY))
@@ -253,10 +240,10 @@ static int keep_process(const struct export_request *w, struct symbolizer *symbo
             free(only);
             only = strdup(all[i].path);
         }
-    list_processes(all, n, list, sizeof list);
+    run_list_processes(e->run, list, sizeof list);
     if (found != 1)
-        complain(found ? "export: give one process; this run has %s"
-                       : "export: this run has no such process; its processes are %s",
+        complain(found ? "export: give one process with --process; this run has %s"
+                       : "export: this run has no such process; it has %s",
                  list);
     if (found == 1 && n > 1) {
         run_close(e->run);

@@ -1,32 +1,10 @@
-/* The events of a run in order of time, in one pass over the rows.
- *
- * A row is a lifetime. In order of id, the rows are in order of allocation; a heap of pending frees adds the frees in
- * between. So memory is bounded by the number of allocations that are live at once, not by the length of the run. The
- * small tables (failures, samples, PyTorch's reserved total) are merged in.
- */
+/* The events of a run in order of time, in one pass over the rows. rows.c delivers the allocations and frees; the small
+ * tables (failures, samples, PyTorch's reserved total) are merged in. */
 #include "analyzer/run/beside.h"
 #include "analyzer/run/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct pending {
-    int64_t free_ns;
-    uint32_t slot;
-};
-
-/* The pending frees, in a radix heap: time only advances, so a free is stored by the highest digit of 4 bits in which
- * its time differs from that of the last free, and by the value of that digit. The first bucket that is not empty has
- * the earliest. A push is an append; a free moves down through a few buckets, sequentially. */
-struct bucket {
-    struct pending *list;
-    size_t n, cap;
-    int64_t least;
-};
-
-enum { DIGIT = 4, BUCKETS = 16 << DIGIT, WORDS = BUCKETS / 64 };
-enum { FEW = 6 };   /* of so few, the earliest is searched for */
-enum { SOON = 16 }; /* of so small a bucket, the lifetimes are prefetched */
 
 struct call { /* one observer's interest in one kind of event */
     void *self;
@@ -47,13 +25,6 @@ struct run_replay {
     size_t live_n, live_cap;
     uint32_t *free_stacks; /* by slot; only if `detailed` */
     bool detailed;         /* addresses, streams and the calls that freed are read */
-    uint32_t *spare;       /* slots of lifetimes that ended, in that order: from spare_first on */
-    size_t spare_first, spare_n, spare_cap;
-    size_t spare_kept; /* so many are not used again yet: see run_beside_add_alloc */
-    struct bucket buckets[BUCKETS];
-    uint64_t filled[WORDS]; /* a bit for each bucket that is not empty */
-    int64_t last_ns;        /* the time that the buckets are relative to */
-    int64_t free_ns;        /* the earliest free, RUN_NEVER if there is none */
     /* positions in the small tables; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
@@ -65,72 +36,6 @@ struct run_replay {
 #define TELL(r, call, ...)                           \
     for (size_t o_ = 0; o_ < (r)->observers_n; o_++) \
         if ((r)->observers[o_].call) (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__);
-
-static inline void pending_push(struct run_replay *r, struct pending p)
-{
-    uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
-    unsigned place = (63 - (unsigned)__builtin_clzll(differs | 1)) / DIGIT;
-    unsigned b = place << DIGIT | (unsigned)(p.free_ns >> place * DIGIT & ((1 << DIGIT) - 1));
-    struct bucket *bucket = &r->buckets[b];
-    bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
-    *ARENA_PUSH(bucket->list, bucket->n, bucket->cap) = p;
-    r->filled[b / 64] |= (uint64_t)1 << b % 64;
-}
-
-/* BUCKETS: nothing is pending. */
-static inline unsigned pending_first(const struct run_replay *r)
-{
-    for (unsigned word = 0; word < WORDS; word++)
-        if (r->filled[word]) return word * 64 + (unsigned)__builtin_ctzll(r->filled[word]);
-    return BUCKETS;
-}
-
-static void pending_spread(struct run_replay *r, struct bucket *bucket)
-{
-    size_t n = bucket->n;
-    bucket->n = 0;
-    r->last_ns = bucket->least;
-    for (size_t i = 0; i < n; i++) { /* all move to lower buckets, at least one to the lowest */
-        pending_push(r, bucket->list[i]);
-        if (n <= SOON) __builtin_prefetch(&r->live[bucket->list[i].slot]);
-    }
-}
-
-/* Takes the earliest of a few. Unordered; last_ns may stay, because later pushes have later times. */
-static uint32_t take_earliest(struct bucket *bucket)
-{
-    size_t first = 0;
-    int64_t least = RUN_NEVER, next = RUN_NEVER;
-    for (size_t i = 0; i < bucket->n; i++) {
-        const int64_t ns = bucket->list[i].free_ns;
-        next = ns < least ? least : ns < next ? ns : next;
-        first = ns < least ? i : first;
-        least = ns < least ? ns : least;
-    }
-    const uint32_t slot = bucket->list[first].slot;
-    bucket->list[first] = bucket->list[--bucket->n];
-    bucket->least = next;
-    return slot;
-}
-
-/* The slot of the earliest free. Called only when its time has come: later pushes have later times. */
-static uint32_t pending_pop(struct run_replay *r)
-{
-    unsigned b = pending_first(r);
-    if (b >> DIGIT && r->buckets[b].n > FEW) {
-        r->filled[b / 64] &= ~((uint64_t)1 << b % 64);
-        pending_spread(r, &r->buckets[b]);
-        b = pending_first(r);
-    }
-    struct bucket *bucket = &r->buckets[b];
-    uint32_t slot = b >> DIGIT ? take_earliest(bucket) : bucket->list[--bucket->n].slot;
-    if (bucket->n == 0) {
-        r->filled[b / 64] &= ~((uint64_t)1 << b % 64);
-        b = pending_first(r);
-    }
-    r->free_ns = b < BUCKETS ? r->buckets[b].least : RUN_NEVER;
-    return slot;
-}
 
 #define SIDE_TIME(list, index) \
     ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : RUN_NEVER)
@@ -181,20 +86,11 @@ static void side_start(struct run_replay *r)
     side_next(r);
 }
 
-static void spare_push(struct run_replay *r, uint32_t slot)
+static void end_life(struct run_replay *r, uint32_t slot)
 {
-    if (r->spare_n == r->spare_cap && r->spare_first > r->spare_n / 2) {
-        r->spare_n -= r->spare_first;
-        memmove(r->spare, r->spare + r->spare_first, r->spare_n * sizeof *r->spare);
-        r->spare_first = 0;
-    }
-    *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
-}
-
-static void end_life(struct run_replay *r)
-{
-    uint32_t slot = pending_pop(r);
     struct run_lifetime *life = &r->live[slot];
+    if (life->location == RUN_NONE) return; /* it was damaged */
+    while (r->side_ns < life->free_ns) emit_side_events(r);
     struct run_location *l = &r->run->locations[life->location];
     struct run_series *s = &r->run->series[life->series];
     r->now = life->free_ns > r->now ? life->free_ns : r->now;
@@ -207,19 +103,6 @@ static void end_life(struct run_replay *r)
     for (size_t i = 0; i < r->on_free_n; i++) r->on_free[i].tell(r->on_free[i].self, life, s);
     if (r->beside) run_beside_add_free(r->beside, slot, s);
     life->location = RUN_NONE;
-    spare_push(r, slot);
-}
-
-/* Everything before an allocation at `until`: frees at exactly that time come first. */
-static void advance_replay(struct run_replay *r, int64_t until)
-{
-    for (;;)
-        if (r->side_ns < r->free_ns && r->side_ns < until)
-            emit_side_events(r);
-        else if (r->free_ns <= until && r->free_ns != RUN_NEVER)
-            end_life(r);
-        else
-            return;
 }
 
 static const uint8_t series_layer[4][8] = {
@@ -288,15 +171,15 @@ static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
     return at;
 }
 
-/* The slot of the lifetime that begins. */
-static uint32_t take_slot(struct run_replay *r)
+/* In the slot, which is not in use. */
+static struct run_lifetime *live_at_slot(struct run_replay *r, uint32_t slot)
 {
-    if (r->spare_n - r->spare_first > r->spare_kept) return r->spare[r->spare_first++];
-    if (r->live_n == r->live_cap) {
-        run_lifetimes_grow(&r->live, &r->live_cap, r->live_n + 1);
+    if (slot >= r->live_cap) {
+        run_lifetimes_grow(&r->live, &r->live_cap, (size_t)slot + 1);
         if (r->detailed) r->free_stacks = arena_realloc(r->free_stacks, r->live_cap, sizeof *r->free_stacks);
     }
-    return (uint32_t)r->live_n++;
+    r->live_n = slot < r->live_n ? r->live_n : (size_t)slot + 1;
+    return &r->live[slot];
 }
 
 static unsigned lifetime_layer_of(const struct run_lifetime *life)
@@ -306,13 +189,15 @@ static unsigned lifetime_layer_of(const struct run_lifetime *life)
 
 /* The copies are made from `life`, which was not written to: a vector load that overlaps a smaller store waits until
  * the store is in the cache. */
-static void begin_life(struct run_replay *r, const struct run_lifetime *life, uint32_t free_stack)
+static void begin_life(struct run_replay *r, const struct run_lifetime *life, uint32_t free_stack, uint32_t slot)
 {
     struct run *run = r->run;
+    struct run_lifetime *kept = live_at_slot(r, slot);
     const uint32_t series = series_at(run, r->process, life->device, lifetime_layer_of(life));
     struct run_series *s = &run->series[series];
     if (s->live_bytes > RUN_BYTES_MAX - life->bytes) {
         r->damaged++;
+        kept->location = RUN_NONE;
         return;
     }
     const uint32_t location = location_at(run, series, life->stack);
@@ -328,82 +213,84 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
         s->peak_ns = life->alloc_ns;
     }
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
-    const uint32_t slot = take_slot(r);
-    struct run_lifetime *kept = &r->live[slot];
     *kept = *life;
     kept->series = series;
     kept->location = location;
     if (r->free_stacks) r->free_stacks[slot] = free_stack;
-    if (life->free_ns != RUN_NEVER) {
-        pending_push(r, (struct pending){life->free_ns, slot});
-        r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
-    }
     for (size_t i = 0; i < r->on_alloc_n; i++) r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
     if (r->beside) run_beside_add_alloc(r->beside, life, kept, slot, free_stack, s);
 }
 
-static bool is_lifetime_chosen(const struct run *run, const struct run_lifetime *life)
-{
-    return !run->options.by_device || life->device < 0 || life->device == run->options.device;
-}
-
-/* Checks a row for the replay; false if it is inconsistent. */
-static bool check_row(struct run_replay *r, const struct run_stored *row, struct run_lifetime *life)
-{
-    run_show_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
-    *life = row->life;
-    if (life->bytes < 0 || life->bytes > RUN_BYTES_MAX) {
-        r->damaged++;
-        return false;
-    }
-    r->damaged += row->backwards;
-    if (life->alloc_ns < r->now) { /* out of order or negative: time does not run backwards */
-        r->damaged += life->alloc_ns < 0;
-        life->alloc_ns = r->now;
-        life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
-    }
-    return is_lifetime_chosen(r->run, life) || r->run->backward.any;
-}
-
-static void replay_row(struct run_replay *r, const struct run_stored *row)
+static void replay_row(struct run_replay *r, const struct run_stored *row, uint32_t slot)
 {
     struct run *run = r->run;
-    struct run_lifetime life;
-    if (!check_row(r, row, &life)) return;
+    struct run_lifetime life = row->life;
     if (run->backward.any) {
         run_backward_add_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
         life.stack = run_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
-        if (!is_lifetime_chosen(run, &life)) return;
+        if (row->left_out) return;
     }
-    if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) advance_replay(r, life.alloc_ns);
-    begin_life(r, &life, row->free_stack);
+    while (r->side_ns < life.alloc_ns) emit_side_events(r);
+    begin_life(r, &life, row->free_stack, slot);
 }
 
 enum { AHEAD = 8 };
 
-static void replay_batch(void *self, const struct run_stored *rows, size_t n)
+/* Another core wrote the rows; lifetimes that end were used long ago. */
+static inline void prefetch_event(const struct run_replay *r, const struct run_rows *batch, size_t event, size_t row)
+{
+    const uint32_t slot = batch->events[event] & ~RUN_ROWS_FREE;
+    if (!(batch->events[event] & RUN_ROWS_FREE))
+        __builtin_prefetch(&batch->rows[row]);
+    else if (slot < r->live_n)
+        __builtin_prefetch(&r->live[slot]);
+}
+
+static void replay_batch(void *self, const struct run_rows *batch)
 {
     struct run_replay *r = self;
-    for (size_t i = 0; i < n && !r->run->stopped; i++) {
-        __builtin_prefetch(&rows[i + AHEAD < n ? i + AHEAD : n - 1]); /* another core wrote them */
-        replay_row(r, &rows[i]);
+    const struct run_stored *row = batch->rows;
+    const uint64_t before = r->rows;
+    for (size_t i = 0; i < batch->events_n && !r->run->stopped; i++) {
+        const uint32_t event = batch->events[i];
+        if (i + AHEAD < batch->events_n) prefetch_event(r, batch, i + AHEAD, (size_t)(row - batch->rows) + AHEAD);
+        if (event & RUN_ROWS_FREE)
+            end_life(r, event & ~RUN_ROWS_FREE);
+        else
+            replay_row(r, row++, event);
     }
+    r->rows += batch->read;
+    if (r->rows / RUN_PROGRESS_EACH != before / RUN_PROGRESS_EACH)
+        run_show_progress(r->run, "allocations", r->rows / RUN_PROGRESS_EACH * RUN_PROGRESS_EACH, r->rows_total);
 }
 
 /* Addresses are needed only if a heap map may be requested, and if there are segments. */
-static bool replay_rows(struct run_replay *r, struct run_database *db, char *error, size_t error_size)
+static bool replay_rows(struct run_replay *r, char *error, size_t error_size)
 {
-    return run_rows_scan(db,
-                         r->detailed      ? RUN_ROWS_WHOLE
-                         : r->run->ooms_n ? RUN_ROWS_ADDRESSES
-                                          : RUN_ROWS_SHORT,
-                         r->run->processes[r->process].allocations, &r->run->stopped, replay_batch, r, error,
-                         error_size);
+    return run_rows_replay(r->run, r->process,
+                           r->detailed      ? RUN_ROWS_WHOLE
+                           : r->run->ooms_n ? RUN_ROWS_ADDRESSES
+                                            : RUN_ROWS_SHORT,
+                           r->beside ? RUN_BESIDE_BATCH : 0, replay_batch, r, &r->damaged, error, error_size);
+}
+
+/* Checks a row; false if it is inconsistent or of a device that was not asked for. */
+static bool check_row_again(struct run_row_check *check, uint64_t *rows, uint64_t rows_total,
+                            const struct run_stored *row, struct run_lifetime *life)
+{
+    run_show_progress(check->run, rows_total ? "allocations" : "allocations again", ++*rows, rows_total);
+    struct run_stored checked = *row;
+    const bool ok = run_row_check(check, &checked);
+    *life = checked.life;
+    return ok;
 }
 
 /* The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
-    struct run_replay replay; /* only for check_row */
+    struct run *run;
+    uint32_t process;
+    struct run_row_check check;
+    uint64_t rows;
     const int64_t *moments;
     size_t moments_n, next; /* next: the first moment that is not before the last allocation */
     run_live_at_fn each;
@@ -412,54 +299,61 @@ struct live_at {
 
 static void live_row(struct live_at *l, const struct run_stored *row)
 {
-    struct run *run = l->replay.run;
+    struct run *run = l->run;
     struct run_lifetime life;
-    if (!check_row(&l->replay, row, &life) || !is_lifetime_chosen(run, &life)) return;
-    l->replay.now = life.alloc_ns;
+    if (!check_row_again(&l->check, &l->rows, 0, row, &life)) return;
     while (l->next < l->moments_n && l->moments[l->next] < life.alloc_ns) l->next++;
     if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) return;
-    life.series = series_at(run, l->replay.process, life.device, lifetime_layer_of(&life));
-    life.stack = run_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
+    life.series = series_at(run, l->process, life.device, lifetime_layer_of(&life));
+    life.stack = run_backward_stack(run, l->process, life.thread, life.stack, life.alloc_ns);
     life.location = location_at(run, life.series, life.stack);
     for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++)
         l->each(l->self, i, &life, row->free_stack);
 }
 
-static void live_batch(void *self, const struct run_stored *rows, size_t n)
+static void live_batch(void *self, const struct run_rows *batch)
 {
-    for (size_t i = 0; i < n; i++) live_row(self, &rows[i]);
+    for (size_t i = 0; i < batch->n; i++) live_row(self, &batch->rows[i]);
 }
 
 bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
                       void *self, char *error, size_t error_size)
 {
-    struct live_at l = {
-        .replay = {.run = run, .process = process}, .moments = moments, .moments_n = n, .each = each, .self = self};
+    struct live_at l = {.run = run,
+                        .process = process,
+                        .check.run = run,
+                        .moments = moments,
+                        .moments_n = n,
+                        .each = each,
+                        .self = self};
     struct run_database *db = &run->databases[run->processes[process].database];
     return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
 }
 
 struct last {
-    struct run_replay replay; /* only for check_row */
+    struct run *run;
+    uint32_t process;
+    struct run_row_check check;
+    uint64_t rows, rows_total;
     run_last_fn each;
     void *self;
     bool all;
 };
 
-static void last_batch(void *self, const struct run_stored *rows, size_t n)
+static void last_batch(void *self, const struct run_rows *batch)
 {
     struct last *e = self;
-    struct run *run = e->replay.run;
+    struct run *run = e->run;
     struct run_lifetime life;
-    for (size_t i = 0; i < n; i++) {
-        if (!check_row(&e->replay, &rows[i], &life) || !is_lifetime_chosen(run, &life)) continue;
-        life.stack = run_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
+    for (size_t i = 0; i < batch->n; i++) {
+        if (!e->all) e->check.now = 0;
+        if (!check_row_again(&e->check, &e->rows, e->rows_total, &batch->rows[i], &life)) continue;
+        life.stack = run_backward_stack(run, e->process, life.thread, life.stack, life.alloc_ns);
         if (e->all) {
-            e->replay.now = life.alloc_ns;
-            life.series = series_at(run, e->replay.process, life.device, lifetime_layer_of(&life));
+            life.series = series_at(run, e->process, life.device, lifetime_layer_of(&life));
             life.location = location_at(run, life.series, life.stack);
         }
-        e->each(e->self, &life, rows[i].free_stack);
+        e->each(e->self, &life, batch->rows[i].free_stack);
     }
 }
 
@@ -467,9 +361,9 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
                    size_t error_size)
 {
     struct last e = {
-        .replay = {.run = run, .process = process}, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
+        .run = run, .process = process, .check.run = run, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
     struct run_database *db = &run->databases[run->processes[process].database];
-    if (e.all) e.replay.rows_total = run->processes[process].allocations; /* for the progress shown */
+    if (e.all) e.rows_total = run->processes[process].allocations; /* for the progress shown */
     return e.all ? run_rows_scan(db, RUN_ROWS_WHOLE, run->processes[process].allocations, NULL, last_batch, &e, error,
                                  error_size)
                  : run_rows_last(db, rows_n, last_batch, &e, error, error_size);
@@ -477,11 +371,8 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
 
 static void forget_live(struct run_replay *r)
 {
-    r->live_n = r->spare_n = r->spare_first = 0;
-    for (size_t i = 0; i < BUCKETS; i++) r->buckets[i].n = 0;
-    memset(r->filled, 0, sizeof r->filled);
-    r->last_ns = r->now = 0;
-    r->free_ns = RUN_NEVER;
+    r->live_n = 0;
+    r->now = 0;
 }
 
 static bool replay_process(struct run_replay *r, uint32_t process, char *error, size_t error_size)
@@ -492,8 +383,8 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     if (r->beside) run_beside_begin(r->beside, process);
     side_start(r);
     TELL(r, process_start, process);
-    if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) return false;
-    while (!r->run->stopped && (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER)) advance_replay(r, r->free_ns);
+    if (!replay_rows(r, error, error_size)) return false;
+    while (!run->stopped && r->side_ns != RUN_NEVER) emit_side_events(r);
     run_backward_finish(run, process);
     if (r->beside) run_beside_wait(r->beside);
     int64_t end = run->processes[process].end_ns;
@@ -557,7 +448,6 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     }
     if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) /* otherwise it creates stacks, which they read */
         replay.beside = run_beside_start(run, observers, n, replay.detailed);
-    replay.spare_kept = replay.beside ? RUN_BESIDE_BATCH : 0;
     list_replay_calls(&replay);
     for (uint32_t i = 0; ok && i < run->processes_n && !run->stopped; i++)
         ok = replay_process(&replay, i, error, error_size);
@@ -565,10 +455,8 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     run->replay = NULL;
     free(replay.live);
     free(replay.free_stacks);
-    free(replay.spare);
     free(replay.on_alloc);
     free(replay.on_free);
-    for (size_t i = 0; i < BUCKETS; i++) free(replay.buckets[i].list);
     if (run->stopped && before.series) { /* this one has found a part */
         run_replay_free(run);
         move_replayed(run, &before);

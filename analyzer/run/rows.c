@@ -1,4 +1,4 @@
-/* The table of allocations as lifetimes: in order of id, in batches, as they are stored.
+/* The table of allocations as lifetimes: in order of id, in batches, as they are stored, or with the frees in between.
  *
  * The whole table is read from the pages of its file if possible (pages.c). Otherwise SQLite calls an aggregate
  * function for each row while it scans the table, which avoids sqlite3_step and its locks for each row and column. A
@@ -18,8 +18,6 @@
 #include "analyzer/base/sort.h"
 #include "schema/store.h"
 
-enum { BATCH = 2048 };
-
 struct reader {
     struct run_database *db;
     sqlite3_stmt *statement;
@@ -29,19 +27,32 @@ struct reader {
     struct run_rows_zone zone; /* of the batch that is being filled */
     bool zones;                /* are noted */
     const _Atomic bool *stop;  /* NULL: never */
-    struct run_stored *batch;  /* the one that is being filled */
-    size_t n;
-    struct relay *relay; /* NULL: the caller's own thread scans */
-    struct run_stored *slots[RELAY_SLOTS];
-    size_t sizes[RELAY_SLOTS];
-    unsigned slot; /* that is being filled */
+    struct run_rows *batch;    /* the one that is being filled */
+    struct relay *relay;       /* NULL: the caller's own thread scans */
+    struct run_rows *slots[RELAY_SLOTS];
+    struct run_order *order; /* NULL: frees are not passed */
+    struct run_row_check check;
     int result;
 };
 
-static void use_next_row_slot(struct reader *r)
+static struct run_rows *new_batch(void)
 {
-    r->slot = relay_wait_for_slot(r->relay);
-    r->batch = r->slots[r->slot];
+    struct run_rows *batch = arena_realloc(NULL, 1, sizeof *batch);
+    batch->events = NULL;
+    batch->events_cap = 0;
+    return batch;
+}
+
+static void free_batch(struct run_rows *batch)
+{
+    free(batch->events);
+    free(batch);
+}
+
+static void begin_rows(struct reader *r)
+{
+    if (r->relay) r->batch = r->slots[relay_wait_for_slot(r->relay)];
+    r->batch->n = r->batch->read = r->batch->events_n = 0;
 }
 
 static bool is_scan_stopped(const struct reader *r)
@@ -49,26 +60,24 @@ static bool is_scan_stopped(const struct reader *r)
     return r->stop && *r->stop;
 }
 
-/* False: no more rows are needed. */
-static bool hand_over(struct reader *r)
+/* `last`: all rows have been added. False: no more rows are needed. */
+static bool hand_over(struct reader *r, bool last)
 {
-    if (!r->n) return true;
-    if (r->zones) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
-    if (r->relay) {
-        r->sizes[r->slot] = r->n;
+    if (r->order) run_order_batch(r->order, r->batch, last);
+    if (!r->batch->read && !r->batch->events_n) return true;
+    if (r->zones && r->batch->n) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
+    if (r->relay)
         relay_put(r->relay);
-        use_next_row_slot(r);
-    } else {
-        r->each(r->self, r->batch, r->n);
-    }
-    r->n = 0;
+    else
+        r->each(r->self, r->batch);
+    begin_rows(r);
     return !is_scan_stopped(r);
 }
 
 static void note_zone(struct reader *r, int64_t id, const struct run_lifetime *life)
 {
     struct run_rows_zone *z = &r->zone;
-    if (r->n == 0) *z = (struct run_rows_zone){.first = id, .begin_ns = INT64_MAX, .end_ns = INT64_MIN};
+    if (r->batch->n == 0) *z = (struct run_rows_zone){.first = id, .begin_ns = INT64_MAX, .end_ns = INT64_MIN};
     z->last = id;
     z->begin_ns = life->alloc_ns < z->begin_ns ? life->alloc_ns : z->begin_ns;
     z->end_ns = life->free_ns > z->end_ns ? life->free_ns : z->end_ns;
@@ -85,7 +94,7 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     struct reader *r = reader;
     const int64_t *v = page_row->values;
     int64_t kind = v[KIND];
-    struct run_stored *row = &r->batch[r->n];
+    struct run_stored *row = &r->batch->rows[r->batch->n];
     row->life = (struct run_lifetime){
         .series = RUN_NONE,
         .location = RUN_NONE,
@@ -102,14 +111,16 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     };
     row->life.bytes = gs_bytes_unpack(kind, v[BYTES], &row->life.extra);
     row->free_stack = r->what == RUN_ROWS_WHOLE ? run_ids_get(&r->db->stacks, v[FREE_STACK]) : RUN_NONE;
-    row->backwards = false;
+    row->backwards = row->left_out = false;
     if (!(page_row->nulls >> LIFE_NS & 1)) {
         int64_t age = v[LIFE_NS];
         row->backwards = age < 0;
         row->life.free_ns = arena_add_capped(row->life.alloc_ns, age < 0 ? 0 : age);
     }
+    r->batch->read++;
+    if (r->order && !run_row_check(&r->check, row) && !(row->left_out && r->check.run->backward.any)) return true;
     if (r->zones) note_zone(r, page_row->id, &row->life);
-    return ++r->n < BATCH || hand_over(r);
+    return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
 }
 
 static const uint8_t selected[] = {ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK};
@@ -144,7 +155,7 @@ static bool prepare_rows(struct reader *r, const char *where)
 static void scan_rest(struct reader *r, const char *where)
 {
     r->result = prepare_rows(r, where) ? sqlite3_step(r->statement) : SQLITE_ERROR;
-    hand_over(r);
+    hand_over(r, true);
 }
 
 static void scan_rows(struct reader *r)
@@ -153,7 +164,7 @@ static void scan_rows(struct reader *r)
     char where[64] = "";
     if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_lifetime_row, r, &last) || is_scan_stopped(r)) {
         r->result = SQLITE_ROW;
-        hand_over(r);
+        hand_over(r, true);
         return;
     }
     if (last != INT64_MIN) snprintf(where, sizeof where, "WHERE id > %lld", (long long)last);
@@ -163,7 +174,7 @@ static void scan_rows(struct reader *r)
 static void *scan_for_relay(void *reader)
 {
     struct reader *r = reader;
-    use_next_row_slot(r);
+    begin_rows(r);
     scan_rows(r);
     relay_end(r->relay);
     return NULL;
@@ -171,9 +182,10 @@ static void *scan_for_relay(void *reader)
 
 static void scan_here(struct reader *r)
 {
-    r->batch = arena_realloc(NULL, BATCH, sizeof *r->batch);
+    r->batch = new_batch();
+    begin_rows(r);
     scan_rows(r);
-    free(r->batch);
+    free_batch(r->batch);
 }
 
 static void scan_beside(struct reader *r)
@@ -181,12 +193,12 @@ static void scan_beside(struct reader *r)
     struct relay relay;
     pthread_t thread;
     unsigned slot;
-    for (unsigned i = 0; i < RELAY_SLOTS; i++) r->slots[i] = arena_realloc(NULL, BATCH, sizeof **r->slots);
+    for (unsigned i = 0; i < RELAY_SLOTS; i++) r->slots[i] = new_batch();
     relay_init(&relay);
     r->relay = &relay;
     if (relay_start(&thread, scan_for_relay, r)) {
         while (relay_take(&relay, &slot)) {
-            r->each(r->self, r->slots[slot], r->sizes[slot]);
+            r->each(r->self, r->slots[slot]);
             relay_give_back(&relay);
         }
         pthread_join(thread, NULL);
@@ -195,7 +207,7 @@ static void scan_beside(struct reader *r)
         scan_here(r);
     }
     relay_free(&relay);
-    for (unsigned i = 0; i < RELAY_SLOTS; i++) free(r->slots[i]);
+    for (unsigned i = 0; i < RELAY_SLOTS; i++) free_batch(r->slots[i]);
 }
 
 static bool finish_rows(struct reader *r, char *error, size_t error_size)
@@ -205,17 +217,40 @@ static bool finish_rows(struct reader *r, char *error, size_t error_size)
     return ok;
 }
 
+static bool scan_table(struct reader *r, uint64_t about, char *error, size_t error_size)
+{
+    r->zones = true;
+    r->db->zones_n = 0;
+    if (about >= RUN_ROWS_MANY)
+        scan_beside(r);
+    else
+        scan_here(r);
+    const bool ok = finish_rows(r, error, error_size);
+    r->db->zoned = ok && !is_scan_stopped(r);
+    return ok;
+}
+
 bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, const _Atomic bool *stop,
                    run_rows_fn each, void *self, char *error, size_t error_size)
 {
-    struct reader r = {.db = db, .what = what, .each = each, .self = self, .zones = true, .stop = stop};
-    db->zones_n = 0;
-    if (about >= RUN_ROWS_MANY)
-        scan_beside(&r);
-    else
-        scan_here(&r);
-    const bool ok = finish_rows(&r, error, error_size);
-    db->zoned = ok && !is_scan_stopped(&r);
+    struct reader r = {.db = db, .what = what, .each = each, .self = self, .stop = stop};
+    return scan_table(&r, about, error, error_size);
+}
+
+bool run_rows_replay(struct run *run, uint32_t process, enum run_rows_columns what, size_t kept, run_rows_fn each,
+                     void *self, uint64_t *damaged, char *error, size_t error_size)
+{
+    const struct run_process *p = &run->processes[process];
+    struct reader r = {.db = &run->databases[p->database],
+                       .what = what,
+                       .each = each,
+                       .self = self,
+                       .stop = &run->stopped,
+                       .order = run_order_new(kept),
+                       .check.run = run};
+    const bool ok = scan_table(&r, p->allocations, error, error_size);
+    *damaged += r.check.damaged;
+    run_order_free(r.order);
     return ok;
 }
 
@@ -256,16 +291,17 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
         r.result = SQLITE_ERROR;
         return finish_rows(&r, error, error_size);
     }
-    r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
+    r.batch = new_batch();
+    begin_rows(&r);
     while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, moments, n, range))) {
         sqlite3_reset(r.statement);
         sqlite3_bind_int64(r.statement, 1, range[0]);
         sqlite3_bind_int64(r.statement, 2, range[1]);
         r.result = sqlite3_step(r.statement);
-        hand_over(&r);
+        hand_over(&r, false);
         if (!db->zoned) break;
     }
-    free(r.batch);
+    free_batch(r.batch);
     return finish_rows(&r, error, error_size);
 }
 
@@ -275,8 +311,9 @@ bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, vo
     struct reader r = {.db = db, .what = RUN_ROWS_WHOLE, .each = each, .self = self};
     char where[256];
     snprintf(where, sizeof where, "WHERE id > (SELECT max(id) FROM %s) - %lld", db->allocations, (long long)rows_n);
-    r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
+    r.batch = new_batch();
+    begin_rows(&r);
     scan_rest(&r, where);
-    free(r.batch);
+    free_batch(r.batch);
     return finish_rows(&r, error, error_size);
 }

@@ -1,19 +1,13 @@
 /* The table of allocations of one database as lifetimes, in order of id. For replay.c. */
 #pragma once
 
-#include "analyzer/run/run_internal.h"
-
-struct run_stored {
-    struct run_lifetime life; /* as stored: bytes and times are not checked; free_ns is not before alloc_ns */
-    uint32_t free_stack;      /* RUN_NONE */
-    bool backwards;           /* the row stated a free before the allocation */
-};
+#include "analyzer/run/order.h"
 
 /* Which columns are read; the others are 0 and RUN_NONE. */
 enum run_rows_columns { RUN_ROWS_SHORT, RUN_ROWS_ADDRESSES, RUN_ROWS_WHOLE };
 
-/* Called with a batch of at least one row, on the caller's thread. */
-typedef void (*run_rows_fn)(void *self, const struct run_stored *rows, size_t n);
+/* Called with a batch on the caller's thread. */
+typedef void (*run_rows_fn)(void *self, const struct run_rows *batch);
 
 enum { RUN_ROWS_MANY = 1 << 16 }; /* from this number of rows on, a thread pays off */
 
@@ -21,6 +15,10 @@ enum { RUN_ROWS_MANY = 1 << 16 }; /* from this number of rows on, a thread pays 
  * Each of these functions returns false with a line in `error` if the table could not be read to its end. */
 bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, const _Atomic bool *stop,
                    run_rows_fn each, void *self, char *error, size_t error_size);
+/* The same rows, checked (`damaged` counts), without those of devices that were not asked for, and their frees. A
+ * lifetime's number is not used again before `kept` others have ended. Stops with run->stopped. */
+bool run_rows_replay(struct run *run, uint32_t process, enum run_rows_columns what, size_t kept, run_rows_fn each,
+                     void *self, uint64_t *damaged, char *error, size_t error_size);
 /* Whole rows, including all that are live at one of n > 0 moments (ns, ascending). */
 bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, run_rows_fn each, void *self, char *error,
                    size_t error_size);

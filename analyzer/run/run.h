@@ -362,6 +362,8 @@ void run_close(struct run *run);
 
 /* The small tables, read when the run is opened. */
 const struct run_process *run_processes(const struct run *run, size_t *n);
+/* "process 71", "processes 71 (rank 0), 72 (rank 1)": the first 16. */
+void run_list_processes(const struct run *run, char *out, size_t size);
 const struct run_device *run_devices(const struct run *run, size_t *n);
 /* The end of the name of a device of `gpuspy run --simulate`, and whether this device is simulated (NULL: unknown, so
  * no). */

@@ -42,6 +42,20 @@ LIST(run_removed, run_removed, removed)
 LIST(run_levels, run_level, levels)
 LIST(run_removed_scopes, run_removed_scope, removed_scopes)
 
+void run_list_processes(const struct run *run, char *out, size_t size)
+{
+    enum { LISTED = 16 };
+    size_t at = (size_t)snprintf(out, size, "%s", run->processes_n == 1 ? "process" : "processes");
+
+    for (size_t i = 0; i < run->processes_n && i < LISTED && at < size; i++) {
+        const struct run_process *p = &run->processes[i];
+        at += (size_t)snprintf(out + at, size - at, "%s %u", i ? "," : "", p->pid);
+        if (p->rank != RUN_UNKNOWN && at < size)
+            at += (size_t)snprintf(out + at, size - at, " (rank %lld)", (long long)p->rank);
+    }
+    if (run->processes_n > LISTED && at < size) snprintf(out + at, size - at, ", …");
+}
+
 void run_note_survived(struct run *run, size_t oom)
 {
     run->ooms[oom].survived = true;

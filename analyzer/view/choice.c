@@ -6,25 +6,17 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 
-enum { LISTED = 16 };
-
 static bool is_process_chosen(const struct view_choice *c, const struct run_process *p)
 {
     return (c->pid < 0 || p->pid == (uint32_t)c->pid) && (c->rank < 0 || p->rank == c->rank);
 }
 
-static int no_such_process(const char *who, const struct run_process *all, size_t n)
+static int no_such_process(const char *who, const struct run *run)
 {
-    char list[512] = "";
-    size_t at = 0;
+    char list[512];
 
-    for (size_t i = 0; i < n && i < LISTED && at < sizeof list; i++) {
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", i ? ", " : "", all[i].pid);
-        if (all[i].rank != RUN_UNKNOWN && at < sizeof list)
-            at += (size_t)snprintf(list + at, sizeof list - at, " (rank %lld)", (long long)all[i].rank);
-    }
-    return complain_with(EXIT_NO, "%s: this run has no such process; its processes are %s%s", who, list,
-                         n > LISTED ? ", …" : "");
+    run_list_processes(run, list, sizeof list);
+    return complain_with(EXIT_NO, "%s: this run has no such process; it has %s", who, list);
 }
 
 /* A recording that names no GPU (an old one, or of a program without one) is accepted for any GPU. */
@@ -85,7 +77,7 @@ struct run *view_choice_open(const char *who, const char *const *paths, size_t n
     *code = run ? EXIT_YES : EXIT_INPUT;
     for (size_t i = 0; i < processes; i++) chosen_n += is_process_chosen(c, &all[i]);
     if (run && !chosen_n) {
-        *code = no_such_process(who, all, processes);
+        *code = no_such_process(who, run);
     } else if (chosen_n < processes) {
         run = open_chosen(who, run, c, chosen_n, options);
         *code = run ? EXIT_YES : EXIT_INPUT;

@@ -77,7 +77,9 @@ def test_the_overview_lists_the_commands():
     (["transfer", "--bytes", "28GB", "--bandwidth", "300"], "'300' has no unit"), (["run", "--simulate", "5", "true"], "'5' has no unit"),
     (["estimate", "--model", "gpt2", "--batch", "1.5"], "give a number such as 8, 4096"),
     (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"), ([""], "no command ''"),
-    (["import", "--to", "0", "x"], "--from 0 is not before --to 0"), (["import", "-o", "-", "x"], "cannot be written to stdout"),
+    (["import", "--to", "0", "x"], "--from 0 is not before --to 0"), (["top", "--interval", "0x1", "x"], "not a number of seconds"),
+    (["estimate", "--params", "1e9", "--gpu", "h100", "--serve", "vllm", "--gpu-memory-utilization", "0x1"], "give 0.9 or 90%"),
+    (["import", "-o", "-", "x"], "cannot be written to stdout"),
     (["symbolize", "-o", "-", "x"], "cannot be written to stdout"), (["timeline", "--to", "0", "x"], "--from, which is 0 s by default"),
 ])
 def test_wrong_words_get_one_line_and_2(words, hint):

@@ -264,6 +264,23 @@ static void times_have_a_unit(void **state)
     assert_false(units_parse_duration("1e20s", &n, why));
 }
 
+static void decimals_are_plain(void **state)
+{
+    double n = 0;
+
+    assert_string_equal(units_read_decimal("12.5%", &n), "%");
+    assert_true(n == 12.5);
+    assert_string_equal(units_read_decimal(".5", &n), "");
+    assert_true(n == 0.5);
+    assert_string_equal(units_read_decimal("0x10", &n), "x10");
+    assert_string_equal(units_read_decimal("1e3", &n), "e3");
+    assert_string_equal(units_read_decimal("1.2.3", &n), ".3");
+    assert_null(units_read_decimal("", &n));
+    assert_null(units_read_decimal(".", &n));
+    assert_null(units_read_decimal("-1", &n));
+    assert_null(units_read_decimal("nan", &n));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +293,7 @@ int main(void)
         cmocka_unit_test(sizes_know_both_kinds_of_units),
         cmocka_unit_test(rates_know_bits_and_bytes),
         cmocka_unit_test(times_have_a_unit),
+        cmocka_unit_test(decimals_are_plain),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
