@@ -84,7 +84,7 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
     return NULL;
 }
 
-static bool is_same_text(const char *a, const char *b)
+static bool is_known_same(const char *a, const char *b)
 {
     return a && b && strcmp(a, b) == 0;
 }
@@ -95,7 +95,7 @@ bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32
     uint8_t *known = &w->begins[free_stack];
     for (uint32_t at = free_stack; !*known && at != RUN_NONE; at = run_stack_parent(w->run, at)) {
         const struct run_frame *f = run_stack_frame(w->run, at);
-        if (is_same_text(f->function, steps->site.function) && is_same_text(f->file, steps->site.file))
+        if (is_known_same(f->function, steps->site.function) && is_known_same(f->file, steps->site.file))
             *known = f->line > 0 && f->line < steps->site.line ? 1 : 2;
     }
     if (!*known) *known = 2;
