@@ -213,6 +213,19 @@ const char *question_advice_many(const char *one)
                                                 : one;
 }
 
+const char *question_advice_for_use(const char *one, bool branch)
+{
+    return one != advice_texts[TO_DO_ITEM] ? one : advice_texts[branch ? TO_DO_BRANCH : TO_DO_SIZE];
+}
+
+struct question_signature question_signature_of_timing(struct question_signature wait)
+{
+    if (!wait.name || wait.advice != advice_texts[TO_DO_WAIT_EVENT]) return wait;
+    wait.advice = advice_texts[TO_DO_TIMING];
+    wait.by_count = true;
+    return wait;
+}
+
 const char *question_advice_move(void)
 {
     return advice_texts[TO_DO_MOVE];

@@ -534,23 +534,13 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
     return text;
 }
 
-/* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
-static size_t iterated_length(const char **in)
-{
-    *in += strncmp(*in, "enumerate(", 10) == 0 ? 10 : 0;
-    size_t n = site_name_length(*in);
-    if (n > 7 && strncmp(*in + n - 7, ".values", 7) == 0) n -= 7;
-    if (n > 6 && strncmp(*in + n - 6, ".items", 6) == 0) n -= 6;
-    return n;
-}
-
 /* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
 static bool calls_each(const struct site_code *code, const char *list)
 {
     const size_t n = strlen(list);
     for (size_t i = 0; i < code->n; i++) {
         const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
-        if (!in || iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
+        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
         while (each > code->list[i].code && each[-1] != ' ') each--;
         struct arena scratch = {0};
         const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);

@@ -166,6 +166,10 @@ SHAPES = {
     "metric": ("class Metric:\n    def __call__(self, *args):\n        self.update(*args)\nclass Auc(Metric):\n    def __init__(self):\n"
                "        self.preds = []\n    def update(self, preds, target):\n        self.preds.append(preds)\nmetric = Auc()\n"
                "for step in range(1000):\n    out = model(batch())\n    metric(out, step)\n", "self.preds.append(preds)"),
+    # objects of a dictionary, each called by a loop
+    "members": ("class Recall:\n    def __init__(self):\n        self.seen = []\n    def __call__(self, scores):\n        self.seen.append(scores)\n"
+                "metrics = {'r': Recall()}\nfor step in range(1000):\n    out = model(batch())\n    for m in metrics.values():\n        m(out)\n",
+                "self.seen.append(scores)"),
     "tuple": ("outs = ()\nfor step in range(1000):\n    out = model(batch())\n    outs += (out,)\n", "outs += (out,)"),
     "sums": ("sums = {}\nfor step in range(1000):\n    losses = {'a': criterion(model(batch()))}\n"
              "    sums = {k: sums.get(k, 0) + v for k, v in losses.items()}\n", "sums = {k: sums.get(k, 0) + v for k, v in losses.items()}"),
