@@ -213,9 +213,13 @@ const char *question_advice_many(const char *one)
                                                 : one;
 }
 
-const char *question_advice_for_use(const char *one, bool branch)
+const char *question_advice_for_use(const char *one, enum site_use use)
 {
-    return one != advice_texts[TO_DO_ITEM] ? one : advice_texts[branch ? TO_DO_BRANCH : TO_DO_SIZE];
+    static const uint8_t by_use[] = {[SITE_USE_UNKNOWN] = TO_DO_ITEM,
+                                     [SITE_USE_BRANCH] = TO_DO_BRANCH,
+                                     [SITE_USE_SIZE] = TO_DO_SIZE,
+                                     [SITE_USE_ACTION] = TO_DO_ACTION};
+    return one == advice_texts[TO_DO_ITEM] ? advice_texts[by_use[use]] : one;
 }
 
 struct question_signature question_signature_of_timing(struct question_signature wait)

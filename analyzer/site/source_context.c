@@ -93,20 +93,23 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
     return known;
 }
 
-/* x[here], range(here), torch.zeros(8, here): inside the innermost brackets, it is an index or a size. */
-static bool is_size_at(const char *code, const char *here)
+/* x[here], range(here), torch.zeros(8, here), env.step(here): by the innermost brackets around it. */
+static enum site_use use_in_brackets(const char *code, const char *here)
 {
     static const char *const calls[] = {"range", "arange",  "zeros",  "ones",  "empty",     "full",      "expand",
                                         "view",  "reshape", "narrow", "split", "new_zeros", "new_empty", "new_full"};
-    unsigned depth = 1;
+    int depth = 1;
     const char *open = here;
     while (open > code && depth) depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;
     const char *name = open;
     while (name > code && (isalnum((unsigned char)name[-1]) || name[-1] == '_')) name--;
-    if (depth || name == open) return *open == '[' && !depth && open > code && strchr(")]", open[-1]);
-    for (size_t i = 0; *open == '(' && i < sizeof calls / sizeof *calls; i++)
-        if (strlen(calls[i]) == (size_t)(open - name) && strncmp(calls[i], name, strlen(calls[i])) == 0) return true;
-    return *open == '[';
+    const size_t n = (size_t)(open - name);
+    if (depth || (!n && (open == code || !strchr(")]", open[-1])))) return SITE_USE_UNKNOWN;
+    if (*open == '[') return SITE_USE_SIZE;
+    if (n == 4 && strncmp(name, "step", n) == 0) return SITE_USE_ACTION;
+    for (size_t i = 0; n && *open == '(' && i < sizeof calls / sizeof *calls; i++)
+        if (strlen(calls[i]) == n && strncmp(calls[i], name, n) == 0) return SITE_USE_SIZE;
+    return SITE_USE_UNKNOWN;
 }
 
 /* The first mention of the name as a whole, at or after p. */
@@ -127,7 +130,7 @@ static enum site_use use_at(const struct site_statement *st, const char *here)
     static const char *const headers[] = {"if", "elif", "while", "assert"};
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         if (site_code_begins(st, headers[i])) return SITE_USE_BRANCH;
-    return is_size_at(st->code, here) ? SITE_USE_SIZE : SITE_USE_UNKNOWN;
+    return use_in_brackets(st->code, here);
 }
 
 enum site_use site_number_use(struct site_builder *b, const char *file, int line)

@@ -15,6 +15,6 @@ bool site_file_has(struct site_builder *b, const char *file, int line, const cha
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
 /* What a statement of the program does with a number that it reads from the GPU. */
-enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE };
+enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE, SITE_USE_ACTION };
 /* Of x.item(), float(x) or int(x) in the statement at a line, or of the name to which the statement assigns it. */
 enum site_use site_number_use(struct site_builder *b, const char *file, int line);
