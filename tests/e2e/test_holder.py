@@ -159,6 +159,11 @@ SHAPES = {
     # a recurrent state that is not detached: each pass refers to the one before
     "state": ("class Stream(Module):\n    def __init__(self):\n        self.state = Tensor(bytes=512)\n    def forward(self, x):\n        h = Net()(x) + self.state\n"
               "        self.state = h\n        return 1\nstream = Stream()\nfor step in range(1000):\n    stream(batch())\n", "self.state = h"),
+    # the same through a loop over the parts of the sequence
+    "state of a sequence": ("class Stream(Module):\n    def __init__(self):\n        self.state = Tensor(bytes=512)\n    def forward(self, x):\n"
+                            "        outs, state = [], self.state\n        for t in range(2):\n            state = Net()(x) + state\n"
+                            "        self.state = state\n        return 1\nstream = Stream()\nfor step in range(500):\n    stream(batch())\n",
+                            "self.state = state"),
     # a logger's row: beside a number, which is on the host
     "row": ("class Run:\n    def __init__(self):\n        self.rows = []\n    def log(self, values):\n        row = dict(values)\n"
             "        self.rows.append(row)\nrun = Run()\n" + LOOP + "    run.log({'loss': loss.item(), 'out': out})\n", "self.rows.append(row)"),
