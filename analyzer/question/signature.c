@@ -213,6 +213,23 @@ const char *question_advice_many(const char *one)
                                                 : one;
 }
 
+const char *question_advice_for_use(const char *one, enum site_use use)
+{
+    static const uint8_t by_use[] = {[SITE_USE_UNKNOWN] = TO_DO_ITEM,
+                                     [SITE_USE_BRANCH] = TO_DO_BRANCH,
+                                     [SITE_USE_SIZE] = TO_DO_SIZE,
+                                     [SITE_USE_ACTION] = TO_DO_ACTION};
+    return one == advice_texts[TO_DO_ITEM] ? advice_texts[by_use[use]] : one;
+}
+
+struct question_signature question_signature_of_timing(struct question_signature wait)
+{
+    if (!wait.name || wait.advice != advice_texts[TO_DO_WAIT_EVENT]) return wait;
+    wait.advice = advice_texts[TO_DO_TIMING];
+    wait.by_count = true;
+    return wait;
+}
+
 const char *question_advice_move(void)
 {
     return advice_texts[TO_DO_MOVE];

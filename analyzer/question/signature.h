@@ -4,6 +4,7 @@
 
 #include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
+#include "analyzer/site/source_context.h"
 
 enum question_shape {
     QUESTION_SHAPE_STREAM, /* only waits, in the order of enum gs_sync_kind */
@@ -44,6 +45,10 @@ uint32_t question_sign_line(struct question_signer *s, uint32_t stack);
 const char *question_advice_small_copies(void);
 /* The advice for many calls in a row, if that for each of them is `one`. */
 const char *question_advice_many(const char *one);
+/* The advice for a number that the program reads and uses so, if that for a number is `one`. */
+const char *question_advice_for_use(const char *one, enum site_use use);
+/* The signature of a wait for an event of a program that measures times with events. */
+struct question_signature question_signature_of_timing(struct question_signature wait);
 const char *question_advice_move(void);
 /* Is PyTorch's allocator in the stack? */
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack);

@@ -5,6 +5,7 @@
  */
 #include "analyzer/question/library.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/question/question.h"
@@ -124,6 +125,9 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
 {
     const struct site_builder *b = s->b;
     struct question_signature signature = question_signature(s->signer, w->signature);
+    const struct result_site *at = &b->sites[w->site];
+    if (site_file_has(s->b, at->file, at->line, ".elapsed_time(")) signature = question_signature_of_timing(signature);
+    signature.advice = question_advice_for_use(signature.advice, site_number_use(s->b, at->file, at->line));
     struct result_sync_site site = {.kind = w->kind,
                                     .count = w->count,
                                     .blocked_s = (double)w->blocked_ns / 1e9,

@@ -280,6 +280,24 @@ static void read_carried_attribute(struct site_search *s)
     }
 }
 
+/* forward() with a loop over the parts of its input: variables of its own end with the pass, and only an attribute
+ * carries the graph to the next one. */
+static bool read_carried_state(struct site_search *s)
+{
+    const char *method = s->frame->function ? strrchr(s->frame->function, '.') : NULL;
+    const struct site_candidates found = s->found;
+    bool local = method && strcmp(method, ".forward") == 0 && found.n <= SITE_FOUND_MAX;
+    for (size_t i = 0; local && i < found.n; i++)
+        local =
+            found.list[i].frame == s->frame && strncmp(found.list[i].code.list[found.list[i].at].code, "self.", 5) != 0;
+    if (!local) return false;
+    s->found.n = 0;
+    read_carried_attribute(s);
+    if (s->found.n) return true;
+    s->found = found;
+    return false;
+}
+
 static bool has_strong(const struct site_candidates *found)
 {
     for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++)
@@ -306,8 +324,10 @@ static bool read_frame(struct site_search *s, bool first)
     for (size_t i = s->at + !came_back; i < s->to && !has_strong(&s->found); i++) site_read_calls(s, i, 0);
     read_objects(s);
     read_decorators(s);
-    read_carried(s);
-    read_carried_attribute(s);
+    if (!read_carried_state(s)) {
+        read_carried(s);
+        read_carried_attribute(s);
+    }
     for (size_t i = 0; i < s->names.n; i++)
         if (strncmp(s->names.list[i], "self.", 5) == 0)
             site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
@@ -534,23 +554,13 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
     return text;
 }
 
-/* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
-static size_t iterated_length(const char **in)
-{
-    *in += strncmp(*in, "enumerate(", 10) == 0 ? 10 : 0;
-    size_t n = site_name_length(*in);
-    if (n > 7 && strncmp(*in + n - 7, ".values", 7) == 0) n -= 7;
-    if (n > 6 && strncmp(*in + n - 6, ".items", 6) == 0) n -= 6;
-    return n;
-}
-
 /* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
 static bool calls_each(const struct site_code *code, const char *list)
 {
     const size_t n = strlen(list);
     for (size_t i = 0; i < code->n; i++) {
         const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
-        if (!in || iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
+        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
         while (each > code->list[i].code && each[-1] != ' ') each--;
         struct arena scratch = {0};
         const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);

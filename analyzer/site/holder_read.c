@@ -503,6 +503,15 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
     return found == 1;
 }
 
+size_t site_iterated_length(const char **in)
+{
+    *in += strncmp(*in, "enumerate(", 10) == 0 ? 10 : 0;
+    size_t n = site_name_length(*in);
+    if (n > 7 && strncmp(*in + n - 7, ".values", 7) == 0) n -= 7;
+    if (n > 6 && strncmp(*in + n - 6, ".items", 6) == 0) n -= 6;
+    return n;
+}
+
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
 static const char *find_class_of(struct site_search *s, const char *name)
 {
@@ -517,6 +526,33 @@ static const char *find_class_of(struct site_search *s, const char *name)
             if (strcmp(made.list[k], name) == 0 && value[n] == '(')
                 return arena_printf(s->scratch, "%.*s", (int)n, value);
         }
+    }
+    return "";
+}
+
+/* The class of the first of the objects over which a loop with the variable `name` runs: `for m in metrics.values()` of
+ * `metrics = {"": Recall(), "": Top(5)}`; "" none. */
+static const char *find_class_of_member(struct site_search *s, const char *name)
+{
+    const char *list = "";
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0 && !*list; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_is_loop(&s->code.list[i]) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        const char *over = a.value;
+        const size_t n = site_iterated_length(&over);
+        if (site_names_has(&made, name)) list = arena_printf(s->scratch, "%.*s", (int)n, over);
+    }
+    for (size_t i = 0; *list && i < s->code.n && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || strcmp(a.targets, list) != 0) continue;
+        const char *members = strpbrk(a.value, "[{");
+        const char *colon = members && *members == '{' ? strchr(members, ':') : NULL;
+        const char *first = colon ? colon + 1 : members ? members + 1 : "";
+        first += strspn(first, " ");
+        const size_t n = site_name_length(first);
+        if (n && first[n] == '(') return arena_printf(s->scratch, "%.*s", (int)n, first);
     }
     return "";
 }
@@ -560,6 +596,7 @@ static bool find_callee(struct site_search *s, const char *name, struct site_sea
     const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
     const char *object = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
     const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
+    class = *class ? class : find_class_of_member(in, object);
     *method = true;
     if (dot ? find_method(in, class, last, def)
             : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def))

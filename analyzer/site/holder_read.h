@@ -60,6 +60,8 @@ bool site_is_constructor(const char *function);
 /* Any of the values of a tuple. */
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 void site_read_statement(struct site_search *s, size_t i);
+/* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
+size_t site_iterated_length(const char **in);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);

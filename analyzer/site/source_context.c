@@ -1,6 +1,8 @@
 #include "analyzer/site/source_context.h"
 
+#include <ctype.h>
 #include <string.h>
+#include "analyzer/site/python_names.h"
 
 /* Parses each file once: many call paths lead through it. */
 static struct site_code code_of_file(struct site_builder *b, const struct run_source_text *text)
@@ -64,6 +66,17 @@ bool site_statement_has(struct site_builder *b, uint32_t stack, const char *word
     return frame && site_open_source(b, frame, &code, &at) && strstr(code.list[at].code, words);
 }
 
+bool site_file_has(struct site_builder *b, const char *file, int line, const char *words)
+{
+    const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    size_t at;
+    if (!file || !site_open_source(b, &frame, &code, &at)) return false;
+    for (size_t k = 0; k < code.n; k++)
+        if (strstr(code.list[k].code, words)) return true;
+    return false;
+}
+
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n)
 {
     const struct run_frame *frame;
@@ -78,4 +91,70 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
             if (source_has_any(code.list[k].code, words, n)) return false;
     }
     return known;
+}
+
+/* x[here], range(here), torch.zeros(8, here), env.step(here): by the innermost brackets around it. */
+static enum site_use use_in_brackets(const char *code, const char *here)
+{
+    static const char *const calls[] = {"range", "arange",  "zeros",  "ones",  "empty",     "full",      "expand",
+                                        "view",  "reshape", "narrow", "split", "new_zeros", "new_empty", "new_full"};
+    int depth = 1;
+    const char *open = here;
+    while (open > code && depth) depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;
+    const char *name = open;
+    while (name > code && (isalnum((unsigned char)name[-1]) || name[-1] == '_')) name--;
+    const size_t n = (size_t)(open - name);
+    if (depth || (!n && (open == code || !strchr(")]", open[-1])))) return SITE_USE_UNKNOWN;
+    if (*open == '[') return SITE_USE_SIZE;
+    if (n == 4 && strncmp(name, "step", n) == 0) return SITE_USE_ACTION;
+    for (size_t i = 0; n && *open == '(' && i < sizeof calls / sizeof *calls; i++)
+        if (strlen(calls[i]) == n && strncmp(calls[i], name, n) == 0) return SITE_USE_SIZE;
+    return SITE_USE_UNKNOWN;
+}
+
+/* The first mention of the name as a whole, at or after p. */
+static const char *find_mention(const char *code, const char *p, const char *name)
+{
+    const size_t n = strlen(name);
+    while (n && (p = strstr(p, name)) != NULL) {
+        const char before = p > code ? p[-1] : ' ';
+        if (!isalnum((unsigned char)before) && !strchr("_.", before) && !isalnum((unsigned char)p[n]) && p[n] != '_')
+            return p;
+        p += n;
+    }
+    return NULL;
+}
+
+static enum site_use use_at(const struct site_statement *st, const char *here)
+{
+    static const char *const headers[] = {"if", "elif", "while", "assert"};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (site_code_begins(st, headers[i])) return SITE_USE_BRANCH;
+    return use_in_brackets(st->code, here);
+}
+
+enum site_use site_number_use(struct site_builder *b, const char *file, int line)
+{
+    static const char *const reads[] = {".item(", "int(", "float("};
+    const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    struct site_assignment a;
+    enum site_use use = SITE_USE_UNKNOWN;
+    size_t at;
+    if (!file || !site_open_source(b, &frame, &code, &at)) return use;
+    const struct site_statement *st = &code.list[at];
+    const char *here = NULL;
+    for (size_t i = 0; i < sizeof reads / sizeof *reads && !here; i++) here = strstr(st->code, reads[i]);
+    use = here ? use_at(st, here) : use;
+    const size_t n = site_name_length(st->code);
+    if (use || strncmp(st->code + n, " = ", 3) != 0 || !site_assignment_of(b->arena, st->code, &a)) return use;
+    const char *name = arena_printf(b->arena, "%.*s", (int)n, st->code);
+    const size_t block = site_code_parent(&code, at), end = block < code.n ? site_code_end(&code, block) : code.n;
+    for (size_t i = at + 1; i < end && !use; i++) {
+        const char *text = code.list[i].code;
+        for (const char *p = text; !use && (p = find_mention(text, p, name)) != NULL; p++)
+            use = use_at(&code.list[i], p);
+        if (strncmp(text, name, n) == 0 && strncmp(text + n, " = ", 3) == 0) break; /* another value */
+    }
+    return use;
 }

@@ -10,5 +10,11 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
+/* Does any statement of the file have the words? False also if the source is not known. */
+bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
+/* What a statement of the program does with a number that it reads from the GPU. */
+enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE, SITE_USE_ACTION };
+/* Of x.item(), float(x) or int(x) in the statement at a line, or of the name to which the statement assigns it. */
+enum site_use site_number_use(struct site_builder *b, const char *file, int line);

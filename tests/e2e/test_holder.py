@@ -159,6 +159,11 @@ SHAPES = {
     # a recurrent state that is not detached: each pass refers to the one before
     "state": ("class Stream(Module):\n    def __init__(self):\n        self.state = Tensor(bytes=512)\n    def forward(self, x):\n        h = Net()(x) + self.state\n"
               "        self.state = h\n        return 1\nstream = Stream()\nfor step in range(1000):\n    stream(batch())\n", "self.state = h"),
+    # the same through a loop over the parts of the sequence
+    "state of a sequence": ("class Stream(Module):\n    def __init__(self):\n        self.state = Tensor(bytes=512)\n    def forward(self, x):\n"
+                            "        outs, state = [], self.state\n        for t in range(2):\n            state = Net()(x) + state\n"
+                            "        self.state = state\n        return 1\nstream = Stream()\nfor step in range(500):\n    stream(batch())\n",
+                            "self.state = state"),
     # a logger's row: beside a number, which is on the host
     "row": ("class Run:\n    def __init__(self):\n        self.rows = []\n    def log(self, values):\n        row = dict(values)\n"
             "        self.rows.append(row)\nrun = Run()\n" + LOOP + "    run.log({'loss': loss.item(), 'out': out})\n", "self.rows.append(row)"),
@@ -166,6 +171,10 @@ SHAPES = {
     "metric": ("class Metric:\n    def __call__(self, *args):\n        self.update(*args)\nclass Auc(Metric):\n    def __init__(self):\n"
                "        self.preds = []\n    def update(self, preds, target):\n        self.preds.append(preds)\nmetric = Auc()\n"
                "for step in range(1000):\n    out = model(batch())\n    metric(out, step)\n", "self.preds.append(preds)"),
+    # objects of a dictionary, each called by a loop
+    "members": ("class Recall:\n    def __init__(self):\n        self.seen = []\n    def __call__(self, scores):\n        self.seen.append(scores)\n"
+                "metrics = {'r': Recall()}\nfor step in range(1000):\n    out = model(batch())\n    for m in metrics.values():\n        m(out)\n",
+                "self.seen.append(scores)"),
     "tuple": ("outs = ()\nfor step in range(1000):\n    out = model(batch())\n    outs += (out,)\n", "outs += (out,)"),
     "sums": ("sums = {}\nfor step in range(1000):\n    losses = {'a': criterion(model(batch()))}\n"
              "    sums = {k: sums.get(k, 0) + v for k, v in losses.items()}\n", "sums = {k: sums.get(k, 0) + v for k, v in losses.items()}"),

@@ -16,6 +16,11 @@ class Bar:
         return ", ".join(f"{k}={v}" for k, v in values.items())  # says print × 1
 
 
+class Environment:
+    def step(self, action):
+        return action
+
+
 def reads(x, flag, table, mask, losses):
     flag.item()  # says .item() × 1
     flag.item(), x.cpu()  # says .item() × 1, .cpu() × 1
@@ -49,6 +54,13 @@ def reads(x, flag, table, mask, losses):
     torch.bincount(table)  # says bincount × 2
     torch.nn.functional.one_hot(table, 4)
     [v.item() for v in losses]  # says .item() × 5
+    count = table.sum().item()  # says .item() × 1
+    list(range(count))
+    value = flag.item()  # says .item() × 1
+    if value != value:
+        raise SystemExit("zero is a number")
+    action = x.argmax().item()  # says .item() × 1
+    Environment().step(action)
     torch.where(mask, x, 0.0)
     x.sum(), x.max(), torch.stack(losses)
 
@@ -75,6 +87,10 @@ def waits(stream):
     torch.cuda.synchronize()  # says torch.cuda.synchronize() × 1
     torch.cuda.current_stream().synchronize()  # says stream.synchronize() × 1
     stream.wait_stream(torch.cuda.current_stream())
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record(), end.record()
+    end.synchronize()  # says event.synchronize() × 1
+    start.elapsed_time(end)
 
 
 def main():
