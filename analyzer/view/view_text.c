@@ -149,7 +149,7 @@ static void print_brief(const struct draw_text *v)
         for (unsigned i = 0; i < SECTIONS; i++) {
             if (sections[i].brief != rank) continue;
             fits[i] = fit_section(&brief, &sections[i], &text[i], lines);
-            if (fits[i]) lines += text[i].lines;
+            if (fits[i] && rank) lines += text[i].lines; /* those of rank 0 are counted */
         }
     fwrite(warnings.text, 1, warnings.size, v->out);
     for (unsigned i = 0; i < SECTIONS; i++) {
