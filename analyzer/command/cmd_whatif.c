@@ -215,10 +215,15 @@ static bool one_fails(const struct question *q)
     return false;
 }
 
-/* Steps take a replay of their own. If no option needs them, they are searched only if a request fails. */
-static bool needs_steps(const struct settings *s)
+/* A report takes a replay of its own. If no option needs its steps, it is made only if a request fails: in the
+ * recording (it finds out whether the program handled that) or in a what-if. */
+static bool needs_report(const struct settings *s, const struct run *run)
 {
-    return s->without || s->flush_every || s->html;
+    size_t n;
+    const struct run_oom *ooms = run_ooms(run, &n);
+    bool failed = false;
+    for (size_t i = 0; i < n; i++) failed = failed || (ooms[i].fatal && ooms[i].layer == GS_LAYER_TENSOR);
+    return failed || s->without || s->flush_every || s->html;
 }
 
 #define TARGET(v, s)                                                           \
@@ -304,8 +309,9 @@ int command_whatif(const struct command *self, int argc, char **argv)
         struct page *page = s.html ? page_new(v.run, &v.options) : NULL;
         if (!page) v.options.questions = REPORT_ASK(STEPS) | REPORT_ASK(OOMS);
         q->curve.end_ns = run_duration(v.run) > 0 ? run_duration(v.run) : 1;
-        struct result_report *r = needs_steps(&s) ? report_build(v.run, &v.options, error, sizeof error) : NULL;
-        code = r || !needs_steps(&s) ? ask_whatif(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
+        const bool needed = needs_report(&s, v.run);
+        struct result_report *r = needed ? report_build(v.run, &v.options, error, sizeof error) : NULL;
+        code = r || !needed ? ask_whatif(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
         report_free(r);
         page_free(page);
     }

@@ -8,17 +8,30 @@
 
 #define INDENT 2
 
+/* In this order, each with those before it. */
+enum draw_shorter {
+    DRAW_WHOLE,
+    DRAW_NO_CHARTS,
+    DRAW_NO_REMARKS,   /* about block sizes */
+    DRAW_FEW_COMMANDS, /* at the end */
+    DRAW_NO_REASONS,   /* why a statement is said to keep memory */
+    DRAW_FEW_PARTS,    /* of the device's memory */
+    DRAW_ONE_SOURCE_LINE,
+    DRAW_ONE_ADVICE,
+    DRAW_SHORTEST = DRAW_ONE_ADVICE,
+};
+
 struct draw_text {
     const struct result_report *report;
     struct terminal term;
     FILE *out;
-    uint64_t only;        /* 1 << VIEW_… (view_text.h): these sections; 0: all of them */
-    size_t top;           /* rows of each list */
-    bool native;          /* show native frames */
-    bool brief;           /* the report in one screen; without --full */
-    bool no_chart;        /* the screen has no room for charts */
-    bool paths;           /* show the call paths of each line */
-    const char *database; /* as it was typed, for the commands at the end */
+    uint64_t only;             /* 1 << VIEW_… (view_text.h): these sections; 0: all of them */
+    size_t top;                /* rows of each list */
+    bool native;               /* show native frames */
+    bool brief;                /* the report in one screen; without --full */
+    enum draw_shorter shorter; /* so much is left out because the screen has no room */
+    bool paths;                /* show the call paths of each line */
+    const char *database;      /* as it was typed, for the commands at the end */
 };
 
 /* A heading: "Waiting for the GPU", then plain text. */

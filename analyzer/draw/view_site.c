@@ -77,14 +77,21 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
 {
     char text[1024];
     va_list args;
-    int at = terminal_columns(title);
+    int at = 0;
 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(v->out, "\n%s%s%s%s", terminal_style(&v->term, style), title, terminal_style(&v->term, TERMINAL_PLAIN),
-            *text == ' ' ? " " : "");
-    wrap_site_text(v, INDENT, at + (*text == ' '), text);
+    fprintf(v->out, "\n%s", terminal_style(&v->term, style));
+    while (at + terminal_columns(title) > v->term.width) { /* an exception's text is in it */
+        const size_t n = text_line_length(title, v->term.width - at);
+        fprintf(v->out, "%.*s\n%*s", (int)n, title, INDENT, "");
+        title += n;
+        title += strspn(title, " ");
+        at = INDENT;
+    }
+    fprintf(v->out, "%s%s%s", title, terminal_style(&v->term, TERMINAL_PLAIN), *text == ' ' ? " " : "");
+    wrap_site_text(v, INDENT, at + terminal_columns(title) + (*text == ' '), text);
 }
 
 /* Where the recorded program is: paths below the folder that it ran in, or below that of its script, are shown

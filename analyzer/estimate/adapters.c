@@ -299,28 +299,38 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
 /* litgpt's config_hub publishes 10 peaks of Q-LoRA, 1.5 to 2.5 GB above the sum at any size; its other tables and
  * bitsandbytes' source do not explain them. */
 #define KEPT_BY_KERNELS 1.5e9
+/* GPTQ's and AWQ's layers, whose kernels for inference are off in training, unpack by PyTorch's operations: shifted
+ * integers of 32 bits, their values in 8 and 16 bits, and products with scales (auto_gptq/nn_modules/qlinear). */
+#define UNPACKED_BYTES 10
 
-static void add_temporaries(const struct frozen *f, const struct adapted *a, bool dora, struct estimate_result *r)
+static void add_temporaries(const struct plan *p, const struct frozen *f, const struct adapted *a,
+                            struct estimate_result *r)
 {
     struct estimate_line *line;
     char count[UNITS_TEXT];
 
     if (f->largest > 0) {
-        line =
-            estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
-                         (struct estimate_interval){2 * f->largest, 2 * f->largest, 2 * f->largest + KEPT_BY_KERNELS});
-        estimate_explain(line, "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",
+        const bool packed =
+            p->weights && (strncmp(p->weights->word, "gptq", 4) == 0 || strcmp(p->weights->word, "awq") == 0);
+        line = estimate_add(
+            r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
+            (struct estimate_interval){2 * f->largest, 2 * f->largest,
+                                       packed ? UNPACKED_BYTES * f->largest : 2 * f->largest + KEPT_BY_KERNELS});
+        estimate_explain(line,
+                         packed ? "auto_gptq/nn_modules/qlinear: weights are unpacked for each product"
+                                : "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",
                          "the largest, %s · 2 B", units_format_count(count, units_whole(f->largest)));
-        line->why = "high: litgpt's published peaks of Q-LoRA are that much larger";
+        line->why = packed ? "high: with the integers of 8 and 32 bits that unpacking makes"
+                           : "high: litgpt's published peaks of Q-LoRA are that much larger";
     }
-    if (a->temporary > 0 && !dora) {
+    if (a->temporary > 0 && p->adapter != PLAN_ADAPTER_DORA) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "products of adapters",
                             (struct estimate_interval){a->temporary / 3, a->temporary * 2 / 3, a->temporary});
         estimate_explain(line, "peft loha/layer.py, lokr/layer.py: get_delta_weight",
                          "of the largest matrix: 1 to 3 · rows · cols · 4 B");
         line->why = "backward makes gradients of the product and of its factors";
     }
-    if (a->temporary > 0 && dora) {
+    if (a->temporary > 0 && (p->adapter == PLAN_ADAPTER_DORA)) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "DoRA's weight norms",
                             (struct estimate_interval){a->temporary / 2, a->temporary, a->temporary});
         estimate_explain(line, "peft lora/dora.py: get_lora_weight, get_weight_norm",
@@ -344,6 +354,6 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     if (estimate_shard_gathers(p) && f.plain + f.quantised > 0)
         estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     if (!p->fsdp && p->sharding >= PLAN_SHARDING_ZERO2 && estimate_shard_group(p, false) > 1) add_bucket(r);
-    add_temporaries(&f, &a, p->adapter == PLAN_ADAPTER_DORA, r);
+    add_temporaries(p, &f, &a, r);
     if (!p->weights) estimate_states_casts(p, stage, r);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
@@ -321,7 +322,9 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
         return;
     }
     if (add_replayed_reserve(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
-    bytes = scale_interval(largest_tensor(p, r, false), share);
+    bytes = largest_tensor(p, r, false);
+    if (p->fsdp) bytes.high = bytes.likely; /* what stays cached has a line of its own: add_reduced_segments() */
+    bytes = scale_interval(bytes, share);
     bytes.high += SEGMENTS;
     if (!p->inference) {
         const struct estimate_interval all = largest_tensor(p, r, true);
@@ -331,6 +334,29 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     estimate_explain(line, "measured: the smallest memory in which eight trainings run, PyTorch 2.11",
                      "%.0f %% of short-lived memory (1 to 30 %%), and a segment of each pool", share.likely * 100);
     line->why = "1 to 10 % were measured; high covers other models and varying lengths";
+}
+
+/* FSDP allocates a shard of the gradients on the stream of its reduce-scatters (torch _fsdp_collectives.py,
+ * _runtime_utils.py), and the allocator gives a free segment only to the stream that made it: after the first step the
+ * segments are still reserved while forward runs on another. They go if memory runs short. */
+static void add_reduced_segments(const struct plan *p, struct estimate_result *r)
+{
+    double all = 0, shards = 0;
+    struct estimate_line *line;
+
+    if (!p->fsdp || p->inference || p->offload != PLAN_OFFLOAD_NONE || estimate_shard_group(p, false) <= 1) return;
+    EACH (l, r->lines, r->lines_n) {
+        if (l->phases & IN_PHASE(FORWARD)) all += l->host ? 0 : l->bytes.likely;
+        if (l->part == ESTIMATE_GRADIENTS && strcmp(l->name, "gradients") == 0 && !(l->phases & IN_PHASE(FORWARD)))
+            shards += l->bytes.likely;
+    }
+    if (p->memory > 0) shards = fmin(shards, fmax(0, p->memory - all));
+    if (shards < 1) return;
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(FORWARD), "segments of the gradients of the step before",
+                        (struct estimate_interval){0, floor(shards), floor(shards)});
+    estimate_explain(line, "torch/distributed/fsdp: reduce-scatters have a stream of their own",
+                     "the GPU's part of the gradients, at most the memory that is left");
+    line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
 /* transformers before 4.50 computes the loss from a copy of the logits without each sequence's last token. The gradient
@@ -365,5 +391,6 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
     add_workspaces(p, r);
     add_rounding(p, stage, r);
     add_fragmentation(p, r);
+    add_reduced_segments(p, r);
     add_shifted_logits(p, r);
 }

@@ -11,9 +11,10 @@
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/states.h"
 
-#define BUCKET 5e8 /* elements: DeepSpeed's reduce_bucket_size */
-#define LIVE 1e9   /* elements: DeepSpeed's stage3_max_live_parameters */
-#define TILE 1e9   /* elements: DeepSpeed's sub_group_size */
+#define BUCKET 5e8   /* elements: DeepSpeed's reduce_bucket_size */
+#define LIVE 1e9     /* elements: DeepSpeed's stage3_max_live_parameters */
+#define FSDP_UNITS 3 /* whole at once: the one that runs, and two gathers in flight (torch fsdp/_limiter_utils.py) */
+#define TILE 1e9     /* elements: DeepSpeed's sub_group_size */
 
 static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
@@ -106,7 +107,10 @@ static double unit_element(const struct plan *p)
     return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
 }
 
-static void add_whole_gradients(struct estimate_result *r, unsigned phases, double n, double each, double kept)
+/* In a pipeline they surely stay: PyTorch's schedules turn the reduction off until a stage's last micro-batch
+ * (pipelining/stage.py, backward_maybe_with_nosync). */
+static void add_whole_gradients(const struct plan *p, unsigned phases, double n, double each, double kept,
+                                struct estimate_result *r)
 {
     const double bytes = fmax(0, ceil(n * each) - kept);
     char all[UNITS_TEXT];
@@ -114,7 +118,7 @@ static void add_whole_gradients(struct estimate_result *r, unsigned phases, doub
 
     if (bytes <= 0) return;
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "gradients that stay whole",
-                        (struct estimate_interval){0, bytes, bytes});
+                        (struct estimate_interval){p->pp > 1 ? bytes : 0, bytes, bytes});
     estimate_explain(line, "torch/distributed/fsdp/fully_sharded_data_parallel.py: no_sync keeps unsharded gradients",
                      "%s parameters · %.3g B, on top of the own shard", units_format_count(all, units_whole(n)), each);
     line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
@@ -126,8 +130,9 @@ void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_s
     const double made = p->pp > 1 ? estimate_act_fullest(p, r->stage).gradients : 1;
 
     if (!p->fsdp || p->accumulation <= 1 || estimate_shard_group(p, false) <= 1) return;
-    add_whole_gradients(r, made < 1 ? IN_PHASE(BACKWARD) : IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), n->all, each, kept);
-    if (made < 1) add_whole_gradients(r, IN_PHASE(FORWARD), made * n->all, each, kept);
+    add_whole_gradients(p, made < 1 ? IN_PHASE(BACKWARD) : IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), n->all, each, kept,
+                        r);
+    if (made < 1) add_whole_gradients(p, IN_PHASE(FORWARD), made * n->all, each, kept, r);
 }
 
 /* With the step in backward, each gradient is freed after its parameter has stepped. The estimate of activations
@@ -292,12 +297,13 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = fmax(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * each, begin;
-    struct estimate_interval bytes = {0,
-                                      float32_from_the_start(p) ? 0
-                                      : p->master_weights       ? bucket
-                                      : units                   ? two
-                                                                : 0,
-                                      fmin(n->all, 2 * BUCKET) * each};
+    struct estimate_interval bytes = {
+        0,
+        float32_from_the_start(p) ? 0
+        : p->master_weights       ? bucket
+        : units                   ? two
+                                  : 0,
+        (units && p->fsdp ? fmin(unit + (FSDP_UNITS - 1) * layer, others) : fmin(n->all, 2 * BUCKET)) * each};
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
 
@@ -323,6 +329,8 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
 static void add_gathered_until_backward(const struct plan *p, const struct estimate_shard_sum *n, double each,
                                         struct estimate_result *r)
 {
+    /* torchtitan, whose pipelines are estimated, has a MixedPrecisionPolicy instead of autocast (parallelize.py) */
+    const bool policy = p->fsdp && p->pp > 1;
     double whole = p->precision->weights, casts = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : 0;
     struct estimate_line *line;
     char all[UNITS_TEXT];
@@ -330,13 +338,13 @@ static void add_gathered_until_backward(const struct plan *p, const struct estim
     units_format_count(all, units_whole(n->all));
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
                         (struct estimate_interval){ceil((n->all - n->own) * each), ceil(n->all * each),
-                                                   ceil(n->all * (whole + casts))});
+                                                   ceil(n->all * (policy ? each : whole + casts))});
     estimate_explain(
         line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False (also under --pp); measured on PyTorch 2.11",
         "%s parameters · %.3g B, on top of the own shard", all, each);
     line->why = "in place (DeepSpeed) or in addition to the shard (FSDP); 16 bits with FSDP's MixedPrecision";
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(STEP), "weights that stay whole",
-                        (struct estimate_interval){0, 0, ceil((n->all - n->own) * whole)});
+                        (struct estimate_interval){0, 0, p->fsdp ? 0 : ceil((n->all - n->own) * whole)});
     estimate_explain(line, "DeepSpeed stage_1_and_2.py; torch FSDP frees them in backward", "%s parameters · %.0f B",
                      all, whole);
     line->why = "DeepSpeed keeps weights whole; FSDP frees a unit's weights after its backward";
@@ -353,7 +361,9 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
     double one = fmin(root + unit, n->all) * each, two = fmin(root + 2 * unit, n->all) * each;
     double begin = fmax(fmin(root, n->all) * each, two - after_loss(p));
     bool until_backward = estimate_shard_gathers_until_backward(p);
-    double high = until_backward ? n->all * p->precision->weights : fmax(live, two);
+    double high = until_backward ? n->all * p->precision->weights
+                  : p->fsdp      ? fmin(root + FSDP_UNITS * unit, n->all) * each
+                                 : fmax(live, two);
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
 

@@ -26,7 +26,7 @@ struct group {
     size_t first, last; /* rows; other threads' rows may be in between */
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
-    bool fatal, handled, device_failed, tensor_failed, captured, capped;
+    bool fatal, handled, raised, device_failed, tensor_failed, captured, capped;
     enum result_oom_outcome outcome;
     int64_t free, total, device_requested; /* the last: the largest request to CUDA */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
@@ -756,14 +756,17 @@ static void find_handled(struct oom_failures *o)
     EACH (c, o->captures, o->captures_n) {
         struct group *g = &o->groups[c->group];
         if (has_group_failed(g)) {
+            const uint32_t raised = oom_after_raised(o->b->run, o->rows[g->last].process);
             after_totals(o, c);
+            c->after.raised = raised >= g->first && raised <= g->last;
+            g->raised = c->after.raised;
             g->outcome = oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
         }
     }
     for (size_t i = o->groups_n; i-- > 0;) {
         struct group *g = &o->groups[i];
         if (has_group_failed(g)) {
-            if (handled_later(o, i)) g->outcome = RESULT_OUTCOME_HANDLED;
+            if (!g->raised && handled_later(o, i)) g->outcome = RESULT_OUTCOME_HANDLED;
             g->handled = g->outcome == RESULT_OUTCOME_HANDLED;
             g->fatal = !g->handled;
         }

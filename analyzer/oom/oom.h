@@ -16,6 +16,7 @@ struct oom_taken { /* live CUDA allocations of a call path */
 struct oom_after {
     uint64_t times, again; /* allocations of its thread or the main one; of them on earlier call paths */
     bool granted;          /* the line that failed succeeded, or requested more once more */
+    bool raised;           /* the exception that ended the program came from it */
     bool own_thread;       /* a thread of Python's other than the main one: the exception ends only that thread */
     int exit_status;       /* of the process; -1 unknown */
     int64_t steps;         /* that ended later, including the failed one; RUN_UNKNOWN */

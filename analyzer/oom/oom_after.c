@@ -1,6 +1,7 @@
 /* What happened after a failure: did it end the program, or did the program handle it?
  *
- * The evidence, strongest first: further steps of the program; its exit status; call paths that had allocated before
+ * The evidence, strongest first: the exception that ended the program (a pool of threads finishes its other items
+ * first); further steps of the program; its exit status; call paths that had allocated before
  * and did so again. An exception that ends a Python thread does not end the process, so the exit status shows nothing
  * about it. A program that writes a checkpoint before it gives up also allocates, perhaps more than was refused, but on
  * new call paths, without a further step, and it exits with an error. If a recording has no exit status (an earlier
@@ -10,6 +11,7 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/step/step.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { AGAIN = 8, SOME = 16, STEPS = 2 /* the step of the failure, and a further one */ };
@@ -91,6 +93,33 @@ static enum result_oom_outcome at_success(const struct oom_after *a, const struc
     return thrown || served || a->times ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_UNKNOWN;
 }
 
+static bool is_about_memory(const char *exception)
+{
+    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
+}
+
+/* `place`: "/home/u/train.py:31". */
+static bool is_at_place(const struct run *run, uint32_t stack, const char *place)
+{
+    const char *colon = strrchr(place, ':');
+    const struct run_frame *f;
+    for (; colon && (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->kind == GS_FRAME_PYTHON && f->line == atoi(colon + 1) && f->file &&
+            strlen(f->file) == (size_t)(colon - place) && strncmp(f->file, place, (size_t)(colon - place)) == 0)
+            return true;
+    return false;
+}
+
+uint32_t oom_after_raised(const struct run *run, uint32_t process)
+{
+    size_t n, processes_n;
+    const struct run_process *p = &run_processes(run, &processes_n)[process];
+    const struct run_oom *rows = run_ooms(run, &n);
+    for (size_t i = n; is_about_memory(p->exception) && p->exception_place && i-- > 0;)
+        if (rows[i].process == process && is_at_place(run, rows[i].stack, p->exception_place)) return (uint32_t)i;
+    return RUN_NONE;
+}
+
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *a)
 {
@@ -98,6 +127,7 @@ enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct
     const struct run_process *p = &run_processes(b->run, &n)[row->process];
     const struct step_list *steps = step_list_of(b, row->process);
     a->exit_status = p->exit_status;
+    if (a->raised) return RESULT_OUTCOME_ENDED;
     if (steps && steps->source != STEP_SOURCE_PERIOD)
         a->steps = (int64_t)(steps->n - step_count_done(steps, row->time_ns));
     if (a->steps != RUN_UNKNOWN && a->steps >= STEPS) return RESULT_OUTCOME_HANDLED;
@@ -154,7 +184,9 @@ const char *oom_after_text(struct oom_words *w)
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program executed the failing line again"
                                      : what_followed(w, a);
-    case RESULT_OUTCOME_ENDED: return TEXT(w, "%s; %s", what_followed(w, a), end_text(w, a));
+    case RESULT_OUTCOME_ENDED:
+        if (a->raised) return TEXT(w, "its exception ended the program; %s", end_text(w, a));
+        return TEXT(w, "%s; %s", what_followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:
         return TEXT(w, "whether the program handled it is unknown: %s; %s%s", what_followed(w, a),
                     a->steps != RUN_UNKNOWN ? "no further step; " : "", end_text(w, a));

@@ -40,6 +40,9 @@ bool oom_after_same_thread(const struct run *run, const struct oom_after *a, con
  * if one gets no workspace (30 such failures in one forward pass on an H200). The next allocation then comes from the
  * same call or from the line that made it. */
 bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next);
+/* The process's last failure at the line from which the exception came that ended the program, if that was about
+ * memory: an index into the run's failures, RUN_NONE if there is none. */
+uint32_t oom_after_raised(const struct run *run, uint32_t process);
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *after);
 /* Did a recording of bounded size lose rows after the failure? Then counts of what followed it are lower bounds. */

@@ -189,7 +189,7 @@ static void put_whatif(const struct page *page, struct page_writer *w)
     page_put_text(w, "name", s->name);
     page_put_bool(w, "exact", page->proof->exact);
     page_put_bool(w, "fits", o->fits);
-    page_put_bool(w, "request_fits", o->request_fits);
+    page_put_bool(w, "request_fits", o->request_fits || o->doubts & WHATIF_HANDLED);
     page_put_int(w, "process", (int64_t)o->process);
     page_put_int(w, "device", o->device);
     page_put_real(w, "oom_s", o->fits ? (double)NAN : (double)o->oom.time_ns / 1e9);
@@ -197,6 +197,10 @@ static void put_whatif(const struct page *page, struct page_writer *w)
     page_put_int(w, "peak_reserved_bytes", o->peak_reserved_bytes);
     page_put_int(w, "recorded_reserved_bytes", recorded->peak_reserved_bytes);
     page_put_bool(w, "recorded_fits", recorded->fits);
+    page_put_open(w, "doubts", '[');
+    for (size_t i = 0; i < WHATIF_DOUBTS; i++)
+        if (o->doubts >> i & 1) page_put_text(w, NULL, whatif_doubt_texts[i]);
+    page_put_close(w, ']');
     page_put_real(w, "end_s", (double)s->curve->end_ns / 1e9);
     page_put_open(w, "reserved", '[');
     for (size_t i = 0; i < WHATIF_CURVE; i++) page_put_int(w, NULL, s->curve->reserved[i]);

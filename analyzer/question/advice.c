@@ -247,7 +247,7 @@ static bool is_wasted(const struct advices *a, const struct result_fragmentation
 }
 
 /* The replay's outcomes with the recorded settings and with expandable segments, for the process and device that
- * reserved most; false: the replay does not reproduce the recording. */
+ * reserved most; false: the replay does not reproduce the recording, or the program would go on otherwise. */
 static bool replay_expandable(const struct advices *a, struct whatif_outcome *was, struct whatif_outcome *is)
 {
     char error[256];
@@ -261,7 +261,7 @@ static bool replay_expandable(const struct advices *a, struct whatif_outcome *wa
     *was = proof->recorded;
     *is = grown.outcome;
     whatif_free(w);
-    return ok && was->process == is->process && was->device == is->device;
+    return ok && !(is->doubts & WHATIF_HANDLED) && was->process == is->process && was->device == is->device;
 }
 
 static void of_fragmentation(struct advices *a)

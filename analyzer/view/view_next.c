@@ -4,7 +4,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
-enum { COMMANDS_BRIEF = 4 };
+enum { COMMANDS_BRIEF = 4, COMMANDS_FEW = 2 };
 
 void view_add_command(struct view_commands *c, const char *words, const char *what)
 {
@@ -47,7 +47,9 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
 void view_text_next(const struct draw_text *v, const char *left_out)
 {
     const struct result_report *r = v->report;
-    struct view_commands c = {.most = v->brief ? COMMANDS_BRIEF : VIEW_COMMANDS};
+    struct view_commands c = {.most = v->shorter >= DRAW_FEW_COMMANDS ? COMMANDS_FEW
+                                      : v->brief                      ? COMMANDS_BRIEF
+                                                                      : VIEW_COMMANDS};
     char params[64], words[96], more[160];
     bool fatal = false, memory = false, simulated = false;
 

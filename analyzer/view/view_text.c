@@ -108,25 +108,43 @@ static bool fit_section(const struct draw_text *brief, const struct section *s, 
 {
     if (!s->brief || lines + p->lines <= VIEW_BRIEF_LINES) return true;
     struct draw_text smaller = *brief;
-    smaller.no_chart = true;
+    smaller.shorter = smaller.shorter < DRAW_NO_CHARTS ? DRAW_NO_CHARTS : smaller.shorter;
     free(p->text);
     *p = print_aside(&smaller, s->print);
     return lines + p->lines <= VIEW_BRIEF_LINES;
+}
+
+/* What is always printed, as short as the screen needs. Returns its lines, and how short it is in `brief`. */
+static size_t print_always(struct draw_text *brief, size_t room, struct printed text[SECTIONS])
+{
+    for (;; brief->shorter++) {
+        struct printed next = print_aside(brief, print_next_commands);
+        size_t lines = next.lines;
+        free(next.text);
+        for (unsigned i = 0; i < SECTIONS; i++) {
+            if (sections[i].brief) continue;
+            text[i] = print_aside(brief, sections[i].print);
+            lines += text[i].lines;
+        }
+        if (lines <= room || brief->shorter == DRAW_SHORTEST) return lines;
+        for (unsigned i = 0; i < SECTIONS; i++)
+            if (!sections[i].brief) free(text[i].text);
+    }
 }
 
 /* The sections that fit into VIEW_BRIEF_LINES by their rank; the others are named with the command that shows them. */
 static void print_brief(const struct draw_text *v)
 {
     struct draw_text brief = *v;
-    struct printed warnings = print_aside(v, view_text_warnings), next, text[SECTIONS];
+    struct printed warnings = print_aside(v, view_text_warnings), text[SECTIONS];
     bool fits[SECTIONS] = {false};
     char left_out[64] = "";
-    size_t lines = warnings.lines, n = 0, more = 0;
+    size_t n = 0, more = 0;
 
-    next = print_aside(v, print_next_commands);
-    lines += next.lines;
     brief.top = BRIEF_TOP;
-    for (unsigned i = 0; i < SECTIONS; i++) text[i] = print_aside(&brief, sections[i].print);
+    size_t lines = warnings.lines + print_always(&brief, VIEW_BRIEF_LINES - warnings.lines, text);
+    for (unsigned i = 0; i < SECTIONS; i++)
+        if (sections[i].brief) text[i] = print_aside(&brief, sections[i].print);
     for (int rank = 0; rank < BRIEF_RANKS; rank++)
         for (unsigned i = 0; i < SECTIONS; i++) {
             if (sections[i].brief != rank) continue;
@@ -141,9 +159,8 @@ static void print_brief(const struct draw_text *v)
             n = name_section(left_out, sizeof left_out, n, more++, section_topic((enum view_section)i));
         free(text[i].text);
     }
-    view_text_next(v, left_out);
+    view_text_next(&brief, left_out);
     free(warnings.text);
-    free(next.text);
 }
 
 /* A section begins with a blank line, except the first one that is printed. */

@@ -311,7 +311,7 @@ static void print_device_memory(const struct draw_text *v, const struct result_p
         front = back;
         back = NULL;
     }
-    const bool chart = !r->no_history && !v->no_chart;
+    const bool chart = !r->no_history && v->shorter < DRAW_NO_CHARTS;
     if (chart) view_chart(front, back, process_end_s(r, p->process), chart_rows(v), &v->term, INDENT, v->out);
     if (chart && back) print_memory_legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
@@ -351,7 +351,7 @@ static void print_host_memory(const struct draw_text *v, const struct result_pea
     place[0] = (char)toupper((unsigned char)place[0]);
     draw_title(v, TERMINAL_BOLD, place);
     peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
-    if (p->bytes >= WORTH_A_CHART && !v->report->no_history && !v->no_chart)
+    if (p->bytes >= WORTH_A_CHART && !v->report->no_history && v->shorter < DRAW_NO_CHARTS)
         view_chart(shown_timeline_of(v->report, p), NULL, process_end_s(v->report, p->process), chart_rows(v), &v->term,
                    INDENT, v->out);
     print_categories(v, p);

@@ -33,6 +33,7 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
         if (!e->lines[i][indent_of(e->lines[i])] && (i == 0 || i + 1 == e->n)) continue;
         const int line = e->first_line + (int)i;
         const bool marked = line == e->line;
+        if (!marked && v->shorter >= DRAW_ONE_SOURCE_LINE) continue;
         char clean[512], shown[512];
         const char *text = e->lines[i];
         snprintf(number, sizeof number, "%d", line);
@@ -55,7 +56,9 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
     for (size_t i = 0; i < o->holders_n; i++) {
         const struct result_holder *h = &o->holders[i];
         char line[1024];
-        text_put(line, sizeof line, "%s:%d  %s  (guess: %s)", basename(h->file), h->line, h->text, h->why);
+        const bool whole = v->shorter < DRAW_NO_REASONS;
+        text_put(line, sizeof line, "%s:%d  %s  (guess%s%s)", basename(h->file), h->line, h->text, whole ? ": " : "",
+                 whole ? h->why : "");
         draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", line);
     }
 }

@@ -132,7 +132,13 @@ static void print_failing_stack(const struct draw_text *v, const struct result_o
     free(trace);
 }
 
-#define ADVICE_BRIEF 2 /* the best ones */
+/* The best ones. */
+static size_t advice_shown(const struct draw_text *v, size_t n)
+{
+    const size_t most = v->shorter >= DRAW_ONE_ADVICE ? 1 : 2;
+
+    return v->brief && n > most ? most : n;
+}
 
 /* What happened and what to do. */
 static void failure_head(const struct draw_text *v, const struct result_oom_verdict *o, const char *who)
@@ -154,7 +160,7 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
                  o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     print_asked(v, o);
     if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
-    for (size_t i = 0; i < o->advice_n && i < (v->brief ? ADVICE_BRIEF : o->advice_n); i++)
+    for (size_t i = 0; i < advice_shown(v, o->advice_n); i++)
         draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
     view_text_source(v, o);
 }

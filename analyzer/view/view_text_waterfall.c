@@ -8,7 +8,8 @@
 
 #define LINES_MOST 3
 #define LINES_BRIEF 1
-#define BRIEF_LEAST 0.02 /* of the device */
+#define BRIEF_LEAST 0.02 /* of the device … */
+#define FEW_LEAST 0.05   /* … and if the screen has no room */
 #define BAR_NARROW 10
 #define BAR_WIDE 20
 #define WIDE 100  /* columns from which on the bar is wide */
@@ -139,13 +140,14 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     int64_t tensors = 0, small = 0;
     size_t small_n = 0, last_small = 0;
     bool small_free = false;
+    const double least = v->shorter >= DRAW_FEW_PARTS ? FEW_LEAST : BRIEF_LEAST;
 
     if (!o->waterfall_n) return;
     fprintf(v->out, "  %sOf the GPU's %s at that moment%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             draw_bytes(total, o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
     for (size_t i = 0; i < o->waterfall_n; i++) {
         tensors += o->waterfall[i].what == RESULT_HELD_TENSORS ? o->waterfall[i].bytes : 0;
-        if (v->brief && o->waterfall[i].share < BRIEF_LEAST) {
+        if (v->brief && o->waterfall[i].share < least) {
             small += o->waterfall[i].bytes;
             small_n++;
             last_small = i;
@@ -158,6 +160,7 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     else if (small)
         small_parts(&t, small, o->total_bytes, small_free);
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
+    if (v->shorter >= DRAW_NO_REMARKS) return;
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
     draw_wrap(v, 2 * INDENT, "",

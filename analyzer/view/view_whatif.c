@@ -40,8 +40,11 @@ static void result_text(const struct view_whatif *w, char *out, size_t size)
         text_put(out, size, "not replayed: %s", s->error);
     else if (s->outcome.request_fits)
         text_put(out, size, "the request that failed fits%s. " LATER, spare_text(&s->outcome, spare, sizeof spare));
+    else if (s->outcome.doubts & WHATIF_HANDLED)
+        text_put(out, size,
+                 "the request whose failure the program handled fits. What the program would do then is unknown");
     else
-        text_put(out, size, "the run completes");
+        text_put(out, size, "the run completes%s", s->outcome.doubts & WHATIF_FREE ? " with the recorded sizes" : "");
     if (s->error || s->outcome.fits) return;
     text_put(out, size, "out of memory ");
     failure_text(w, &s->outcome.oom, out + strlen(out), size - strlen(out));
@@ -76,8 +79,9 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
     else if (!recorded->fits)
         text_put(out, size, "none of the %zu settings tried avoids this failure", n);
     else if (n && does_scenario_help(best, recorded))
-        text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s", best->conf,
-                 draw_bytes(now, best->outcome.peak_reserved_bytes), then);
+        text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s%s", best->conf,
+                 draw_bytes(now, best->outcome.peak_reserved_bytes), then,
+                 best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else
         text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s", n, then);
 }
@@ -118,8 +122,8 @@ static void spread_settings(char *out, size_t size, const char *name)
 /* What limits the results, once below the table. */
 static void print_limits(const struct draw_text *t, const struct view_whatif *w)
 {
-    bool pool = false;
-    for (size_t i = 0; i < w->n; i++) pool = pool || (!w->scenarios[i].error && w->scenarios[i].outcome.unsure);
+    unsigned found = 0;
+    for (size_t i = 0; i < w->n; i++) found |= w->scenarios[i].error ? 0 : w->scenarios[i].outcome.doubts;
     const struct {
         bool holds;
         const char *text;
@@ -132,13 +136,16 @@ static void print_limits(const struct draw_text *t, const struct view_whatif *w)
          "as in the recording; with other settings that can differ"},
         {w->n && w->proof->unsure_context && w->scenarios[0].limit,
          "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others"},
-        {pool, "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that "
-               "fail here"},
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (!limits[i].holds) continue;
         fputc('\n', t->out);
         draw_wrap(t, INDENT, "", limits[i].text);
+    }
+    for (size_t i = 0; i < WHATIF_DOUBTS; i++) {
+        if (!(found >> i & 1)) continue;
+        fputc('\n', t->out);
+        draw_wrap(t, INDENT, "", whatif_doubt_texts[i]);
     }
 }
 
@@ -151,7 +158,7 @@ static void add_outcome_row(struct text_table *table, bool search, const char *n
     if (!o->fits) {
         units_format_seconds(when, (double)o->oom.time_ns / 1e9);
         text_put(outcome, sizeof outcome, "OOM at %s", when);
-    } else if (o->request_fits) {
+    } else if (o->request_fits || o->doubts & WHATIF_HANDLED) {
         text_put(outcome, sizeof outcome, "request fits");
     }
     units_format_count(retries, o->retries);
@@ -317,6 +324,14 @@ static json_t *settings_json(const struct whatif_scenario *s)
     return o;
 }
 
+static json_t *doubts_json(unsigned found)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < WHATIF_DOUBTS; i++)
+        if (found >> i & 1) json_array_append_new(list, json_string(whatif_doubt_texts[i]));
+    return list;
+}
+
 void view_whatif_json(json_t *o, const struct view_whatif *w)
 {
     const struct whatif_proof *p = w->proof;
@@ -328,9 +343,10 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));
         const bool sure = p->exact && !p->unsure_sizes && !p->unsure_frees && !(p->unsure_context && s->limit);
-        set_bool(x, "exact", sure && !s->error && !s->scale && !s->outcome.unsure);
+        set_bool(x, "exact", sure && !s->error && !s->scale && !s->outcome.doubts);
         set_text(x, "error", s->error);
         if (!s->error) {
+            set_json(x, "doubts", doubts_json(s->outcome.doubts));
             outcome_json(x, w, &s->outcome);
             set_json(x, "request_fits", s->outcome.request_fits ? json_true() : NULL);
             set_bytes(x, "spare_bytes", s->outcome.spare_bytes);

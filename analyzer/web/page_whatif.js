@@ -83,7 +83,8 @@
         page.fill(node, page.make("strong", null, page.capital(whatif.name(data)) + ": "), ends,
             "; peak reserved " + page.bytes(data.peak_reserved_bytes) + " instead of " +
                 page.bytes(data.recorded_reserved_bytes) + ". ",
-            data.exact ? "The replay of the recorded settings is exact." : "Inexact: the replay of the recorded settings differs from the recording.");
+            data.exact ? "The replay of the recorded settings is exact." : "Inexact: the replay of the recorded settings differs from the recording.",
+            data.doubts.map((text) => " " + text + ".").join(""));
     }
     page.parts.push(verdict);
 })(gpuspyPage);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/run/settings.h"
 #include "analyzer/whatif/rules.h"
 
@@ -83,13 +84,40 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
     return NULL;
 }
 
+static bool is_known_same(const char *a, const char *b)
+{
+    return a && b && strcmp(a, b) == 0;
+}
+
+bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack)
+{
+    if (free_stack == RUN_NONE || free_stack >= w->owners_n) return false;
+    uint8_t *known = &w->begins[free_stack];
+    for (uint32_t at = free_stack; !*known && at != RUN_NONE; at = run_stack_parent(w->run, at)) {
+        const struct run_frame *f = run_stack_frame(w->run, at);
+        if (is_known_same(f->function, steps->site.function) && is_known_same(f->file, steps->site.file))
+            *known = f->line > 0 && f->line < steps->site.line ? 1 : 2;
+    }
+    if (!*known) *known = 2;
+    return *known == 1;
+}
+
+static struct category_finder *categorizer_of(struct whatif *w)
+{
+    if (!w->categorizer) w->categorizer = category_finder_new(w->run);
+    return w->categorizer;
+}
+
+bool whatif_is_workspace(struct whatif *w, uint32_t stack)
+{
+    const unsigned rule = category_rule_of(categorizer_of(w), true, stack, RUN_NONE, true, 0);
+    return category_of_rule(rule) == RESULT_CATEGORY_WORKSPACES;
+}
+
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
 {
-    if (w->categorizer) return true;
-    w->uses = category_uses_read(w->run, error, error_size);
-    if (!w->uses) return false;
-    w->categorizer = category_finder_new(w->run);
-    return true;
+    if (!w->uses) w->uses = category_uses_read(w->run, error, error_size);
+    return w->uses && categorizer_of(w);
 }
 
 int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,

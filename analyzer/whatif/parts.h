@@ -25,6 +25,8 @@ struct whatif_device {
     size_t flushes_n, flushes_cap;
     struct whatif_moment *retries; /* requests that waited for other streams; bytes: the time from which on they did */
     size_t retries_n, retries_cap;
+    struct whatif_moment *ends; /* of steps, as the program's lines show; bytes: how many have ended */
+    size_t ends_n, ends_cap;
     struct whatif_piece *pieces; /* that existed when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;
@@ -46,6 +48,7 @@ struct whatif {
     struct whatif_device *devices;
     size_t devices_n, devices_cap;
     uint8_t *owners; /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
+    uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
     size_t owners_n;
     struct run_pending *pending; /* of all processes, by process, in order of free_ns */
     size_t pending_n, pending_cap;
@@ -86,6 +89,11 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
 /* Did PyTorch's allocator make this CUDA allocation, as far as its stack shows? */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
+/* Is a free that is followed by the first allocation of a step part of that step? Then its line is above the line by
+ * which steps are counted, in the same function: zero_grad() at the top of the loop. */
+bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
+/* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
+bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 
 /* Of whatif_device.flushes. */
 static inline void whatif_empty_as_recorded(struct caching_allocator *a, const struct whatif_moment *flush)

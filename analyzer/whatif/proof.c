@@ -34,6 +34,8 @@ struct beside { /* a device, while its recording is replayed */
     int64_t device_live, reserved; /* bytes, as recorded */
     int64_t asked_ns, most_live; /* when the memory in use on the device was last queried; most live bytes since then */
     int64_t allocated;
+    size_t steps_done;
+    int64_t begin_ns; /* the first free since the last allocation that belongs to the next step; 0 none */
 };
 
 struct proof {
@@ -448,6 +450,27 @@ static void note_switch(struct beside *b, const struct run_lifetime *life, int64
     if (other) switch_expandable(b, life->alloc_ns);
 }
 
+/* At an event of a tensor. A step begins with its first allocation; frees before it can belong to it. */
+static void note_step(struct beside *b, int64_t ns)
+{
+    struct whatif_device *d = device_at(b);
+    const struct step_list *steps = whatif_steps_of(b->proof->w, d->process);
+    const size_t done = steps ? step_count_done(steps, ns) : 0;
+    if (done == b->steps_done) return;
+    b->steps_done = done;
+    *ARENA_PUSH(d->ends, d->ends_n, d->ends_cap) =
+        (struct whatif_moment){b->begin_ns ? b->begin_ns : ns, (int64_t)done};
+}
+
+static void note_beginning(struct beside *b, const struct run_lifetime *life)
+{
+    struct whatif *w = b->proof->w;
+    const struct step_list *steps = whatif_steps_of(w, device_at(b)->process);
+    note_step(b, life->free_ns);
+    if (steps && !b->begin_ns && whatif_is_beginning(w, steps, run_free_stack(w->run, life)))
+        b->begin_ns = life->free_ns;
+}
+
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
 {
     struct whatif *w = b->proof->w;
@@ -472,6 +495,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
     d->user_pools = d->user_pools || (pool && life->space != GS_SPACE_POOL);
     apply_facts(b, life->alloc_ns);
+    note_step(b, life->alloc_ns);
+    b->begin_ns = 0;
     b->events++;
     w->proof.blocks++;
     note_stream(b, proof_stream_of(life));
@@ -530,6 +555,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         if (whatif_is_gone(p->w, series->process, life)) return;
         (void)proof_allocator_of(b);
         apply_facts(b, life->free_ns);
+        note_beginning(b, life);
         b->events++;
         b->event_ns = life->free_ns;
         settle_pending(b, false);

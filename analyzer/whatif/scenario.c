@@ -16,11 +16,12 @@ struct track { /* a device under one scenario */
     struct caching_rules rules;
     struct whatif_dues dues;
     struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
-    size_t without_n, without_cap, next_base, next_flush, next_fact, next_switch, next_retry, pending_next;
-    size_t steps_done;
+    size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
+    uint64_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
     bool open, over;            /* over: it ran out of memory */
+    bool answers_otherwise;     /* to the query of free memory since the last event of a tensor */
     bool own_cap;               /* the scenario sets it */
     bool own_expandable;        /* likewise */
     struct whatif_curve *curve; /* NULL: not requested */
@@ -68,6 +69,7 @@ static bool is_left_out(struct play *p, uint32_t stack)
         *match = 2;
         for (uint32_t at = stack; at != RUN_NONE && *match == 2; at = run_stack_parent(p->w->run, at))
             if (is_at(p, run_stack_frame(p->w->run, at))) *match = 1;
+        if (*match == 1 && whatif_is_workspace(p->w, stack)) *match = 2;
     }
     return *match == 1;
 }
@@ -117,21 +119,23 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
     }
     for (; t->next_fact < d->facts.n && d->facts.list[t->next_fact].ns <= ns; t->next_fact++) {
         const struct whatif_fact *f = &d->facts.list[t->next_fact];
+        if (f->kind == GS_ALLOCATOR_CAP) t->answers_otherwise = false; /* PyTorch queried it to compute the cap */
         if (f->kind == GS_ALLOCATOR_CAP && !t->own_cap)
             caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
+        else if (f->kind == GS_ALLOCATOR_CAP && f->value != d->rules.gc_memory) /* by a call, which overrides it */
+            p->scenario->outcome.doubts |= WHATIF_FRACTION;
         if (f->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(t->lane.allocator, (uint32_t)f->value);
     }
     for (; t->next_switch < d->switches_n && d->switches[t->next_switch].ns <= ns; t->next_switch++)
         if (!t->own_expandable) caching_set_expandable(t->lane.allocator, d->switches[t->next_switch].bytes);
     for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush].ns <= ns; t->next_flush++)
         whatif_empty_as_recorded(t->lane.allocator, &d->flushes[t->next_flush]);
-    if (!t->without_n && !every) return;
-    const struct step_list *steps = whatif_steps_of(p->w, d->process);
-    const size_t done = steps ? step_count_done(steps, ns) : 0;
-    if (done == t->steps_done) return;
-    drop_left_out(t, ns);
-    if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
-    t->steps_done = done;
+    for (; t->next_end < d->ends_n && d->ends[t->next_end].ns <= ns; t->next_end++) {
+        const uint64_t done = (uint64_t)d->ends[t->next_end].bytes;
+        drop_left_out(t, d->ends[t->next_end].ns);
+        if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
+        t->steps_done = done;
+    }
 }
 
 static void note_peak(struct track *t, int64_t ns)
@@ -181,7 +185,8 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     const struct caching_totals *totals = caching_totals(t->lane.allocator);
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
-    o->unsure = p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL);
+    if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL))
+        o->doubts |= WHATIF_USE_ON_OOM;
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
@@ -203,9 +208,35 @@ static int64_t waits_from(const struct play *p, struct track *t, int64_t ns)
     return t->next_retry < d->retries_n && d->retries[t->next_retry].ns == ns ? d->retries[t->next_retry].bytes : ns;
 }
 
+/* The memory of the device that is free; RUN_UNKNOWN. */
+static int64_t play_free_bytes(const struct track *t)
+{
+    return t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
+}
+
+/* PyTorch queries the free memory for the message of an error, before it reports it: nothing depends on that. */
+static void settle_query(struct play *p, struct track *t, bool failed)
+{
+    if (t->answers_otherwise && !failed) p->scenario->outcome.doubts |= WHATIF_FREE;
+    t->answers_otherwise = false;
+}
+
+static void play_on_sample(struct play *p, const struct run_sample *s)
+{
+    enum { SAME = 2 << 20 }; /* the context grows by less between two queries */
+    if (s->device < 0 || s->free_bytes < 0 || s->time_ns < whatif_begin(p->w, s->process)) return;
+    struct track *t = track_of(p, s->process, s->device);
+    if (t->over) return;
+    advance_play(p, t, s->time_ns);
+    const int64_t free_bytes = play_free_bytes(t);
+    t->answers_otherwise =
+        t->answers_otherwise || (free_bytes != RUN_UNKNOWN && llabs(free_bytes - s->free_bytes) > SAME);
+}
+
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
     advance_play(p, t, life->alloc_ns);
+    settle_query(p, t, false);
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
     t->last_stream = play_stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, waits_from(p, t, life->alloc_ns));
@@ -277,6 +308,7 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
     struct whatif_outcome *o = &p->scenario->outcome;
     if (t->over) return;
     advance_play(p, t, oom->time_ns);
+    settle_query(p, t, true);
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
     const uint64_t stream = whatif_failed_stream(&p->w->devices[t - p->tracks], index, t->last_stream);
     const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, 0);
@@ -292,10 +324,12 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
         }
         return;
     }
-    const int64_t spare = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
+    const int64_t spare = play_free_bytes(t);
     if (run_oom_is_end(oom)) {
         o->request_fits = true;
         o->spare_bytes = spare;
+    } else {
+        o->doubts |= WHATIF_HANDLED;
     }
     if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
     caching_release(t->lane.allocator, block); /* in the recording it failed: nothing uses it */
@@ -337,6 +371,23 @@ static void stage_on_oom(void *self, const struct run_oom *oom, size_t index)
     for (size_t i = 0; i < s->n; i++) play_on_oom(s->plays[i], oom, index);
 }
 
+static void stage_on_sample(void *self, const struct run_sample *sample)
+{
+    const struct stage *s = self;
+    for (size_t i = 0; i < s->n; i++) play_on_sample(s->plays[i], sample);
+}
+
+/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. */
+static bool are_ends_sure(const struct whatif *w)
+{
+    bool sure = !w->imported;
+    for (size_t i = 0; i < w->steps_n; i++) {
+        const struct step_list *s = w->steps[i];
+        sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && !s->end_ns && s->stride == 1;
+    }
+    return sure;
+}
+
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {
     char error[256];
@@ -358,6 +409,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
                                 s->without);
         return false;
     }
+    if ((s->without || s->flush_every) && !are_ends_sure(w)) s->outcome.doubts |= WHATIF_STEPS;
     if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);
     for (size_t i = 0; i < w->devices_n; i++) {
         struct track *t = &p->tracks[i];
@@ -430,8 +482,12 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     struct stage stage = {.w = w,
                           .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
                           .plays = arena_realloc(NULL, n + 1, sizeof *stage.plays)};
-    const struct run_observer observer = {
-        .self = &stage, .beside = true, .alloc = stage_on_alloc, .free = stage_on_free, .oom = stage_on_oom};
+    const struct run_observer observer = {.self = &stage,
+                                          .beside = true,
+                                          .alloc = stage_on_alloc,
+                                          .free = stage_on_free,
+                                          .oom = stage_on_oom,
+                                          .sample = stage_on_sample};
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n; i++) {

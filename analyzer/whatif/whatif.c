@@ -6,6 +6,18 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/whatif/parts.h"
 
+const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
+    "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that fail here",
+    "In the recording, a request failed and the program handled the error. If this request succeeds, the program goes "
+    "on "
+    "otherwise; the replay goes on as recorded",
+    "The program asks CUDA how much memory is free, and gets another answer than in the recording. If its sizes depend "
+    "on the answer, they differ, too; the replay has the recorded sizes",
+    "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
+    "assumes that you change that call",
+    "Where a step of this program ends is an inference: memory that is freed there may be freed earlier or later",
+};
+
 static void keep_pending(void *self, const struct run_pending *pending)
 {
     struct whatif *w = self;
@@ -30,6 +42,7 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].flushes);
         free(w->devices[i].retries);
         free(w->devices[i].switches);
+        free(w->devices[i].ends);
         free(w->devices[i].pieces);
         free(w->devices[i].streams);
         map_free(&w->devices[i].failed_on);
@@ -95,6 +108,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
+    w->begins = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
     if (prove_replay(w, error, error_size)) return w;
     whatif_free(w);

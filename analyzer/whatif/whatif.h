@@ -22,12 +22,23 @@ struct whatif_failure { /* a request that got no memory */
     int device;
 };
 
+/* Why the program may differ from its replay, although the recorded settings are reproduced; as bits. */
+enum whatif_doubt {
+    WHATIF_USE_ON_OOM = 1,
+    WHATIF_HANDLED = 2,  /* a request that failed in the recording, and that the program handled, succeeds */
+    WHATIF_FREE = 4,     /* the program asked CUDA how much memory is free, and gets another answer */
+    WHATIF_FRACTION = 8, /* the program sets the fraction that this scenario sets, too */
+    WHATIF_STEPS = 16    /* the scenario frees memory where steps end, and where they do is an inference */
+};
+enum { WHATIF_DOUBTS = 5 };
+/* A sentence for each bit, without its full stop. */
+extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
+
 struct whatif_outcome {
     bool fits;                 /* no request failed that the program did not handle */
     struct whatif_failure oom; /* unless it fits */
+    unsigned doubts;           /* of enum whatif_doubt */
     bool request_fits;      /* the request that failed in the recording, at which the recording ends, succeeds: … */
-    bool unsure;            /* a torch.cuda.MemPool(use_on_oom=True) would serve the request that fails; whether there
-                               is one is unknown */
     int64_t spare_bytes;    /* … and then this many bytes of the GPU are left; RUN_UNKNOWN */
     int64_t capacity_bytes; /* of the device; RUN_UNKNOWN */
     int64_t peak_allocated_bytes, peak_reserved_bytes, peak_ns;

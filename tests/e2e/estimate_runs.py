@@ -243,7 +243,7 @@ def diffusion():
 
 
 def fresh(name="fresh"):
-    """The last two: figures that were found after the formulas were written, by source."""
+    """The last three: figures that were found after the formulas were written, by source."""
     found, _, _ = rows_script().judged(ROWS / f"{name}.tsv")
     lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
     lines += [distribution([row for row in found if row[0] == source], source) for source in dict.fromkeys(row[0] for row in found)]
@@ -251,7 +251,8 @@ def fresh(name="fresh"):
 
 
 TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
-          "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2")}
+          "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"),
+          "same-sources": lambda: fresh("same-sources")}
 
 
 def between(text, name):

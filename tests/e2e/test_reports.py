@@ -2,6 +2,7 @@
 ranks, hours; and malicious recordings."""
 import os
 import re
+import sqlite3
 import subprocess
 import unicodedata
 
@@ -211,6 +212,31 @@ def test_invalid_names(recording):
             wide = [x for x in out.splitlines() if columns(x) > max(width, 90) and str(recording.database) not in x]
             assert not wide, wide
     assert recording.report()["oom"][0]["cause"] == "oversized_request"
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_a_dead_job_fits_on_the_screen(recording, leaks):
+    """Whatever it was: the parts of the device's memory, advice and warnings together have more than 40 lines."""
+    torch_run(recording.database, leaks, asked=3 * GIB)
+    with sqlite3.connect(recording.database) as database:
+        database.execute("UPDATE process SET command = ?", ("python train.py " + "--option value " * 30,))
+    for width in 60, 80, 100, 200:
+        done = recording.gpuspy("report", recording.database, env={"COLUMNS": str(width)})
+        lines = done.stdout.splitlines()
+        assert len(lines) <= 40, done.stdout
+        assert all(f"\n  {word:<8}" in done.stdout for word in ("Request", "Cause", "To do", "Basis")), done.stdout
+        assert "\nNext\n  gpuspy report --full" in done.stdout
+
+
+def test_a_long_exception_is_wrapped(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, GIB, 1, r.stack("/home/me/train.py:9 f"))
+    with sqlite3.connect(recording.database) as database:
+        database.executemany("INSERT INTO meta VALUES(?, ?)", [
+            ("exit_status", 1), ("exception", "RuntimeError: one of the variables " + "that were needed " * 12), ("exception_place", "/home/me/train.py:9")])
+    out = recording.gpuspy("report", recording.database, env={"COLUMNS": "80"}).stdout
+    assert "RuntimeError: one of the variables" in out and max(len(x) for x in out.splitlines() if "gpuspy" not in x) <= 80, out
 
 
 def test_a_fifo_is_not_a_recording(recording):

@@ -194,6 +194,20 @@ def test_what_cannot_be_replayed_is_not_answered(tmp_path):
         assert "nothing can be replayed" in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
 
 
+def test_where_a_step_of_a_snapshot_ends_is_an_inference(tmp_path):
+    run, at = Run(), 1 << 40
+    run.segment(0, at, 20 * MIB, line=5)
+    for _ in range(20):
+        for part, line in enumerate((6, 7, 8)):
+            run.alloc(0, at + part * 2 * MIB, 2 * MIB, line=line)
+        for part in range(3):
+            run.request_free(0, at + part * 2 * MIB)
+            run.complete_free(0, at + part * 2 * MIB)
+    file = write(tmp_path / "s.pickle", run.snapshot())
+    sure, other = (asked(file, *words)["whatif"][0] for words in (("--limit", "8GiB"), ("--empty-cache-every", "2")))
+    assert sure["exact"] and not other["exact"] and "ends is an inference" in other["doubts"][0], (sure, other)
+
+
 def test_a_question_about_steps_of_a_run_without_any(tmp_path):
     file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
     for words in (("--empty-cache-every", "5"), ("--without", "train.py:10")):

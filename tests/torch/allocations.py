@@ -367,6 +367,23 @@ def ragged():
             live.pop(dice.randrange(len(live)))
 
 
+def cleared_first():
+    """Each step begins with what the last one left."""
+    model, buffer = mlp(512, 5), None
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(8):
+        buffer = None
+        buffer = mib(12 + 9 * (step % 3))
+        y = model(torch.randn(600 + 500 * (step % 4), 512, device=device)); kept = y.detach() * 2  # --without KEPT
+        y.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if "CLEAR" in os.environ:
+            y = kept = None
+        if (step + 1) % int(os.environ.get("EMPTY", 9)) == 0:
+            torch.cuda.empty_cache()
+
+
 def kept_outputs():
     """Outputs of each step are kept, or with CLEAR only until it ends. A tensor that stays gets the address of a temporary
     one. With EMPTY the cache is emptied after every so many steps."""

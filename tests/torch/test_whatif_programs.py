@@ -13,6 +13,7 @@ SCRIPT = HERE / "allocations.py"
 PROGRAMS = re.findall(r"^def (\w+)\(\):", SCRIPT.read_text(), re.M)
 PROGRAMS.remove("switched")  # it replaces all settings
 PROGRAMS.remove("renewed_pools")  # whether a request that fails was made in a MemPool is unknown
+PROGRAMS.remove("cleared_first")  # for steps only
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
             "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
             "expandable_segments:True,roundup_power2_divisions:8"]
@@ -69,12 +70,14 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     assert abs(ours["peak_reserved_bytes"] - real["peak_reserved_bytes"]) <= SEGMENT
 
 
-@pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3})])
+@pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3}),
+                                            ("KEPT", {"CLEAR": 1, "EMPTY": 2})])
 @pytest.mark.parametrize("setting, which", [("", 1), ("expandable_segments:True", 0)])
 def test_without_a_line_is_the_program_without_it(once, lines, changed, setting, which):
-    first = run_of(once, "kept_outputs")
+    program = "cleared_first" if lines == "KEPT" else "kept_outputs"
+    first = run_of(once, program)
     size = size_of(asked(first.database, "--limit", "8GiB")["recorded"], which)
-    last = run_of(once, "kept_outputs", setting, size, **changed)
+    last = run_of(once, program, setting, size, **changed)
     words = ["--limit", limit_of(f"{size // MIB}MiB", "100MiB"), *(["--set", setting] if setting else [])]
     if lines:
         number = next(n for n, text in enumerate(SCRIPT.read_text().splitlines(), 1) if f"--without {lines}" in text)
@@ -107,3 +110,36 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
         # The newest PyTorch records no frames on the threads of backward.
         assert not failures[0] or failures[1][0] in (failures[0][0], None), failures
+
+
+ADAPTS = """import sys, torch
+def mib(n): return torch.empty(int(n) << 20, dtype=torch.uint8, device="cuda")
+kept = [mib(40)]
+if sys.argv[1] == "handles":
+    try:
+        kept.append(mib(700))
+    except torch.OutOfMemoryError:
+        kept.append(mib(200))
+if sys.argv[1] == "asks":
+    kept.append(mib(torch.cuda.mem_get_info()[0] // 2 >> 20))
+if sys.argv[1] == "caps":
+    torch.cuda.set_per_process_memory_fraction(0.9)
+kept += [mib(30 + k) for k in range(4)]
+"""
+
+
+@pytest.mark.parametrize("does, doubtful, sure, part", [
+    ("handles", ("--limit", "2GiB"), ("--limit", "560MiB"), "handled the error"),
+    ("asks", ("--limit", "2GiB"), ("--set", "max_split_size_mb:512"), "how much memory is free"),
+    ("caps", ("--set", "per_process_memory_fraction:0.3"), ("--limit", "2GiB"), "set_per_process_memory_fraction"),
+    ("", (), ("--limit", "2GiB"), "")])
+def test_a_program_that_would_go_on_otherwise_makes_a_what_if_inexact(once, does, doubtful, sure, part):
+    run = once(f"adapts {does}", "-c", ADAPTS, does, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="600MiB")
+    assert run.code == 0, run.stderr[-2000:]
+    answer = asked(run.database, *sure)
+    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"] and answer["whatif"][0]["doubts"] == [], answer
+    if doubtful:
+        other = asked(run.database, *doubtful)["whatif"][0]
+        assert not other["exact"] and part in other["doubts"][0], other
+        text = subprocess.run([BUILD / "gpuspy", "whatif", *doubtful, run.database], capture_output=True, text=True).stdout
+        assert part in " ".join(text.split()) and (does != "handles" or "would do then is unknown" in " ".join(text.split()))

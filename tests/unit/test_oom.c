@@ -387,7 +387,9 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
  * than was refused. */
 enum came { NOTHING, SMALL, LOOP, LARGE };
 
-static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread)
+/* `raised`: the exception that ended the program and its place, as values of SQL. */
+static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread,
+                                          const char *raised)
 {
     struct syn s;
     syn_start(&s);
@@ -395,6 +397,11 @@ static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool 
     syn_device(&s, 0, 16 * SYN_GIB, 16 * SYN_GIB - 500 * SYN_MIB);
     syn_sql(&s, "INSERT INTO thread(id,process_id,tid) VALUES(1,1,%d)", thread ? 8 : 7);
     if (exit_status >= 0) syn_sql(&s, "INSERT INTO meta VALUES('exit_status',%d)", exit_status);
+    if (raised)
+        syn_sql(&s,
+                "INSERT INTO meta SELECT 'exception',column1 FROM (VALUES(%s)) UNION ALL "
+                "SELECT 'exception_place',column2 FROM (VALUES(%s))",
+                raised, raised);
     const char *file = !thread                          ? "/u/a.py"
                        : strcmp(thread, "_worker") == 0 ? "/lib/concurrent/futures/thread.py"
                                                         : "/lib/threading.py";
@@ -440,26 +447,33 @@ static void test_how_it_ended(void **state)
         bool served;
         const char *thread;
         enum result_oom_outcome outcome;
+        const char *raised;
     } cases[] = {
-        {0, NOTHING, false, NULL, RESULT_OUTCOME_HANDLED}, /* no other code caught it */
-        {0, SMALL, false, NULL, RESULT_OUTCOME_HANDLED},
-        {0, LOOP, true, NULL, RESULT_OUTCOME_HANDLED},
-        {1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED},
-        {1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
-        {1, LARGE, true, NULL, RESULT_OUTCOME_UNKNOWN}, /* an emergency checkpoint, or a workaround */
-        {1, LOOP, true, NULL, RESULT_OUTCOME_HANDLED},  /* another error ended it */
-        {1, LOOP, false, NULL, RESULT_OUTCOME_HANDLED},
-        {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN}, /* the failure may have ended only this thread */
-        {0, LOOP, false, "_bootstrap", RESULT_OUTCOME_HANDLED},
-        {1, NOTHING, false, "_bootstrap", RESULT_OUTCOME_ENDED},
-        {1, LARGE, true, "_worker", RESULT_OUTCOME_ENDED}, /* the thread that waits for the result gets the exception */
-        {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED},  /* an older recording */
-        {-1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
-        {-1, LARGE, true, NULL, RESULT_OUTCOME_HANDLED},
-        {256, NOTHING, false, NULL, RESULT_OUTCOME_ENDED}, /* no status */
+        {0, NOTHING, false, NULL, RESULT_OUTCOME_HANDLED, NULL}, /* no other code caught it */
+        {0, SMALL, false, NULL, RESULT_OUTCOME_HANDLED, NULL},
+        {0, LOOP, true, NULL, RESULT_OUTCOME_HANDLED, NULL},
+        {1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED, NULL},
+        {1, SMALL, false, NULL, RESULT_OUTCOME_ENDED, NULL},
+        {1, LARGE, true, NULL, RESULT_OUTCOME_UNKNOWN, NULL}, /* an emergency checkpoint, or a workaround */
+        {1, LOOP, true, NULL, RESULT_OUTCOME_HANDLED, NULL},  /* another error ended it */
+        {1, LOOP, false, NULL, RESULT_OUTCOME_HANDLED, NULL},
+        {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN,
+         NULL}, /* the failure may have ended only this thread */
+        {0, LOOP, false, "_bootstrap", RESULT_OUTCOME_HANDLED, NULL},
+        {1, NOTHING, false, "_bootstrap", RESULT_OUTCOME_ENDED, NULL},
+        {1, LARGE, true, "_worker", RESULT_OUTCOME_ENDED,
+         NULL}, /* the thread that waits for the result gets the exception */
+        {1, LOOP, true, "_worker", RESULT_OUTCOME_ENDED, "'torch.OutOfMemoryError: CUDA out of memory','/u/a.py:11'"},
+        {1, LOOP, true, "_worker", RESULT_OUTCOME_HANDLED, "'torch.OutOfMemoryError: CUDA out of memory','/u/a.py:20'"},
+        {1, LOOP, true, NULL, RESULT_OUTCOME_HANDLED, "'ValueError: no such shape','/u/a.py:11'"},
+        {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED, NULL}, /* an older recording */
+        {-1, SMALL, false, NULL, RESULT_OUTCOME_ENDED, NULL},
+        {-1, LARGE, true, NULL, RESULT_OUTCOME_HANDLED, NULL},
+        {256, NOTHING, false, NULL, RESULT_OUTCOME_ENDED, NULL}, /* no status */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        enum result_oom_outcome got = outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread);
+        enum result_oom_outcome got =
+            outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread, cases[i].raised);
         if (got != cases[i].outcome)
             fail_msg("case %zu: %s instead of %s", i, result_outcome_word(got), result_outcome_word(cases[i].outcome));
     }
