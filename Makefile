@@ -89,8 +89,8 @@ ANALYZER_LIBS ?= -ldw -lelf -liberty -ljansson -lyaml -lz $(SQLITE_STATIC) -lm -
 
 $(O)/obj/libschema.a: $(SCHEMA_OBJ)
 $(O)/obj/libanalyzer.a: $(filter-out $(O)/obj/analyzer/main.o,$(ANALYZER_OBJ))
-# What a unit test asks of the loader and of libc is theirs: without the doors of dlsym, dlopen, dlclose and fork.
-$(O)/obj/libinterpose.a: $(filter-out %_entry.o %/door_dlclose.o %/door_fork.o %/musl.o,$(INTERPOSE_OBJ))
+# What a unit test asks of the loader and of libc is theirs: without the doors of dlsym, dlopen, dlclose, fork and prctl.
+$(O)/obj/libinterpose.a: $(filter-out %_entry.o %/door_dlclose.o %/door_fork.o %/door_prctl.o %/musl.o,$(INTERPOSE_OBJ))
 $(O)/obj/lib%.a:
 	$(call say,AR,$@)
 	@mkdir -p $(@D)

@@ -1,10 +1,32 @@
-/* Deadlines of waits. A library that fakes the time (libfaketime, datefudge) replaces clock_gettime and perhaps
- * pthread_cond_timedwait, but not the functions that wait for a lock or a thread. */
+/* The clock, and deadlines of waits. A library that fakes the time (libfaketime, datefudge) replaces clock_gettime and
+ * perhaps pthread_cond_timedwait, but not the functions that wait for a lock or a thread. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* libc's clock_gettime reads the processor's time stamp counter. A thread that PR_SET_TSC forbids to read it gets a
+ * SIGSEGV; the kernel can still be asked. Set for all threads once one of them does so, and never reset. */
+extern bool gs_clock_by_kernel __attribute__((visibility("hidden")));
+
+/* Notes whether this thread may read the counter: it may have forbidden itself that without libc's prctl, or have
+ * inherited it. */
+void gs_clock_check(void);
+
+/* Threads of gpuspy, which inherit it from the thread that starts them, run functions of others (NVML). */
+void gs_clock_allow(void);
+
+static inline struct timespec gs_clock(clockid_t clock)
+{
+    struct timespec now;
+    if (__builtin_expect(gs_clock_by_kernel, false))
+        syscall(SYS_clock_gettime, clock, &now);
+    else
+        clock_gettime(clock, &now);
+    return now;
+}
 
 static inline struct timespec gs_time_after(struct timespec t, long ms)
 {
@@ -25,7 +47,5 @@ static inline struct timespec gs_deadline(long ms)
 /* For pthread_cond_timedwait: by the CLOCK_MONOTONIC that the program sees. */
 static inline struct timespec gs_condition_deadline(long ms)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return gs_time_after(now, ms);
+    return gs_time_after(gs_clock(CLOCK_MONOTONIC), ms);
 }

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/clock.h"
 #include "interpose/limit.h"
 #include "interpose/stack.h"
 #include "schema/attach.h"
@@ -145,8 +146,7 @@ static void run_id(void)
     }
     uint64_t noise;
     if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
+        const struct timespec now = gs_clock(CLOCK_REALTIME);
         noise = (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32;
     }
     snprintf(config.run_id, sizeof config.run_id, "%016llx", (unsigned long long)noise);

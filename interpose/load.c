@@ -1,6 +1,7 @@
 /* Loading and unloading of the library. */
 #include <errno.h>
 #include <pthread.h>
+#include "interpose/clock.h"
 #include "interpose/attach.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
@@ -23,6 +24,7 @@ static void __attribute__((constructor)) load_recorder(int count, char **argumen
     int saved = errno;
     (void)count;
     gs_stderr_load();
+    gs_clock_check();
     if (gs_attach_load()) return;
     gs_config();
     /* Before any thread exists: a thread that forks while another starts the session must wait for it. */

@@ -1,7 +1,7 @@
 /* Writes an event into the thread's part of the spool. Inlined: every event passes here. */
 #pragma once
 
-#include <time.h>
+#include "interpose/clock.h"
 #include "interpose/recorder.h"
 #include "interpose/state.h"
 
@@ -10,8 +10,7 @@ extern __thread struct gs_thread gs_self __attribute__((tls_model("initial-exec"
 
 static inline uint64_t gs_record_now(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    const struct timespec now = gs_clock(CLOCK_MONOTONIC);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - gs_session_start_ns;
 }
 

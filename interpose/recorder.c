@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/clock.h"
 #include "interpose/api.h"
 #include "interpose/device.h"
 #include "interpose/capture.h"
@@ -48,6 +49,7 @@ static void open_thread(struct gs_thread *t, uint32_t session)
     gs_stacks_close(t->stacks); /* of a session that has been detached */
     memset(t, 0, sizeof *t);
     t->inside = true;
+    gs_clock_check();
     t->ended = ended;
     t->device = GS_DEVICE_UNKNOWN;
     t->context = GS_CONTEXT_UNKNOWN;

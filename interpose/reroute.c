@@ -57,6 +57,7 @@ static struct other {
     {.name = "fork"},
     {.name = "daemon"},
     {.name = "forkpty"},
+    {.name = "prctl"},
 #define C10(symbol)                         \
     {                                       \
         .name = symbol, .file = "libc10.so" \
@@ -82,7 +83,7 @@ static void find_doors(struct dl_phdr_info *own)
 
 static const struct other *other_called(const char *name)
 {
-    if (strchr("dfD_", name[0]) == NULL) return NULL;
+    if (strchr("dfpD_", name[0]) == NULL) return NULL;
     for (int i = 0; i < OTHERS; i++)
         if (others[i].real && others[i].door && !strcmp(others[i].name, name)) return &others[i];
     return NULL;

@@ -55,8 +55,7 @@ static _Atomic int opening;
 
 static uint64_t session_clock_ns(clockid_t clock)
 {
-    struct timespec now;
-    clock_gettime(clock, &now);
+    const struct timespec now = gs_clock(clock);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "interpose/clock.h"
 #include "interpose/resolve.h"
 
 void gs_shield_begin(struct gs_shield *s)
@@ -73,6 +74,7 @@ static void *run_thread(void *given)
     const struct thread_start start = *(struct thread_start *)given;
     munmap(given, sizeof start);
     own_files = start.own_files;
+    gs_clock_allow();
     return start.run(start.argument);
 }
 

@@ -63,7 +63,12 @@ void attach_process_explain(pid_t pid, char *why)
     const long long uid = status_number(pid, "\nUid:", 10, -1);
     const int scope = attach_process_scope();
 
-    if (tracer > 0)
+    if (tracer == getpid()) /* asked to stop, and has not */
+        refuse_process(why,
+                       "process %d is waiting in the kernel, in vfork for example, and cannot be interrupted; try "
+                       "again later",
+                       (int)pid);
+    else if (tracer > 0)
         refuse_process(why, "process %d is being traced by process %lld, such as a debugger or strace; end that first",
                        (int)pid, tracer);
     else if (uid >= 0 && uid != (long long)geteuid() && geteuid() != 0)

@@ -436,6 +436,24 @@ int main(void) { pthread_t t; cudaFree(0); pthread_create(&t, 0, rest, 0); if (!
 """
 
 
+def test_a_process_that_cannot_be_interrupted(tmp_path):
+    """Its only thread waits in vfork: it is traced by gpuspy itself, which must not be named as a debugger."""
+    (tmp_path / "waits.c").write_text("#include <unistd.h>\nint cudaFree(void *);\n"
+                                      "int main(void) { cudaFree(0); if (!vfork()) { write(1, \"ready\", 5); pause(); _exit(0); } }")
+    subprocess.run(["cc", "-o", tmp_path / "waits", tmp_path / "waits.c", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda"], check=True)
+    process = subprocess.Popen([tmp_path / "waits"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")},
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)
+    def status():
+        return open(f"/proc/{process.pid}/status").read()
+    try:
+        assert process.stdout.read(5) == "ready"
+        assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "waiting in the kernel", "try again later")
+        wait_until(lambda: "State:\tD" in status() and "TracerPid:\t0\n" in status())
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def test_a_stopped_process_whose_main_thread_does_not_look_stopped(tmp_path):
     """It waits in vfork. A thread that gpuspy started in the process would not run until the process is resumed."""
     (tmp_path / "waits.c").write_text(IN_VFORK)

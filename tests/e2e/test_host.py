@@ -64,6 +64,17 @@ def test_fork_handlers_of_a_library_that_starts_before_the_recorder(recording):
     assert pairs_recorded(recording) == did(done) + 2 * 20
 
 
+# --- the clock -----------------------------------------------------------------------------------
+
+@sanitized("a sanitizer's runtime reads the clock")
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the processor's counter cannot be forbidden")
+@pytest.mark.parametrize("how", ["counter first", "counter later"])
+def test_threads_that_must_not_read_the_time_stamp_counter(recording, how):
+    """PR_SET_TSC: clock_gettime ends in a SIGSEGV. The simulated driver's own clock does not read it."""
+    done = same_as_bare(recording, HOST, how, SIMCUDA_CLOCK="virtual")
+    assert pairs_recorded(recording) == did(done) and did(done) >= 20
+
+
 # --- how the process ends ------------------------------------------------------------------------
 
 @sanitized("a sanitizer's own threads and handlers take part")
