@@ -293,11 +293,9 @@ static bool read_memory_share(const char *command, const struct plan_settings *s
                          s->share);
 }
 
-bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
-                        int *exit_code)
+/* Checks the options that only some models have, and applies them to the model's shape. */
+static bool options_fit_model(const char *command, const struct plan_settings *s, struct model *m)
 {
-    if (!find_model(command, s, m, exit_code)) return false;
-    *exit_code = EXIT_USAGE;
     if (s->one_kernel_gelu && m->shape.family != MODEL_GPT)
         return complain_with(false, "%s: --one-kernel-gelu: only models of GPT-2's kind have gelu_new", command);
     m->shape.one_kernel_gelu = m->shape.one_kernel_gelu || s->one_kernel_gelu;
@@ -315,6 +313,15 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
             "%s: --seq: an image model has no sequence; use --image for the images' size, --batch for their number",
             command);
     }
+    return true;
+}
+
+bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
+                        int *exit_code)
+{
+    if (!find_model(command, s, m, exit_code)) return false;
+    *exit_code = EXIT_USAGE;
+    if (!options_fit_model(command, s, m)) return false;
     *p = (struct plan){
         .model = m,
         .inference = s->inference || s->serve,

@@ -581,24 +581,10 @@ static void refuse_opcode(struct reader *r, unsigned code)
     fail_unpickle(r, "0x%02x is not part of a pickle", code);
 }
 
-/* False at the end of the pickle. */
-static bool unpickle_step(struct reader *r, unsigned code)
+/* The opcodes that push a number, a text or bytes. */
+static void push_literal(struct reader *r, unsigned code)
 {
     switch (code) {
-    case 0x80: /* PROTO */
-        if (take_byte(r) > 5) fail_unpickle(r, "its pickle protocol is newer than 5");
-        break;
-    case 0x95: take_little(r, 8); break; /* FRAME */
-    case '.': return false;              /* STOP */
-    case '(': *ARENA_PUSH(r->marks, r->marks_n, r->marks_cap) = r->stack_n; break;
-    case '0': /* POP */
-        if (r->marks_n && r->marks[r->marks_n - 1] == r->stack_n)
-            r->marks_n--;
-        else
-            pop_value(r);
-        break;
-    case '1': r->stack_n = pop_mark(r); break;     /* POP_MARK */
-    case '2': push_value(r, *top_value(r)); break; /* DUP */
     case 'N': push_value(r, (struct import_value){.type = IMPORT_NONE}); break;
     case 0x88: push_value(r, (struct import_value){.type = IMPORT_BOOL, .integer = 1}); break;
     case 0x89: push_value(r, (struct import_value){.type = IMPORT_BOOL}); break;
@@ -622,6 +608,28 @@ static bool unpickle_step(struct reader *r, unsigned code)
     case 0x8d:
     case 0x8e:
     case 0x96: push_text(r, take_little(r, 8)); break;
+    default: refuse_opcode(r, code);
+    }
+}
+
+/* False at the end of the pickle. */
+static bool unpickle_step(struct reader *r, unsigned code)
+{
+    switch (code) {
+    case 0x80: /* PROTO */
+        if (take_byte(r) > 5) fail_unpickle(r, "its pickle protocol is newer than 5");
+        break;
+    case 0x95: take_little(r, 8); break; /* FRAME */
+    case '.': return false;              /* STOP */
+    case '(': *ARENA_PUSH(r->marks, r->marks_n, r->marks_cap) = r->stack_n; break;
+    case '0': /* POP */
+        if (r->marks_n && r->marks[r->marks_n - 1] == r->stack_n)
+            r->marks_n--;
+        else
+            pop_value(r);
+        break;
+    case '1': r->stack_n = pop_mark(r); break;     /* POP_MARK */
+    case '2': push_value(r, *top_value(r)); break; /* DUP */
     case ']': push_value(r, new_list(r, IMPORT_LIST)); break;
     case ')': push_value(r, new_list(r, IMPORT_LIST)); break;
     case 0x8f: push_value(r, new_list(r, IMPORT_LIST)); break; /* EMPTY_SET */
@@ -651,7 +659,7 @@ static bool unpickle_step(struct reader *r, unsigned code)
     case 'g': get_memo(r, take_memo_line(r)); break;
     case 'h': get_memo(r, take_little(r, 1)); break;
     case 'j': get_memo(r, take_little(r, 4)); break;
-    default: refuse_opcode(r, code);
+    default: push_literal(r, code);
     }
     return true;
 }

@@ -9,7 +9,7 @@
 #define AT(field) offsetof(struct model_shape, field)
 #define OWN(field) offsetof(struct model_shape, denoiser.field)
 
-#define DENOISER(id, name) name,
+#define DENOISER(id, walk, name) name,
 static const char *const classes[] = {MODEL_DENOISERS(DENOISER)};
 #undef DENOISER
 

@@ -1,5 +1,4 @@
-/* Denoisers, each walked operation by operation as its forward pass does. A walk lists the operations and the tensors.
- */
+/* Denoisers: a walk lists the operations of the forward pass in their order, and the tensors. */
 #include "analyzer/model/denoisers.h"
 
 #include <stdlib.h>
@@ -39,6 +38,14 @@ static uint32_t put_denoiser_op(struct walk *w, struct model_op op)
 static const struct model_op *operation_at(const struct walk *w, uint32_t op)
 {
     return &w->ops[op - 1];
+}
+
+/* An operation whose output has the shape of its first input. */
+static uint32_t walk_alike(struct walk *w, struct model_op op)
+{
+    op.width = operation_at(w, op.from)->width;
+    op.places = operation_at(w, op.from)->places;
+    return put_denoiser_op(w, op);
 }
 
 /* Notes that a variable keeps the output of `x` until the last operation has run. */
@@ -89,8 +96,7 @@ static uint32_t walk_linear(struct walk *w, uint32_t x, uint64_t out)
     return linear_as(w, x, "linear", TENSOR_OTHER, out, true);
 }
 
-/* `window`: elements of the kernel; `groups` equal to the channels: a depthwise convolution. `places`: of the output.
- */
+/* `window`: elements of the kernel; `groups` equal to the channels: depthwise; `places`: of the output. */
 static uint32_t walk_conv(struct walk *w, uint32_t x, uint64_t out, uint64_t window, uint64_t groups, uint64_t places,
                           bool bias)
 {
@@ -114,37 +120,23 @@ static uint32_t walk_norm(struct walk *w, enum model_op_kind kind, uint32_t x, u
 {
     if (affine) walk_tensor(w, "norm", TENSOR_NORM, width, 1, 1);
     if (affine > 1) walk_tensor(w, "norm bias", TENSOR_BIAS, width, 1, 1);
-    return put_denoiser_op(w, (struct model_op){.kind = kind,
-                                                .width = operation_at(w, x)->width,
-                                                .places = operation_at(w, x)->places,
-                                                .from = x,
-                                                .rows = affine ? width : 0,
-                                                .cols = affine ? 1 : 0,
-                                                .bias = affine > 1 ? width : 0,
-                                                .name = "norm",
-                                                .role = TENSOR_NORM});
-}
-
-static uint32_t is_same_operation(struct walk *w, enum model_op_kind kind, uint32_t x, uint32_t other)
-{
-    return put_denoiser_op(w, (struct model_op){.kind = kind,
-                                                .width = operation_at(w, x)->width,
-                                                .places = operation_at(w, x)->places,
-                                                .from = x,
-                                                .others = {other}});
+    return walk_alike(w, (struct model_op){.kind = kind,
+                                           .from = x,
+                                           .rows = affine ? width : 0,
+                                           .cols = affine ? 1 : 0,
+                                           .bias = affine > 1 ? width : 0,
+                                           .name = "norm",
+                                           .role = TENSOR_NORM});
 }
 
 static uint32_t walk_unary(struct walk *w, uint32_t x)
 {
-    return is_same_operation(w, MODEL_OP_UNARY, x, 0);
+    return walk_alike(w, (struct model_op){.kind = MODEL_OP_UNARY, .from = x});
 }
 
 static uint32_t walk_map(struct walk *w, uint32_t x, unsigned turns)
 {
-    uint32_t op = is_same_operation(w, MODEL_OP_MAP, x, 0);
-
-    w->ops[op - 1].turns = turns;
-    return op;
+    return walk_alike(w, (struct model_op){.kind = MODEL_OP_MAP, .from = x, .turns = turns});
 }
 
 static uint32_t walk_wide(struct walk *w, uint32_t op)
@@ -155,15 +147,18 @@ static uint32_t walk_wide(struct walk *w, uint32_t op)
 
 static uint32_t walk_narrow(struct walk *w, uint32_t x)
 {
-    uint32_t op = is_same_operation(w, MODEL_OP_MAP, x, 0);
+    return walk_alike(w, (struct model_op){.kind = MODEL_OP_MAP, .from = x, .narrow = true});
+}
 
-    w->ops[op - 1].narrow = true;
-    return op;
+/* A sum or a product of two operands. */
+static uint32_t walk_binary(struct walk *w, enum model_op_kind kind, uint32_t x, uint32_t other)
+{
+    return walk_alike(w, (struct model_op){.kind = kind, .from = x, .others = {other}});
 }
 
 static uint32_t walk_add(struct walk *w, uint32_t x, uint32_t y)
 {
-    return is_same_operation(w, MODEL_OP_ADD, x, y);
+    return walk_binary(w, MODEL_OP_ADD, x, y);
 }
 
 static uint32_t walk_part(struct walk *w, uint32_t x, uint64_t width, uint64_t places)
@@ -190,7 +185,6 @@ static uint32_t walk_join(struct walk *w, uint32_t x, uint32_t y, bool beside)
                              .others = {y}});
 }
 
-/* A learned table or an embedding of a few numbers: its activations are negligible. */
 static void mlp_of_vector(struct walk *w, uint64_t in, uint64_t inner, uint64_t out)
 {
     walk_linear(w, walk_unary(w, walk_linear(w, walk_input(w, in, 1), inner)), out);
@@ -206,13 +200,11 @@ static uint32_t walk_table(struct walk *w, uint64_t rows, uint64_t cols)
 
 static uint32_t walk_attention(struct walk *w, uint32_t q, uint32_t k, uint32_t v, uint64_t heads)
 {
-    return put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_ATTENTION,
-                                                .width = operation_at(w, q)->width,
-                                                .places = operation_at(w, q)->places,
-                                                .from = q,
-                                                .others = {k, v},
-                                                .heads = heads,
-                                                .keys = operation_at(w, k)->places});
+    return walk_alike(w, (struct model_op){.kind = MODEL_OP_ATTENTION,
+                                           .from = q,
+                                           .others = {k, v},
+                                           .heads = heads,
+                                           .keys = operation_at(w, k)->places});
 }
 
 struct qkv {
@@ -226,6 +218,7 @@ struct projections {
     uint64_t norm_width;     /* of one head, or of all heads */
     unsigned affine;
     uint64_t inner;
+    uint64_t heads; /* 0: as many as the model has everywhere */
 };
 
 static struct qkv walk_projected(struct walk *w, uint32_t x, uint32_t y, const struct projections *p)
@@ -259,7 +252,7 @@ static uint32_t out_of(struct walk *w, uint32_t x, uint64_t width, bool added)
 static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struct projections *p, unsigned turns,
                              bool divides)
 {
-    const uint64_t heads = w->s->heads, width = operation_at(w, x)->width;
+    const uint64_t heads = p->heads ? p->heads : w->s->heads, width = operation_at(w, x)->width;
     struct qkv r = walk_projected(w, x, y ? y : x, p);
 
     turn_queries(w, &r, turns);
@@ -272,14 +265,13 @@ static uint32_t walk_attends(struct walk *w, uint32_t x, uint32_t y, const struc
 static uint32_t walk_resnet_block(struct walk *w, uint32_t x, uint64_t out)
 {
     const uint64_t in = operation_at(w, x)->width, places = operation_at(w, x)->places;
-    uint32_t h, time;
     const unsigned outside = w->block;
 
     w->block = outside ? outside : ++w->layer;
-    h = walk_norm(w, MODEL_OP_GROUP_NORM, x, in, 2);
+    uint32_t h = walk_norm(w, MODEL_OP_GROUP_NORM, x, in, 2);
     h = walk_conv(w, walk_unary(w, h), out, 9, 1, places, true);
-    time = walk_linear(w, walk_input(w, 4 * w->d->width[0], 1), out);
-    h = walk_norm(w, MODEL_OP_GROUP_NORM, is_same_operation(w, MODEL_OP_SHIFT, h, time), out, 2);
+    const uint32_t time = walk_linear(w, walk_input(w, 4 * w->d->width[0], 1), out);
+    h = walk_norm(w, MODEL_OP_GROUP_NORM, walk_binary(w, MODEL_OP_SHIFT, h, time), out, 2);
     h = walk_conv(w, walk_unary(w, h), out, 9, 1, places, true);
     if (in != out) x = walk_conv(w, x, out, 1, 1, places, true);
     h = walk_map(w, walk_add(w, x, h), 0); /* the division by output_scale_factor, 1 */
@@ -287,29 +279,24 @@ static uint32_t walk_resnet_block(struct walk *w, uint32_t x, uint64_t out)
     return h;
 }
 
+static uint32_t walk_gated(struct walk *w, uint32_t x, uint64_t width)
+{
+    return put_denoiser_op(
+        w, (struct model_op){.kind = MODEL_OP_GATED, .width = width, .places = operation_at(w, x)->places, .from = x});
+}
+
 static uint32_t feed_forward(struct walk *w, uint32_t x, uint64_t inner, bool gated)
 {
     const uint64_t width = operation_at(w, x)->width;
     uint32_t h = linear_as(w, x, "ff_in", TENSOR_MLP, (gated ? 2 : 1) * inner, true);
 
-    h = gated ? put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_GATED,
-                                                     .width = inner,
-                                                     .places = operation_at(w, h)->places,
-                                                     .from = h})
-              : walk_unary(w, h);
-    return linear_as(w, h, "ff_out", TENSOR_MLP, width, true);
-}
-
-static void denoiser_head_of(struct walk *w, uint32_t op, uint64_t heads)
-{
-    for (size_t i = op; i < w->n; i++)
-        if (w->ops[i].kind == MODEL_OP_ATTENTION) w->ops[i].heads = heads;
+    return linear_as(w, gated ? walk_gated(w, h, inner) : walk_unary(w, h), "ff_out", TENSOR_MLP, width, true);
 }
 
 static uint32_t walk_transformer(struct walk *w, uint32_t x, uint64_t depth, uint64_t heads)
 {
     const uint64_t width = operation_at(w, x)->width, places = operation_at(w, x)->places;
-    const struct projections own = {.inner = width, .norm = MODEL_OP_MAP};
+    const struct projections own = {.inner = width, .norm = MODEL_OP_MAP, .heads = heads};
     const uint32_t start = x, text = walk_input(w, w->d->text, w->text);
 
     x = walk_norm(w, MODEL_OP_GROUP_NORM, x, width, 2);
@@ -331,7 +318,6 @@ static uint32_t walk_transformer(struct walk *w, uint32_t x, uint64_t depth, uin
         RELEASE(w, three, b, before);
         w->block = 0;
     }
-    denoiser_head_of(w, start, heads);
     x = w->d->linear_in ? walk_map(w, linear_as(w, x, "proj_out", TENSOR_OTHER, width, true), 0)
                         : walk_conv(w, walk_map(w, x, 0), width, 1, 1, places, true);
     return walk_add(w, x, start);
@@ -385,12 +371,12 @@ static void denoise_unet(struct walk *w)
 
 static uint32_t walk_modulated(struct walk *w, uint32_t x, uint32_t by)
 {
-    return is_same_operation(w, MODEL_OP_SHIFT, is_same_operation(w, MODEL_OP_SCALE, x, by), by);
+    return walk_binary(w, MODEL_OP_SHIFT, walk_binary(w, MODEL_OP_SCALE, x, by), by);
 }
 
 static uint32_t gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
 {
-    return walk_add(w, x, is_same_operation(w, MODEL_OP_SCALE, y, by));
+    return walk_add(w, x, walk_binary(w, MODEL_OP_SCALE, y, by));
 }
 
 /* Factors and addends per image, computed from the time step. */
@@ -440,27 +426,24 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
     const uint64_t h = w->s->hidden;
     const struct streams before = x;
     struct projections added = *p;
-    struct qkv i, t;
-    uint32_t by, text_by, normed, text, a;
 
     added.added = true;
     begin_layer(w);
-    by = walk_modulation(w, h, dual ? 9 : 6);
-    text_by = walk_modulation(w, h, last ? 2 : 6);
-    normed = plain_norm(w, x.image);
-    uint32_t second = dual ? walk_modulated(w, normed, by) : 0;
+    const uint32_t by = walk_modulation(w, h, dual ? 9 : 6), text_by = walk_modulation(w, h, last ? 2 : 6);
+    uint32_t normed = plain_norm(w, x.image);
+    const uint32_t second = dual ? walk_modulated(w, normed, by) : 0;
     normed = walk_modulated(w, normed, by);
-    text = walk_modulated(w, plain_norm(w, x.text), text_by);
-    i = walk_projected(w, normed, normed, p);
-    t = walk_projected(w, text, text, &added);
+    uint32_t text = walk_modulated(w, plain_norm(w, x.text), text_by);
+    struct qkv i = walk_projected(w, normed, normed, p);
+    const struct qkv t = walk_projected(w, text, text, &added);
     i = (struct qkv){walk_join(w, i.q, t.q, false), walk_join(w, i.k, t.k, false), walk_join(w, i.v, t.v, false)};
     turn_queries(w, &i, turns);
-    a = walk_attention(w, i.q, i.k, i.v, w->s->heads);
+    const uint32_t a = walk_attention(w, i.q, i.k, i.v, w->s->heads);
     const uint32_t text_a = last ? 0 : walk_part(w, a, h, w->text);
     const uint32_t image_a = out_of(w, walk_part(w, a, h, w->places), h, false);
     if (!last) text = out_of(w, text_a, h, true);
     RELEASE(w, i.q, i.k, i.v);
-    const uint32_t gated = is_same_operation(w, MODEL_OP_SCALE, image_a, by);
+    const uint32_t gated = walk_binary(w, MODEL_OP_SCALE, image_a, by);
     x.image = walk_add(w, x.image, gated);
     if (dual) x.image = gated_add(w, x.image, walk_attends(w, second, 0, p, 0, false), by);
     const uint32_t again = walk_modulated(w, plain_norm(w, x.image), by);
@@ -478,35 +461,28 @@ static struct streams joint_layer(struct walk *w, struct streams x, const struct
 static struct streams single_layer(struct walk *w, struct streams x, const struct projections *p, unsigned turns)
 {
     const uint64_t h = w->s->hidden;
-    uint32_t by, joined, normed, m, a, k;
-    struct qkv r;
+    const struct streams before = x;
 
     begin_layer(w);
-    const struct streams before = x;
-    joined = walk_join(w, x.text, x.image, false);
-    by = walk_modulation(w, h, 3);
-    normed = walk_modulated(w, plain_norm(w, joined), by);
-    m = walk_unary(w, linear_as(w, normed, "proj_mlp", TENSOR_MLP, w->s->ffn, true));
-    r = walk_projected(w, normed, normed, p);
-    a = walk_map(w, r.q, turns);
-    k = walk_map(w, r.k, turns);
-    a = walk_attention(w, a, k, r.v, w->s->heads);
-    const uint32_t both = walk_join(w, a, m, true);
-    RELEASE(w, r.v, k);
-    a = linear_as(w, both, "proj_out", TENSOR_MLP, h, true);
-    joined = gated_add(w, joined, a, by);
+    uint32_t joined = walk_join(w, x.text, x.image, false);
+    const uint32_t by = walk_modulation(w, h, 3), normed = walk_modulated(w, plain_norm(w, joined), by);
+    const uint32_t m = walk_unary(w, linear_as(w, normed, "proj_mlp", TENSOR_MLP, w->s->ffn, true));
+    struct qkv r = walk_projected(w, normed, normed, p);
+    turn_queries(w, &r, turns);
+    const uint32_t both = walk_join(w, walk_attention(w, r.q, r.k, r.v, w->s->heads), m, true);
+    RELEASE(w, r.v, r.k);
+    joined = gated_add(w, joined, linear_as(w, both, "proj_out", TENSOR_MLP, h, true), by);
     RELEASE(w, normed, m, before.image, before.text);
     return (struct streams){.image = walk_view(w, joined, h, w->places), .text = walk_view(w, joined, h, w->text)};
 }
 
-static void walk_final(struct walk *w, uint32_t x, bool continuous, bool scaled, uint64_t out)
+static void walk_final(struct walk *w, uint32_t x, bool continuous, uint64_t out)
 {
-    uint32_t by;
+    const uint64_t h = w->s->hidden;
 
     after_layers(w);
-    by = continuous ? walk_modulation(w, w->d->time ? w->d->time : w->s->hidden, 2) : walk_table(w, 2, w->s->hidden);
-    x = plain_norm(w, x);
-    linear_as(w, scaled ? walk_modulated(w, x, by) : x, "proj_out", TENSOR_HEAD, out, true);
+    const uint32_t by = continuous ? walk_modulation(w, w->d->time ? w->d->time : h, 2) : walk_table(w, 2, h);
+    linear_as(w, walk_modulated(w, plain_norm(w, x), by), "proj_out", TENSOR_HEAD, out, true);
 }
 
 /* All layers of two streams, then those of one. */
@@ -514,7 +490,7 @@ static void walk_streams(struct walk *w, struct streams x, const struct projecti
 {
     for (uint64_t i = 0; i < w->s->layers - w->d->single; i++) x = joint_layer(w, x, p, 3, false, false);
     for (uint64_t i = 0; i < w->d->single; i++) x = single_layer(w, x, p, 3);
-    walk_final(w, x.image, true, true, out);
+    walk_final(w, x.image, true, out);
 }
 
 /* With an RMSNorm of queries and keys. */
@@ -548,7 +524,7 @@ static void denoise_sd3(struct walk *w)
     mlp_of_vector(w, TIME, h, h);
     mlp_of_vector(w, w->d->pooled, h, h);
     for (uint64_t i = 0; i < w->s->layers; i++) x = joint_layer(w, x, &p, 0, i < w->d->dual, i + 1 == w->s->layers);
-    walk_final(w, x.image, true, true, 4 * w->d->out);
+    walk_final(w, x.image, true, 4 * w->d->out);
 }
 
 /* The text's embedding that all layers read. */
@@ -590,7 +566,7 @@ static void denoise_pixart(struct walk *w)
         x = gated_add(w, x, walk_mlp(w, again), by);
         RELEASE(w, again, a, before);
     }
-    walk_final(w, x, false, true, 4 * w->d->out);
+    walk_final(w, x, false, 4 * w->d->out);
 }
 
 /* Sana's MLP: convolutions, one of which reads neighbours. */
@@ -600,8 +576,7 @@ static uint32_t mix_ffn(struct walk *w, uint32_t x)
     uint32_t y = walk_unary(w, walk_conv(w, x, 2 * inner, 1, 1, places, true));
 
     y = walk_conv(w, y, 2 * inner, 9, 2 * inner, places, true);
-    y = put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_GATED, .width = inner, .places = places, .from = y});
-    return walk_conv(w, y, h, 1, 1, places, false);
+    return walk_conv(w, walk_gated(w, y, inner), h, 1, 1, places, false);
 }
 
 static void denoise_sana(struct walk *w)
@@ -618,8 +593,8 @@ static void denoise_sana(struct walk *w)
         begin_layer(w);
         const uint32_t before = x, by = walk_table(w, 6, h), normed = walk_modulated(w, plain_norm(w, x), by);
         struct qkv r = walk_projected(w, normed, normed, &own);
-        r.q = is_same_operation(w, MODEL_OP_RELU, r.q, 0);
-        r.k = is_same_operation(w, MODEL_OP_RELU, r.k, 0);
+        r.q = walk_alike(w, (struct model_op){.kind = MODEL_OP_RELU, .from = r.q});
+        r.k = walk_alike(w, (struct model_op){.kind = MODEL_OP_RELU, .from = r.k});
         uint32_t a = put_denoiser_op(w, (struct model_op){.kind = MODEL_OP_MIX,
                                                           .width = h,
                                                           .places = w->places,
@@ -635,14 +610,14 @@ static void denoise_sana(struct walk *w)
         x = gated_add(w, x, mix_ffn(w, again), by);
         RELEASE(w, again, a, before);
     }
-    walk_final(w, x, false, true, w->d->out);
+    walk_final(w, x, false, w->d->out);
 }
 
 /* The product with factors and the sum of a residual in float32; inputs and output have the weights' type. */
 static uint32_t wide_gated_add(struct walk *w, uint32_t x, uint32_t y, uint32_t by)
 {
     return walk_narrow(w, walk_wide(w, walk_add(w, walk_wide(w, walk_map(w, x, 0)),
-                                                walk_wide(w, is_same_operation(w, MODEL_OP_SCALE, y, by)))));
+                                                walk_wide(w, walk_binary(w, MODEL_OP_SCALE, y, by)))));
 }
 
 static void denoise_wan(struct walk *w)
@@ -670,7 +645,7 @@ static void denoise_wan(struct walk *w)
         x = wide_gated_add(w, x, walk_mlp(w, three), by);
         RELEASE(w, three, b, before);
     }
-    walk_final(w, x, false, true, 4 * w->d->out);
+    walk_final(w, x, false, 4 * w->d->out);
 }
 
 static void denoise_ltx(struct walk *w)
@@ -694,7 +669,7 @@ static void denoise_ltx(struct walk *w)
         x = gated_add(w, x, walk_mlp(w, two), by);
         RELEASE(w, two, a, before);
     }
-    walk_final(w, x, false, true, w->d->out);
+    walk_final(w, x, false, w->d->out);
     RELEASE(w, turns);
 }
 
@@ -791,17 +766,9 @@ static bool measure_denoiser(struct walk *w)
 
 static bool walk_denoiser(struct walk *w)
 {
-    static void (*const walks[MODEL_DENOISERS_N])(struct walk *) = {
-        [MODEL_DENOISER_UNET] = denoise_unet,
-        [MODEL_DENOISER_FLUX] = denoise_flux,
-        [MODEL_DENOISER_SD3] = denoise_sd3,
-        [MODEL_DENOISER_PIXART] = denoise_pixart,
-        [MODEL_DENOISER_SANA] = denoise_sana,
-        [MODEL_DENOISER_WAN] = denoise_wan,
-        [MODEL_DENOISER_COGVIDEOX] = denoise_cogvideox,
-        [MODEL_DENOISER_LTX] = denoise_ltx,
-        [MODEL_DENOISER_HUNYUAN] = denoise_hunyuan,
-    };
+#define DENOISER(id, walk, name) denoise_##walk,
+    static void (*const walks[])(struct walk *) = {MODEL_DENOISERS(DENOISER)};
+#undef DENOISER
 
     if (!measure_denoiser(w)) return false;
     w->place = TENSOR_BEFORE;

@@ -47,17 +47,21 @@ enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
 
 #define MODEL_AS_CONTEXT UINT64_MAX /* for `positions`: a learned table of `context` rows */
 
-/* DENOISER(id, class in diffusers) */
+/* DENOISER(id, denoise_… that walks it, class in diffusers) */
 /* clang-format off */
-#define MODEL_DENOISERS(DENOISER)                                                                     \
-    DENOISER(UNET, "UNet2DConditionModel") DENOISER(FLUX, "FluxTransformer2DModel")                   \
-    DENOISER(SD3, "SD3Transformer2DModel") DENOISER(PIXART, "PixArtTransformer2DModel")               \
-    DENOISER(SANA, "SanaTransformer2DModel") DENOISER(WAN, "WanTransformer3DModel")                   \
-    DENOISER(COGVIDEOX, "CogVideoXTransformer3DModel") DENOISER(HUNYUAN, "HunyuanVideoTransformer3DModel") \
-    DENOISER(LTX, "LTXVideoTransformer3DModel")
+#define MODEL_DENOISERS(DENOISER)                                 \
+    DENOISER(UNET, unet, "UNet2DConditionModel")                  \
+    DENOISER(FLUX, flux, "FluxTransformer2DModel")                \
+    DENOISER(SD3, sd3, "SD3Transformer2DModel")                   \
+    DENOISER(PIXART, pixart, "PixArtTransformer2DModel")          \
+    DENOISER(SANA, sana, "SanaTransformer2DModel")                \
+    DENOISER(WAN, wan, "WanTransformer3DModel")                   \
+    DENOISER(COGVIDEOX, cogvideox, "CogVideoXTransformer3DModel") \
+    DENOISER(HUNYUAN, hunyuan, "HunyuanVideoTransformer3DModel")  \
+    DENOISER(LTX, ltx, "LTXVideoTransformer3DModel")
 /* clang-format on */
 
-#define DENOISER(id, name) MODEL_DENOISER_##id,
+#define DENOISER(id, walk, name) MODEL_DENOISER_##id,
 enum model_denoiser_kind { MODEL_DENOISERS(DENOISER) MODEL_DENOISERS_N };
 #undef DENOISER
 
