@@ -96,8 +96,8 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
 /* x[here], range(here), torch.zeros(8, here), env.step(here): by the innermost brackets around it. */
 static enum site_use use_in_brackets(const char *code, const char *here)
 {
-    static const char *const calls[] = {"range", "arange",  "zeros",  "ones",  "empty",     "full",      "expand",
-                                        "view",  "reshape", "narrow", "split", "new_zeros", "new_empty", "new_full"};
+    static const char *const calls[] = {"range", "arange",  "zeros",  "ones",  "empty",     "expand",
+                                        "view",  "reshape", "narrow", "split", "new_zeros", "new_empty"};
     int depth = 1;
     const char *open = here;
     while (open > code && depth) depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;

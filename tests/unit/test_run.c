@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/json/view_json.h"
+#include "analyzer/run/order.h"
 #include "tests/unit/synthetic.h"
 
 static const struct run_options defaults = {0};
@@ -486,6 +487,64 @@ static void test_lost_events_are_reported(void **state)
     syn_end(&s);
 }
 
+/* The oracle: after each allocation in order, the numbers that are in use; frees at a moment come before allocations.
+ */
+static void check_order(struct run_rows *batches, size_t batches_n, size_t kept)
+{
+    struct run_order *o = run_order_new(kept);
+    const struct run_lifetime *live[4096] = {NULL};
+    size_t begun = 0, ended = 0, never = 0;
+    int64_t now = 0;
+    for (size_t b = 0; b <= batches_n; b++) {
+        struct run_rows none = {.n = 0}, *batch = b < batches_n ? &batches[b] : &none;
+        const struct run_stored *row = batch->rows;
+        run_order_batch(o, batch, b == batches_n);
+        for (size_t i = 0; i < batch->events_n; i++) {
+            const uint32_t number = batch->events[i] & ~RUN_ROWS_FREE;
+            assert_in_range(number, 0, 4095);
+            const bool ends = batch->events[i] & RUN_ROWS_FREE;
+            if (!ends) assert_null(live[number]);
+            const struct run_lifetime *life = ends ? live[number] : &row++->life;
+            assert_non_null(life);
+            const int64_t ns = ends ? life->free_ns : life->alloc_ns;
+            assert_true(ns >= now);
+            for (size_t k = 0; !ends && k < 4096; k++) assert_true(!live[k] || live[k]->free_ns > ns);
+            now = ns;
+            live[number] = ends ? NULL : life;
+            begun += !ends;
+            ended += ends;
+            never += !ends && life->free_ns == RUN_NEVER;
+        }
+        assert_ptr_equal(row, batch->rows + batch->n);
+        free(none.events);
+    }
+    assert_int_equal(begun, ended + never);
+    run_order_free(o);
+}
+
+static void test_frees_are_put_in_order(void **state)
+{
+    (void)state;
+    enum { BATCHES = 5, ROWS = 300 };
+    struct run_rows *batches = arena_zeroed(BATCHES, sizeof *batches);
+    for (unsigned seed = 1; seed <= 40; seed++) {
+        int64_t now = 0;
+        srandom(seed);
+        const long spread = 1L << seed % 20; /* equal times, short and long lives */
+        for (size_t i = 0; i < (size_t)BATCHES * ROWS; i++) {
+            struct run_lifetime *life = &batches[i / ROWS].rows[i % ROWS].life;
+            now += random() % (1 + spread / 4);
+            *life = (struct run_lifetime){.alloc_ns = now,
+                                          .free_ns = random() % 20 ? now + random() % (1 + spread) * (random() % 40)
+                                                                   : RUN_NEVER};
+            batches[i / ROWS].n = i % ROWS + 1;
+        }
+        check_order(batches, BATCHES, seed % 3 * 100);
+    }
+    for (size_t i = 0; i < BATCHES; i++) free(batches[i].events);
+    free(batches);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_deep_and_circular_stacks_end),
         cmocka_unit_test(test_rows_out_of_order),
         cmocka_unit_test(test_every_row_is_read_once),
+        cmocka_unit_test(test_frees_are_put_in_order),
         cmocka_unit_test(test_an_observer_beside_receives_the_same_events),
         cmocka_unit_test(test_native_frames_are_named_once),
         cmocka_unit_test(test_lost_events_are_reported),
