@@ -133,6 +133,7 @@ static int layer_of_word(const char *word)
 static void print_nothing_found(const struct viewing *v, const struct profile_request *w)
 {
     size_t ooms;
+    char at[UNITS_TEXT];
 
     run_ooms(v->run, &ooms);
     if (w->what != PROFILE_WAITS && w->what != PROFILE_COPIES && !ooms && run_why_unknown(v->run, RUN_FACT_MEMORY))
@@ -154,7 +155,7 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
     else if (w->what == PROFILE_END)
         complain("%s: nothing was live at the end", v->who);
     else if (w->what == PROFILE_AT)
-        complain("%s: nothing was live at that time", v->who);
+        complain("%s: nothing was live at %s", v->who, units_format_seconds(at, (double)w->at_ns / 1e9));
     else
         complain("%s: no %s was allocated in this run%s", v->who, w->layer >= 0 ? "memory of this layer" : "GPU memory",
                  w->layer == PROFILE_USUAL ? "; --layer all also shows the host's" : "");
