@@ -49,6 +49,6 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
 bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Seconds since the recording began, without a unit: "12.5". */
 bool units_parse_seconds(const char *text, int64_t *ns);
-/* The number at the beginning: digits with at most one point, whatever the locale. Returns what follows, NULL if there
- * is no such number. */
+/* Reads the number with which the text begins: digits with at most one point, in every locale. Returns the text after
+ * it; NULL if the text does not begin with a number. */
 const char *units_read_decimal(const char *text, double *out);

@@ -14,7 +14,7 @@ enum draw_shorter {
     DRAW_NO_CHARTS,
     DRAW_NO_REMARKS,   /* about block sizes */
     DRAW_FEW_COMMANDS, /* at the end */
-    DRAW_NO_REASONS,   /* why a statement is said to keep memory */
+    DRAW_NO_REASONS,   /* for naming a statement that keeps memory */
     DRAW_FEW_PARTS,    /* of the device's memory */
     DRAW_ONE_SOURCE_LINE,
     DRAW_ONE_ADVICE,

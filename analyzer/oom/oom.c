@@ -749,6 +749,7 @@ static bool handled_later(const struct oom_failures *o, size_t group)
 /* PyTorch throws an exception when it reports: a failure that did not end the program was caught. */
 static void find_handled(struct oom_failures *o)
 {
+    uint32_t process = RUN_NONE, raised = RUN_NONE;
     EACH (g, o->groups, o->groups_n) {
         g->handled = !g->fatal && g->tensor_failed;
         g->outcome = g->fatal ? RESULT_OUTCOME_ENDED : g->handled ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_RETRIED;
@@ -756,9 +757,10 @@ static void find_handled(struct oom_failures *o)
     EACH (c, o->captures, o->captures_n) {
         struct group *g = &o->groups[c->group];
         if (has_group_failed(g)) {
-            const uint32_t raised = oom_after_raised(o->b->run, o->rows[g->last].process);
+            const struct run_oom *row = &o->rows[g->last];
+            if (process != row->process) raised = oom_after_raised(o->b->run, process = row->process);
             after_totals(o, c);
-            c->after.raised = raised >= g->first && raised <= g->last;
+            c->after.raised = raised >= g->first && raised <= g->last && o->rows[raised].thread == row->thread;
             g->raised = c->after.raised;
             g->outcome = oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
         }

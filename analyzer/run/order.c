@@ -29,7 +29,7 @@ struct run_order {
     uint32_t *spare;  /* numbers of lifetimes that ended, in that order: from spare_first on */
     size_t spare_first, spare_n, spare_cap;
     size_t kept;                            /* so many of them are not used again yet */
-    uint32_t number_of_row[RUN_ROWS_BATCH]; /* RUN_NONE: has not begun */
+    uint32_t number_of_row[RUN_ROWS_BATCH]; /* of the rows that have begun */
 };
 
 bool run_row_check(struct run_row_check *check, struct run_stored *row)

@@ -1,13 +1,13 @@
-/* Puts the rows of a recording and their frees in order of time. For rows.c.
+/* Sorts the frees of a recording's rows between its allocations, by time. rows.c uses it.
  *
- * In order of id, the rows are in order of allocation; their frees are in between. So memory is bounded by the number
- * of allocations that are live at once, not by the length of the run. */
+ * Rows are stored in order of allocation, so only frees are sorted: memory grows with the number of allocations that
+ * are live at once, not with the length of the run. */
 #pragma once
 
 #include "analyzer/run/run_internal.h"
 
 struct run_stored {
-    struct run_lifetime life; /* as stored: bytes and times are not checked; free_ns is not before alloc_ns */
+    struct run_lifetime life; /* free_ns is not before alloc_ns; bytes and times are unchecked until run_row_check */
     uint32_t free_stack;      /* RUN_NONE */
     bool backwards;           /* the row stated a free before the allocation */
     bool left_out;            /* of a device that was not asked for: only needed to relate backward passes */
@@ -19,7 +19,7 @@ enum { RUN_ROWS_BATCH = 2048 };
 struct run_rows {
     struct run_stored rows[RUN_ROWS_BATCH];
     size_t n, read; /* read: with those that were left out */
-    /* The numbers of lifetimes, in order of time: of one that ends, with RUN_ROWS_FREE; or of the next row. */
+    /* In order of time: the number of the next row's lifetime, which begins, or with RUN_ROWS_FREE of one that ends. */
     uint32_t *events;
     size_t events_n, events_cap;
 };

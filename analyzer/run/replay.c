@@ -1,5 +1,5 @@
-/* The events of a run in order of time, in one pass over the rows. rows.c delivers the allocations and frees; the small
- * tables (failures, samples, PyTorch's reserved total) are merged in. */
+/* Replays a run: tells observers its allocations and frees, which rows.c delivers, and the rows of the small tables
+ * (failures, samples, PyTorch's reserved total), in order of time. */
 #include "analyzer/run/beside.h"
 #include "analyzer/run/rows.h"
 

@@ -1,4 +1,5 @@
-/* The table of allocations as lifetimes: in order of id, in batches, as they are stored, or with the frees in between.
+/* Reads the table of allocations in order of id, in batches: the rows as they are stored, or with their frees in order
+ * of time.
  *
  * The whole table is read from the pages of its file if possible (pages.c). Otherwise SQLite calls an aggregate
  * function for each row while it scans the table, which avoids sqlite3_step and its locks for each row and column. A

@@ -114,19 +114,20 @@ static bool fit_section(const struct draw_text *brief, const struct section *s, 
     return lines + p->lines <= VIEW_BRIEF_LINES;
 }
 
-/* What is always printed, as short as the screen needs. Returns its lines, and how short it is in `brief`. */
-static size_t print_always(struct draw_text *brief, size_t room, struct printed text[SECTIONS])
+/* Prints the sections of rank 0 and sets brief->shorter, so that they fit on the screen below `warnings` lines if
+ * possible. Returns the number of lines, with those of the commands at the end. */
+static size_t print_always(struct draw_text *brief, size_t warnings, struct printed text[SECTIONS])
 {
     for (;; brief->shorter++) {
         struct printed next = print_aside(brief, print_next_commands);
-        size_t lines = next.lines;
+        size_t lines = warnings + next.lines;
         free(next.text);
         for (unsigned i = 0; i < SECTIONS; i++) {
             if (sections[i].brief) continue;
             text[i] = print_aside(brief, sections[i].print);
             lines += text[i].lines;
         }
-        if (lines <= room || brief->shorter == DRAW_SHORTEST) return lines;
+        if (lines <= VIEW_BRIEF_LINES || brief->shorter == DRAW_SHORTEST) return lines;
         for (unsigned i = 0; i < SECTIONS; i++)
             if (!sections[i].brief) free(text[i].text);
     }
@@ -142,7 +143,7 @@ static void print_brief(const struct draw_text *v)
     size_t n = 0, more = 0;
 
     brief.top = BRIEF_TOP;
-    size_t lines = warnings.lines + print_always(&brief, VIEW_BRIEF_LINES - warnings.lines, text);
+    size_t lines = print_always(&brief, warnings.lines, text);
     for (unsigned i = 0; i < SECTIONS; i++)
         if (sections[i].brief) text[i] = print_aside(&brief, sections[i].print);
     for (int rank = 0; rank < BRIEF_RANKS; rank++)

@@ -8,8 +8,8 @@
 
 const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that fail here",
-    "In the recording, a request failed and the program handled the error. If this request succeeds, the program does "
-    "something else then; the replay goes on as recorded",
+    "In the recording, a request failed and the program handled the error. If this request succeeds, the program then "
+    "does something else; the replay goes on as recorded",
     "The program asks CUDA how much memory is free, and gets another answer than in the recording. If its sizes depend "
     "on the answer, they differ, too; the replay has the recorded sizes",
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
