@@ -41,7 +41,7 @@ struct segment {
 struct address_map {
     uint32_t process;
     int device;
-    bool oom, done, tensors;
+    bool oom, tensors;
     size_t index; /* of the report's peak or oom */
     int64_t time_ns;
     struct block *blocks;
@@ -60,10 +60,8 @@ struct page_maps {
     struct arena arena;
     struct question_signer *signer;
     struct address_map *maps; /* by process, then time */
-    size_t n, cap, at;        /* at: the next one of the process */
-    uint32_t process;
-    int64_t next_ns; /* its moment, RUN_NEVER */
-    struct address_map *filling;
+    size_t n, cap;
+    struct address_map *of_process; /* the first one of the process that is being read */
 };
 
 static void map_add(struct page_maps *m, uint32_t process, int device, bool oom, size_t index, int64_t time_ns,
@@ -115,16 +113,13 @@ static bool is_in_device(const struct run_lifetime *life)
            life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
-static void blocks_on_live(void *self, const struct run_lifetime *life)
+static void blocks_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct page_maps *m = self;
-    struct address_map *map = m->filling;
+    struct address_map *map = &m->of_process[moment];
     bool tensor = life->layer == GS_LAYER_TENSOR;
-    if (life->device != map->device || life->alloc_ns > map->time_ns || life->free_ns <= map->time_ns || !life->bytes ||
-        (!tensor && !is_in_device(life)))
-        return;
-    uint8_t category =
-        (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), run_free_stack(m->run, life));
+    if (life->device != map->device || !life->bytes || (!tensor && !is_in_device(life))) return;
+    uint8_t category = (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), free_stack);
     if (tensor) {
         *ARENA_PUSH(map->blocks, map->blocks_n, map->blocks_cap) =
             (struct block){.address = life->address,
@@ -340,11 +335,9 @@ static void make_fit(const struct page_maps *m, struct address_map *map)
     if (map->blocks_n > room || map->segments_n > room || map->segments_n > SEGMENTS_MOST) keep_large(map, room);
 }
 
-static void fill_map(struct page_maps *m, struct address_map *map)
+/* After its blocks and segments have been read. */
+static void complete_map(struct page_maps *m, struct address_map *map)
 {
-    m->filling = map;
-    run_wait_beside(m->run); /* the series' observer uses m->kinds, too */
-    run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
     allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);
     SORT(map->blocks, map->blocks_n, order_segment_blocks);
@@ -354,59 +347,27 @@ static void fill_map(struct page_maps *m, struct address_map *map)
     share_out_blocks(map);
     for (size_t i = 0; i < map->segments_n; i++) classify_empty(m, map, &map->segments[i]);
     make_fit(m, map);
-    map->done = true;
 }
 
-static void next_map(struct page_maps *m)
+bool page_maps_read(struct page_maps *m, char *error, size_t error_size)
 {
-    const struct address_map *map = m->at < m->n ? &m->maps[m->at] : NULL;
-    m->next_ns = map && map->process == m->process ? map->time_ns : RUN_NEVER;
-}
-
-static inline void reach_moment(struct page_maps *m, int64_t ns)
-{
-    while (m->next_ns < ns) {
-        fill_map(m, &m->maps[m->at++]);
-        next_map(m);
+    int64_t moments[MAPS];
+    for (size_t first = 0, n = 0; first < m->n; first += n) {
+        m->of_process = &m->maps[first];
+        for (n = 0; first + n < m->n && m->of_process[n].process == m->of_process->process; n++)
+            moments[n] = m->of_process[n].time_ns;
+        page_kinds_process(m->kinds, m->of_process->process);
+        if (!run_each_live_at(m->run, m->of_process->process, moments, n, blocks_on_live, m, error, error_size))
+            return false;
+        for (size_t i = 0; i < n; i++) complete_map(m, &m->of_process[i]);
     }
-}
-
-static void blocks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
-{
-    reach_moment(self, life->alloc_ns);
-}
-
-static void blocks_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
-{
-    reach_moment(self, life->free_ns);
-}
-
-static void blocks_on_process_start(void *self, uint32_t process)
-{
-    struct page_maps *m = self;
-    m->process = process;
-    while (m->at < m->n && m->maps[m->at].process < process) m->at++;
-    next_map(m);
-}
-
-static void blocks_on_process_end(void *self, uint32_t process, int64_t end_ns)
-{
-    reach_moment(self, RUN_NEVER);
-}
-
-struct run_observer page_maps_observer(struct page_maps *m)
-{
-    return (struct run_observer){.self = m,
-                                 .process_start = blocks_on_process_start,
-                                 .alloc = blocks_on_alloc,
-                                 .free = blocks_on_free,
-                                 .process_end = blocks_on_process_end};
+    return true;
 }
 
 struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds)
 {
     struct page_maps *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct page_maps){.run = run, .report = report, .kinds = kinds, .next_ns = RUN_NEVER};
+    *m = (struct page_maps){.run = run, .report = report, .kinds = kinds};
     m->signer = question_signer_new(run, &m->arena);
     list_maps(m);
     return m;
@@ -595,7 +556,7 @@ void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_
     for (size_t i = 0; i < m->n; i++) {
         const struct address_map *map = &m->maps[i];
         int64_t unit = map_unit_of(map);
-        if (!map->done || !map->segments_n) continue;
+        if (!map->segments_n) continue;
         page_put_open(w, NULL, '{');
         page_put_int(w, "process", map->process);
         page_put_int(w, "device", map->device);

@@ -10,7 +10,7 @@
 struct page_maps;
 struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds);
 void page_maps_free(struct page_maps *m);
-/* For a replay, after an observer that passes the process to `kinds`. */
-struct run_observer page_maps_observer(struct page_maps *m);
+/* Another pass over the rows that are live at these moments, after a replay. */
+bool page_maps_read(struct page_maps *m, char *error, size_t error_size);
 /* Member "maps". */
 void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w);

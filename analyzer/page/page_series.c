@@ -8,7 +8,7 @@
 struct page_series *page_series_new(struct run *run)
 {
     struct page_series *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct page_series){.run = run};
+    *p = (struct page_series){.run = run, .pending_free = RUN_NONE};
     return p;
 }
 
@@ -19,16 +19,19 @@ void page_series_free(struct page_series *p)
         free(p->levels[i].changed);
         free(p->levels[i].buckets);
         free(p->levels[i].changes);
+        free(p->levels[i].ends);
         map_free(&p->levels[i].site_lines);
         page_singles_free(&p->levels[i].singles);
     }
+    for (size_t i = 0; i < p->curves_cap; i++) page_curve_free(&p->curves[i]);
+    free(p->curves);
+    free(p->pending);
     map_free(&p->worth);
     free(p->most);
     free(p->levels);
     free(p->level_of);
     free(p->lines);
     free(p->line_of);
-    free(p->line_of_live);
     free(p);
 }
 
@@ -44,18 +47,51 @@ static void *grow_zeroed(void *list, size_t index, size_t *cap, size_t size)
     return list;
 }
 
-static void series_on_first_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+static inline struct page_curve *curve_of(struct page_series *p, uint32_t series)
+{
+    if (series >= p->curves_cap) p->curves = grow_zeroed(p->curves, series, &p->curves_cap, sizeof *p->curves);
+    if (!p->curves[series].most) {
+        size_t processes;
+        run_processes(p->run, &processes);
+        p->curves[series].most = MOMENTS / (processes + 1) & ~(size_t)1;
+        if (p->curves[series].most < MOMENTS_LEAST) p->curves[series].most = MOMENTS_LEAST;
+    }
+    return &p->curves[series];
+}
+
+static void series_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct page_series *p = self;
-    (void)series;
     int64_t live = run_location(p->run, life->location)->live_bytes;
     if (life->location >= p->most_cap) p->most = grow_zeroed(p->most, life->location, &p->most_cap, sizeof *p->most);
     if (live > p->most[life->location]) p->most[life->location] = live;
+    page_curve_add(curve_of(p, life->series), life->alloc_ns, series->live_bytes, true);
+}
+
+static void series_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    struct page_series *p = self;
+    page_curve_add(&p->curves[life->series], life->free_ns, series->live_bytes, false);
+}
+
+static bool is_level_of_failure(uint32_t process, int device, const struct run_oom *oom)
+{
+    return process == oom->process && (device == oom->device || device < 0);
+}
+
+static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
+{
+    struct page_series *p = self;
+    (void)index;
+    for (uint32_t i = 0; oom->fatal && i < p->curves_cap && i < run_series_count(p->run); i++) {
+        const struct run_series *s = run_series(p->run, i);
+        if (is_level_of_failure(s->process, s->device, oom)) page_curve_keep_last(&p->curves[i]);
+    }
 }
 
 struct run_observer page_series_observer(struct page_series *p)
 {
-    return (struct run_observer){.self = p, .alloc = series_on_first_alloc};
+    return (struct run_observer){.self = p, .alloc = series_on_alloc, .free = series_on_free, .oom = series_on_oom};
 }
 
 struct rated {
@@ -145,7 +181,7 @@ static void cut_steps(struct page_level *l, size_t *cap, const struct step_list 
         if (ns < (double)first || ns > (double)last) add_cut(l, cap, ns, end_ns);
     }
     if (parts == 0) /* steps are as even in events as in time */
-        l->every = l->next = UINT64_MAX / 2;
+        l->every = UINT64_MAX / 2;
 }
 
 /* A third of the buckets each: even in time, even in events, and in intervals that grow with the distance from the
@@ -157,7 +193,6 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
     size_t focus_n = list_focus(p, l, focus), side = third / 2 / focus_n;
     const struct step_list *steps = series_steps_of(p, l->process);
     l->every = l->events <= l->buckets_room ? 1 : l->events / third + 1;
-    l->next = l->every;
     if (l->every == 1) return; /* one bucket for each */
     if (steps) cut_steps(l, &cap, steps, third, end_ns);
     for (size_t i = 1; !steps && i < third; i++) add_cut(l, &cap, (double)end_ns * (double)i / (double)third, end_ns);
@@ -173,6 +208,82 @@ static void list_cuts(const struct page_series *p, struct page_level *l)
     if (l->cuts_n > 1) qsort(l->cuts, l->cuts_n, sizeof *l->cuts, sort_int64_up);
 }
 
+static int64_t level_end_ns(const struct page_series *p, const struct page_level *l)
+{
+    const int64_t end = p->report->processes[l->process].end_ns;
+    return end > l->last_ns ? end : l->last_ns;
+}
+
+static struct page_bucket *add_page_bucket(struct page_level *l, size_t *cap, int64_t start_ns, int64_t high_ns)
+{
+    *ARENA_PUSH(l->buckets, l->buckets_n, *cap) =
+        (struct page_bucket){.start_ns = start_ns, .high_ns = high_ns, .low = INT64_MAX};
+    return &l->buckets[l->buckets_n - 1];
+}
+
+/* A bucket's moments: those of the curve up to the next cut. */
+static void list_buckets(struct page_level *l, const struct page_moment *moments, size_t n, size_t *cap)
+{
+    struct page_moment highest = {0};
+    uint64_t next = 0;
+    size_t cut = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct page_moment *m = &moments[i];
+        bool over = m->first >= next;
+        while (next <= m->first) next += l->every;
+        for (; cut < l->cuts_n && l->cuts[cut] <= m->start_ns; cut++) over = true;
+        struct page_bucket *b = over ? add_page_bucket(l, cap, m->start_ns, 0) : &l->buckets[l->buckets_n - 1];
+        if (over)
+            highest = *m;
+        else
+            page_moment_raise(&highest, m->high, m->high_ns, m->by_alloc);
+        b->high_ns = highest.high_ns;
+        b->high = highest.high;
+        b->low = m->low < b->low ? m->low : b->low;
+    }
+}
+
+/* A bucket of only that moment, after those whose moments are not later. */
+static void add_page_moment(struct page_level *l, size_t *cap, int64_t ns)
+{
+    size_t at = SORT_COUNT(l->buckets_n, i, l->buckets[i].high_ns <= ns);
+    add_page_bucket(l, cap, ns, ns);
+    const struct page_bucket moment = l->buckets[l->buckets_n - 1];
+    memmove(&l->buckets[at + 1], &l->buckets[at], (l->buckets_n - 1 - at) * sizeof *l->buckets);
+    l->buckets[at] = moment;
+    for (size_t i = at + 1; i < l->buckets_n && l->buckets[i].start_ns < ns; i++) l->buckets[i].start_ns = ns;
+}
+
+static const struct page_curve *level_curve(const struct page_series *p, const struct page_level *l)
+{
+    for (uint32_t i = 0; i < p->curves_cap && i < run_series_count(p->run); i++) {
+        const struct run_series *s = run_series(p->run, i);
+        if (s->process == l->process && s->device == l->device && s->layer == l->layer) return &p->curves[i];
+    }
+    return NULL;
+}
+
+/* Decides what the buckets are: all but the memory at their moments is known. */
+static void prepare_buckets(struct page_series *p, struct page_level *l)
+{
+    const struct page_curve *curve = level_curve(p, l);
+    size_t n = 0, cap = 0;
+    if (!curve || !curve->events) return;
+    struct page_moment *moments = page_curve_moments(curve, &n);
+    l->events = curve->events;
+    l->last_ns = curve->last_ns;
+    list_cuts(p, l);
+    list_buckets(l, moments, n, &cap);
+    free(moments);
+    EACH (v, p->report->ooms, p->report->ooms_n)
+        if (v->process == l->process && (v->device == l->device || l->device < 0) && v->fatal &&
+            v->time_ns >= l->buckets[0].start_ns && l->buckets_n < 2 * l->buckets_room)
+            add_page_moment(l, &cap, v->time_ns);
+    add_page_moment(l, &cap, level_end_ns(p, l));
+    l->ends = arena_realloc(NULL, l->buckets_n, sizeof *l->ends);
+    for (size_t i = 0; i < l->buckets_n; i++) l->ends[i] = RUN_NONE;
+}
+
 static void list_levels(struct page_series *p)
 {
     const struct result_report *r = p->report;
@@ -182,90 +293,69 @@ static void list_levels(struct page_series *p)
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct result_peak *peak = &r->peaks[i];
         struct page_level *l = &p->levels[p->levels_n++];
-        *l = (struct page_level){.process = peak->process,
-                                 .device = peak->device,
-                                 .layer = peak->layer,
-                                 .peak = peak,
-                                 .events = peak->allocations + peak->frees,
-                                 .buckets_room = room};
+        *l = (struct page_level){
+            .process = peak->process, .device = peak->device, .layer = peak->layer, .peak = peak, .buckets_room = room};
         l->lines_room = CHANGES / r->peaks_n / room;
         l->lines_room = l->lines_room > LINES_MOST ? LINES_MOST : l->lines_room;
         l->singles.most = SINGLES / r->peaks_n;
-        list_cuts(p, l);
+        prepare_buckets(p, l);
     }
 }
 
-/* Stores a line's difference. True: the next bucket may differ again. */
-static bool close_line(struct page_series *p, struct page_level *l, uint32_t number)
+static void change_line(struct page_series *p, struct page_level *l, uint32_t number, int64_t bytes, int blocks)
 {
     struct page_line *line = &p->lines[number];
-    bool since = line->epoch == l->epoch;
-    int64_t bytes = since ? line->at : line->now, blocks = since ? line->at_n : line->now_n;
-    if (bytes != line->out || blocks != line->out_n) {
-        *ARENA_PUSH(l->changes, l->changes_n, l->changes_cap) =
-            (struct page_change){number, bytes - line->out, blocks - line->out_n};
-        line->out = bytes;
-        line->out_n = blocks;
-        line->most = bytes > line->most ? bytes : line->most;
-    }
-    return line->now != line->out || line->now_n != line->out_n;
+    line->now = arena_add_capped(line->now, bytes);
+    line->now_n += blocks;
+    l->total = arena_add_capped(l->total, bytes);
+    if (!line->changed) *ARENA_PUSH(l->changed, l->changed_n, l->changed_cap) = number;
+    line->changed = true;
 }
 
-/* Stores the state at the bucket's highest moment, as differences from the previous bucket. */
+/* Stores a line's difference from the previous bucket. */
+static void close_line(struct page_level *l, struct page_line *line, uint32_t number)
+{
+    line->changed = false;
+    if (line->now == line->out && line->now_n == line->out_n) return;
+    *ARENA_PUSH(l->changes, l->changes_n, l->changes_cap) =
+        (struct page_change){line->now - line->out, number, (int32_t)(line->now_n - line->out_n)};
+    line->out = line->now;
+    line->out_n = line->now_n;
+    line->most = line->now > line->most ? line->now : line->most;
+    l->singles.paths[line->singles].most = line->most;
+}
+
+/* All that was allocated up to the bucket's moment is known: stores what was live then. */
 static void close_bucket(struct page_series *p, struct page_level *l)
 {
-    if (!l->open) return;
-    l->open = false;
-    l->now.changes = l->changes_n;
-    *ARENA_PUSH(l->buckets, l->buckets_n, l->buckets_cap) = l->now;
-    for (size_t w = 0; w < l->changed_n; w++) {
-        for (uint64_t bits = l->changed[w]; bits; bits &= bits - 1) {
-            const unsigned bit = (unsigned)__builtin_ctzll(bits);
-            if (!close_line(p, l, (uint32_t)(w * 64 + bit))) l->changed[w] &= ~((uint64_t)1 << bit);
-        }
+    struct page_bucket *b = &l->buckets[l->at];
+    for (uint32_t i = l->ends[l->at], next; i != RUN_NONE; i = next) {
+        struct page_end *end = &p->pending[i];
+        next = end->next;
+        change_line(p, l, end->line, -end->bytes, -1);
+        end->next = p->pending_free;
+        p->pending_free = i;
     }
-    page_singles_list(&l->singles, l->now.high_ns, l->last_ns);
+    b->changes = l->changes_n;
+    for (size_t i = 0; i < l->changed_n; i++) close_line(l, &p->lines[l->changed[i]], l->changed[i]);
+    l->changed_n = 0;
+    /* Of events at the same time, the curve also has the totals in between. */
+    if (b->high_ns != l->peak->time_ns || b->high != l->peak->bytes) b->high = l->total;
+    b->low = b->low < b->high ? b->low : b->high;
+    page_singles_list(&l->singles, b->high_ns);
+    l->at++;
 }
 
-/* Before an event at that time. */
-static inline void cut_bucket(struct page_series *p, struct page_level *l, int64_t ns)
-{
-    bool over = l->seen++ >= l->next;
-    if (over) l->next += l->every;
-    while (l->cut < l->cuts_n && l->cuts[l->cut] <= ns) {
-        l->cut++;
-        over = true;
-    }
-    if (over) close_bucket(p, l);
-}
-
-static inline void total_is(struct page_level *l, int64_t total, int64_t ns, bool alloc)
-{
-    ns = ns < l->last_ns ? l->last_ns : ns; /* inconsistent times do not run backwards */
-    l->total = total;
-    l->last_ns = ns;
-    if (!l->open) {
-        l->open = true;
-        l->now = (struct page_bucket){.start_ns = ns, .high_ns = ns, .high = total, .low = total};
-        l->epoch++;
-        return;
-    }
-    if (total > l->now.high || (total == l->now.high && alloc)) {
-        l->now.high = total;
-        l->now.high_ns = ns;
-        l->epoch++;
-    }
-    l->now.low = total < l->now.low ? total : l->now.low;
-}
-
-static struct page_level *page_level_of(struct page_series *p, const struct run_lifetime *life,
-                                        const struct run_series *series)
+static struct page_level *page_level_of(struct page_series *p, const struct run_lifetime *life)
 {
     if (life->series >= p->level_of_cap)
         p->level_of = grow_zeroed(p->level_of, life->series, &p->level_of_cap, sizeof *p->level_of);
-    if (!p->level_of[life->series])
-        p->level_of[life->series] = level_at(p, series->process, series->device, series->layer) + 1;
-    return p->level_of[life->series] ? &p->levels[p->level_of[life->series] - 1] : NULL;
+    uint32_t *level = &p->level_of[life->series];
+    if (!*level) {
+        const struct run_series *s = run_series(p->run, life->series);
+        *level = level_at(p, s->process, s->device, s->layer) + 1;
+    }
+    return *level ? &p->levels[*level - 1] : NULL;
 }
 
 static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
@@ -274,8 +364,6 @@ static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t st
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
     struct page_level *l = &p->levels[level];
     p->lines[p->lines_n - 1].singles = page_singles_add(&l->singles, (uint32_t)p->lines_n - 1);
-    if (p->lines_n > l->changed_n * 64)
-        l->changed = grow_zeroed(l->changed, (p->lines_n - 1) / 64, &l->changed_n, sizeof *l->changed);
     return (uint32_t)p->lines_n - 1;
 }
 
@@ -319,108 +407,64 @@ static uint32_t choose_page_line(struct page_series *p, struct page_level *l, ui
     return line;
 }
 
-static inline struct page_line *page_line_at(struct page_series *p, struct page_level *l,
-                                             const struct run_lifetime *life, unsigned category)
+static uint32_t page_line_at(struct page_series *p, struct page_level *l, const struct run_lifetime *life,
+                             unsigned category)
 {
     size_t index = (size_t)life->location * RESULT_CATEGORIES_N + category;
     if (index >= p->line_of_n) p->line_of = grow_zeroed(p->line_of, index, &p->line_of_n, sizeof *p->line_of);
     if (!p->line_of[index]) p->line_of[index] = choose_page_line(p, l, life->stack, category) + 1;
-    return &p->lines[p->line_of[index] - 1];
+    return p->line_of[index] - 1;
 }
 
-/* At its time, before the total changes. */
-static inline void change_page_line(struct page_level *l, struct page_line *line, uint32_t number, int64_t bytes,
-                                    int blocks)
+/* The block is part of the line up to the bucket before the first one whose moment is not before its free. */
+static void add_end(struct page_series *p, struct page_level *l, uint32_t line, const struct run_lifetime *life)
 {
-    if (line->epoch != l->epoch) {
-        line->at = line->now;
-        line->at_n = line->now_n;
-        line->epoch = l->epoch;
+    size_t step = 1, from = l->at + 1;
+    while (from + step < l->buckets_n && l->buckets[from + step].high_ns < life->free_ns) {
+        from += step;
+        step *= 2;
     }
-    line->now += bytes;
-    line->now_n += blocks;
-    l->changed[number / 64] |= (uint64_t)1 << number % 64;
+    const size_t most = from + step < l->buckets_n ? step : l->buckets_n - from;
+    const size_t bucket = from + SORT_COUNT(most, i, l->buckets[from + i].high_ns < life->free_ns);
+    if (bucket == l->buckets_n) return;
+    uint32_t at = p->pending_free;
+    if (at != RUN_NONE)
+        p->pending_free = p->pending[at].next;
+    else
+        (void)ARENA_PUSH(p->pending, p->pending_n, p->pending_cap), at = (uint32_t)p->pending_n - 1;
+    p->pending[at] = (struct page_end){life->bytes, line, l->ends[bucket]};
+    l->ends[bucket] = at;
 }
 
-static void series_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void series_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct page_series *p = self;
-    struct page_level *l = page_level_of(p, life, series);
-    const uint32_t live = run_live_number(p->run, life);
-    if (live >= p->line_of_live_n)
-        p->line_of_live = grow_zeroed(p->line_of_live, live, &p->line_of_live_n, sizeof *p->line_of_live);
-    p->line_of_live[live] = RUN_NONE;
+    struct page_level *l = page_level_of(p, life);
     if (!l) return;
-    unsigned category = page_kind(p->kinds, life, series, run_free_stack(p->run, life));
-    cut_bucket(p, l, life->alloc_ns);
-    struct page_line *line = page_line_at(p, l, life, category);
-    const uint32_t number = p->line_of_live[live] = (uint32_t)(line - p->lines);
-    change_page_line(l, line, number, life->bytes, 1);
-    page_singles_on_alloc(&l->singles, line->singles, life, line->now, l->open ? l->now.high_ns : RUN_NEVER);
-    total_is(l, series->live_bytes, life->alloc_ns, true);
+    while (l->at < l->buckets_n && l->buckets[l->at].high_ns < life->alloc_ns) close_bucket(p, l);
+    if (l->at == l->buckets_n || life->free_ns <= l->buckets[l->at].high_ns) return; /* at no bucket's moment */
+    const unsigned category = page_kind(p->kinds, life, run_series(p->run, life->series), free_stack);
+    const uint32_t line = page_line_at(p, l, life, category);
+    change_line(p, l, line, life->bytes, 1);
+    add_end(p, l, line, life);
+    page_singles_add_live(&l->singles, p->lines[line].singles, life, l->buckets[l->at].high_ns);
 }
 
-static void series_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+bool page_series_read(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
+                      struct page_stacks *stacks, char *error, size_t error_size)
 {
-    struct page_series *p = self;
-    const uint32_t number = p->line_of_live[run_live_number(p->run, life)];
-    if (number == RUN_NONE) return;
-    struct page_line *line = &p->lines[number];
-    struct page_level *l = &p->levels[line->series];
-    cut_bucket(p, l, life->free_ns);
-    change_page_line(l, line, number, -life->bytes, -1);
-    page_singles_on_free(&l->singles, line->singles);
-    total_is(l, series->live_bytes, life->free_ns, false);
-}
-
-static void series_on_process_start(void *self, uint32_t process)
-{
-    struct page_series *p = self;
-    page_kinds_process(p->kinds, process);
-}
-
-/* A bucket of only that moment. */
-static void series_moment(struct page_series *p, struct page_level *l, int64_t ns)
-{
-    close_bucket(p, l);
-    total_is(l, l->total, ns, false);
-    close_bucket(p, l);
-}
-
-static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
-{
-    struct page_series *p = self;
-    (void)index;
-    for (size_t i = 0; oom->fatal && i < p->levels_n; i++) {
-        struct page_level *l = &p->levels[i];
-        if (l->process == oom->process && (l->device == oom->device || l->device < 0) && l->seen &&
-            l->buckets_n < 2 * l->buckets_room)
-            series_moment(p, l, oom->time_ns);
-    }
-}
-
-static void series_on_process_end(void *self, uint32_t process, int64_t end_ns)
-{
-    struct page_series *p = self;
-    for (size_t i = 0; i < p->levels_n; i++)
-        if (p->levels[i].process == process && p->levels[i].seen) series_moment(p, &p->levels[i], end_ns);
-}
-
-bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
-                        struct page_stacks *stacks, const struct run_observer *also, char *error, size_t error_size)
-{
-    struct run_observer observers[] = {{.self = p,
-                                        .beside = true,
-                                        .process_start = series_on_process_start,
-                                        .alloc = series_on_alloc,
-                                        .free = series_on_free,
-                                        .oom = series_on_oom,
-                                        .process_end = series_on_process_end},
-                                       *also};
     p->report = report;
     p->kinds = kinds;
     p->stacks = stacks;
     list_levels(p);
     choose_lines(p);
-    return run_replay(p->run, observers, 2, error, error_size);
+    size_t n;
+    run_processes(p->run, &n);
+    for (uint32_t process = 0; process < n; process++) {
+        page_kinds_process(kinds, process);
+        if (!run_each_last(p->run, process, RUN_LAST_ALL, series_on_row, p, error, error_size)) return false;
+        EACH (l, p->levels, p->levels_n)
+            while (l->process == process && l->at < l->buckets_n) close_bucket(p, l);
+    }
+    return true;
 }

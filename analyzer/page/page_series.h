@@ -1,11 +1,12 @@
 /* Memory over time in a page: per series a bounded number of moments, and the live memory at each of them, by call path
  * and category.
  *
- * Two passes. During the report's own pass, only the maximum of each call path is recorded, which decides which of them
- * get their own line. Then the series' time is cut into buckets: at the program's steps if they are known, else evenly
- * by time; evenly by events; and ever finer towards the peak and each failure. A bucket shows the state at its highest
- * moment, stored as differences from the previous bucket; with an undo log that costs O(1) per event. Memory: buckets
- * times lines at most, both bounded.
+ * Two passes. During the report's own replay, the maximum of each call path is recorded, which decides which of them
+ * get their own line, and the series' total (page_curve.h). Then the series' time is cut into buckets: at the program's
+ * steps if they are known, else evenly by time; evenly by events; and ever finer towards the peak and each failure. A
+ * bucket shows the state at its highest moment. These moments are now known, so that a second pass over the rows, in
+ * the order in which they are stored, finds what was live at each of them. It is stored as differences from the
+ * previous bucket. Memory: buckets times lines at most, both bounded.
  */
 #pragma once
 
@@ -17,9 +18,9 @@ struct page_series *page_series_new(struct run *run);
 void page_series_free(struct page_series *p);
 /* For the report's pass. */
 struct run_observer page_series_observer(struct page_series *p);
-/* A separate pass, when the report is complete; `also` observes it, too. */
-bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
-                        struct page_stacks *stacks, const struct run_observer *also, char *error, size_t error_size);
+/* Another pass over the rows, when the report is complete. */
+bool page_series_read(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
+                      struct page_stacks *stacks, char *error, size_t error_size);
 
 struct page_resolution {                 /* what was reduced to make it fit */
     uint64_t events;                     /* allocations and frees */

@@ -2,6 +2,7 @@
  * this. */
 #pragma once
 
+#include "analyzer/page/page_curve.h"
 #include "analyzer/page/page_series.h"
 #include "analyzer/page/page_singles.h"
 #include "analyzer/step/step.h"
@@ -20,6 +21,8 @@ enum {
     SINGLES = 400000,  /* single allocations kept in memory, of all series together … */
     SINGLES_PUT = 3 << 19, /* … and bytes in which they are written; or an eighth of the remaining room */
     FOCUS_MOST = 9,        /* moments of one series with a finer resolution */
+    MOMENTS = 1 << 16,     /* of the curves of a process, about */
+    MOMENTS_LEAST = 4096,  /* of a curve; more than BUCKETS_MOST, so that each event of a short one has its own */
 };
 
 struct page_line { /* a call path's blocks of one category; or those of a line of code, or of all others, without their
@@ -27,19 +30,20 @@ struct page_line { /* a call path's blocks of one category; or those of a line o
     uint32_t stack, series; /* for a line of code: the calls that all its paths share; RUN_NONE for all others */
     uint8_t category;
     bool merged;
-    uint32_t site;              /* for a line of code: its text's number */
-    uint32_t paths;             /* merged: how many */
-    uint32_t number;            /* its number in the page */
-    uint32_t singles;           /* its path in the series' `singles` */
-    uint64_t put;               /* approximate bytes in which its changes are written */
-    int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the previous bucket */
-    int64_t now_n, at_n, out_n; /* blocks */
-    uint64_t epoch;             /* `at` belongs to this highest moment; otherwise nothing changed since it */
+    uint32_t site;          /* for a line of code: its text's number */
+    uint32_t paths;         /* merged: how many */
+    uint32_t number;        /* its number in the page */
+    uint32_t singles;       /* its path in the series' `singles` */
+    uint64_t put;           /* approximate bytes in which its changes are written */
+    int64_t now, out, most; /* bytes: at the next bucket's moment as far as is known, in the previous bucket */
+    int64_t now_n, out_n;   /* blocks */
+    bool changed;           /* since the previous bucket */
 };
 
-struct page_change {
+struct page_change { /* millions of them */
+    int64_t bytes;
     uint32_t line;
-    int64_t bytes, blocks;
+    int32_t blocks;
 };
 
 struct page_bucket {
@@ -47,26 +51,29 @@ struct page_bucket {
     size_t changes; /* the first */
 };
 
+struct page_end { /* of a block */
+    int64_t bytes;
+    uint32_t line, next; /* next: another one before the same bucket's moment; RUN_NONE */
+};
+
 struct page_level { /* a series */
     uint32_t process;
     int device;
     enum run_series_layer layer;
     const struct result_peak *peak;
-    uint64_t events, seen;
+    uint64_t events;
+    int64_t last_ns; /* of the last event */
     size_t buckets_room, lines_room;
     /* buckets are cut at these times, and after these numbers of events */
     int64_t *cuts;
-    size_t cuts_n, cut;
-    uint64_t every, next;
-    /* the bucket */
-    bool open;
-    uint64_t epoch;
-    struct page_bucket now;
-    int64_t total, last_ns;
-    uint64_t *changed; /* a bit for each line that may differ from the previous bucket */
-    size_t changed_n;  /* words */
+    size_t cuts_n;
+    uint64_t every;
     struct page_bucket *buckets;
-    size_t buckets_n, buckets_cap;
+    size_t buckets_n, at; /* at: the one whose memory is being collected */
+    uint32_t *ends;       /* by bucket: index into `pending` of a block that ends before its moment; RUN_NONE */
+    int64_t total;
+    uint32_t *changed; /* lines that may differ from the previous bucket */
+    size_t changed_n, changed_cap;
     struct page_change *changes;
     size_t changes_n, changes_cap;
     uint32_t merged[RESULT_CATEGORIES_N]; /* lines */
@@ -91,9 +98,12 @@ struct page_series {
     size_t lines_n, lines_cap;
     uint32_t *line_of; /* by location and category; from 1 on */
     size_t line_of_n;
-    uint32_t *line_of_live; /* by number of a live lifetime; RUN_NONE: it is in no series of the page */
-    size_t line_of_live_n;
-    int64_t unshown_most; /* of call paths without their own line */
+    struct page_curve *curves; /* by the run's series */
+    size_t curves_cap;
+    struct page_end *pending; /* of blocks that are live */
+    size_t pending_n, pending_cap;
+    uint32_t pending_free; /* a list of unused ones */
+    int64_t unshown_most;  /* of call paths without their own line */
 };
 
 /* The calls that two stacks share, from the outermost on; RUN_NONE none. */

@@ -373,7 +373,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     put_changes(&t, w);
     put_singles(&t, room[1], w, r);
     page_put_close(w, '}');
-    r->events += l->seen;
+    r->events += l->events;
     r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
     r->all = r->all && l->every == 1;
     free(t.lines);

@@ -30,17 +30,12 @@ void page_singles_free(struct page_singles *s)
     free(s->list);
 }
 
-void page_singles_enqueue(struct page_singles *s, uint32_t path)
+static void enqueue_path(struct page_singles *s, uint32_t path)
 {
     if (!s->paths[path].queued) {
         s->paths[path].queued = true;
         *ARENA_PUSH(s->queue, s->queue_n, s->queue_cap) = path;
     }
-}
-
-static bool is_single_live(const struct page_single *b, int64_t ns)
-{
-    return b->alloc_ns <= ns && b->free_ns > ns;
 }
 
 /* Keeps the candidates whose bits are set. */
@@ -59,25 +54,21 @@ static void keep_candidates(struct page_singles_path *p, uint32_t bits)
     p->n = kept;
 }
 
-/* Removes those that are freed by now and not live at the bucket's moment. */
-static void remove_freed(struct page_singles_path *p, int64_t moment_ns, int64_t now_ns)
+static void remove_freed(struct page_singles_path *p, int64_t moment_ns)
 {
     uint32_t kept = 0;
-    for (size_t i = 0; i < p->n; i++) {
-        const struct page_single *b = &p->candidates[i].single;
-        kept |= (uint32_t)(b->free_ns > now_ns || is_single_live(b, moment_ns)) << i;
-    }
+    for (size_t i = 0; i < p->n; i++) kept |= (uint32_t)(p->candidates[i].single.free_ns > moment_ns) << i;
     keep_candidates(p, kept);
 }
 
-/* Whether `a` is at least as large as `b` and live whenever `b` is, from the bucket's moment on. */
-static bool outlives_single(const struct page_single *a, const struct page_single *b, int64_t moment_ns)
+/* Whether `a` is at least as large as `b` and live whenever `b` is. */
+static bool outlives_single(const struct page_single *a, const struct page_single *b)
 {
-    return a->bytes >= b->bytes && a->free_ns >= b->free_ns && (a->alloc_ns <= moment_ns || b->alloc_ns > moment_ns);
+    return a->bytes >= b->bytes && a->free_ns >= b->free_ns;
 }
 
 /* Removes those that no moment can list, because enough others are as large and live as long. */
-static void remove_outlived(struct page_singles_path *p, int64_t moment_ns)
+static void remove_outlived(struct page_singles_path *p)
 {
     uint32_t kept = 0;
     for (size_t i = 0; i < p->n; i++) {
@@ -85,8 +76,8 @@ static void remove_outlived(struct page_singles_path *p, int64_t moment_ns)
         unsigned others = 0;
         for (size_t k = 0; k < p->n && others < PAGE_SINGLES_SHOWN; k++) {
             const struct page_single *a = &p->candidates[k].single;
-            const bool same = k > i && outlives_single(b, a, moment_ns); /* of equal ones the first stays */
-            others += k != i && outlives_single(a, b, moment_ns) && !same;
+            const bool same = k > i && outlives_single(b, a); /* of equal ones the first stays */
+            others += k != i && outlives_single(a, b) && !same;
         }
         kept |= (uint32_t)(others < PAGE_SINGLES_SHOWN) << i;
     }
@@ -115,18 +106,16 @@ static struct page_candidate *smallest_single(const struct page_singles_path *p)
     return least;
 }
 
-void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t live_bytes,
-                           int64_t moment_ns)
+void page_singles_add_live(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t moment_ns)
 {
     struct page_singles_path *p = &s->paths[path];
     struct page_candidate *to;
-    p->most = live_bytes > p->most ? live_bytes : p->most;
     if (p->dropped) return;
     if (p->n == CANDIDATES) {
         if (life->bytes <= p->least && life->free_ns <= p->enough_until_ns) return;
-        remove_freed(p, moment_ns, life->alloc_ns);
+        remove_freed(p, moment_ns);
     }
-    if (p->n == CANDIDATES) remove_outlived(p, moment_ns);
+    if (p->n == CANDIDATES) remove_outlived(p);
     if (p->n < CANDIDATES)
         to = ARENA_PUSH(p->candidates, p->n, p->cap);
     else if ((to = smallest_single(p))->single.bytes >= life->bytes)
@@ -137,14 +126,7 @@ void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct r
     p->unlisted++;
     p->least = p->n == 1 || life->bytes < p->least ? life->bytes : p->least;
     if (p->n == CANDIDATES) p->enough_until_ns = enough_until(p);
-    page_singles_enqueue(s, path);
-}
-
-static bool has_later(const struct page_singles_path *p, int64_t moment_ns)
-{
-    for (size_t i = 0; p->unlisted && i < p->n; i++)
-        if (!p->candidates[i].listed && p->candidates[i].single.alloc_ns > moment_ns) return true;
-    return false;
+    enqueue_path(s, path);
 }
 
 /* Which candidates are to be listed, as bits: of those that are live at that moment the largest, if no moment lists
@@ -156,7 +138,7 @@ static uint32_t choose_singles(const struct page_singles_path *p, int64_t moment
     for (size_t i = 0; i < p->n; i++) {
         const struct page_candidate *c = &p->candidates[i];
         bytes[i] = c->single.bytes;
-        live |= (uint32_t)is_single_live(&c->single, moment_ns) << i;
+        live |= (uint32_t)(c->single.free_ns > moment_ns) << i;
         listed |= (uint32_t)c->listed << i;
     }
     if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
@@ -208,7 +190,7 @@ static void drop_small_singles(struct page_singles *s)
     s->n = kept;
 }
 
-void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns)
+void page_singles_list(struct page_singles *s, int64_t moment_ns)
 {
     size_t kept = 0;
     for (size_t i = 0; i < s->queue_n; i++) {
@@ -219,8 +201,8 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns
             p->listed++;
             *ARENA_PUSH(s->list, s->n, s->cap) = c->single;
         }
-        remove_freed(p, now_ns, now_ns);
-        p->queued = has_later(p, moment_ns);
+        remove_freed(p, moment_ns);
+        p->queued = p->unlisted > 0; /* they are listed once larger ones have been freed */
         if (p->queued) s->queue[kept++] = s->queue[i];
     }
     s->queue_n = kept;

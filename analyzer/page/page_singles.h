@@ -18,7 +18,8 @@ struct page_singles_path { /* a call path's blocks of one category */
     uint32_t number;       /* of the line as written; MAP_NEW: it is not written */
     bool whole;            /* all of its allocations have that stack */
     bool queued, dropped;
-    int64_t most, least; /* live bytes at most; the smallest candidate */
+    int64_t most;  /* live bytes at most at a moment so far, which the caller sets */
+    int64_t least; /* the smallest candidate */
     struct page_candidate *candidates;
     int64_t enough_until_ns; /* with 32 candidates: until then enough larger ones are live to fill a moment's list */
     size_t n, cap, unlisted, listed;
@@ -34,18 +35,10 @@ struct page_singles { /* of a series; zero-initialise */
 };
 
 uint32_t page_singles_add(struct page_singles *s, uint32_t line);
-/* The path may have a candidate that no moment lists yet. */
-void page_singles_enqueue(struct page_singles *s, uint32_t path);
 void page_singles_free(struct page_singles *s);
-/* Of a path, which then holds `live_bytes`. The moment of the current bucket is at `moment_ns` so far; RUN_NEVER none.
- */
-void page_singles_on_alloc(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t live_bytes,
-                           int64_t moment_ns);
-static inline void page_singles_on_free(struct page_singles *s, uint32_t path)
-{
-    if (s->paths[path].unlisted) page_singles_enqueue(s, path); /* one that was too small may be listed now */
-}
-/* A bucket ends now, and its moment was at `moment_ns`. */
-void page_singles_list(struct page_singles *s, int64_t moment_ns, int64_t now_ns);
+/* A path's allocation, which is live at `moment_ns`, the next moment. */
+void page_singles_add_live(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t moment_ns);
+/* That moment: all that is live at it has been added. */
+void page_singles_list(struct page_singles *s, int64_t moment_ns);
 /* Member "singles", in at most `room` bytes: the call paths that held most. False: those of others are left out. */
 bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *stacks, struct page_writer *w);

@@ -250,10 +250,10 @@ bool page_write(struct page *page, const struct result_report *report, const cha
     name = name && name[1] ? name + 1 : source;
     struct page_kinds *kinds = page_kinds_new(page->run, report);
     struct page_maps *maps = page_maps_new(page->run, report, kinds);
-    struct run_observer maps_watch = page_maps_observer(maps);
     struct page_stacks stacks;
     page_stacks_start(&stacks, page->run);
-    bool ok = page_series_replay(page->serieses, report, kinds, &stacks, &maps_watch, error, error_size);
+    bool ok = page_series_read(page->serieses, report, kinds, &stacks, error, error_size) &&
+              page_maps_read(maps, error, error_size);
     if (ok) {
         rest = page_put_up_to(page_html_page, "<!--gpuspy:title-->", out);
         put_page_title(name, out);

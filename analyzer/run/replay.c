@@ -519,11 +519,6 @@ uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
     return run_beside_calls(r->beside) ? run_beside_number(r->beside, life) : (uint32_t)(life - r->live);
 }
 
-void run_wait_beside(struct run *run)
-{
-    if (run->replay->beside) run_beside_wait(run->replay->beside);
-}
-
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)
 {
     for (size_t i = 0; run->replay && i < run->replay->live_n; i++)

@@ -542,8 +542,6 @@ const struct run_series *run_series(const struct run *run, uint32_t series);
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
 /* The number of such a lifetime, a small one: no other that is live at the same time has it. */
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life);
-/* Waits until the observers beside this one have received all events before the one that it is receiving. */
-void run_wait_beside(struct run *run);
 /* Calls `each` for everything that is live at this moment of the replay. For heap maps. */
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self);
 
