@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,9 +74,11 @@ void gs_on_oom_load(void)
              own.dli_fname);
 }
 
+/* A folder can be executable, too: lib/ of the tarball has a folder gpuspy beside the recorder. */
 static bool is_program(const char *path)
 {
-    return access(path, X_OK) == 0;
+    struct stat status;
+    return access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 static bool find_in_path(char *program, size_t size)

@@ -1,6 +1,7 @@
 """GPUSPY_ON_OOM and gpuspy run --on-oom: when the command runs and with what, and that the job does not notice it."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,19 @@ def test_the_page_of_a_dead_process(recording):
     settle(recording)
     ((pid, host),) = recording.sql("SELECT pid, host FROM process")
     assert "64" in (recording.folder / f"page-{pid}-{host}.html").read_text()
+
+
+def test_the_recorder_of_an_installed_gpuspy(recording, tmp_path):
+    """As in the tarball: bin/gpuspy, lib/libgpuspy.so, and a folder lib/gpuspy, which is not the program."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib/gpuspy/sim").mkdir(parents=True)
+    shutil.copy(BUILD / "gpuspy", tmp_path / "bin")
+    shutil.copy(BUILD / "libgpuspy.so", tmp_path / "lib")
+    preload = recording.environment()["LD_PRELOAD"].replace(str(BUILD / "libgpuspy.so"), str(tmp_path / "lib/libgpuspy.so"))
+    done = recording.python(DIES, check=False, GPUSPY_ON_OOM=COMMAND, LD_PRELOAD=preload, **settings())
+    assert "no effect" not in done.stderr
+    assert wait_for(recording.folder / "result.txt").startswith("not handled")
+    settle(recording)
 
 
 def test_the_first_that_was_handled_while_the_job_runs(recording):
