@@ -41,5 +41,7 @@ title "the same report as a page"
 
 title "memory that a model of 1e9 parameters needs"
 "$build/gpuspy" estimate --params 1e9
-printf '\nThe databases are in %s. More to try:\n  gpuspy tree %s\n  gpuspy report --json %s\n  gpuspy sql %s "select * from sync_sites limit 5"\n' \
-    "$demo" "$demo/leak.db" "$demo/leak.db" "$demo/leak.db"
+here=${demo#"$PWD"/}
+printf '\nThe databases are in %s. More to try, after: export PATH=%s:$PATH\n' "$here" "$build"
+printf '  gpuspy tree %s\n  gpuspy report --json %s\n  gpuspy sql %s "select * from sync_sites limit 5"\n' \
+    "$here/leak.db" "$here/leak.db" "$here/leak.db"

@@ -205,7 +205,8 @@ void doctor_settings(struct doctor *d)
     }
     if (d->n == before)
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,
-                           set ? "the %zu GPUSPY_ variables that are set are valid"
-                               : "no GPUSPY_ variable is set: gpuspy uses its defaults",
+                           set == 1 ? "the GPUSPY_ variable that is set is valid"
+                           : set    ? "the %zu GPUSPY_ variables that are set are valid"
+                                    : "no GPUSPY_ variable is set: gpuspy uses its defaults",
                            set);
 }

@@ -10,6 +10,14 @@ static bool are_steps_alike(const struct step_list *a, const struct step_list *b
     return a->n == b->n && strcmp(a->by, b->by) == 0;
 }
 
+/* The step in which memory ran out is none of them: its number is one more, which the verdict names. */
+static bool is_last_step_incomplete(const struct result_report *r, const struct step_list *s)
+{
+    for (size_t i = 0; i < r->ooms_n; i++)
+        if (r->ooms[i].fatal && r->ooms[i].process == s->process && r->ooms[i].step == (int64_t)s->n + 1) return true;
+    return false;
+}
+
 void view_text_steps(const struct draw_text *v)
 {
     enum { LINES = 4 };
@@ -32,7 +40,8 @@ void view_text_steps(const struct draw_text *v)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
         const int64_t from = r->processes[s->process].kept_from_ns;
         if (from) snprintf(since, sizeof since, " after %s", units_format_seconds(time, (double)from / 1e9));
-        snprintf(line, sizeof line, "%s%s%s%s, by %s%s", units_format_plural(count, s->n, "step", NULL),
+        snprintf(line, sizeof line, "%s %s%s%s%s%s, by %s%s", units_format_count(count, s->n),
+                 is_last_step_incomplete(r, s) ? "complete " : "", s->n == 1 ? "step" : "steps",
                  r->no_times ? "" : " of ", r->no_times ? "" : units_format_seconds(time, (double)s->median_ns / 1e9),
                  since, by, who);
         draw_wrap(v, 0, "", line);

@@ -251,17 +251,18 @@ static void step_row(const struct chart *k)
     if (!s) return;
     size_t first = profile_courses_column(k->c, s->first_ns > k->c->from_ns ? s->first_ns : k->c->from_ns);
     size_t last = profile_courses_column(k->c, s->end_ns < k->c->to_ns ? s->end_ns : k->c->to_ns);
-    if (first >= columns || last >= columns || last <= first) return;
+    if (first >= columns || last >= columns || last < first) return;
     bool ticks = s->starts && s->n * 3 <= last - first;
     fprintf(v->out, "%s%*s", terminal_style(&v->term, TERMINAL_DIM), LABEL + 1 + (int)first, "");
     for (size_t x = first, i = 0; x <= last; x++) {
         bool tick = x == first || x == last;
         for (; ticks && i < s->n && profile_courses_column(k->c, s->starts[i]) <= x; i++)
             tick = tick || profile_courses_column(k->c, s->starts[i]) == x;
-        fputs(x == first  ? (v->term.utf8 ? "├" : "|")
-              : x == last ? (v->term.utf8 ? "┤" : "|")
-              : tick      ? (v->term.utf8 ? "┴" : "|")
-                          : (v->term.utf8 ? "─" : "-"),
+        fputs(first == last ? "|"
+              : x == first  ? (v->term.utf8 ? "├" : "|")
+              : x == last   ? (v->term.utf8 ? "┤" : "|")
+              : tick        ? (v->term.utf8 ? "┴" : "|")
+                            : (v->term.utf8 ? "─" : "-"),
               v->out);
     }
     fprintf(v->out, "%s\n", terminal_style(&v->term, TERMINAL_PLAIN));

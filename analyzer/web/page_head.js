@@ -73,12 +73,13 @@
             tags: [
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")},
                     oom.fatal ? "Out of memory" : "Out of memory, survived"),
-                make("span", null, where(oom) + " at " + page.seconds(oom.time_s)),
+                make("span", null,
+                    where(oom) + " at " + page.seconds(oom.time_s) + (oom.step ? ", in step " + page.count(oom.step) : "")),
                 make("span", null, "cause: " + page.causeName(oom.cause))
             ],
             title: page.whole(claim),
             more: [
-                "Requested " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "",
+                page.whole("Requested " + page.bytes(oom.requested_bytes) + free), oom.site ? ", at " : "",
                 oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "",
                 evidence ? ". Evidence: " + evidence + "." : "."
             ],
@@ -172,7 +173,7 @@
         if (!page.isTimeless()) add("Ran for", page.seconds(run.duration_s));
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
-        if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));
+        if (steps) add("Steps", page.count(steps.n) + " × " + page.seconds(steps.median_s));
         if (page.report.sync_share > 0) add("Waits", page.share(page.report.sync_share));
         if (first.torch_version) add("PyTorch", page.clean(first.torch_version.split("+")[0]));
         if (run.command) add("Command", make("code", null, shortCommand(run.command)), page.clean(run.command));

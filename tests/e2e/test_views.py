@@ -264,6 +264,20 @@ def test_a_stretch_of_the_timeline(run):
     assert "--to must be later" in gpuspy("timeline", "--from", "3", "--to", "2", run, code=2)
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 132])
+def test_the_timeline_names_steps_that_share_a_column(tmp_path, columns):
+    with Rows(tmp_path / "run.db", seconds=20000) as r:
+        r.device()
+        kept, step = (r.stack("/home/me/train.py:90 <module>", f"/home/me/train.py:{line} step") for line in (40, 48))
+        r.block(0.1, GIB, None, kept)
+        r.db.execute("INSERT INTO mark_name VALUES(1, 'train_step')")
+        for i in range(50):
+            r.block(1 + i * .1, 100 * MIB, .05, step)
+            r.db.execute("INSERT INTO mark(kind,name,start_ns,life_ns,thread_id) VALUES(0,1,?,80000000,2)", (10**9 + i * 10**8,))
+    assert data("report", tmp_path / "run.db")["steps"][0]["n"] == 50
+    assert "50 steps of" in " ".join(gpuspy("timeline", tmp_path / "run.db", COLUMNS=str(columns)).split())
+
+
 def test_text_has_the_figures(run):
     of = peak(data("report", run))
     for view in ("tree", "table", "flame"):
