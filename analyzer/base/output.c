@@ -43,6 +43,10 @@ static void watch_output_path(const char *path)
 bool output_failed(const char *who, const char *path, int why)
 {
     const bool elsewhere = why == EACCES || why == ENOENT || why == ENOTDIR || why == EISDIR || why == EROFS;
+    const char *slash = strrchr(path, '/');
+    if (why == ENOENT && slash && slash != path)
+        return complain_with(false, "%s: cannot write '%s': the folder '%.*s' does not exist; create it first", who,
+                             path, (int)(slash - path), path);
     return complain_with(false, "%s: cannot write '%s': %s%s", who, path, strerror(why),
                          elsewhere ? "; give a path where you may write" : "");
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
@@ -175,6 +176,16 @@ static int print_planned_calibration(const struct settings *s, char **paths, siz
     return code;
 }
 
+/* gpuspy creates the folder of its own settings, and no other: a mistyped one would be created silently. */
+static bool has_folder(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return true;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return access(folder, F_OK) == 0;
+}
+
 static int run_calibrate(const struct settings *s, char **paths, size_t n)
 {
     struct estimate_calibration c;
@@ -188,6 +199,10 @@ static int run_calibrate(const struct settings *s, char **paths, size_t n)
     }
     if (s->forget) return estimate_calibration_delete("calibrate", path) ? EXIT_YES : EXIT_INPUT;
     if (n && !input_check_paths("calibrate", paths, n)) return EXIT_INPUT;
+    if (n && s->output && !has_folder(path)) {
+        output_failed("calibrate", path, ENOENT);
+        return EXIT_INPUT;
+    }
     if (!estimate_calibration_load("calibrate", path, &c, &code)) {
         estimate_calibration_free(&c);
         return code;

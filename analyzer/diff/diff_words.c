@@ -159,12 +159,10 @@ static const char *failure_verdict(struct diff_owner *o, const struct diff_side 
     const struct result_oom_verdict *v[2] = {fatal_failure(side[0].report), fatal_failure(side[1].report)};
     if (!v[0] == !v[1]) {
         return v[0] && v[0]->cause != v[1]->cause
-                   ? arena_printf(&o->arena,
-                                  "Both ran out of memory: the cause is %s in the first run, %s in the second",
+                   ? arena_printf(&o->arena, "Both ran out of memory; the cause: %s in the first run, %s in the second",
                                   result_cause_word(v[0]->cause), result_cause_word(v[1]->cause))
-               : v[0]
-                   ? arena_printf(&o->arena, "Both ran out of memory: the cause is %s", result_cause_word(v[0]->cause))
-                   : NULL;
+               : v[0] ? arena_printf(&o->arena, "Both ran out of memory; the cause: %s", result_cause_word(v[0]->cause))
+                      : NULL;
     }
     if (side[v[0] ? 1 : 0].report->no_memory) {
         return arena_printf(&o->arena, "The %s ran out of memory (%s); whether the %s did is unknown",

@@ -16,12 +16,25 @@
 
 enum { FILES_MAX = 65536 };
 
+/* The same file under any name: counted twice, it would double every figure. */
+static bool is_open_already(const struct run *run, const char *path)
+{
+    struct stat st;
+    bool found = false;
+    if (stat(path, &st) != 0) return false;
+    for (size_t i = 0; i < run->databases_n && !found; i++)
+        found = run->databases[i].inode == st.st_ino && run->databases[i].device == st.st_dev;
+    return found;
+}
+
 static bool open_recording(struct run *run, const char *path, char *error, size_t error_size)
 {
     char recovery[512] = "";
+    struct stat st = {0};
+    stat(path, &st);
     size_t at = run->databases_n;
     struct run_database *db = ARENA_PUSH(run->databases, run->databases_n, run->databases_cap);
-    *db = (struct run_database){0};
+    *db = (struct run_database){.device = st.st_dev, .inode = st.st_ino};
     int recovered = run_database_recover(db, path, recovery, sizeof recovery);
     if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) return false;
     units_note_clock(!run->why_unknown[RUN_FACT_TIMES]);
@@ -169,6 +182,10 @@ static bool may_be_foreign(const char *name, const char *stem)
 
 static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)
 {
+    if (is_open_already(run, path)) {
+        run_add_note(run, "%s is named more than once, and is read once", path);
+        return true;
+    }
     if (!open_recording(run, path, error, error_size)) return false;
     const struct run_database *db = &run->databases[run->databases_n - 1];
     if (!alone || (db->foreign && !run->options.alone)) /* each of several files is complete in itself */
@@ -230,7 +247,8 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
         return run_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
     if (!found.n) return open_foreign_folder(run, folder, error, error_size);
     bool ok = true;
-    for (size_t i = 0; ok && i < found.n; i++) ok = open_recording(run, found.list[i], error, error_size);
+    for (size_t i = 0; ok && i < found.n; i++)
+        ok = is_open_already(run, found.list[i]) || open_recording(run, found.list[i], error, error_size);
     paths_free(&found);
     return ok && run_is_one_job(run, from, folder, error, error_size);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <sqlite3.h>
+#include <sys/types.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/run/backward.h"
 #include "analyzer/run/run.h"
@@ -35,6 +36,8 @@ struct run_database {
     char copy_failed[512]; /* why there is no copy */
     int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
+    dev_t device; /* of `path`, with inode, to find a file that is named twice */
+    ino_t inode;
     bool recording;
     bool immutable; /* opened without locks: nothing writes it */
     bool foreign;   /* another tool's: `opened` is the converted file */

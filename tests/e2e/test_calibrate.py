@@ -152,6 +152,13 @@ def test_files_of_another_kind(tmp_path, kept, text, says, words):
     assert kept.read_text(encoding="latin-1") == text  # the file is not changed
 
 
+def test_a_folder_that_does_not_exist_is_not_created(tmp_path):
+    run = record(tmp_path / "run.db")
+    done = gpuspy("calibrate", "-o", tmp_path / "mistyped/learned.json", run)
+    assert done.returncode == 3 and f"the folder '{tmp_path}/mistyped' does not exist" in done.stderr
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_a_folder_in_its_place(tmp_path):
     run = record(tmp_path / "run.db")
     assert gpuspy("estimate", "--params", "1e9", GPUSPY_CALIBRATION=tmp_path).returncode == 3

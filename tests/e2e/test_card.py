@@ -63,7 +63,7 @@ def test_what_it_refuses(recording):
         r.block(1, MIB)
     before = recording.database.read_bytes()
     for arguments, code, words in [(("--card", recording.database), 3, "the recording itself"), (("--card", "x.svg", "--json"), 2, "--json"),
-                                   (("--card", "none/x.svg"), 3, "; give a path where you may write"), (("--card", "x.svg", "--html"), 2, "--html"),
+                                   (("--card", "none/x.svg"), 3, "the folder 'none' does not exist; create it first"), (("--card", "x.svg", "--html"), 2, "--html"),
                                    (("--card", "x.svg", "--only", "waits"), 2, "--only"),
                                    (("--card", "x.jpg"), 2, "neither in .svg nor in .png")]:
         done = card(recording, *arguments, code=code)

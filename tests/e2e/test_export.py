@@ -271,7 +271,7 @@ def test_no_half_file_is_left(plain, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.db", "there.pickle"]
 
 
-@pytest.mark.parametrize("name, why", [("no/such/x", "No such file"), (".", "directory"), ("/dev/full", "No space left")])
+@pytest.mark.parametrize("name, why", [("no/such/x", "the folder 'no/such' does not exist; create it first"), (".", "directory"), ("/dev/full", "No space left")])
 def test_unwritable_output(plain, name, why):
     done = plain.gpuspy("export", "-o", name, plain.database)
     assert done.returncode == 3

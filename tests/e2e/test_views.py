@@ -278,6 +278,17 @@ def test_the_timeline_names_steps_that_share_a_column(tmp_path, columns):
     assert "50 steps of" in " ".join(gpuspy("timeline", tmp_path / "run.db", COLUMNS=str(columns)).split())
 
 
+def test_a_file_that_is_named_twice_counts_once(tmp_path):
+    """Under the same name, through another path, a link, or the folder that contains it."""
+    train(tmp_path / "run.db")
+    once = data("report", tmp_path / "run.db")
+    (tmp_path / "latest.db").symlink_to("run.db")
+    for words in ([tmp_path / "run.db"] * 2, [tmp_path / "run.db", tmp_path / "../" / tmp_path.name / "run.db"],
+                  [tmp_path / "latest.db", tmp_path / "run.db"], [tmp_path], [tmp_path, tmp_path], [tmp_path / "run.db", tmp_path]):
+        twice = data("report", *words)
+        assert twice["peak"] == once["peak"] and len(twice["run"]["processes"]) == 1, words
+
+
 def test_text_has_the_figures(run):
     of = peak(data("report", run))
     for view in ("tree", "table", "flame"):
