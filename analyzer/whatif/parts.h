@@ -34,6 +34,7 @@ struct whatif_device {
     uint64_t *streams;    /* streams on which tensors were allocated */
     size_t streams_n, streams_cap;
     bool user_pools; /* torch.cuda.MemPool */
+    bool captures;   /* CUDA graphs */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
     struct whatif_outcome recorded;
@@ -54,6 +55,8 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
+    unsigned source_facts; /* enum whatif_source; known once source_was_read */
+    bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */
     bool until_parted;      /* the replay ends where it diverges from the recording */
     uint64_t parted_blocks; /* tensors allocated when it diverged */

@@ -493,6 +493,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     bool pool_unknown;
     const uint32_t pool = whatif_pool_of(d, &b->map, life, &pool_unknown);
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
+    d->captures = d->captures || life->space == GS_SPACE_POOL;
     d->user_pools = d->user_pools || (pool && life->space != GS_SPACE_POOL);
     apply_facts(b, life->alloc_ns);
     note_step(b, life->alloc_ns);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/whatif/parts.h"
 #include "analyzer/whatif/rules.h"
+#include "analyzer/whatif/source.h"
 
 struct left_out {
     uint32_t number;  /* run_live_number */
@@ -22,6 +23,7 @@ struct track { /* a device under one scenario */
     uint64_t last_stream, events;
     bool open, over;            /* over: it ran out of memory */
     bool answers_otherwise;     /* to the query of free memory since the last event of a tensor */
+    bool figures_differ;        /* the allocator's totals from the recorded ones, at some request */
     bool own_cap;               /* the scenario sets it */
     bool own_expandable;        /* likewise */
     struct whatif_curve *curve; /* NULL: not requested */
@@ -29,13 +31,18 @@ struct track { /* a device under one scenario */
     int64_t last_reserved;
 };
 
+struct recorded_totals { /* of a device, at the current event */
+    int64_t reserved, allocated;
+};
+
 struct play {
     struct whatif *w;
     struct whatif_scenario *scenario;
-    struct track *tracks;         /* as w->devices */
-    struct whatif_pool_map *maps; /* likewise, of all scenarios */
-    uint8_t *matches;             /* by stack: 0 not examined, 1 in the line that is left out, 2 not */
-    const char *file;             /* of that line */
+    struct track *tracks;                   /* as w->devices */
+    struct whatif_pool_map *maps;           /* likewise, of all scenarios */
+    const struct recorded_totals *recorded; /* likewise */
+    uint8_t *matches;                       /* by stack: 0 not examined, 1 in the line that is left out, 2 not */
+    const char *file;                       /* of that line */
     size_t file_length;
     int line;
 };
@@ -119,7 +126,7 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
     }
     for (; t->next_fact < d->facts.n && d->facts.list[t->next_fact].ns <= ns; t->next_fact++) {
         const struct whatif_fact *f = &d->facts.list[t->next_fact];
-        if (f->kind == GS_ALLOCATOR_CAP) t->answers_otherwise = false; /* PyTorch queried it to compute the cap */
+        if (f->kind == GS_ALLOCATOR_CAP && f->value) t->answers_otherwise = false; /* PyTorch queried it for the cap */
         if (f->kind == GS_ALLOCATOR_CAP && !t->own_cap)
             caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
         else if (f->kind == GS_ALLOCATOR_CAP && f->value != d->rules.gc_memory) /* by a call, which overrides it */
@@ -179,14 +186,25 @@ void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, s
     }
 }
 
-static void run_out(struct play *p, struct track *t, struct whatif_failure failure)
+static unsigned read_source_of(struct whatif *w)
+{
+    if (!w->source_was_read) w->source_facts = whatif_source_facts(w->run);
+    w->source_was_read = true;
+    return w->source_facts;
+}
+
+/* `recorded`: the recording ended with it, too. */
+static void run_out(struct play *p, struct track *t, struct whatif_failure failure, bool recorded)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct caching_totals *totals = caching_totals(t->lane.allocator);
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
-    if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL))
+    if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL) &&
+        !(read_source_of(p->w) & WHATIF_PLAIN_POOLS))
         o->doubts |= WHATIF_USE_ON_OOM;
+    o->doubts &= ~(unsigned)WHATIF_CAUGHT;
+    if (!recorded && whatif_is_caught(p->w->run, failure.stack)) o->doubts |= WHATIF_CAUGHT;
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
@@ -233,6 +251,14 @@ static void play_on_sample(struct play *p, const struct run_sample *s)
         t->answers_otherwise || (free_bytes != RUN_UNKNOWN && llabs(free_bytes - s->free_bytes) > SAME);
 }
 
+/* After a request that the recording has, too. */
+static void note_figures(const struct play *p, struct track *t)
+{
+    const struct caching_totals *totals = caching_totals(t->lane.allocator);
+    const struct recorded_totals *r = &p->recorded[t - p->tracks];
+    t->figures_differ = t->figures_differ || totals->reserved != r->reserved || totals->allocated != r->allocated;
+}
+
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
     advance_play(p, t, life->alloc_ns);
@@ -253,10 +279,12 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
                                         .requested_bytes = bytes,
                                         .process = process,
                                         .stack = life->stack,
-                                        .device = life->device});
+                                        .device = life->device},
+                false);
         return;
     }
     t->events++;
+    note_figures(p, t);
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
     if (!is_left_out(p, life->stack)) return;
@@ -320,7 +348,8 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
                                             .requested_bytes = bytes,
                                             .process = oom->process,
                                             .stack = oom->stack,
-                                            .device = oom->device});
+                                            .device = oom->device},
+                    true);
         }
         return;
     }
@@ -339,29 +368,33 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
 struct stage {
     struct whatif *w;
     struct whatif_pool_map *maps;
+    struct recorded_totals *recorded;
     struct play **plays;
     size_t n;
 };
 
-static void track_segment(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
-                          bool freed)
+static void track_totals(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
+                         bool freed)
 {
-    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)) return;
+    const bool tensor = life->layer == GS_LAYER_TENSOR;
+    if (life->device < 0 || (!tensor && (series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)))) return;
     const size_t at = whatif_device_of(s->w, series->process, life->device);
-    (void)whatif_note_segment(&s->w->devices[at], &s->maps[at], life, freed);
+    int64_t *total = tensor ? &s->recorded[at].allocated : &s->recorded[at].reserved;
+    *total = arena_add_capped(*total, freed ? -life->bytes : life->bytes);
+    if (!tensor) (void)whatif_note_segment(&s->w->devices[at], &s->maps[at], life, freed);
 }
 
 static void stage_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     const struct stage *s = self;
-    track_segment(s, life, series, false);
+    track_totals(s, life, series, false);
     for (size_t i = 0; i < s->n; i++) play_on_alloc(s->plays[i], life, series);
 }
 
 static void stage_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     const struct stage *s = self;
-    track_segment(s, life, series, true);
+    track_totals(s, life, series, true);
     for (size_t i = 0; i < s->n; i++) play_on_free(s->plays[i], life, series);
 }
 
@@ -377,10 +410,12 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
     for (size_t i = 0; i < s->n; i++) play_on_sample(s->plays[i], sample);
 }
 
-/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. */
+/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. A loop that
+ * replays a CUDA graph calls neither. */
 static bool are_ends_sure(const struct whatif *w)
 {
     bool sure = !w->imported;
+    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures;
     for (size_t i = 0; i < w->steps_n; i++) {
         const struct step_list *s = w->steps[i];
         sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && !s->end_ns && s->stride == 1;
@@ -437,10 +472,31 @@ static void finish_curve(struct play *p, const struct track *t)
     for (size_t i = t->curve_at + 1; i < WHATIF_CURVE; i++) c->reserved[i] = t->over ? RUN_UNKNOWN : t->last_reserved;
 }
 
+/* Does the program decide by figures that differ from the recording, or set what the scenario sets? */
+static void doubt_decisions(struct play *p)
+{
+    struct whatif *w = p->w;
+    struct whatif_scenario *s = p->scenario;
+    bool size = false, figures = false;
+    for (size_t i = 0; i < w->devices_n; i++) {
+        const struct track *t = &p->tracks[i];
+        size = size || (t->open && s->limit && s->limit != w->devices[i].total);
+        figures = figures || (t->open && t->figures_differ);
+    }
+    if (!size && !figures && !s->conf) return;
+    const unsigned facts = read_source_of(w);
+    if (size && facts & WHATIF_TOTAL) s->outcome.doubts |= WHATIF_SIZE;
+    if (figures && facts & WHATIF_ALLOCATOR) s->outcome.doubts |= WHATIF_FIGURES;
+    if (w->imported && (size || figures) && facts & WHATIF_FREE_FIGURE) s->outcome.doubts |= WHATIF_FREE;
+    if (s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
+    if (w->imported && (size || s->conf) && facts & WHATIF_SETS_FRACTION) s->outcome.doubts |= WHATIF_RESETS;
+}
+
 static void conclude_play(struct play *p)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct track *worst = NULL;
+    doubt_decisions(p);
     for (size_t i = 0; i < p->w->devices_n; i++) {
         const struct track *t = &p->tracks[i];
         const struct whatif_device *d = &p->w->devices[i];
@@ -481,6 +537,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
     struct stage stage = {.w = w,
                           .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
+                          .recorded = arena_zeroed(w->devices_n + 1, sizeof *stage.recorded),
                           .plays = arena_realloc(NULL, n + 1, sizeof *stage.plays)};
     const struct run_observer observer = {.self = &stage,
                                           .beside = true,
@@ -493,6 +550,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     for (size_t i = 0; i < n; i++) {
         if (!prepare_play(&plays[i], w, &scenarios[i])) continue;
         plays[i].maps = stage.maps;
+        plays[i].recorded = stage.recorded;
         stage.plays[stage.n++] = &plays[i];
     }
     ok = ok && (!stage.n || run_replay(w->run, &observer, 1, error, error_size));
@@ -502,6 +560,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     }
     for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&stage.maps[i]);
     free(stage.maps);
+    free(stage.recorded);
     free(stage.plays);
     free(plays);
     return ok;

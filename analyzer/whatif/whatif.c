@@ -15,6 +15,18 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
     "assumes that you change that call",
     "Where a step of this program ends is an inference: memory that is freed there may be freed earlier or later",
+    "The program's source decides by the size of the GPU (total_memory), which is another than in the recording. If "
+    "its "
+    "sizes depend on that, they differ, too; the replay has the recorded sizes",
+    "The program's source decides by what PyTorch's allocator reserves or allocates (memory_reserved), which differs "
+    "from "
+    "the recording. The replay has the recorded sizes and frees",
+    "The request that fails is in a try statement that handles the error, or in a thread of its own: the program would "
+    "go "
+    "on",
+    "The program changes the settings of PyTorch's allocator, or its memory fraction, while it runs. The recording "
+    "does not "
+    "contain that; the replay assumes the same settings throughout",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
