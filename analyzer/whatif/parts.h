@@ -33,8 +33,9 @@ struct whatif_device {
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
     uint64_t *streams;    /* streams on which tensors were allocated */
     size_t streams_n, streams_cap;
-    bool user_pools; /* torch.cuda.MemPool */
-    bool captures;   /* CUDA graphs */
+    bool user_pools;    /* torch.cuda.MemPool */
+    bool captures;      /* CUDA graphs */
+    bool freed_unknown; /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
     struct whatif_outcome recorded;

@@ -12,6 +12,7 @@ struct left_out {
     int64_t free_ns;
 };
 
+enum { LAST_STACKS = 64 };
 struct track { /* a device under one scenario */
     struct whatif_lane lane;
     struct caching_rules rules;
@@ -20,14 +21,16 @@ struct track { /* a device under one scenario */
     size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
     uint64_t steps_done;
     int64_t base, peak_ns, peak_reserved;
-    uint64_t last_stream, events;
-    bool open, over;            /* over: it ran out of memory */
-    bool answers_otherwise;     /* to the query of free memory since the last event of a tensor */
-    bool figures_differ;        /* the allocator's totals from the recorded ones, at some request */
-    bool own_cap;               /* the scenario sets it */
-    bool own_expandable;        /* likewise */
-    struct whatif_curve *curve; /* NULL: not requested */
-    size_t curve_at;            /* the last known part of the curve */
+    uint64_t last_stream, events, requests;
+    bool open, over;                   /* over: it ran out of memory */
+    bool answers_otherwise;            /* to the query of free memory since the last event of a tensor */
+    uint32_t last_stacks[LAST_STACKS]; /* of requests, a ring */
+    bool reserved_differs;             /* from what was reserved in the recording, at some request */
+    bool figures_differ;               /* that, or what was allocated */
+    bool own_cap;                      /* the scenario sets it */
+    bool own_expandable;               /* likewise */
+    struct whatif_curve *curve;        /* NULL: not requested */
+    size_t curve_at;                   /* the last known part of the curve */
     int64_t last_reserved;
 };
 
@@ -193,6 +196,16 @@ static unsigned read_source_of(struct whatif *w)
     return w->source_facts;
 }
 
+/* The program's call path at a failure. PyTorch records no frames in threads of autograd: then that of the last request
+ * that has some, because backward() was called after it. */
+static uint32_t calling_stack(const struct play *p, const struct track *t, uint32_t stack)
+{
+    const uint64_t from = t->requests > LAST_STACKS ? t->requests - LAST_STACKS : 0;
+    for (uint64_t i = t->requests; !whatif_has_python(p->w->run, stack) && i-- > from;)
+        stack = t->last_stacks[i % LAST_STACKS];
+    return stack;
+}
+
 /* `recorded`: the recording ended with it, too. */
 static void run_out(struct play *p, struct track *t, struct whatif_failure failure, bool recorded)
 {
@@ -204,7 +217,7 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
         !(read_source_of(p->w) & WHATIF_PLAIN_POOLS))
         o->doubts |= WHATIF_USE_ON_OOM;
     o->doubts &= ~(unsigned)WHATIF_CAUGHT;
-    if (!recorded && whatif_is_caught(p->w->run, failure.stack)) o->doubts |= WHATIF_CAUGHT;
+    if (!recorded && whatif_is_caught(p->w->run, calling_stack(p, t, failure.stack))) o->doubts |= WHATIF_CAUGHT;
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
@@ -256,7 +269,8 @@ static void note_figures(const struct play *p, struct track *t)
 {
     const struct caching_totals *totals = caching_totals(t->lane.allocator);
     const struct recorded_totals *r = &p->recorded[t - p->tracks];
-    t->figures_differ = t->figures_differ || totals->reserved != r->reserved || totals->allocated != r->allocated;
+    t->reserved_differs = t->reserved_differs || totals->reserved != r->reserved;
+    t->figures_differ = t->figures_differ || t->reserved_differs || totals->allocated != r->allocated;
 }
 
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
@@ -284,6 +298,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
         return;
     }
     t->events++;
+    t->last_stacks[t->requests++ % LAST_STACKS] = life->stack;
     note_figures(p, t);
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
@@ -532,13 +547,37 @@ static void release_play(struct play *p)
     free(p->tracks);
 }
 
+/* A snapshot does not state the size of the GPU, nor whether segments were freed for a request or by the program. */
+static bool needs_check(const struct whatif *w)
+{
+    bool needs = w->imported;
+    for (size_t i = 0; i < w->devices_n; i++) needs = needs || w->devices[i].user_pools || w->devices[i].captures;
+    return needs;
+}
+
+/* The recorded settings, as a scenario: it must reserve what was recorded. If it does not because CUDA refused memory,
+ * scenarios with a limit show where it refuses. */
+static void doubt_replay(const struct play *recorded, struct whatif_scenario *scenarios, size_t n)
+{
+    const struct whatif_device *devices = recorded->w->devices;
+    bool differs = false, unknown = false;
+    for (size_t i = 0; i < recorded->w->devices_n; i++) {
+        differs = differs || recorded->tracks[i].reserved_differs;
+        unknown = unknown || devices[i].freed_unknown || devices[i].user_pools || devices[i].captures;
+    }
+    for (size_t i = 0; differs && i < n; i++)
+        if (unknown || !scenarios[i].limit) scenarios[i].outcome.doubts |= WHATIF_FREED;
+}
+
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
-    struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
+    struct whatif_scenario recorded = {.name = ""};
+    const bool check = needs_check(w);
+    struct play *plays = arena_zeroed(n + 1, sizeof *plays);
     struct stage stage = {.w = w,
                           .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
                           .recorded = arena_zeroed(w->devices_n + 1, sizeof *stage.recorded),
-                          .plays = arena_realloc(NULL, n + 1, sizeof *stage.plays)};
+                          .plays = arena_zeroed(n + 1, sizeof *stage.plays)};
     const struct run_observer observer = {.self = &stage,
                                           .beside = true,
                                           .alloc = stage_on_alloc,
@@ -547,17 +586,17 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
                                           .sample = stage_on_sample};
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
-    for (size_t i = 0; i < n; i++) {
-        if (!prepare_play(&plays[i], w, &scenarios[i])) continue;
+    for (size_t i = 0; i < n + check; i++) {
+        if (!prepare_play(&plays[i], w, i < n ? &scenarios[i] : &recorded)) continue;
         plays[i].maps = stage.maps;
         plays[i].recorded = stage.recorded;
         stage.plays[stage.n++] = &plays[i];
     }
     ok = ok && (!stage.n || run_replay(w->run, &observer, 1, error, error_size));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (ok && !scenarios[i].error) conclude_play(&plays[i]);
-        release_play(&plays[i]);
-    }
+    if (check) doubt_replay(&plays[n], scenarios, n);
+    for (size_t i = 0; i < n + check; i++) release_play(&plays[i]);
     for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&stage.maps[i]);
     free(stage.maps);
     free(stage.recorded);

@@ -107,14 +107,15 @@ enum use { USE_VALUE, USE_SHOWN, USE_DECIDES };
 /* f(value): what the function, whose name ends at `end`, does with it. */
 static enum use use_of_argument(const char *code, const char *end)
 {
-    static const char *const pure[] = {"int",   "float", "round", "min",    "max",    "abs",     "str", "repr", "sum",
-                                       "len",   "tuple", "list",  "dict",   "set",    "sorted",  "zip", "bool", "divmod",
-                                       "floor", "ceil",  "log2",  "format", "getattr", "enumerate"};
-    static const char *const shows[] = {"append", "extend", "update", "add", "put",   "dump",
+    static const char *const pure[] = {"int",  "float",  "round", "min",  "max",  "abs",    "str",     "repr",
+                                       "sum",  "len",    "tuple", "list", "dict", "set",    "sorted",  "zip",
+                                       "bool", "divmod", "floor", "ceil", "log2", "format", "getattr", "enumerate"};
+    static const char *const shows[] = {"append", "extend", "update", "add",  "put",   "dump",
                                         "dumps",  "insert", "set",    "send", "metric"};
-    static const char *const showing[] = {"print", "log",   "info",    "debug",   "warn", "error",       "critical",
-                                          "write", "report", "show",   "display", "record", "set_postfix", "set_desc",
-                                          "track", "gauge",  "observe", "exception", "fail", "add_scalar"};
+    static const char *const showing[] = {"print",   "log",      "info",        "debug",    "warn",
+                                          "error",   "critical", "write",       "report",   "show",
+                                          "display", "record",   "set_postfix", "set_desc", "track",
+                                          "gauge",   "observe",  "exception",   "fail",     "add_scalar"};
     static const char *const converting[] = {"byte", "gb", "gib", "mb_", "_mb", "format", "fmt", "human", "pretty"};
     const char *name = end;
     char lower[64];
@@ -202,7 +203,7 @@ static void add_returned(struct figure_search *s, const struct site_code *c, int
     if (n) add_value(s, arena_printf(s->arena, "%.*s", (int)n, name + 4), figures, EVERYWHERE, MODULE);
 }
 
-static void add_targets(struct figure_search *s, const char *targets, unsigned figures, int file, int scope)
+static void add_figure_targets(struct figure_search *s, const char *targets, unsigned figures, int file, int scope)
 {
     struct site_names names = {.n = 0};
     site_targets_of(s->arena, targets, &names, NULL);
@@ -233,7 +234,7 @@ static void follow_value(struct figure_search *s, int file, size_t at, const cha
     if (site_code_begins(st, "return") || site_code_begins(st, "yield"))
         add_returned(s, c, scope, figures);
     else if (site_binding_of(s->arena, st, &a) && mention >= st->code + strlen(a.targets))
-        add_targets(s, a.targets, figures, file, scope);
+        add_figure_targets(s, a.targets, figures, file, scope);
 }
 
 static bool is_visible(const struct figure_search *s, const struct figure_value *v, int file, size_t at)
@@ -342,4 +343,12 @@ bool whatif_is_caught(struct run *run, uint32_t stack)
     }
     arena_free(&arena);
     return caught;
+}
+
+bool whatif_has_python(struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (frame->kind == GS_FRAME_PYTHON && frame->line) return true;
+    return false;
 }

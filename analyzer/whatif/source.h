@@ -19,3 +19,5 @@ unsigned whatif_source_facts(struct run *run);
 /* Does the program go on after an error of the allocator on this call path: in a try statement that handles it, or in a
  * thread of its own? */
 bool whatif_is_caught(struct run *run, uint32_t stack);
+/* Does the call path have a line of Python? */
+bool whatif_has_python(struct run *run, uint32_t stack);

@@ -7,7 +7,9 @@
 #include "analyzer/whatif/parts.h"
 
 const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
-    "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that fail here",
+    "The program has private pools. If one is a torch.cuda.MemPool with use_on_oom=True, it can serve requests that "
+    "fail "
+    "here",
     "In the recording, a request failed and the program handled the error. If this request succeeds, the program then "
     "does something else; the replay goes on as recorded",
     "The program asks CUDA how much memory is free, and gets another answer than in the recording. If its sizes depend "
@@ -27,6 +29,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program changes the settings of PyTorch's allocator, or its memory fraction, while it runs. The recording "
     "does not "
     "contain that; the replay assumes the same settings throughout",
+    "In the recording, segments were freed because CUDA refused memory, or because the program emptied the cache. The "
+    "recording does not state which, or the size of the GPU; --limit sets the size",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
