@@ -214,7 +214,7 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
     if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL) &&
-        !(read_source_of(p->w) & WHATIF_PLAIN_POOLS))
+        (p->w->imported || !(read_source_of(p->w) & WHATIF_PLAIN_POOLS)))
         o->doubts |= WHATIF_USE_ON_OOM;
     o->doubts &= ~(unsigned)WHATIF_CAUGHT;
     if (!recorded && whatif_is_caught(p->w->run, calling_stack(p, t, failure.stack))) o->doubts |= WHATIF_CAUGHT;
@@ -503,8 +503,24 @@ static void doubt_decisions(struct play *p)
     if (size && facts & WHATIF_TOTAL) s->outcome.doubts |= WHATIF_SIZE;
     if (figures && facts & WHATIF_ALLOCATOR) s->outcome.doubts |= WHATIF_FIGURES;
     if (w->imported && (size || figures) && facts & WHATIF_FREE_FIGURE) s->outcome.doubts |= WHATIF_FREE;
-    if (s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
+    if (w->imported && s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
     if (w->imported && (size || s->conf) && facts & WHATIF_SETS_FRACTION) s->outcome.doubts |= WHATIF_RESETS;
+}
+
+/* Other processes used the GPU: is there room for what they held at most, beside what this scenario needs? */
+static bool has_room_for_others(const struct play *p, const struct track *t)
+{
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    const struct caching_totals *totals = caching_totals(t->lane.allocator);
+    int64_t others = 0;
+    size_t n;
+    const struct run_device_sample *list = run_device_samples(p->w->run, &n);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].process == d->process && list[i].device == d->device && list[i].other_bytes > others)
+            others = list[i].other_bytes;
+    if (!others || t->lane.capacity == INT64_MAX) return true;
+    const int64_t outside = t->lane.other - totals->reserved;
+    return t->lane.capacity - outside - totals->peak_reserved >= others;
 }
 
 static void conclude_play(struct play *p)
@@ -516,6 +532,7 @@ static void conclude_play(struct play *p)
         const struct track *t = &p->tracks[i];
         const struct whatif_device *d = &p->w->devices[i];
         if (!t->open) continue;
+        if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
         if (failed) break;

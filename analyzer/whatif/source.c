@@ -181,6 +181,21 @@ static bool any_file_has(const struct figure_search *s, const char *name)
     return false;
 }
 
+/* f(…), Thread(target=f), decorated(f): not a list of functions. */
+static bool is_called_in(const struct site_statement *st, const char *name)
+{
+    const struct figure_value v = {.name = name, .file = EVERYWHERE};
+    const char *p = is_definition(st) ? NULL : find_value(&v, st->code, st->code);
+    for (; p; p = find_value(&v, st->code, p + 1)) {
+        const char *open = p;
+        if (p[strlen(name)] == '(') return true;
+        for (int depth = 1; open > st->code && depth;)
+            depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;
+        if (*open == '(' && open < p && open > st->code && is_name_part(open[-1])) return true;
+    }
+    return false;
+}
+
 /* Files of helpers have functions that nothing calls: no statement names them, and no call path. Frameworks call
  * methods and what is decorated. */
 static bool is_called(const struct figure_search *s, const struct site_code *c, int def)
@@ -188,7 +203,10 @@ static bool is_called(const struct figure_search *s, const struct site_code *c, 
     const char *name = def == MODULE || c->list[def].indent ? NULL : strstr(c->list[def].code, "def ");
     if (!name || (def && c->list[def - 1].code[0] == '@')) return true;
     name = arena_printf(s->arena, "%.*s", (int)site_name_length(name + 4), name + 4);
-    bool called = any_file_has(s, name);
+    bool called = false;
+    for (size_t f = 0; f < s->files_n; f++)
+        for (size_t k = 0; k < s->files[f].code.n && !called; k++)
+            called = is_called_in(&s->files[f].code.list[k], name);
     for (uint32_t i = 0; i < run_stack_count(s->run) && !called; i++) {
         const struct run_frame *frame = run_stack_frame(s->run, i);
         called = frame && frame->kind == GS_FRAME_PYTHON && frame->function && strcmp(frame->function, name) == 0;
@@ -258,6 +276,20 @@ static void follow_values(struct figure_search *s)
     }
 }
 
+/* In a function that is called, or in none. */
+static bool does_call(const struct figure_search *s, const char *name)
+{
+    const struct figure_value v = {.name = name, .file = EVERYWHERE};
+    for (size_t f = 0; f < s->files_n; f++) {
+        const struct site_code *c = &s->files[f].code;
+        for (size_t k = 0; k < c->n; k++)
+            if (!is_definition(&c->list[k]) && find_value(&v, c->list[k].code, c->list[k].code) &&
+                is_called(s, c, scope_of(c, k)))
+                return true;
+    }
+    return false;
+}
+
 unsigned whatif_source_facts(struct run *run)
 {
     static const char *const allocator[] = {"memory_reserved",   "memory_cached",    "max_memory_reserved",
@@ -278,10 +310,11 @@ unsigned whatif_source_facts(struct run *run)
         follow_values(s);
     }
     unsigned facts = s->used;
-    if (any_file_has(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
-    if (any_file_has(s, "_set_allocator_settings") || any_file_has(s, "_accelerator_setAllocatorSettings") ||
-        any_file_has(s, "_cuda_cudaCachingAllocator_set_allocator_settings"))
-        facts |= WHATIF_SETS_CONF;
+    static const char *const setters[] = {"_set_allocator_settings", "_accelerator_setAllocatorSettings",
+                                          "_cuda_cudaCachingAllocator_set_allocator_settings"};
+    if (does_call(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
+    for (size_t i = 0; i < sizeof setters / sizeof *setters; i++)
+        if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
     free(s);

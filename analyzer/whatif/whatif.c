@@ -7,9 +7,9 @@
 #include "analyzer/whatif/parts.h"
 
 const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
-    "The program has private pools. If one is a torch.cuda.MemPool with use_on_oom=True, it can serve requests that "
-    "fail "
-    "here",
+    "The program has private pools, and a request that fails here can succeed: a torch.cuda.MemPool with "
+    "use_on_oom=True "
+    "serves others' requests, and a snapshot does not state which requests a CUDA graph captured",
     "In the recording, a request failed and the program handled the error. If this request succeeds, the program then "
     "does something else; the replay goes on as recorded",
     "The program asks CUDA how much memory is free, and gets another answer than in the recording. If its sizes depend "
@@ -31,6 +31,9 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "contain that; the replay assumes the same settings throughout",
     "In the recording, segments were freed because CUDA refused memory, or because the program emptied the cache. The "
     "recording does not state which, or the size of the GPU; --limit sets the size",
+    "Other processes used the GPU, too, and what they held at most does not fit beside this. The replay has only the "
+    "memory "
+    "of this process and what CUDA reported with its own queries",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

@@ -33,9 +33,10 @@ enum whatif_doubt {
     WHATIF_FIGURES = 64, /* the program decides by figures of the allocator, which differ in the scenario */
     WHATIF_CAUGHT = 128, /* the program handles the failure of the request that fails only in the scenario */
     WHATIF_RESETS = 256, /* the program changes settings that the scenario changes, and the recording lacks that */
-    WHATIF_FREED = 512   /* why the recorded allocator freed segments is not known */
+    WHATIF_FREED = 512,  /* why the recorded allocator freed segments is not known */
+    WHATIF_SHARED = 1024 /* other processes used the GPU, and there is no room for what they held */
 };
-enum { WHATIF_DOUBTS = 10 };
+enum { WHATIF_DOUBTS = 11 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 
