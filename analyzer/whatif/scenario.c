@@ -430,7 +430,7 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
 static bool are_ends_sure(const struct whatif *w)
 {
     bool sure = !w->imported;
-    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures;
+    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
     for (size_t i = 0; i < w->steps_n; i++) {
         const struct step_list *s = w->steps[i];
         sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && !s->end_ns && s->stride == 1;

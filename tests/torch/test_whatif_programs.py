@@ -221,3 +221,20 @@ def test_what_other_processes_hold_makes_a_what_if_inexact_where_it_does_not_fit
     assert once("beside others, small", "-c", code, SIMCUDA_MEMORY="800MiB", **shared).code != 0
     small, large = (asked(run.database, "--limit", size)["whatif"][0] for size in ("800MiB", "1GiB"))
     assert large["exact"] and large["fits"] and not small["exact"] and "Other processes" in small["doubts"][0], (small, large)
+
+
+def test_generated_code_is_not_the_programs_line(once):
+    code = ("import torch\nmodel = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU())).cuda()\n"
+            "x = torch.randn(4096, 256, device='cuda')\nfor _ in range(3):\n    y = model(x)\n")
+    run = once("generated code", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    lines = [line for peak in run.report()["peak"] if peak["layer"] == "tensor" for line in peak["by_line"]]
+    assert lines and not any("eval_with_key" in (line["site"]["file"] or "") for line in lines), lines
+
+
+def test_where_the_step_ends_in_which_memory_ran_out_is_an_inference(once):
+    code = ("import torch\nmodel = torch.nn.Linear(512, 512).cuda()\noptimizer = torch.optim.Adam(model.parameters())\nn = 2000\n"
+            "for _ in range(40):\n    model(torch.randn(n, 512, device='cuda')).mean().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+            "    n = int(n * 1.4)\n")
+    run = once("grows until memory runs out", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="600MiB")
+    ours = asked(run.database, "--empty-cache-every", "1")["whatif"][0]
+    assert run.code != 0 and not ours["exact"] and "inference" in ours["doubts"][0], ours
