@@ -7,6 +7,7 @@
 #include "analyzer/import/import_snapshot.h"
 
 #include <stdio.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
@@ -233,6 +234,19 @@ static bool is_python_file(const char *file)
                  (n > 4 && (strcmp(file + n - 4, ".pyx") == 0 || strcmp(file + n - 4, ".pyc") == 0)));
 }
 
+/* "libtorch_cpu.so", "python3.11": a frame without debugging information names its module, and has an offset instead of
+ * a line (PyTorch 2.12 and later). */
+static bool is_module_file(const char *file)
+{
+    static const char *const endings[] = {".dll", ".pyd", ".exe", ".dylib"};
+    const char *slash = file ? strrchr(file, '/') : NULL, *name = slash ? slash + 1 : file, *dot;
+    if (!name || !*name) return false;
+    dot = strrchr(name, '.');
+    bool is = !dot || isdigit((unsigned char)dot[1]) || strcmp(dot, ".so") == 0;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) is = is || (dot && strcasecmp(dot, endings[i]) == 0);
+    return is;
+}
+
 static uint32_t snapshot_stack_of(struct importer *s, const struct import_list *frames)
 {
     struct import_frame list[IMPORT_DEPTH];
@@ -244,10 +258,14 @@ static uint32_t snapshot_stack_of(struct importer *s, const struct import_list *
         const struct import_value *frame = &frames->items[i];
         const char *file = import_text(import_member(frame, "filename"));
         int64_t line = import_integer(import_member(frame, "line"), 0);
-        list[kept++] = (struct import_frame){.file = file && strcmp(file, "??") != 0 ? file : NULL,
-                                             .function = import_text(import_member(frame, "name")),
-                                             .line = line > 0 && line <= INT32_MAX ? (int)line : 0,
-                                             .python = is_python_file(file)};
+        const char *function = import_text(import_member(frame, "name"));
+        file = file && strcmp(file, "??") != 0 ? file : NULL;
+        const bool python = is_python_file(file), module = !python && is_module_file(file);
+        list[kept++] = (struct import_frame){.file = module ? NULL : file,
+                                             .module = module ? file : NULL,
+                                             .function = module && function && *function == '?' ? NULL : function,
+                                             .line = !module && line > 0 && line <= INT32_MAX ? (int)line : 0,
+                                             .python = python};
     }
     *stack = import_feed_stack(s->feed, list, kept);
     return *stack;

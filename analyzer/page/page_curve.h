@@ -33,7 +33,7 @@ struct page_place { /* successive events */
 
 struct page_curve { /* set `most`, the rest is zero-initialised; free it with page_curve_free */
     struct page_moment *moments;
-    size_t n, cap, most;        /* most: moments, an even number */
+    size_t n, cap, most;         /* most: moments, an even number */
     uint64_t events, each, next; /* each: events per moment; next: the event that begins another one */
     int64_t last_ns, peak;
     uint64_t peak_at, keep_at; /* the events around the peak are kept when the event keep_at has been added */

@@ -449,30 +449,13 @@ static size_t count_definitions(const struct site_search *other, const char *nam
     return found;
 }
 
-/* from lib.replay import Memory, import replay: the program's own module, beside the file or its package. */
 static bool open_imported(const struct site_search *s, const char *code, struct site_search *module)
 {
-    enum { PARENTS = 3, PATH = 1024 };
-    const bool from = strncmp(code, "from ", 5) == 0;
-    const char *file = s->frame->file, *name = code + 5 + 2 * !from, *end = strrchr(file, '/');
-    if ((!from && strncmp(code, "import ", 7) != 0) || *file != '/') return false;
-    const size_t dots = strspn(name, ".");
-    name += dots;
-    for (size_t up = 1; up < dots && end > file; up++) end = memrchr(file, '/', (size_t)(end - file));
-    for (unsigned up = 0; site_name_length(name) && end && up < (dots ? 1 : PARENTS); up++) {
-        char path[PATH];
-        const size_t n = (size_t)(end - file);
-        if (n + site_name_length(name) + sizeof "/.py" > PATH) return false;
-        snprintf(path, sizeof path, "%.*s/%.*s.py", (int)n, file, (int)site_name_length(name), name);
-        for (char *p = path + n; *p && strcmp(p, ".py") != 0; p++) *p = *p == '.' ? '/' : *p;
-        if (access(path, R_OK) == 0) {
-            struct run_frame *of = arena_alloc(s->scratch, sizeof *of);
-            *of = (struct run_frame){.kind = GS_FRAME_PYTHON, .file = arena_printf(s->b->arena, "%s", path), .line = 1};
-            return site_open_frame(module, of);
-        }
-        end = memrchr(file, '/', n);
-    }
-    return false;
+    const char *path = site_imported_file(s->b->arena, s->frame->file, code);
+    if (!path) return false;
+    struct run_frame *of = arena_alloc(s->scratch, sizeof *of);
+    *of = (struct run_frame){.kind = GS_FRAME_PYTHON, .file = path, .line = 1};
+    return site_open_frame(module, of);
 }
 
 /* The function of that name, if the files of the call path define one, or else those that they import. */

@@ -1,7 +1,9 @@
 #include "analyzer/site/source_context.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "analyzer/site/python_names.h"
 
 /* Parses each file once: many call paths lead through it. */
@@ -21,6 +23,27 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
     *code = code_of_file(b, text);
     *at = site_code_at(code, frame->line);
     return *at < code->n;
+}
+
+const char *site_imported_file(struct arena *arena, const char *file, const char *code)
+{
+    enum { PARENTS = 3, PATH = 1024 };
+    const bool from = strncmp(code, "from ", 5) == 0;
+    const char *name = code + 5 + 2 * !from, *end = strrchr(file, '/');
+    if ((!from && strncmp(code, "import ", 7) != 0) || *file != '/') return NULL;
+    const size_t dots = strspn(name, ".");
+    name += dots;
+    for (size_t up = 1; up < dots && end > file; up++) end = memrchr(file, '/', (size_t)(end - file));
+    for (unsigned up = 0; site_name_length(name) && end && up < (dots ? 1 : PARENTS); up++) {
+        char path[PATH];
+        const size_t n = (size_t)(end - file);
+        if (n + site_name_length(name) + sizeof "/.py" > PATH) return NULL;
+        snprintf(path, sizeof path, "%.*s/%.*s.py", (int)n, file, (int)site_name_length(name), name);
+        for (char *p = path + n; *p && strcmp(p, ".py") != 0; p++) *p = *p == '.' ? '/' : *p;
+        if (access(path, R_OK) == 0) return arena_printf(arena, "%s", path);
+        end = memrchr(file, '/', n);
+    }
+    return NULL;
 }
 
 static bool source_has_any(const char *code, const char *const *words, size_t n)

@@ -33,7 +33,9 @@ struct whatif_device {
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
     uint64_t *streams;    /* streams on which tensors were allocated */
     size_t streams_n, streams_cap;
-    bool user_pools; /* torch.cuda.MemPool */
+    bool user_pools;    /* torch.cuda.MemPool */
+    bool captures;      /* CUDA graphs */
+    bool freed_unknown; /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
     struct whatif_outcome recorded;
@@ -54,6 +56,8 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
+    unsigned source_facts; /* enum whatif_source; known once source_was_read */
+    bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */
     bool until_parted;      /* the replay ends where it diverges from the recording */
     uint64_t parted_blocks; /* tensors allocated when it diverged */

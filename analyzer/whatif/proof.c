@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/whatif/parts.h"
+#include "analyzer/whatif/source.h"
 
 struct call { /* of the recorded allocator to the driver */
     uint64_t address;
@@ -214,17 +215,29 @@ static bool may_free_for_request(const struct beside *b)
     return b->refused || b->proof->w->imported || caching_is_capped(b->allocator);
 }
 
+/* Did a private pool end, although a request that needs another pool came next? A request frees the cache only if CUDA
+ * refused memory, which is rarer, and then it frees that of all pools. A snapshot states neither. */
+static bool has_pool_ended(const struct beside *b, size_t next)
+{
+    const uint32_t pool = b->calls[b->from].pool;
+    bool only = pool && b->proof->w->imported && pool != b->calls[next].pool;
+    for (size_t i = b->from; only && i < next; i++) only = b->calls[i].pool == pool;
+    return only;
+}
+
 /* Calls that freed segments and belong to no request: the program emptied the cache, or a private pool ended. */
 static void settle_pending(struct beside *b, bool requests)
 {
     while (b->from < b->calls_n && b->calls[b->from].free) {
         size_t next = b->from;
         while (next < b->calls_n && b->calls[next].free) next++;
-        const bool for_request =
-            requests && next < b->calls_n && may_free_for_request(b) && !empties_cache(b, b->calls[b->from].stack);
+        const bool for_request = requests && next < b->calls_n && may_free_for_request(b) && !has_pool_ended(b, next) &&
+                                 !empties_cache(b, b->calls[b->from].stack);
+        struct whatif_device *d = device_at(b);
+        if (for_request)
+            d->freed_unknown = d->freed_unknown || !whatif_has_python(b->proof->w->run, b->calls[b->from].stack);
         if (for_request || (requests && b->fails)) return;
         const size_t before = b->from;
-        struct whatif_device *d = device_at(b);
         const struct whatif_moment flush = {b->proof->now_ns, emptied_pool(b, &next)};
         whatif_empty_as_recorded(proof_allocator_of(b), &flush);
         *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = flush;
@@ -493,7 +506,9 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     bool pool_unknown;
     const uint32_t pool = whatif_pool_of(d, &b->map, life, &pool_unknown);
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
-    d->user_pools = d->user_pools || (pool && life->space != GS_SPACE_POOL);
+    d->captures = d->captures || life->space == GS_SPACE_POOL;
+    /* a snapshot has the same for both */
+    d->user_pools = d->user_pools || (pool && (w->imported || life->space != GS_SPACE_POOL));
     apply_facts(b, life->alloc_ns);
     note_step(b, life->alloc_ns);
     b->begin_ns = 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/whatif/parts.h"
 #include "analyzer/whatif/rules.h"
+#include "analyzer/whatif/source.h"
 
 struct left_out {
     uint32_t number;  /* run_live_number */
@@ -11,6 +12,7 @@ struct left_out {
     int64_t free_ns;
 };
 
+enum { LAST_STACKS = 64 };
 struct track { /* a device under one scenario */
     struct whatif_lane lane;
     struct caching_rules rules;
@@ -19,23 +21,31 @@ struct track { /* a device under one scenario */
     size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
     uint64_t steps_done;
     int64_t base, peak_ns, peak_reserved;
-    uint64_t last_stream, events;
-    bool open, over;            /* over: it ran out of memory */
-    bool answers_otherwise;     /* to the query of free memory since the last event of a tensor */
-    bool own_cap;               /* the scenario sets it */
-    bool own_expandable;        /* likewise */
-    struct whatif_curve *curve; /* NULL: not requested */
-    size_t curve_at;            /* the last known part of the curve */
+    uint64_t last_stream, events, requests;
+    bool open, over;                   /* over: it ran out of memory */
+    bool answers_otherwise;            /* to the query of free memory since the last event of a tensor */
+    uint32_t last_stacks[LAST_STACKS]; /* of requests, a ring */
+    bool reserved_differs;             /* from what was reserved in the recording, at some request */
+    bool figures_differ;               /* that, or what was allocated */
+    bool own_cap;                      /* the scenario sets it */
+    bool own_expandable;               /* likewise */
+    struct whatif_curve *curve;        /* NULL: not requested */
+    size_t curve_at;                   /* the last known part of the curve */
     int64_t last_reserved;
+};
+
+struct recorded_totals { /* of a device, at the current event */
+    int64_t reserved, allocated;
 };
 
 struct play {
     struct whatif *w;
     struct whatif_scenario *scenario;
-    struct track *tracks;         /* as w->devices */
-    struct whatif_pool_map *maps; /* likewise, of all scenarios */
-    uint8_t *matches;             /* by stack: 0 not examined, 1 in the line that is left out, 2 not */
-    const char *file;             /* of that line */
+    struct track *tracks;                   /* as w->devices */
+    struct whatif_pool_map *maps;           /* likewise, of all scenarios */
+    const struct recorded_totals *recorded; /* likewise */
+    uint8_t *matches;                       /* by stack: 0 not examined, 1 in the line that is left out, 2 not */
+    const char *file;                       /* of that line */
     size_t file_length;
     int line;
 };
@@ -119,7 +129,7 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
     }
     for (; t->next_fact < d->facts.n && d->facts.list[t->next_fact].ns <= ns; t->next_fact++) {
         const struct whatif_fact *f = &d->facts.list[t->next_fact];
-        if (f->kind == GS_ALLOCATOR_CAP) t->answers_otherwise = false; /* PyTorch queried it to compute the cap */
+        if (f->kind == GS_ALLOCATOR_CAP && f->value) t->answers_otherwise = false; /* PyTorch queried it for the cap */
         if (f->kind == GS_ALLOCATOR_CAP && !t->own_cap)
             caching_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
         else if (f->kind == GS_ALLOCATOR_CAP && f->value != d->rules.gc_memory) /* by a call, which overrides it */
@@ -179,14 +189,35 @@ void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, s
     }
 }
 
-static void run_out(struct play *p, struct track *t, struct whatif_failure failure)
+static unsigned read_source_of(struct whatif *w)
+{
+    if (!w->source_was_read) w->source_facts = whatif_source_facts(w->run);
+    w->source_was_read = true;
+    return w->source_facts;
+}
+
+/* The program's call path at a failure. PyTorch records no frames in threads of autograd: then that of the last request
+ * that has some, because backward() was called after it. */
+static uint32_t calling_stack(const struct play *p, const struct track *t, uint32_t stack)
+{
+    const uint64_t from = t->requests > LAST_STACKS ? t->requests - LAST_STACKS : 0;
+    for (uint64_t i = t->requests; !whatif_has_python(p->w->run, stack) && i-- > from;)
+        stack = t->last_stacks[i % LAST_STACKS];
+    return stack;
+}
+
+/* `recorded`: the recording ended with it, too. */
+static void run_out(struct play *p, struct track *t, struct whatif_failure failure, bool recorded)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct caching_totals *totals = caching_totals(t->lane.allocator);
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
-    if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL))
+    if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL) &&
+        (p->w->imported || !(read_source_of(p->w) & WHATIF_PLAIN_POOLS)))
         o->doubts |= WHATIF_USE_ON_OOM;
+    o->doubts &= ~(unsigned)WHATIF_CAUGHT;
+    if (!recorded && whatif_is_caught(p->w->run, calling_stack(p, t, failure.stack))) o->doubts |= WHATIF_CAUGHT;
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
@@ -233,6 +264,15 @@ static void play_on_sample(struct play *p, const struct run_sample *s)
         t->answers_otherwise || (free_bytes != RUN_UNKNOWN && llabs(free_bytes - s->free_bytes) > SAME);
 }
 
+/* After a request that the recording has, too. */
+static void note_figures(const struct play *p, struct track *t)
+{
+    const struct caching_totals *totals = caching_totals(t->lane.allocator);
+    const struct recorded_totals *r = &p->recorded[t - p->tracks];
+    t->reserved_differs = t->reserved_differs || totals->reserved != r->reserved;
+    t->figures_differ = t->figures_differ || t->reserved_differs || totals->allocated != r->allocated;
+}
+
 static void play_allocation(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
     advance_play(p, t, life->alloc_ns);
@@ -253,10 +293,13 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
                                         .requested_bytes = bytes,
                                         .process = process,
                                         .stack = life->stack,
-                                        .device = life->device});
+                                        .device = life->device},
+                false);
         return;
     }
     t->events++;
+    t->last_stacks[t->requests++ % LAST_STACKS] = life->stack;
+    note_figures(p, t);
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
     if (!is_left_out(p, life->stack)) return;
@@ -320,7 +363,8 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
                                             .requested_bytes = bytes,
                                             .process = oom->process,
                                             .stack = oom->stack,
-                                            .device = oom->device});
+                                            .device = oom->device},
+                    true);
         }
         return;
     }
@@ -339,29 +383,33 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
 struct stage {
     struct whatif *w;
     struct whatif_pool_map *maps;
+    struct recorded_totals *recorded;
     struct play **plays;
     size_t n;
 };
 
-static void track_segment(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
-                          bool freed)
+static void track_totals(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
+                         bool freed)
 {
-    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)) return;
+    const bool tensor = life->layer == GS_LAYER_TENSOR;
+    if (life->device < 0 || (!tensor && (series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)))) return;
     const size_t at = whatif_device_of(s->w, series->process, life->device);
-    (void)whatif_note_segment(&s->w->devices[at], &s->maps[at], life, freed);
+    int64_t *total = tensor ? &s->recorded[at].allocated : &s->recorded[at].reserved;
+    *total = arena_add_capped(*total, freed ? -life->bytes : life->bytes);
+    if (!tensor) (void)whatif_note_segment(&s->w->devices[at], &s->maps[at], life, freed);
 }
 
 static void stage_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     const struct stage *s = self;
-    track_segment(s, life, series, false);
+    track_totals(s, life, series, false);
     for (size_t i = 0; i < s->n; i++) play_on_alloc(s->plays[i], life, series);
 }
 
 static void stage_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     const struct stage *s = self;
-    track_segment(s, life, series, true);
+    track_totals(s, life, series, true);
     for (size_t i = 0; i < s->n; i++) play_on_free(s->plays[i], life, series);
 }
 
@@ -377,10 +425,12 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
     for (size_t i = 0; i < s->n; i++) play_on_sample(s->plays[i], sample);
 }
 
-/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. */
+/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. A loop that
+ * replays a CUDA graph calls neither. */
 static bool are_ends_sure(const struct whatif *w)
 {
     bool sure = !w->imported;
+    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
     for (size_t i = 0; i < w->steps_n; i++) {
         const struct step_list *s = w->steps[i];
         sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && !s->end_ns && s->stride == 1;
@@ -437,14 +487,52 @@ static void finish_curve(struct play *p, const struct track *t)
     for (size_t i = t->curve_at + 1; i < WHATIF_CURVE; i++) c->reserved[i] = t->over ? RUN_UNKNOWN : t->last_reserved;
 }
 
+/* Does the program decide by figures that differ from the recording, or set what the scenario sets? */
+static void doubt_decisions(struct play *p)
+{
+    struct whatif *w = p->w;
+    struct whatif_scenario *s = p->scenario;
+    bool size = false, figures = false;
+    for (size_t i = 0; i < w->devices_n; i++) {
+        const struct track *t = &p->tracks[i];
+        size = size || (t->open && s->limit && s->limit != w->devices[i].total);
+        figures = figures || (t->open && t->figures_differ);
+    }
+    if (!size && !figures && !s->conf) return;
+    const unsigned facts = read_source_of(w);
+    if (size && facts & WHATIF_TOTAL) s->outcome.doubts |= WHATIF_SIZE;
+    if (figures && facts & WHATIF_ALLOCATOR) s->outcome.doubts |= WHATIF_FIGURES;
+    if (w->imported && (size || figures) && facts & WHATIF_FREE_FIGURE) s->outcome.doubts |= WHATIF_FREE;
+    if (w->imported && s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
+    if (w->imported && (size || s->conf) && facts & WHATIF_SETS_FRACTION) s->outcome.doubts |= WHATIF_RESETS;
+}
+
+/* Other processes used the GPU: is there room for what they held at most, beside what this scenario needs? */
+static bool has_room_for_others(const struct play *p, const struct track *t)
+{
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    const struct caching_totals *totals = caching_totals(t->lane.allocator);
+    int64_t others = 0;
+    size_t n;
+    const struct run_device_sample *list = run_device_samples(p->w->run, &n);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].process == d->process && list[i].device == d->device && list[i].other_bytes > others)
+            others = list[i].other_bytes;
+    if (!others || t->lane.capacity == INT64_MAX) return true;
+    const int64_t outside = t->lane.other - totals->reserved;
+    return t->lane.capacity - outside - totals->peak_reserved >= others;
+}
+
 static void conclude_play(struct play *p)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct track *worst = NULL;
+    doubt_decisions(p);
     for (size_t i = 0; i < p->w->devices_n; i++) {
         const struct track *t = &p->tracks[i];
         const struct whatif_device *d = &p->w->devices[i];
         if (!t->open) continue;
+        if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
         if (failed) break;
@@ -476,12 +564,37 @@ static void release_play(struct play *p)
     free(p->tracks);
 }
 
+/* A snapshot does not state the size of the GPU, nor whether segments were freed for a request or by the program. */
+static bool needs_check(const struct whatif *w)
+{
+    bool needs = w->imported;
+    for (size_t i = 0; i < w->devices_n; i++) needs = needs || w->devices[i].user_pools || w->devices[i].captures;
+    return needs;
+}
+
+/* The recorded settings, as a scenario: it must reserve what was recorded. If it does not because CUDA refused memory,
+ * scenarios with a limit show where it refuses. */
+static void doubt_replay(const struct play *recorded, struct whatif_scenario *scenarios, size_t n)
+{
+    const struct whatif_device *devices = recorded->w->devices;
+    bool differs = false, unknown = false;
+    for (size_t i = 0; i < recorded->w->devices_n; i++) {
+        differs = differs || recorded->tracks[i].reserved_differs;
+        unknown = unknown || devices[i].freed_unknown || devices[i].user_pools || devices[i].captures;
+    }
+    for (size_t i = 0; differs && i < n; i++)
+        if (unknown || !scenarios[i].limit) scenarios[i].outcome.doubts |= WHATIF_FREED;
+}
+
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
-    struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
+    struct whatif_scenario recorded = {.name = ""};
+    const bool check = needs_check(w);
+    struct play *plays = arena_zeroed(n + 1, sizeof *plays);
     struct stage stage = {.w = w,
                           .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
-                          .plays = arena_realloc(NULL, n + 1, sizeof *stage.plays)};
+                          .recorded = arena_zeroed(w->devices_n + 1, sizeof *stage.recorded),
+                          .plays = arena_zeroed(n + 1, sizeof *stage.plays)};
     const struct run_observer observer = {.self = &stage,
                                           .beside = true,
                                           .alloc = stage_on_alloc,
@@ -490,18 +603,20 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
                                           .sample = stage_on_sample};
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
-    for (size_t i = 0; i < n; i++) {
-        if (!prepare_play(&plays[i], w, &scenarios[i])) continue;
+    for (size_t i = 0; i < n + check; i++) {
+        if (!prepare_play(&plays[i], w, i < n ? &scenarios[i] : &recorded)) continue;
         plays[i].maps = stage.maps;
+        plays[i].recorded = stage.recorded;
         stage.plays[stage.n++] = &plays[i];
     }
     ok = ok && (!stage.n || run_replay(w->run, &observer, 1, error, error_size));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (ok && !scenarios[i].error) conclude_play(&plays[i]);
-        release_play(&plays[i]);
-    }
+    if (check) doubt_replay(&plays[n], scenarios, n);
+    for (size_t i = 0; i < n + check; i++) release_play(&plays[i]);
     for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&stage.maps[i]);
     free(stage.maps);
+    free(stage.recorded);
     free(stage.plays);
     free(plays);
     return ok;

@@ -7,7 +7,9 @@
 #include "analyzer/whatif/parts.h"
 
 const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
-    "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that fail here",
+    "The program has private pools, and a request that fails here can succeed: a torch.cuda.MemPool with "
+    "use_on_oom=True "
+    "serves others' requests, and a snapshot does not state which requests a CUDA graph captured",
     "In the recording, a request failed and the program handled the error. If this request succeeds, the program then "
     "does something else; the replay goes on as recorded",
     "The program asks CUDA how much memory is free, and gets another answer than in the recording. If its sizes depend "
@@ -15,6 +17,23 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
     "assumes that you change that call",
     "Where a step of this program ends is an inference: memory that is freed there may be freed earlier or later",
+    "The program's source decides by the size of the GPU (total_memory), which is another than in the recording. If "
+    "its "
+    "sizes depend on that, they differ, too; the replay has the recorded sizes",
+    "The program's source decides by what PyTorch's allocator reserves or allocates (memory_reserved), which differs "
+    "from "
+    "the recording. The replay has the recorded sizes and frees",
+    "The request that fails is in a try statement that handles the error, or in a thread of its own: the program would "
+    "go "
+    "on",
+    "The program changes the settings of PyTorch's allocator, or its memory fraction, while it runs. The recording "
+    "does not "
+    "contain that; the replay assumes the same settings throughout",
+    "In the recording, segments were freed because CUDA refused memory, or because the program emptied the cache. The "
+    "recording does not state which, or the size of the GPU; --limit sets the size",
+    "Other processes used the GPU, too, and what they held at most does not fit beside this. The replay has only the "
+    "memory "
+    "of this process and what CUDA reported with its own queries",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

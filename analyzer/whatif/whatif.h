@@ -28,9 +28,15 @@ enum whatif_doubt {
     WHATIF_HANDLED = 2,  /* a request that failed in the recording, and that the program handled, succeeds */
     WHATIF_FREE = 4,     /* the program asked CUDA how much memory is free, and gets another answer */
     WHATIF_FRACTION = 8, /* the program sets the fraction that this scenario sets, too */
-    WHATIF_STEPS = 16    /* the scenario frees memory where steps end, and where they do is an inference */
+    WHATIF_STEPS = 16,   /* the scenario frees memory where steps end, and where they do is an inference */
+    WHATIF_SIZE = 32,    /* the program decides by the size of the GPU, which the scenario changes */
+    WHATIF_FIGURES = 64, /* the program decides by figures of the allocator, which differ in the scenario */
+    WHATIF_CAUGHT = 128, /* the program handles the failure of the request that fails only in the scenario */
+    WHATIF_RESETS = 256, /* the program changes settings that the scenario changes, and the recording lacks that */
+    WHATIF_FREED = 512,  /* why the recorded allocator freed segments is not known */
+    WHATIF_SHARED = 1024 /* other processes used the GPU, and there is no room for what they held */
 };
-enum { WHATIF_DOUBTS = 5 };
+enum { WHATIF_DOUBTS = 11 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

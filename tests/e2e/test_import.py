@@ -331,6 +331,23 @@ def test_lines_and_names(tmp_path):
     assert freed
 
 
+@pytest.mark.parametrize("file, is_module", [
+    ("/opt/torch/lib/libtorch_cpu.so", True), ("/usr/lib/libcudart.so.12", True), ("/usr/bin/python3.11", True), ("/usr/bin/python", True),
+    ("C:\\\\torch\\\\lib\\\\torch_cpu.dll", True), ("/pytorch/aten/src/ATen/Functions.cpp", False), ("/pytorch/Reduce.cuh", False), ("../c10/alloc.h", False)])
+def test_a_frame_that_names_a_module_has_no_line(tmp_path, file, is_module):
+    """PyTorch 2.12 and later: without debugging information, the place in the module stands where a line should"""
+    run = Run()
+    run.segment(0, 1 << 40, 20 * MIB)
+    run.alloc(0, 1 << 40, 5 * MIB, line=11)
+    for event in run.traces[0]:
+        event["frames"] = [frame(83934254, "AddmmBackward0::apply", file)]
+    file = write(tmp_path / "s.pickle", run.snapshot())
+    db = imported(file, tmp_path)
+    found = db.execute("SELECT f.line IS NULL, f.module_id IS NOT NULL, f.function FROM frame f WHERE kind = 1").fetchall()
+    assert (is_module, is_module, "AddmmBackward0::apply") in found, found
+    assert ("83934254" in gpuspy("tree", "--native", file).stdout) != is_module
+
+
 def test_paths_of_windows(tmp_path):
     """Their folders are shortened, and their installed packages are libraries, as anywhere else."""
     run = Run()

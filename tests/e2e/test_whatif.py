@@ -235,3 +235,54 @@ def test_a_page_has_the_replayed_curve(tmp_path):
     before = file.read_bytes()
     assert "is the recording itself" in gpuspy("whatif", "--limit", "64MiB", "--html", file, file, code=3).stderr
     assert file.read_bytes() == before
+
+
+def refused_run(frees_by, stacks=True):
+    """Two segments; the first is cached, and freed before the third request"""
+    run = Run()
+    run.segment(0, 1 << 40, 100 * MIB, 7)
+    run.alloc(0, 1 << 40, 100 * MIB, 7)
+    run.free(0, 1 << 40, 8)
+    run.segment(0, 1 << 41, 200 * MIB, 9)
+    run.alloc(0, 1 << 41, 200 * MIB, 9)
+    frames = run.event(0, "segment_free", 1 << 40, 100 * MIB, 10)
+    del run.segments[0, 1 << 40]
+    if frees_by:
+        frames.insert(2, {"filename": "/torch/cuda/memory.py", "name": frees_by, "line": 200})
+    run.segment(0, 1 << 42, 300 * MIB, 10)
+    run.alloc(0, 1 << 42, 300 * MIB, 10)
+    if not stacks:
+        for event in run.traces[0]:
+            event["frames"] = []
+    return run.snapshot()
+
+
+def test_where_cuda_refused_memory_depends_on_the_size_of_the_gpu(tmp_path):
+    """A snapshot that has a retry does not state at which size"""
+    file = write(tmp_path / "s.pickle", refused_run(None))
+    done = asked(file, "--set", "max_split_size_mb:9000")
+    ours = done["whatif"][0]
+    assert done["replay"]["exact"] and not ours["exact"] and "size of the GPU" in ours["doubts"][0], done
+    assert ours["peak_reserved_bytes"] == 600 * MIB and done["recorded"]["peak_reserved_bytes"] == 500 * MIB
+    limited = asked(file, "--limit", "550MiB")["whatif"][0]
+    assert limited["exact"] and limited["retries"] == 1 and limited["peak_reserved_bytes"] == 500 * MIB, limited
+
+
+def test_a_cache_that_the_program_emptied_is_emptied_in_what_ifs(tmp_path):
+    for words in (("--set", "max_split_size_mb:9000"), ("--limit", "20GiB")):
+        ours = asked(write(tmp_path / "s.pickle", refused_run("empty_cache")), *words)["whatif"][0]
+        assert ours["exact"] and ours["peak_reserved_bytes"] == 500 * MIB and ours["retries"] == 0, ours
+
+
+def test_without_stacks_a_retry_may_be_an_emptied_cache(tmp_path):
+    for words in (("--set", "max_split_size_mb:9000"), ("--limit", "20GiB")):
+        ours = asked(write(tmp_path / "s.pickle", refused_run(None, stacks=False)), *words)["whatif"][0]
+        assert not ours["exact"] and "emptied the cache" in ours["doubts"][0], ours
+
+
+def test_a_private_pool_that_ends_frees_its_segments_in_what_ifs(tmp_path):
+    snapshot = refused_run(None, stacks=False)
+    for event in snapshot["device_traces"][0]:
+        event["pool_id"] = (0, 1) if event["addr"] < 1 << 41 else (0, 0)
+    ours = asked(write(tmp_path / "s.pickle", snapshot), "--set", "max_split_size_mb:9000")["whatif"][0]
+    assert ours["exact"] and ours["peak_reserved_bytes"] == 500 * MIB, ours

@@ -143,3 +143,98 @@ def test_a_program_that_would_go_on_otherwise_makes_a_what_if_inexact(once, does
         assert not other["exact"] and part in other["doubts"][0], other
         text = subprocess.run([BUILD / "gpuspy", "whatif", *doubtful, run.database], capture_output=True, text=True).stdout
         assert part in " ".join(text.split()) and (does != "handles" or "would do then is unknown" in " ".join(text.split()))
+
+
+DECIDES = {  # what a program does, and the doubts of a what-if on a larger GPU under another setting; from shapes of public programs
+    "batch by size": ("n = int(torch.cuda.get_device_properties(0).total_memory / 2**20 / 64)\nkept.append(mib(n))", "size of the GPU"),
+    "props": ("props = torch.cuda.get_device_properties(0)\ngigabytes = props.total_memory / 1e9\nif gigabytes > 1:\n    kept.append(mib(9))", "size of the GPU"),
+    "helper": ("def vram():\n    return torch.cuda.get_device_properties(0).total_memory / 2**30\nkept.append(mib(8 if vram() < 20 else 4))", "size of the GPU"),
+    "attribute": ("class Plan:\n    def __init__(self):\n        self.room = torch.cuda.get_device_properties(0).total_memory\n    def batch(self):\n        return self.room // 2**27\nkept.append(mib(Plan().batch()))",
+                  "size of the GPU"),
+    "empties": ("if torch.cuda.memory_reserved() > 0.9 * 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "statistics": ("stats = torch.cuda.memory_stats()\nunused = stats['reserved_bytes.all.current'] - stats['allocated_bytes.all.current']\nkept.append(mib(unused // 2**21 + 1))",
+                   "allocator reserves"),
+    "chunks": ("free = 2**29 - torch.cuda.memory_reserved()\nfor part in range(int(free // 2**28)):\n    kept.append(mib(3))", "allocator reserves"),
+    "prints": ("print(f'{torch.cuda.get_device_properties(0).total_memory / 2**30:.1f} GB')", ""),
+    "prints a name": ("total = torch.cuda.get_device_properties(0).total_memory\nprint('total', total / 2**30, round(total))", ""),
+    "logs": ("import logging\ndef usage():\n    return {'reserved': torch.cuda.memory_reserved() / 2**20, 'peak': torch.cuda.max_memory_allocated()}\nlogging.info('memory %s', usage())", ""),
+    "highest": ("highest = 0\nfor _ in range(3):\n    highest = max(highest, torch.cuda.memory_reserved())\nhistory = []\nhistory.append(highest)\nprint(history)", ""),
+    "processors": ("blocks = torch.cuda.get_device_properties(0).multi_processor_count * 2\nkept.append(mib(blocks % 2 + 5))", ""),
+    "never called": ("def batch():\n    return mib(torch.cuda.get_device_properties(0).total_memory // 2**27)", ""),
+}
+
+
+@pytest.mark.parametrize("does", DECIDES)
+def test_a_program_that_decides_by_memory_makes_a_what_if_inexact(once, tmp_path_factory, does):
+    code, part = DECIDES[does]
+    script = tmp_path_factory.getbasetemp() / f"{does.replace(' ', '_')}.py"
+    script.write_text("import torch\ndef mib(n): return torch.empty(int(n) << 20, dtype=torch.uint8, device='cuda')\n"
+                      f"kept = [mib(40)]\nx = mib(30)\ndel x\n{code}\nkept += [mib(21 + k) for k in range(3)]\n")
+    run = once(f"decides {does}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="600MiB")
+    assert run.code == 0, run.stderr[-2000:]
+    answer = asked(run.database, "--limit", "2GiB", "--set", "expandable_segments:True")
+    ours = answer["whatif"][0]
+    assert answer["replay"]["exact"] and len(ours["doubts"]) == (part != "") and ours["exact"] == (not part), answer
+    assert part in "".join(ours["doubts"])
+    same = asked(run.database, "--limit", "600MiB")["whatif"][0]
+    assert same["exact"] and not same["doubts"], same
+
+
+HANDLES = {
+    "retries": ("for n in (700, 90, 9):\n    try:\n        kept.append(mib(n))\n        break\n    except torch.OutOfMemoryError:\n        torch.cuda.empty_cache()", True),
+    "any error": ("def work():\n    kept.append(mib(90))\ntry:\n    work()\nexcept Exception as error:\n    print(error)", True),
+    "only if": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as error:\n    if 'out of memory' not in str(error):\n        raise\n    kept.clear()", True),
+    "thread": ("import threading\nt = threading.Thread(target=lambda: kept.append(mib(90)))\nt.start()\nt.join()", True),
+    "raises": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as error:\n    print('failed')\n    raise", False),
+    "exits": ("import sys\ntry:\n    kept.append(mib(90))\nexcept Exception:\n    sys.exit(3)", False),
+    "others": ("try:\n    kept.append(mib(90))\nexcept (ValueError, KeyboardInterrupt):\n    pass", False),
+    "finally": ("try:\n    kept.append(mib(90))\nfinally:\n    print('end')", False),
+    "before": ("try:\n    n = 90\nexcept Exception:\n    n = 9\nkept.append(mib(n))", False),
+}
+
+
+@pytest.mark.parametrize("does", HANDLES)
+def test_a_program_that_would_handle_the_failure_makes_a_what_if_inexact(once, tmp_path_factory, does):
+    code, handles = HANDLES[does]
+    script = tmp_path_factory.getbasetemp() / f"handles_{does.replace(' ', '_')}.py"
+    script.write_text("import torch\ndef mib(n): return torch.empty(int(n) << 20, dtype=torch.uint8, device='cuda')\n"
+                      f"kept = [mib(40)]\n{code}\n")
+    run = once(f"handles {does}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    assert run.code == 0, run.stderr[-2000:]
+    ours = asked(run.database, "--limit", "200MiB")["whatif"][0]
+    assert not ours["fits"] and ours["exact"] != handles and ("handles the error" in "".join(ours["doubts"])) == handles, ours
+
+
+def test_a_query_of_free_memory_before_the_first_tensor_counts(once):
+    run = once("asks first", "-c", "import torch\nfree, _ = torch.cuda.mem_get_info()\nx = torch.empty(free // 8, dtype=torch.uint8, device='cuda')",
+               SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    other = asked(run.database, "--limit", "1GiB")["whatif"][0]
+    assert not other["exact"] and "how much memory is free" in other["doubts"][0], other
+
+
+@pytest.mark.skipif(REAL, reason="only a simulated GPU has the memory of others")
+def test_what_other_processes_hold_makes_a_what_if_inexact_where_it_does_not_fit(once):
+    code = ("import time, torch\nkept = []\nfor n in (200, 250):\n    kept.append(torch.empty(n << 20, dtype=torch.uint8, device='cuda'))\n"
+            "    time.sleep(1.2)")
+    shared = {"SIMCUDA_CONTEXT": "100MiB", "SIMCUDA_OTHER": "300MiB@4242"}
+    run = once("beside others", "-c", code, SIMCUDA_MEMORY="4GiB", **shared)
+    assert once("beside others, small", "-c", code, SIMCUDA_MEMORY="800MiB", **shared).code != 0
+    small, large = (asked(run.database, "--limit", size)["whatif"][0] for size in ("800MiB", "1GiB"))
+    assert large["exact"] and large["fits"] and not small["exact"] and "Other processes" in small["doubts"][0], (small, large)
+
+
+def test_generated_code_is_not_the_programs_line(once):
+    code = ("import torch\nmodel = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU())).cuda()\n"
+            "x = torch.randn(4096, 256, device='cuda')\nfor _ in range(3):\n    y = model(x)\n")
+    run = once("generated code", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    lines = [line for peak in run.report()["peak"] if peak["layer"] == "tensor" for line in peak["by_line"]]
+    assert lines and not any("eval_with_key" in (line["site"]["file"] or "") for line in lines), lines
+
+
+def test_where_the_step_ends_in_which_memory_ran_out_is_an_inference(once):
+    code = ("import torch\nmodel = torch.nn.Linear(512, 512).cuda()\noptimizer = torch.optim.Adam(model.parameters())\nn = 2000\n"
+            "for _ in range(40):\n    model(torch.randn(n, 512, device='cuda')).mean().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+            "    n = int(n * 1.4)\n")
+    run = once("grows until memory runs out", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="600MiB")
+    ours = asked(run.database, "--empty-cache-every", "1")["whatif"][0]
+    assert run.code != 0 and not ours["exact"] and "inference" in ours["doubts"][0], ours

@@ -1,0 +1,387 @@
+#include "analyzer/whatif/source.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/site/python_code.h"
+#include "analyzer/site/python_names.h"
+#include "analyzer/site/site.h"
+#include "analyzer/site/source_context.h"
+
+enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
+
+struct own_file {
+    const char *path;
+    struct site_code code;
+};
+
+/* A name that holds a figure: of a function that returns it, an attribute, or a variable. */
+struct figure_value {
+    const char *name;
+    unsigned figures; /* of enum whatif_source */
+    int file;         /* EVERYWHERE: in any file; ATTRIBUTE: likewise, after a dot */
+    int scope;        /* the statement that defines the function of a variable; MODULE */
+};
+
+struct figure_search {
+    struct run *run;
+    struct arena *arena;
+    struct own_file files[FILES];
+    size_t files_n;
+    struct figure_value values[VALUES];
+    size_t values_n;
+    unsigned used;
+    bool grew;
+};
+
+static bool is_one_of(const char *name, size_t n, const char *const *words, size_t words_n)
+{
+    for (size_t i = 0; i < words_n; i++)
+        if (strlen(words[i]) == n && strncmp(name, words[i], n) == 0) return true;
+    return false;
+}
+
+/* ---------------------------------------------------------------- files */
+
+static bool add_own_file(struct figure_search *s, const char *path)
+{
+    if (!path || s->files_n == FILES || site_is_library_file(path)) return false;
+    for (size_t i = 0; i < s->files_n; i++)
+        if (strcmp(s->files[i].path, path) == 0) return true;
+    const struct run_source_text *text = run_source_text(s->run, path);
+    if (!text) return false;
+    s->files[s->files_n++] = (struct own_file){path, site_code_of(s->arena, text->lines, text->n)};
+    return true;
+}
+
+/* The files of all call paths, and what they import. */
+static void read_own_files(struct figure_search *s)
+{
+    struct map seen = {0};
+    const struct run_frame *frame;
+    for (uint32_t i = 0; i < run_stack_count(s->run); i++) {
+        if ((frame = run_stack_frame(s->run, i)) == NULL || frame->kind != GS_FRAME_PYTHON || !frame->file) continue;
+        uint32_t *first = map_at(&seen, (uintptr_t)frame->file);
+        if (*first != MAP_NEW) continue;
+        *first = 1;
+        add_own_file(s, frame->file);
+    }
+    map_free(&seen);
+    for (size_t i = 0; i < s->files_n; i++)
+        for (size_t k = 0; k < s->files[i].code.n; k++)
+            add_own_file(s, site_imported_file(s->arena, s->files[i].path, s->files[i].code.list[k].code));
+}
+
+/* ---------------------------------------------------------------- figures */
+
+static void add_value(struct figure_search *s, const char *name, unsigned figures, int file, int scope)
+{
+    struct figure_value *v = s->values, *end = s->values + s->values_n;
+    while (v < end && (v->file != file || v->scope != scope || strcmp(v->name, name) != 0)) v++;
+    if (v == end && s->values_n == VALUES) return;
+    if (v == end) s->values[s->values_n++] = (struct figure_value){name, 0, file, scope};
+    s->grew = s->grew || (v->figures | figures) != v->figures;
+    v->figures |= figures;
+}
+
+static bool is_name_part(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* The next mention of a value in a statement, as a whole name. */
+static const char *find_value(const struct figure_value *v, const char *code, const char *from)
+{
+    const size_t n = strlen(v->name);
+    for (const char *p = strstr(from, v->name); p; p = strstr(p + 1, v->name)) {
+        const char before = p > code ? p[-1] : ' ';
+        const bool dot = before == '.';
+        if (v->file != EVERYWHERE && dot != (v->file == ATTRIBUTE)) continue;
+        if (!is_name_part(before) && !is_name_part(p[n])) return p;
+    }
+    return NULL;
+}
+
+enum use { USE_VALUE, USE_SHOWN, USE_DECIDES };
+
+/* f(value): what the function, whose name ends at `end`, does with it. */
+static enum use use_of_argument(const char *code, const char *end)
+{
+    static const char *const pure[] = {"int",  "float",  "round", "min",  "max",  "abs",    "str",     "repr",
+                                       "sum",  "len",    "tuple", "list", "dict", "set",    "sorted",  "zip",
+                                       "bool", "divmod", "floor", "ceil", "log2", "format", "getattr", "enumerate"};
+    static const char *const shows[] = {"append", "extend", "update", "add",  "put",   "dump",
+                                        "dumps",  "insert", "set",    "send", "metric"};
+    static const char *const showing[] = {"print",   "log",      "info",        "debug",    "warn",
+                                          "error",   "critical", "write",       "report",   "show",
+                                          "display", "record",   "set_postfix", "set_desc", "track",
+                                          "gauge",   "observe",  "exception",   "fail",     "add_scalar"};
+    static const char *const converting[] = {"byte", "gb", "gib", "mb_", "_mb", "format", "fmt", "human", "pretty"};
+    const char *name = end;
+    char lower[64];
+    while (name > code && is_name_part(name[-1])) name--;
+    const size_t n = (size_t)(end - name);
+    if (!n) return USE_VALUE; /* brackets around an expression */
+    if (is_one_of(name, n, pure, sizeof pure / sizeof *pure)) return USE_VALUE;
+    const bool method = name > code && name[-1] == '.';
+    if (method && is_one_of(name, n, shows, sizeof shows / sizeof *shows)) return USE_SHOWN;
+    if (n >= sizeof lower) return USE_DECIDES;
+    for (size_t i = 0; i <= n; i++) lower[i] = i < n ? (char)tolower((unsigned char)name[i]) : 0;
+    const char *bare = lower + strspn(lower, "_");
+    for (size_t i = 0; i < sizeof showing / sizeof *showing; i++)
+        if (strncmp(bare, showing[i], strlen(showing[i])) == 0) return USE_SHOWN;
+    for (size_t i = 0; i < sizeof converting / sizeof *converting; i++)
+        if (strstr(lower, converting[i])) return USE_VALUE;
+    return USE_DECIDES;
+}
+
+/* What the innermost brackets around a mention do with it, from the inside out. */
+static enum use use_in_code(const char *code, const char *mention)
+{
+    int depth = 0;
+    for (const char *p = mention; p > code;) {
+        p--;
+        if (strchr(")]}", *p)) depth--;
+        if (!strchr("([{", *p)) continue;
+        if (depth++ < 0) continue;
+        depth = 0;
+        const bool follows = p > code && (is_name_part(p[-1]) || strchr(")]", p[-1]));
+        if (*p == '[' && follows) return USE_DECIDES; /* an index or a slice */
+        const enum use use = *p == '(' && follows ? use_of_argument(code, p) : USE_VALUE;
+        if (use != USE_VALUE) return use;
+    }
+    return USE_VALUE;
+}
+
+/* The statement that defines the function around statement i. */
+static int scope_of(const struct site_code *c, size_t i)
+{
+    for (size_t k = site_code_parent(c, i); k < c->n; k = site_code_parent(c, k))
+        if (site_code_begins(&c->list[k], "def") || site_code_begins(&c->list[k], "async def")) return (int)k;
+    return MODULE;
+}
+
+/* A statement that only gives names. */
+static bool is_definition(const struct site_statement *st)
+{
+    static const char *const words[] = {"def", "class", "import", "from", "global", "nonlocal", "del", "except"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) is = is || site_code_begins(st, words[i]);
+    return is;
+}
+
+static bool any_file_has(const struct figure_search *s, const char *name)
+{
+    const struct figure_value v = {.name = name, .file = EVERYWHERE};
+    for (size_t f = 0; f < s->files_n; f++)
+        for (size_t k = 0; k < s->files[f].code.n; k++) {
+            const struct site_statement *st = &s->files[f].code.list[k];
+            if (!is_definition(st) && find_value(&v, st->code, st->code)) return true;
+        }
+    return false;
+}
+
+/* f(…), Thread(target=f), decorated(f): not a list of functions. */
+static bool is_called_in(const struct site_statement *st, const char *name)
+{
+    const struct figure_value v = {.name = name, .file = EVERYWHERE};
+    const char *p = is_definition(st) ? NULL : find_value(&v, st->code, st->code);
+    for (; p; p = find_value(&v, st->code, p + 1)) {
+        const char *open = p;
+        if (p[strlen(name)] == '(') return true;
+        for (int depth = 1; open > st->code && depth;)
+            depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;
+        if (*open == '(' && open < p && open > st->code && is_name_part(open[-1])) return true;
+    }
+    return false;
+}
+
+/* Files of helpers have functions that nothing calls: no statement names them, and no call path. Frameworks call
+ * methods and what is decorated. */
+static bool is_called(const struct figure_search *s, const struct site_code *c, int def)
+{
+    const char *name = def == MODULE || c->list[def].indent ? NULL : strstr(c->list[def].code, "def ");
+    if (!name || (def && c->list[def - 1].code[0] == '@')) return true;
+    name = arena_printf(s->arena, "%.*s", (int)site_name_length(name + 4), name + 4);
+    bool called = false;
+    for (size_t f = 0; f < s->files_n; f++)
+        for (size_t k = 0; k < s->files[f].code.n && !called; k++)
+            called = is_called_in(&s->files[f].code.list[k], name);
+    for (uint32_t i = 0; i < run_stack_count(s->run) && !called; i++) {
+        const struct run_frame *frame = run_stack_frame(s->run, i);
+        called = frame && frame->kind == GS_FRAME_PYTHON && frame->function && strcmp(frame->function, name) == 0;
+    }
+    return called;
+}
+
+static void add_returned(struct figure_search *s, const struct site_code *c, int def, unsigned figures)
+{
+    const char *name = def == MODULE ? NULL : strstr(c->list[def].code, "def ");
+    const size_t n = name ? site_name_length(name + 4) : 0;
+    if (n) add_value(s, arena_printf(s->arena, "%.*s", (int)n, name + 4), figures, EVERYWHERE, MODULE);
+}
+
+static void add_figure_targets(struct figure_search *s, const char *targets, unsigned figures, int file, int scope)
+{
+    struct site_names names = {.n = 0};
+    site_targets_of(s->arena, targets, &names, NULL);
+    for (size_t i = 0; i < names.n; i++) {
+        const char *dot = strrchr(names.list[i], '.');
+        if (dot)
+            add_value(s, dot + 1, figures, ATTRIBUTE, MODULE);
+        else
+            add_value(s, names.list[i], figures, file, scope);
+    }
+}
+
+/* A statement that mentions a value. */
+static void follow_value(struct figure_search *s, int file, size_t at, const char *mention, unsigned figures)
+{
+    static const char *const branches[] = {"if", "elif", "while", "assert", "match"};
+    const struct site_code *c = &s->files[file].code;
+    const struct site_statement *st = &c->list[at];
+    struct site_assignment a;
+    if (is_definition(st)) return;
+    bool decides = false;
+    for (size_t i = 0; i < sizeof branches / sizeof *branches; i++)
+        decides = decides || site_code_begins(st, branches[i]);
+    const enum use use = decides ? USE_DECIDES : use_in_code(st->code, mention);
+    const int scope = scope_of(c, at);
+    if (use == USE_DECIDES && is_called(s, c, scope)) s->used |= figures;
+    if (use != USE_VALUE) return;
+    if (site_code_begins(st, "return") || site_code_begins(st, "yield"))
+        add_returned(s, c, scope, figures);
+    else if (site_binding_of(s->arena, st, &a) && mention >= st->code + strlen(a.targets))
+        add_figure_targets(s, a.targets, figures, file, scope);
+}
+
+static bool is_visible(const struct figure_search *s, const struct figure_value *v, int file, size_t at)
+{
+    if (v->file < 0) return true;
+    return v->file == file && (v->scope == MODULE || v->scope == scope_of(&s->files[file].code, at));
+}
+
+static void follow_values(struct figure_search *s)
+{
+    for (size_t i = 0; i < s->values_n; i++) {
+        const struct figure_value v = s->values[i];
+        for (size_t f = 0; f < s->files_n; f++) {
+            if (v.file >= 0 && v.file != (int)f) continue;
+            for (size_t k = 0; k < s->files[f].code.n; k++) {
+                const char *code = s->files[f].code.list[k].code, *p = find_value(&v, code, code);
+                if (!p || !is_visible(s, &v, (int)f, k)) continue;
+                for (; p; p = find_value(&v, code, p + 1)) follow_value(s, (int)f, k, p, v.figures);
+            }
+        }
+    }
+}
+
+/* In a function that is called, or in none. */
+static bool does_call(const struct figure_search *s, const char *name)
+{
+    const struct figure_value v = {.name = name, .file = EVERYWHERE};
+    for (size_t f = 0; f < s->files_n; f++) {
+        const struct site_code *c = &s->files[f].code;
+        for (size_t k = 0; k < c->n; k++)
+            if (!is_definition(&c->list[k]) && find_value(&v, c->list[k].code, c->list[k].code) &&
+                is_called(s, c, scope_of(c, k)))
+                return true;
+    }
+    return false;
+}
+
+unsigned whatif_source_facts(struct run *run)
+{
+    static const char *const allocator[] = {"memory_reserved",   "memory_cached",    "max_memory_reserved",
+                                            "max_memory_cached", "memory_allocated", "max_memory_allocated",
+                                            "memory_stats",      "memory_snapshot"};
+    enum { ROUNDS = 8 };
+    struct arena arena = {0};
+    struct figure_search *s = arena_zeroed(1, sizeof *s);
+    s->run = run;
+    s->arena = &arena;
+    read_own_files(s);
+    add_value(s, "total_memory", WHATIF_TOTAL, EVERYWHERE, MODULE);
+    add_value(s, "mem_get_info", WHATIF_FREE_FIGURE, EVERYWHERE, MODULE);
+    for (size_t i = 0; i < sizeof allocator / sizeof *allocator; i++)
+        add_value(s, allocator[i], WHATIF_ALLOCATOR, EVERYWHERE, MODULE);
+    for (unsigned round = 0; s->grew && round < ROUNDS; round++) {
+        s->grew = false;
+        follow_values(s);
+    }
+    unsigned facts = s->used;
+    static const char *const setters[] = {"_set_allocator_settings", "_accelerator_setAllocatorSettings",
+                                          "_cuda_cudaCachingAllocator_set_allocator_settings"};
+    if (does_call(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
+    for (size_t i = 0; i < sizeof setters / sizeof *setters; i++)
+        if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
+    if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
+    arena_free(&arena);
+    free(s);
+    return facts;
+}
+
+/* ---------------------------------------------------------------- errors that are handled */
+
+/* `except torch.OutOfMemoryError:`, or of a class that it is derived from. */
+static bool does_catch(const char *code)
+{
+    static const char *const classes[] = {"OutOfMemory", "RuntimeError", "Exception", "OOM"};
+    bool catches = code[6 + strspn(code + 6, " ")] == ':' || !code[6];
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) catches = catches || strstr(code, classes[i]);
+    return catches;
+}
+
+/* Does a block end the program, or raise the error again in any case? */
+static bool does_give_up(const struct site_code *c, size_t header)
+{
+    const size_t end = site_code_end(c, header);
+    for (size_t k = header + 1; k < end; k++)
+        if (c->list[k].indent == c->list[header + 1].indent &&
+            (site_code_begins(&c->list[k], "raise") || strstr(c->list[k].code, "exit(")))
+            return true;
+    return false;
+}
+
+/* Is statement `at` in the first block of a try statement whose handler goes on? */
+static bool is_statement_caught(const struct site_code *c, size_t at)
+{
+    for (size_t k = site_code_parent(c, at); k < c->n; k = site_code_parent(c, k)) {
+        if (site_code_begins(&c->list[k], "def")) return false;
+        if (!site_code_begins(&c->list[k], "try")) continue;
+        for (size_t h = site_code_end(c, k); h < c->n && site_code_begins(&c->list[h], "except");
+             h = site_code_end(c, h))
+            if (does_catch(c->list[h].code)) {
+                if (!does_give_up(c, h)) return true;
+                break;
+            }
+    }
+    return false;
+}
+
+bool whatif_is_caught(struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    struct arena arena = {0};
+    bool caught = false;
+    for (; !caught && (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON || !frame->line) continue;
+        caught = frame->function && strstr(frame->function, "_bootstrap_inner"); /* threading.py */
+        if (caught || site_is_library_file(frame->file)) continue;
+        const struct run_source_text *text = run_source_text(run, frame->file);
+        if (!text) continue;
+        const struct site_code code = site_code_of(&arena, text->lines, text->n);
+        const size_t at = site_code_at(&code, frame->line);
+        caught = at < code.n && is_statement_caught(&code, at);
+    }
+    arena_free(&arena);
+    return caught;
+}
+
+bool whatif_has_python(struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (frame->kind == GS_FRAME_PYTHON && frame->line) return true;
+    return false;
+}
