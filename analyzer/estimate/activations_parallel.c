@@ -9,8 +9,8 @@
 #define KORTHIKANTI "Korthikanti et al. 2022 (arXiv:2205.05198), table 2"
 #define CLOSED "a closed form: ±20 % for fused kernels (Megatron-LM)"
 
-/* PyTorch's tensor parallelism (DTensor), which is what divides a model that FSDP shards. Pipelines keep the closed form
- * of Megatron-LM. */
+/* PyTorch's tensor parallelism (DTensor), which is what divides a model that FSDP shards. Pipelines keep the closed
+ * form of Megatron-LM. */
 static bool is_dtensor(const struct plan *p)
 {
     return p->tp > 1 && p->pp == 1 && p->fsdp && estimate_shard_gathers(p);
@@ -234,8 +234,8 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
     if (p->chunked_loss) logits = fmin(logits, z->tokens * h / t);
     if (dtensor_loss(p, logits) > 0) {
         const double four = dtensor_loss(p, logits), script = p->drop_outputs ? 0 : z->compute * logits;
-        line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 3 * four / 4,
-                                 four + script, four + z->compute * logits);
+        line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 3 * four / 4, four + script,
+                                 four + z->compute * logits);
         line->why = "low: what exp(x) leaves is reused by the product; high: the script holds the logits as well";
         estimate_explain(line, "torch/distributed/tensor/parallel/loss.py: (grad_input + exp(x)) * grad_output",
                          "%.0f tokens · %ju words / tp %ju · (4 · 4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
