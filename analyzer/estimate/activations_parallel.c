@@ -1,12 +1,37 @@
 /* Activations under tensor, sequence and pipeline parallelism: closed forms for Megatron-LM's fused kernels.
  * Korthikanti et al. 2022, table 2, with each term's width taken from the model. For GPT (h = a·d, f = 4h) the sums
- * below equal theirs, 10 + 24/t + 5as/(ht). */
+ * below equal theirs, 10 + 24/t + 5as/(ht). With FSDP and without pipelines: PyTorch's DTensor, whose loss makes more
+ * copies of the logits (torch/distributed/tensor/parallel/loss.py). */
 #include <math.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/shard.h"
 
 #define KORTHIKANTI "Korthikanti et al. 2022 (arXiv:2205.05198), table 2"
 #define CLOSED "a closed form: ±20 % for fused kernels (Megatron-LM)"
+
+/* PyTorch's tensor parallelism (DTensor), which is what divides a model that FSDP shards. Pipelines keep the closed
+ * form of Megatron-LM. */
+static bool is_dtensor(const struct plan *p)
+{
+    return p->tp > 1 && p->pp == 1 && p->fsdp && estimate_shard_gathers(p);
+}
+
+/* FSDP2 computes in 16 bits by MixedPrecisionPolicy instead of autocast: tensors between layers have 16 bits, too
+ * (torchtitan parallelize.py: apply_fsdp). */
+static struct estimate_act_sizes parallel_sizes(const struct plan *p, enum estimate_act_variant variant)
+{
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, variant);
+
+    if (is_dtensor(p) && z.amp) z.stream = z.compute;
+    return z;
+}
+
+/* loss_parallel's backward computes (grad_input + exp(x)) * grad_output: four float32 tensors of the logits' size exist
+ * at once. A compiled loss fuses them. */
+static double dtensor_loss(const struct plan *p, double logits)
+{
+    return is_dtensor(p) && !p->fused_loss && !p->chunked_loss ? 4 * 4 * logits : 0;
+}
 
 /* Bytes per token of one layer: `whole` is on every tensor-parallel GPU, or divided if sequences are divided too;
  * `divided` is divided among them; the scores. */
@@ -50,7 +75,7 @@ double estimate_act_in_flight(const struct plan *p, uint64_t stage)
 /* What a stage keeps of one micro-batch's layers, roughly: only the choice of the moment depends on it. */
 static double micro_batch_bytes(const struct plan *p, uint64_t stage)
 {
-    const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
+    const struct estimate_act_sizes z = parallel_sizes(p, ACT_EAGER);
     const struct layer_bytes b = layer_bytes(p, &z);
     const double t = (double)p->tp, shared = p->sequence_parallel ? t : 1,
                  layers = (double)estimate_shard_layers(p, stage),
@@ -102,7 +127,7 @@ static struct estimate_line *add_parallel_line(struct estimate_result *r, enum e
  * which are kept in addition to the result of the reduce-scatter. Compiled layers keep only what backward reads. */
 static double operations_kept(const struct plan *p, enum estimate_act_variant variant)
 {
-    struct estimate_act_sizes z = estimate_act_sizes_of(p, variant);
+    struct estimate_act_sizes z = parallel_sizes(p, variant);
     struct plan whole = *p; /* without adapters, as a note reports */
     double t = (double)p->tp, width = z.tokens * (double)p->model->shape.hidden;
     struct estimate_act_kept kept;
@@ -171,9 +196,10 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
                              z->tokens, b.whole, p->sequence_parallel ? "/tp" : "", b.divided + (kept ? b.scores : 0),
                              (uintmax_t)p->tp);
     }
+    const double freed = dtensor_loss(p, z->tokens * (double)p->model->shape.vocab / t); /* before the last layer's */
     line = add_parallel_line(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward computes",
-                             fmin(0.8 * again_low + 0.3 * live, again + 0.5 * live), again + 0.5 * live,
-                             1.2 * again + live);
+                             fmax(0, fmin(0.8 * again_low + 0.3 * live, again + 0.5 * live) - freed),
+                             fmax(0, again + 0.5 * live - freed), fmax(0, 1.2 * again + live - freed));
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B recomputed, and gradients of %.0f B)", z->tokens,
                      again / z->tokens, live / z->tokens);
     line = add_parallel_line(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with",
@@ -188,7 +214,9 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
     const struct model_shape *m = &p->model->shape;
     double t = (double)p->tp, h = (double)m->hidden, logits = z->tokens * (double)m->vocab / t;
     double shared = p->sequence_parallel ? t : 1, mask = m->family == MODEL_GPT ? z->tokens * h / shared : 0;
-    double head = z->tokens * (z->stream + z->read) * h / shared;
+    /* the output layer saves its input, which DTensor gathers from all tokens (style.py: ColwiseParallel) */
+    double gathered = is_dtensor(p) && p->sequence_parallel ? z->tokens * z->compute * h : 0;
+    double head = z->tokens * (z->stream + z->read) * h / shared + gathered;
     struct estimate_line *line;
 
     if (stage == 0 && mask > 0) {
@@ -204,6 +232,16 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
     estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens · %.0f B", z->tokens,
                      head / z->tokens);
     if (p->chunked_loss) logits = fmin(logits, z->tokens * h / t);
+    if (dtensor_loss(p, logits) > 0) {
+        const double four = dtensor_loss(p, logits), script = p->drop_outputs ? 0 : z->compute * logits;
+        line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 3 * four / 4, four + script,
+                                 four + z->compute * logits);
+        line->why = "low: what exp(x) leaves is reused by the product; high: the script holds the logits as well";
+        estimate_explain(line, "torch/distributed/tensor/parallel/loss.py: (grad_input + exp(x)) * grad_output",
+                         "%.0f tokens · %ju words / tp %ju · (4 · 4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
+                         (uintmax_t)p->tp, p->drop_outputs ? 0 : z->compute);
+        return;
+    }
     line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits,
                              (4 + z->compute) * logits, (8 + z->compute) * logits);
     line->why = "low: float32 logits overwritten in place (Megatron-LM); high: logits and a separate gradient";
@@ -214,7 +252,7 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
 
 void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
+    struct estimate_act_sizes z = parallel_sizes(p, ACT_EAGER);
 
     add_stage_layers(p, &z, stage, r);
     add_ends(p, &z, stage, r);

@@ -227,6 +227,16 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
 
 /* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
  * reserved than with room for all of them. */
+static double reserved_with_equal_lengths(const struct plan *p, double room, bool converts)
+{
+    struct estimate_replay_peaks equal = {0};
+    struct plan one = *p;
+
+    one.varying_lengths = false;
+    estimate_replay(&one, room, workspace_of(p), converts, &equal);
+    return equal.reserved;
+}
+
 static bool add_replayed_reserve(const struct plan *p, double room, struct estimate_result *r)
 {
     struct estimate_replay_peaks free, within, most;
@@ -255,11 +265,17 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     line = estimate_add(
         r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments",
         (struct estimate_interval){
-            low * least, least,
+            p->varying_lengths ? fmax(0, fmin(least, reserved_with_equal_lengths(p, room, converts) - live))
+                               : low * least,
+            least,
             fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)});
-    estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
+    estimate_explain(line,
+                     p->varying_lengths
+                         ? "c10/cuda/CUDACachingAllocator.cpp, replayed for eight steps of evenly spread lengths"
+                         : "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
-    line->why = "the order of requests, and workspaces of cuDNN between them";
+    line->why = p->varying_lengths ? "low: all lengths are equal; high: other lengths in another order"
+                                   : "the order of requests, and workspaces of cuDNN between them";
     return true;
 }
 

@@ -194,6 +194,7 @@ struct plan {
     bool fused_loss;       /* the loss too: in the type of the logits */
     bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
     bool away;             /* saved activations are in host memory until backward needs them */
+    bool varying_lengths;  /* each micro-batch has its own length, at most `seq` */
     bool drop_outputs;     /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */

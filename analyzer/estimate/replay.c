@@ -6,7 +6,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
 
-enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
+enum { STEPS = 3, VARYING_STEPS = 8, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
 
 struct tensor {
     uint32_t block, refs;
@@ -485,6 +485,40 @@ static void run_micro_batch(struct pass *c, uint32_t *input)
     c->second = fmax(c->second, second);
 }
 
+/* The operations for sequences of another length. */
+static void list_operations(const struct plan *p, struct estimate_replay_list *list)
+{
+    const enum model_family family = p->model->shape.family;
+
+    (family == MODEL_CONV       ? estimate_replay_conv
+     : family == MODEL_DENOISER ? estimate_replay_denoiser
+                                : estimate_replay_layers)(p, list);
+}
+
+/* Lengths that are spread evenly over all up to the longest, which is the third: multiples of the golden ratio. */
+static void change_length(struct pass *c, int micro_batch)
+{
+    const double turn = (micro_batch + 1) * 0.6180339887498949;
+    struct plan one = *c->p;
+
+    one.seq = micro_batch == 2 ? one.seq : (uint64_t)fmax(1, ceil((turn - floor(turn)) * (double)one.seq));
+    c->list.n = 0;
+    list_operations(&one, &c->list);
+}
+
+static void replay_varying(struct pass *c)
+{
+    const int each = c->p->accumulation < 4 ? (int)c->p->accumulation : 4;
+    uint32_t input = NOTHING;
+
+    replay_load(c);
+    for (int i = 0; i < VARYING_STEPS * each; i++) {
+        change_length(c, i);
+        run_micro_batch(c, &input);
+        if (i % each == each - 1) replay_step(c);
+    }
+}
+
 /* With more than two micro-batches, the later ones are like the second. */
 static void replay_training(struct pass *c)
 {
@@ -543,19 +577,18 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
     const bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
     const enum model_family family = p->model->shape.family;
+    const bool varying = p->varying_lengths && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;
 
     if (family != MODEL_DENOISER && !estimate_replay_knows(p)) return false;
     c.list.converts = converts;
     c.weight = float32 ? 4 : p->precision->weights;
     c.gradient = float32 ? 4 : p->precision->gradients;
-    (family == MODEL_CONV       ? estimate_replay_conv
-     : family == MODEL_DENOISER ? estimate_replay_denoiser
-                                : estimate_replay_layers)(p, &c.list);
+    list_operations(p, &c.list);
     bool known = c.list.n > 0;
     if (known) {
         c.allocator = caching_allocator_new(&caching_default_rules, &driver);
         prepare_pass(&c);
-        replay_training(&c);
+        (varying ? replay_varying : replay_training)(&c);
         const struct caching_totals *t = caching_totals(c.allocator);
         *out = (struct estimate_replay_peaks){
             (double)t->peak_allocated, (double)t->peak_reserved, c.largest, c.saved, c.first, c.second, !c.refused};

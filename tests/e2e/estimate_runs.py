@@ -251,7 +251,7 @@ def fresh(name="fresh"):
 
 
 TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
-          "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"),
+          "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"), "fresh-3": lambda: fresh("fresh-3"),
           "same-sources": lambda: fresh("same-sources")}
 
 
