@@ -1,6 +1,6 @@
 /* Which failure ended the program. In threads it is the first of those at one place: a pool finishes its other items,
- * which fail likewise, before the program sees the exception, and other threads fail until they have all ended. What the
- * results of the earlier items hold is freed meanwhile, so only the first failure shows it. */
+ * which fail likewise, before the program sees the exception, and other threads fail until they have all ended. What
+ * the results of the earlier items hold is freed meanwhile, so only the first failure shows it. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
