@@ -327,9 +327,10 @@ static void capture_live(struct oom_failures *o, struct capture *c)
     for (size_t i = 0; i < run_location_count(run); i++) {
         const struct run_location *l = run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
-            const struct oom_history *history = SITE_REACH(o->history, i, o->history_cap);
-            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){
-                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count, .times = history->times};
+            struct oom_live *live = ARENA_PUSH(c->live, c->live_n, c->live_cap);
+            *live = (struct oom_live){.location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
+            live->times = SITE_REACH(o->history, i, o->history_cap)->times;
+            live->made = i < o->passes.made_cap ? o->passes.made[i] : 0;
         }
     }
 }
