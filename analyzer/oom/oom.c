@@ -26,7 +26,7 @@ struct group {
     size_t first, last; /* rows; other threads' rows may be in between */
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
-    bool fatal, handled, raised, device_failed, tensor_failed, captured, capped;
+    bool fatal, handled, raised, device_failed, tensor_failed, captured, chosen, capped;
     enum result_oom_outcome outcome;
     int64_t free, total, device_requested; /* the last: the largest request to CUDA */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
@@ -153,19 +153,35 @@ static void make_groups(struct oom_failures *o)
     map_free(&open);
 }
 
+/* Of the last process that failed: the failure that ended it; groups_n: none did. */
+static size_t ending_group(const struct oom_failures *o)
+{
+    const uint32_t row =
+        o->groups_n ? question_ending_failure(o->b->run, o->rows[o->groups[o->groups_n - 1].last].process) : RUN_NONE;
+    size_t i = 0;
+    while (i < o->groups_n && (row < o->groups[i].first || row > o->groups[i].last ||
+                               o->rows[o->groups[i].last].thread != o->rows[row].thread))
+        i++;
+    return i;
+}
+
+static void choose_capture(struct oom_failures *o, size_t group)
+{
+    if (group >= o->groups_n || o->captures_n >= CAPTURES || o->groups[group].chosen) return;
+    o->groups[group].chosen = true;
+    o->captures[o->captures_n].group = group;
+    /* until the replay reaches it, which may never happen in a damaged recording */
+    o->captures[o->captures_n].series = RUN_NONE;
+    o->group_of[o->groups[group].last] = (uint32_t)o->captures_n++;
+}
+
 /* The last ones matter most: they ended the run. */
 static void choose_captures(struct oom_failures *o)
 {
-    for (int fatal = 1; fatal >= 0; fatal--) {
-        for (size_t i = o->groups_n; i-- > 0 && o->captures_n < CAPTURES;) {
-            if (o->groups[i].fatal == (bool)fatal) {
-                o->captures[o->captures_n].group = i;
-                /* until the replay reaches it, which may never happen in a damaged recording */
-                o->captures[o->captures_n].series = RUN_NONE;
-                o->group_of[o->groups[i].last] = (uint32_t)o->captures_n++;
-            }
-        }
-    }
+    choose_capture(o, ending_group(o));
+    for (int fatal = 1; fatal >= 0; fatal--)
+        for (size_t i = o->groups_n; i-- > 0;)
+            if (o->groups[i].fatal == (bool)fatal) choose_capture(o, i);
 }
 
 static uint32_t find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
@@ -311,9 +327,10 @@ static void capture_live(struct oom_failures *o, struct capture *c)
     for (size_t i = 0; i < run_location_count(run); i++) {
         const struct run_location *l = run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
-            const struct oom_history *history = SITE_REACH(o->history, i, o->history_cap);
-            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){
-                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count, .times = history->times};
+            struct oom_live *live = ARENA_PUSH(c->live, c->live_n, c->live_cap);
+            *live = (struct oom_live){.location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
+            live->times = SITE_REACH(o->history, i, o->history_cap)->times;
+            live->made = i < o->passes.made_cap ? o->passes.made[i] : 0;
         }
     }
 }
@@ -605,23 +622,6 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
     return f;
 }
 
-static void measure_holes(struct result_report *report, const struct oom_facts *f)
-{
-    EACH (g, report->fragmentation, report->fragmentation_n) {
-        if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
-            g->segments) /* the last fatal one comes first and stays */
-            continue;
-        g->time_s = site_seconds(f->row->time_ns);
-        g->reserved_bytes = f->tensor_reserved != RUN_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
-        g->active_bytes = f->map.block_bytes;
-        g->free_bytes = f->map.free_bytes;
-        g->largest_free_bytes = f->map.largest_free_bytes;
-        g->external = f->map.free_bytes > 0 ? 1 - (double)f->map.largest_free_bytes / (double)f->map.free_bytes : 0;
-        g->segments = f->map.segments;
-        g->blocks = f->map.blocks;
-    }
-}
-
 static void answer_failure(struct oom_failures *o, size_t group, const struct capture *c, struct result_oom_verdict *v)
 {
     struct oom_facts f = oom_facts_of(o, &o->groups[group], c), *kept;
@@ -661,7 +661,7 @@ static void answer_failure(struct oom_failures *o, size_t group, const struct ca
         v->live = site_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
         v->live_lines = site_list_by_line(o->b, shares, c->live_n, &v->live_lines_n, &v->live_lines_total);
         free(shares);
-        measure_holes(o->b->report, &f);
+        oom_measure_holes(o->b->report, &f);
     }
 }
 
@@ -701,25 +701,28 @@ static void list_retries(struct oom_failures *o)
     free(lines);
 }
 
-/* Fatal ones first, beginning with the last of them; then the others in order of time. */
+static void list_group(struct oom_failures *o, size_t group, size_t room)
+{
+    struct result_report *report = o->b->report;
+    const uint32_t at = o->group_of[o->groups[group].last];
+    if (report->ooms_n < room)
+        answer_failure(o, group, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+}
+
+/* Fatal ones first, beginning with the one that ended the program, then from the last one on; then the others in order
+ * of time. */
 static void list_ooms(struct oom_failures *o)
 {
     struct result_report *report = o->b->report;
     report->ooms_total = o->groups_n;
-    size_t room = o->groups_n < o->b->top ? o->groups_n : o->b->top;
+    const size_t room = o->groups_n < o->b->top ? o->groups_n : o->b->top, end = ending_group(o);
     report->ooms = arena_alloc(o->b->arena, room * sizeof *report->ooms);
-    for (size_t i = o->groups_n; i-- > 0 && report->ooms_n < room;) {
-        if (o->groups[i].fatal) {
-            uint32_t at = o->group_of[o->groups[i].last];
-            answer_failure(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
-        }
-    }
-    for (size_t i = 0; i < o->groups_n && report->ooms_n < room; i++) {
-        if (!o->groups[i].fatal) {
-            uint32_t at = o->group_of[o->groups[i].last];
-            answer_failure(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
-        }
-    }
+    const bool first = end < o->groups_n && o->groups[end].fatal;
+    if (first) list_group(o, end, room);
+    for (size_t i = o->groups_n; i-- > 0;)
+        if (o->groups[i].fatal && !(first && i == end)) list_group(o, i, room);
+    for (size_t i = 0; i < o->groups_n; i++)
+        if (!o->groups[i].fatal) list_group(o, i, room);
 }
 
 /* The allocations in the layer that counts, from its failure to the end. */
@@ -758,7 +761,7 @@ static void find_handled(struct oom_failures *o)
         struct group *g = &o->groups[c->group];
         if (has_group_failed(g)) {
             const struct run_oom *row = &o->rows[g->last];
-            if (process != row->process) raised = oom_after_raised(o->b->run, process = row->process);
+            if (process != row->process) raised = question_raised_failure(o->b->run, process = row->process);
             after_totals(o, c);
             c->after.raised = raised >= g->first && raised <= g->last && o->rows[raised].thread == row->thread;
             g->raised = c->after.raised;

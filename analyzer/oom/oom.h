@@ -77,6 +77,7 @@ struct oom_facts {
     uint64_t growing_count;  /* live allocations there */
     uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
+    bool growing_larger;     /* its live blocks are larger than those that were freed, or their sizes are unknown */
     bool growing_varies;     /* its blocks differ in size, and most have a size of their own */
     bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
@@ -123,6 +124,7 @@ struct oom_live { /* the live memory of one location at that moment */
     int64_t bytes;
     uint64_t count;
     uint64_t times;                       /* its allocations, freed or not */
+    int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */

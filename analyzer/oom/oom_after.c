@@ -73,13 +73,6 @@ static enum result_oom_outcome without_status(const struct oom_after *a, bool se
     return a->again || (a->times && !complete) ? RESULT_OUTCOME_UNKNOWN : RESULT_OUTCOME_ENDED;
 }
 
-/* A pool passes the exception of one item to the thread that waits for its result, and continues with the next item. */
-static bool in_pool(const struct run *run, const struct run_oom *row)
-{
-    return run_stack_is_in(run, row->stack, "concurrent/futures/thread.py", NULL) ||
-           run_stack_is_in(run, row->stack, "multiprocessing/pool.py", NULL);
-}
-
 static enum result_oom_outcome at_an_error(const struct oom_after *a, bool served, bool pool)
 {
     if ((a->granted && !pool) || a->again >= AGAIN) return RESULT_OUTCOME_HANDLED;
@@ -91,33 +84,6 @@ static enum result_oom_outcome at_success(const struct oom_after *a, const struc
 {
     bool thrown = row->layer == GS_LAYER_TENSOR && !a->own_thread;
     return thrown || served || a->times ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_UNKNOWN;
-}
-
-static bool is_about_memory(const char *exception)
-{
-    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
-}
-
-/* `place`: "/home/u/train.py:31". */
-static bool is_at_place(const struct run *run, uint32_t stack, const char *place)
-{
-    const char *colon = strrchr(place, ':');
-    const struct run_frame *f;
-    for (; colon && (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->kind == GS_FRAME_PYTHON && f->line == atoi(colon + 1) && f->file &&
-            strlen(f->file) == (size_t)(colon - place) && strncmp(f->file, place, (size_t)(colon - place)) == 0)
-            return true;
-    return false;
-}
-
-uint32_t oom_after_raised(const struct run *run, uint32_t process)
-{
-    size_t n, processes_n;
-    const struct run_process *p = &run_processes(run, &processes_n)[process];
-    const struct run_oom *rows = run_ooms(run, &n);
-    for (size_t i = n; is_about_memory(p->exception) && p->exception_place && i-- > 0;)
-        if (rows[i].process == process && is_at_place(run, rows[i].stack, p->exception_place)) return (uint32_t)i;
-    return RUN_NONE;
 }
 
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
@@ -132,7 +98,7 @@ enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct
         a->steps = (int64_t)(steps->n - step_count_done(steps, row->time_ns));
     if (a->steps != RUN_UNKNOWN && a->steps >= STEPS) return RESULT_OUTCOME_HANDLED;
     if (p->exit_status < 0) return without_status(a, served, p->complete);
-    return p->exit_status ? at_an_error(a, served, in_pool(b->run, row)) : at_success(a, row, served);
+    return p->exit_status ? at_an_error(a, served, question_in_pool(b->run, row)) : at_success(a, row, served);
 }
 
 bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next)

@@ -103,3 +103,20 @@ const char *oom_place_text(struct oom_words *w, uint32_t stack)
     uint32_t number = site_index(w->b, stack); /* first: it may move b->sites */
     return site_text_with_caller(w->b, &w->b->sites[number]);
 }
+
+void oom_measure_holes(struct result_report *report, const struct oom_facts *f)
+{
+    EACH (g, report->fragmentation, report->fragmentation_n) {
+        if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
+            g->segments) /* the failure that ended the program comes first and stays */
+            continue;
+        g->time_s = site_seconds(f->row->time_ns);
+        g->reserved_bytes = f->tensor_reserved != RUN_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
+        g->active_bytes = f->map.block_bytes;
+        g->free_bytes = f->map.free_bytes;
+        g->largest_free_bytes = f->map.largest_free_bytes;
+        g->external = f->map.free_bytes > 0 ? 1 - (double)f->map.largest_free_bytes / (double)f->map.free_bytes : 0;
+        g->segments = f->map.segments;
+        g->blocks = f->map.blocks;
+    }
+}

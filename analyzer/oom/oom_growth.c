@@ -153,9 +153,11 @@ struct line {
     uint32_t stack;              /* likewise */
     uint64_t count, times;       /* of its live blocks; times: including those that were freed */
     bool varies;                 /* of the same: its blocks differ in size */
+    bool larger;                 /* … and the live ones are larger than those that were freed */
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
+#define LARGER 1.01
 static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack)
 {
     line->bytes = arena_add_capped(line->bytes, l->bytes);
@@ -167,6 +169,7 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->stack = stack;
         line->count = l->count;
         line->times = l->times;
+        line->larger = !l->made || (double)l->bytes / (double)l->count > LARGER * (double)l->made / (double)l->times;
         line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
     }
 }
@@ -235,6 +238,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_count = heaviest->count;
         f->growing_times = heaviest->times;
         f->growing_varies = heaviest->varies;
+        f->growing_larger = heaviest->larger;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);
     }
     f->growing_last_ns = last_ns;
@@ -262,10 +266,12 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
      */
     const bool gone = f->growing_times >= 2 * f->growing_count;
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
-    f->replaced = gone && !f->of_step &&
-                  (recent || (f->growth && f->heaviest_first_rank > 0.5) ||
-                   (f->growing_count < FEW && f->heaviest_first_rank > 0.95));
-    if (f->replaced) return 0;
+    /* a queue whose items are equal is freed at its other end */
+    const bool turns = gone && !f->of_step &&
+                       (recent || (f->growth && f->heaviest_first_rank > 0.5) ||
+                        (f->growing_count < FEW && f->heaviest_first_rank > 0.95));
+    f->replaced = turns && f->growing_larger;
+    if (turns) return 0;
     /* the minimum of its first eighth: the peak of a step is temporary */
     double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
     for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {

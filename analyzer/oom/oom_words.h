@@ -12,6 +12,8 @@ int64_t oom_context_bytes(const struct oom_facts *f);
 int64_t oom_other_bytes(const struct oom_facts *f);
 /* Reserved by PyTorch and in no tensor. */
 int64_t oom_cached_bytes(const struct oom_facts *f);
+/* Of the failure's holes, for the report on fragmentation. */
+void oom_measure_holes(struct result_report *report, const struct oom_facts *f);
 /* The growing memory belongs to a graph that is kept through f->growth->newest. */
 bool oom_keeps_graph(const struct oom_facts *f);
 /* The owner of most of the memory that PyTorch's allocator does not have; NULL none. */
@@ -40,9 +42,6 @@ bool oom_after_same_thread(const struct run *run, const struct oom_after *a, con
  * if one gets no workspace (30 such failures in one forward pass on an H200). The next allocation then comes from the
  * same call or from the line that made it. */
 bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next);
-/* The process's last failure at the line from which the exception came that ended the program, if that was about
- * memory: an index into the run's failures, RUN_NONE if there is none. */
-uint32_t oom_after_raised(const struct run *run, uint32_t process);
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *after);
 /* Did a recording of bounded size lose rows after the failure? Then counts of what followed it are lower bounds. */

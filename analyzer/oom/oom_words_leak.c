@@ -67,7 +67,9 @@ static int64_t latest_began(struct oom_words *w)
     const struct oom_rhythm r = oom_rhythm(f);
     const struct step_list *steps = step_list_of(w->b, f->row->process);
     if (r.steps && steps) return step_start_ns(steps, step_count_done(steps, f->row->time_ns));
-    return f->growing_end_ns - (f->growing_end_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
+    if (r.times < 2) return f->growing_first_ns;
+    /* by the later half of them: the first one may have waited for libraries that were loaded */
+    return f->growing_end_ns - (f->growing_end_ns - f->growing_middle_ns) / (int64_t)((r.times + 1) / 2);
 }
 
 /* Advice that frees all growth before the step in progress; of a buffer that is replaced, all of it. */

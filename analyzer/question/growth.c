@@ -1,14 +1,14 @@
 /* Call sites whose live bytes rise steadily over the run.
  *
- * The end is the last fatal OOM, else the last allocation. Memory that is freed later is freed by the tear-down: a list
- * that grew during the whole run is still a leak if Python empties it at exit. An allocation that is live at the end
- * has stayed.
+ * The end is the OOM that ended the program (ending.c), else the last allocation. Memory that is freed later is freed
+ * by the tear-down: a list that grew during the whole run is still a leak if Python empties it at exit. An allocation
+ * that is live at the end has stayed.
  *
- * The run is cut into 64 pieces with equally many allocations (not equally long: start-up takes long and allocates
- * little). The figure that counts is the least that a location held in each piece: the lower envelope, which
- * activations that are freed within their step do not raise. If a piece is shorter than two steps, neighbours are
- * joined. A location grows when, from the first usual step (else after the first tenth) or its own beginning on, that
- * envelope
+ * The run is cut into 64 pieces (32 to 64 up to an end that allocations follow) with equally many allocations (not
+ * equally long: start-up takes long and allocates little). The figure that counts is the least that a location held in
+ * each piece: the lower envelope, which activations that are freed within their step do not raise. If a piece is
+ * shorter than two steps, neighbours are joined. A location grows when, from the first usual step (else after the first
+ * tenth) or its own beginning on, that envelope
  *   - rises in at least 3 pieces and falls by at most a tenth,
  *   - is close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however large, is not
  *     growth, and neither is a cache that fills ever more slowly,
@@ -58,6 +58,7 @@ struct site_growth { /* by location; members that every event uses come first */
 struct span { /* of a process */
     int64_t end_ns;
     bool oom;                   /* the end is a fatal OOM */
+    bool in_thread;             /* … in a thread of Python's other than the main one */
     int64_t ensemble;           /* bytes of the models of an ensemble; 0 none */
     uint32_t last;              /* the piece that contains the end */
     int64_t piece_ends[PIECES]; /* when the last event of each was */
@@ -70,6 +71,7 @@ struct question_growths {
     struct span *spans;
     size_t spans_cap;
     struct span *span;                /* of the process now replayed */
+    bool goes_on;                     /* it allocates after its end */
     size_t from;                      /* its first location */
     int64_t kept_from_ns;             /* from this time on all of its events exist */
     uint32_t piece;                   /* of the last event */
@@ -99,6 +101,25 @@ static inline void reach_growth_piece(struct site_growth *s, uint32_t piece)
     }
 }
 
+/* Makes 32 pieces of 64, when allocations up to the end need more of them. */
+static void join_pieces(struct question_growths *g)
+{
+    for (size_t i = g->from; i < g->sites_cap; i++) {
+        struct site_growth *s = &g->sites[i];
+        if (!s->first) continue;
+        reach_growth_piece(s, PIECES);
+        for (uint32_t p = 0; s->least_of && p < PIECES; p++) {
+            const int64_t *two = &s->least_of[2 * p];
+            s->least_of[p] = p >= PIECES / 2 ? 0 : two[0] < two[1] ? two[0] : two[1];
+        }
+        s->piece = PIECES / 2;
+        s->first = (s->first - 1) / 2 + 1;
+    }
+    for (uint32_t p = 0; p < PIECES / 2; p++) g->span->piece_ends[p] = g->span->piece_ends[2 * p + 1];
+    g->piece = PIECES / 2 - 1;
+    g->per_piece *= 2;
+}
+
 static void growth_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_growths *g = self;
@@ -110,8 +131,9 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
         s->least = s->live;
         return;
     }
-    if (g->events++ >= g->next && g->piece < PIECES - 1) {
-        g->piece++;
+    if (g->events++ >= g->next) {
+        if (g->piece == PIECES - 1 && g->goes_on && life->alloc_ns <= g->span->end_ns) join_pieces(g);
+        g->piece += g->piece < PIECES - 1;
         g->next += g->per_piece;
     }
     g->span->piece_ends[g->piece] = life->alloc_ns;
@@ -122,7 +144,7 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
     }
     if (s->piece < g->piece) reach_growth_piece(s, g->piece);
     s->live += life->bytes;
-    if (life->free_ns > g->span->end_ns) {
+    if (life->free_ns > g->span->end_ns && life->alloc_ns <= g->span->end_ns) {
         s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
         s->last_ns = life->alloc_ns;
         s->stayed++;
@@ -150,18 +172,14 @@ static void growth_on_free(void *self, const struct run_lifetime *life, const st
     s->least = s->live < s->least ? s->live : s->least;
 }
 
-static int64_t growth_end_of(const struct run *run, uint32_t process, bool *oom)
+static int64_t growth_end_of(const struct run *run, uint32_t process, struct span *span)
 {
     size_t n, ooms_n;
-    int64_t end = run_processes(run, &n)[process].last_alloc_ns;
+    const uint32_t failure = question_ending_failure(run, process);
     const struct run_oom *ooms = run_ooms(run, &ooms_n);
-    for (size_t i = ooms_n; i-- > 0;) {
-        if (ooms[i].process == process && ooms[i].fatal) {
-            *oom = true;
-            return ooms[i].time_ns;
-        }
-    }
-    return end;
+    span->oom = failure != RUN_NONE;
+    span->in_thread = span->oom && run_stack_is_in(run, ooms[failure].stack, "threading", "_bootstrap");
+    return span->oom ? ooms[failure].time_ns : run_processes(run, &n)[process].last_alloc_ns;
 }
 
 static void growth_on_process_start(void *self, uint32_t process)
@@ -171,10 +189,12 @@ static void growth_on_process_start(void *self, uint32_t process)
     uint64_t allocations = run_processes(g->b->run, &n)[process].allocations;
     g->kept_from_ns = run_processes(g->b->run, &n)[process].kept_from_ns;
     g->span = SITE_REACH(g->spans, process, g->spans_cap);
-    g->span->end_ns = growth_end_of(g->b->run, process, &g->span->oom);
+    g->span->end_ns = growth_end_of(g->b->run, process, g->span);
     g->from = run_location_count(g->b->run);
     g->events = 0;
-    g->per_piece = g->next = allocations / PIECES + 1;
+    /* how many allocations follow the end is not known before */
+    g->goes_on = g->span->oom && g->span->end_ns < run_processes(g->b->run, &n)[process].last_alloc_ns;
+    g->per_piece = g->next = allocations / PIECES / (g->goes_on ? PIECES : 1) + 1;
     g->piece = 0;
 }
 
@@ -228,11 +248,13 @@ static uint32_t piece_at(const struct span *span, int64_t ns)
 }
 
 /* How many pieces make one sample: at least two steps. */
-static uint32_t samples_width(const struct step_list *steps, uint32_t from, uint32_t to)
+static uint32_t samples_width(const struct step_list *steps, bool in_thread, uint32_t from, uint32_t to)
 {
+    enum { THREADS = 4 }; /* whose steps run at the same time */
     uint32_t pieces = to - from + 1, most = pieces / MIN_SAMPLES;
     size_t n = steps ? steps->n : 2 * PIECES;
     uint32_t width = (uint32_t)((2 * (size_t)pieces + n - 1) / n);
+    width *= in_thread ? THREADS : 1;
     width = width < most ? width : most;
     return width ? width : 1;
 }
@@ -240,7 +262,7 @@ static uint32_t samples_width(const struct step_list *steps, uint32_t from, uint
 static void take_samples(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                          uint32_t from, uint32_t to, struct samples *out)
 {
-    uint32_t width = samples_width(steps, from, to);
+    uint32_t width = samples_width(steps, span->in_thread, from, to);
     *out = (struct samples){0};
     for (uint32_t p = from; p <= to; p += width) {
         uint32_t end = p + width - 1 < to ? p + width - 1 : to;
@@ -301,7 +323,8 @@ static bool is_fit_straight(struct samples *a, double *fit)
 static bool is_growing(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                        struct samples *a, double *fit)
 {
-    uint32_t from = steps ? piece_at(span, step_start_ns(steps, steps->steady)) : WARM;
+    const bool usual = steps && step_start_ns(steps, steps->steady) < span->end_ns;
+    uint32_t from = usual ? piece_at(span, step_start_ns(steps, steps->steady)) : WARM;
     from = from < s->first - 1 ? s->first - 1 : from;
     int64_t ends[] = {span->end_ns, steps ? step_start_ns(steps, steps->n) : span->end_ns};
     for (size_t i = 0; i < 2; i++) {

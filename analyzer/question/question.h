@@ -47,6 +47,13 @@ const struct result_preallocation *question_preallocated(const struct result_rep
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
                                                      int64_t time_ns);
 
+/* ending.c: the failures of a process, as their numbers in run_ooms; RUN_NONE: none. The one whose exception ended it;
+ * the one at which it ended, if the recorder took a failure for the end. */
+uint32_t question_raised_failure(const struct run *run, uint32_t process);
+uint32_t question_ending_failure(const struct run *run, uint32_t process);
+/* In a pool of threads, which passes the exception to the thread that waits for the result. */
+bool question_in_pool(const struct run *run, const struct run_oom *row);
+
 struct question_syncs;
 struct question_syncs *question_syncs_start(struct site_builder *b);
 void question_syncs_add(struct question_syncs *s, const struct run_copy *copy, const struct run_sync *sync);

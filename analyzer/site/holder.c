@@ -194,10 +194,13 @@ static void read_collection(struct site_search *s)
         value = a.value;
         site_targets_of(s->scratch, a.targets, &made, NULL);
     }
+    /* crops = pool.map(crop, images) */
+    const bool mapped = s->submitted && made.n == 1 && (strstr(value, ".map(") || strstr(value, ".starmap("));
     bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
                                  strncmp(value, "dict(", 5) == 0);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
-        (!whole && !site_collects(value)) || site_is_loop(&s->code.list[s->at]) || site_is_host_value(value, s->graph))
+        (!whole && !mapped && !site_collects(value)) || site_is_loop(&s->code.list[s->at]) ||
+        site_is_host_value(value, s->graph))
         return;
     site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
                                                           .code = s->code,
@@ -305,6 +308,48 @@ static bool has_strong(const struct site_candidates *found)
     return false;
 }
 
+/* state = next_state at the end of a loop: the statements before it read the value in the next iteration. */
+static void read_next_iteration(struct site_search *s)
+{
+    const size_t loop = site_common_loop(s, s->at, s->at);
+    const struct site_names names = s->names;
+    for (size_t i = loop; i < s->at && !has_strong(&s->found); i++) {
+        s->names.n = 0;
+        for (size_t k = 0; k < names.n; k++)
+            if (!site_is_made_in(s, names.list[k], loop, i))
+                site_names_add(s->scratch, &s->names, names.list[k], strlen(names.list[k]));
+        if (s->names.n) site_read_statement(s, i);
+        if (s->names.n && !has_strong(&s->found)) site_read_calls(s, i, 0);
+    }
+    s->names = names;
+}
+
+/* node.hidden = x of an argument: the object outlives the function, and which other object refers to it is not known.
+ * The last resort. */
+static void read_given_objects(struct site_search *s)
+{
+    for (size_t i = s->at; i < s->to && !s->found.n && !s->module; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_value_holds(s, i, a.value)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *dot = strchr(made.list[k], '.');
+            const char *root = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - made.list[k]), made.list[k]) : "";
+            if (!dot || strcmp(root, "self") == 0 || !site_is_parameter(s, root) ||
+                site_is_made_in(s, root, s->from, s->to))
+                continue;
+            site_add_candidate(&s->found,
+                               (struct site_candidate){.frame = s->frame,
+                                                       .code = s->code,
+                                                       .at = i,
+                                                       .why = "it stores the memory in an object that the function is "
+                                                              "given",
+                                                       .passed = true});
+        }
+    }
+}
+
 /* Reads the frame's function from its statement on. False: the memory is not passed on to the caller. */
 static bool read_frame(struct site_search *s, bool first)
 {
@@ -322,12 +367,14 @@ static bool read_frame(struct site_search *s, bool first)
     }
     for (size_t i = s->at + 1; i < s->to; i++) site_read_statement(s, i);
     for (size_t i = s->at + !came_back; i < s->to && !has_strong(&s->found); i++) site_read_calls(s, i, 0);
+    if (came_back) read_next_iteration(s);
     read_objects(s);
     read_decorators(s);
     if (!read_carried_state(s)) {
         read_carried(s);
         read_carried_attribute(s);
     }
+    read_given_objects(s);
     for (size_t i = 0; i < s->names.n; i++)
         if (strncmp(s->names.list[i], "self.", 5) == 0)
             site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
@@ -355,9 +402,10 @@ static bool find_submission(struct site_search *s)
     const bool async = s->from && strncmp(s->code.list[s->from - 1].code, "async ", 6) == 0;
     size_t found = 0, at = 0;
     for (size_t i = 0; n && i < s->code.n && s->budget-- > 0; i++) {
-        const char *code = s->code.list[i].code, *p = strstr(code, name);
-        const bool passed =
-            p > code && strchr("(.", p[-1]) && strchr(async ? "(" : ",)", p[n]) && !site_is_function(&s->code.list[i]);
+        const char *code = s->code.list[i].code;
+        bool passed = false;
+        for (const char *p = strstr(code, name); p && !site_is_function(&s->code.list[i]); p = strstr(p + 1, name))
+            passed = passed || (p > code && p[n] && strchr("(., ", p[-1]) && strchr(async ? "(" : ",)", p[n]));
         found += passed;
         at = passed ? i : at;
     }
@@ -370,12 +418,19 @@ static bool find_submission(struct site_search *s)
 static bool follow_submission(struct site_search *s)
 {
     struct site_search from = *s;
-    if (!from.returned || from.module || !find_submission(&from)) return false;
+    if (!from.returned || from.module) return false;
+    if (from.lambda) { /* pool.map(lambda x: work(x), items) */
+        if (!site_open_source(from.b, from.lambda, &from.code, &from.at)) return false;
+        from.frame = from.lambda;
+    } else if (!find_submission(&from)) {
+        return false;
+    }
+    from.submitted = true;
     from.found.n = 0;
     site_find_function(&from);
     from.constructs = false;
     read_frame(&from, false);
-    if (is_final(&from.found)) {
+    if (is_final(&from.found) || from.found.n) {
         s->found = from.found;
         return true;
     }
@@ -407,9 +462,10 @@ static void walk_statements(struct site_search *s, uint32_t stack)
     for (unsigned hops = 0; hops < FRAMES_MAX && (frame = run_stack_frame(s->b->run, stack)) != NULL;
          stack = run_stack_parent(s->b->run, stack)) {
         if (frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file) && own && follow_submission(s)) return;
-        own = own && frame->kind != GS_FRAME_PYTHON;
+        if (site_is_nameless(frame->function) && frame->kind == GS_FRAME_PYTHON) s->lambda = frame;
         if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) continue;
         hops++;
+        s->lambda = NULL;
         s->found.n = 0;
         site_find_function(s);
         s->constructs = !s->module && is_in_construction(s, stack);

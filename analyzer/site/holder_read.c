@@ -84,7 +84,7 @@ static bool is_made_within(struct site_search *s, const char *name, size_t from,
     return false;
 }
 
-static bool is_made_in(struct site_search *s, const char *name, size_t from, size_t to)
+bool site_is_made_in(struct site_search *s, const char *name, size_t from, size_t to)
 {
     enum { REFERENCES = 4 };
     return is_made_within(s, name, from, to, REFERENCES);
@@ -200,16 +200,16 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
 {
     const char *name = site_base_name(s->scratch, into);
     const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
-    const bool local = !s->module && is_made_in(s, name, s->from, s->to);
+    const bool local = !s->module && site_is_made_in(s, name, s->from, s->to);
     /* a container of the object that is constructed; that of its class outlives it */
     const bool own =
-        s->constructs && strncmp(name, "self.", 5) == 0 && (is_made_in(s, name, s->from, i) || calls_base(s));
+        s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
     if (!*name || is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
-        (loop != none && is_made_in(s, name, loop, site_code_end(&s->code, loop))))
+        (loop != none && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */
     for (size_t k = loop; k < none && !reset; k = site_common_loop(s, k, k)) {
-        reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
+        reset = k != loop && site_is_made_in(s, name, k, site_code_end(&s->code, k));
         if (reset && is_step_loop(s, k, loop)) return;
     }
     const char *what =
@@ -218,12 +218,31 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
                                                           .code = s->code,
                                                           .at = i,
+                                                          .into = name,
                                                           .why = what,
                                                           .weak = weak || reset || is_emptied(s, name) ||
                                                                   is_given(s, name, is_bounded_by_name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
                                                           .reset = reset,
                                                           .passed = (local && is_returned(s, name)) || own});
+}
+
+/* table[key] = parts of a local list `parts`: what was stored in the list is held by the table. */
+static void supersede_stores(struct site_search *s, size_t before, const char *value)
+{
+    struct site_candidates *found = &s->found;
+    size_t n = 0;
+    if (found->n != before + 1 || found->n > SITE_FOUND_MAX || s->module || !site_names_has(&s->owners, value) ||
+        !site_is_made_in(s, value, s->from, s->to))
+        return;
+    struct site_candidate last = found->list[before];
+    for (size_t i = 0; i < before; i++)
+        if (found->list[i].frame == s->frame && found->list[i].into && strcmp(found->list[i].into, value) == 0)
+            last.weak = found->list[i].weak;
+        else
+            found->list[n++] = found->list[i];
+    found->list[n++] = last;
+    found->n = n;
 }
 
 bool site_is_constructor(const char *function)
@@ -260,7 +279,7 @@ static bool has_parameter(struct site_search *s, const char *parameters, const c
 }
 
 /* x = x + layer(x) of an argument x: the layers of a pass. */
-static bool is_parameter(struct site_search *s, const char *name)
+bool site_is_parameter(struct site_search *s, const char *name)
 {
     const char *open = s->module || !s->from ? NULL : strchr(s->code.list[s->from - 1].code, '(');
     return open && !strchr(name, '.') &&
@@ -272,7 +291,7 @@ static bool is_parameter(struct site_search *s, const char *name)
 static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
     const struct site_names self = {.list = {name}, .n = 1};
-    const bool sums = s->graph && !is_parameter(s, name);
+    const bool sums = s->graph && !site_is_parameter(s, name);
     if (a->augmented) return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
@@ -305,8 +324,9 @@ static bool part_holds(struct site_search *s, size_t i, const char *value)
 {
     /* the statement that allocated, also by an operator; of a caller, only a call */
     const bool name = !value[strcspn(value, ".")] && !value[site_name_length(value)];
-    return (i == s->at && !name && (!s->callee || strchr(value, '(')) && !site_is_host_value(value, s->graph) &&
-            !is_only_result(s, value)) ||
+    const bool literal = *value && strchr("0123456789\"'", *value);
+    return (i == s->at && !name && !literal && (!s->callee || strchr(value, '(')) &&
+            !site_is_host_value(value, s->graph) && !is_only_result(s, value)) ||
            site_names_has(&s->owners, value) || site_holds(value, &s->names, s->graph) ||
            site_holds(value, &s->objects, s->graph);
 }
@@ -369,7 +389,9 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     struct site_names made = {.n = 0}, indexed = {.n = 0};
     if (!site_value_holds(s, i, a->value)) return;
     site_targets_of(s->scratch, a->targets, &made, &indexed);
+    const size_t before = s->found.n;
     for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
+    supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)
         if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
     drop_others(s, i, a->value, &made);
@@ -405,7 +427,9 @@ void site_read_statement(struct site_search *s, size_t i)
     } else if (site_store_of(s->scratch, st->code, &store)) {
         if (site_value_holds(s, i, store.value) &&
             (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
+            const size_t before = s->found.n;
             site_consider_store(s, i, store.into, store.weak);
+            supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
         }
@@ -418,7 +442,7 @@ void site_read_statement(struct site_search *s, size_t i)
 }
 
 /* A frame of a lambda or comprehension: its line belongs to the function around it. */
-static bool is_nameless(const char *function)
+bool site_is_nameless(const char *function)
 {
     const size_t n = function ? strlen(function) : 0;
     return n && function[n - 1] == '>' && strcmp(function, "<module>") != 0;
@@ -427,7 +451,7 @@ static bool is_nameless(const char *function)
 bool site_open_frame(struct site_search *s, const struct run_frame *frame)
 {
     s->frame = frame;
-    return !is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
+    return !site_is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
 }
 
 /* Counts the functions of that name in a file. */
@@ -581,6 +605,7 @@ static bool find_callee(struct site_search *s, const char *name, struct site_sea
     const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
     class = *class ? class : find_class_of_member(in, object);
     *method = true;
+    if (dot && strcmp(last, "apply") == 0 && find_method(in, object, "forward", def)) return true; /* of autograd */
     if (dot ? find_method(in, class, last, def)
             : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def))
         return true;
@@ -596,7 +621,8 @@ static void bind_names(struct site_search *s, size_t at, const char *arguments, 
 {
     const char *open = strchr(def, '('), *end = site_closing(open), *part;
     const char *parameters = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
-    const bool self = strncmp(parameters, "self", 4) == 0 || strncmp(parameters, "cls", 3) == 0;
+    const bool self =
+        strncmp(parameters, "self", 4) == 0 || strncmp(parameters, "cls", 3) == 0 || strncmp(parameters, "ctx", 3) == 0;
     size_t k = self && method;
     for (size_t i = 0; i < SITE_NAMES && *(part = site_part_of(s->scratch, arguments, i)); i++) {
         const size_t keyword = site_name_length(part);

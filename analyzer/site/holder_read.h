@@ -11,6 +11,7 @@ struct site_candidate {
     const struct run_frame *frame;
     struct site_code code;
     size_t at;
+    const char *into; /* the container; NULL unknown */
     const char *why;
     const char *instead; /* as in result_holder */
     bool weak;           /* update(), of another loop than the call, or into what the file empties somewhere */
@@ -35,9 +36,11 @@ struct site_search {
     size_t at, from, to;              /* the statement that called; the bounds of its function */
     bool module;                      /* not in a function but at the top level of the file */
     struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
-    struct site_names owners; /* objects with an attribute that refers to it: what is stored must be the object */
-    bool constructs;          /* the function runs in the construction of its object */
-    const char *class;        /* of self; NULL unknown */
+    struct site_names owners;       /* objects with an attribute that refers to it: what is stored must be the object */
+    bool constructs;                /* the function runs in the construction of its object */
+    const char *class;              /* of self; NULL unknown */
+    bool submitted;                 /* the statement passed the function to a library, which calls it */
+    const struct run_frame *lambda; /* that called the function; NULL none */
     /* of the frame that it called */
     const char *callee;           /* its name; NULL none */
     bool returned;                /* the value is returned */
@@ -50,6 +53,10 @@ struct site_search {
 bool site_is_function(const struct site_statement *s);
 bool site_is_loop(const struct site_statement *s);
 void site_find_function(struct site_search *s);
+/* Is the name assigned anew in these statements, other than from itself? */
+bool site_is_made_in(struct site_search *s, const char *name, size_t from, size_t to);
+/* Is it an argument of the function? */
+bool site_is_parameter(struct site_search *s, const char *name);
 /* The innermost loop around both; code.n if there is none. */
 size_t site_common_loop(const struct site_search *s, size_t a, size_t b);
 void site_add_candidate(struct site_candidates *to, struct site_candidate c);
@@ -62,6 +69,8 @@ bool site_value_holds(struct site_search *s, size_t i, const char *value);
 void site_read_statement(struct site_search *s, size_t i);
 /* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
 size_t site_iterated_length(const char **in);
+/* The frame of a lambda or of a comprehension? */
+bool site_is_nameless(const char *function);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);

@@ -244,9 +244,29 @@ static bool range_has_host(const char *from, const char *to, bool graph)
     return false;
 }
 
+/* loss.item(), round(loss.item(), 3); of mse_loss(model(x), y.detach()) only one of the values is. */
+static bool is_host_range(const char *from, const char *to, bool graph)
+{
+    bool calls = false, all = true;
+    for (const char *p = from; p < to; p++) {
+        if (*p == '.' && (is_host_attribute(p) || (graph && strncmp(p, ".detach()", 9) == 0))) return true;
+        if (!strchr("([{", *p)) continue;
+        const char *end = site_closing(p) < to ? site_closing(p) : to, *next;
+        for (const char *part = p + 1; part < end; part = next + 1) {
+            for (next = part; next < end && *next != ','; next++)
+                if (strchr("([{", *next)) next = site_closing(next) < end ? site_closing(next) : end - 1;
+            if (!memchr(part, '(', (size_t)(next - part))) continue;
+            calls = true;
+            all = all && is_host_range(part, next, graph);
+        }
+        p = end;
+    }
+    return calls && all;
+}
+
 bool site_is_host_value(const char *expression, bool graph)
 {
-    return range_has_host(expression, expression + strlen(expression), graph);
+    return is_host_range(expression, expression + strlen(expression), graph);
 }
 
 /* An attribute that is only a number. */

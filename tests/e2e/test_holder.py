@@ -128,6 +128,31 @@ SHAPES = {
                 "    return step\nstep = make()\nwhile True:\n    step()\n", "seen.append(out)"),
     "in a branch": ("kept = {}\nfor step in range(3000):\n    out = model(batch())\n    if step % 3 == 0:\n        kept[step] = out\n    else:\n"
                     "        del out\n", "kept[step] = out"),
+    # a server that keeps the state of each session
+    "list in a table": ("sessions = {}\ndef chat(user):\n    parts = []\n    for layer in range(2):\n        out = model(batch())\n"
+                        "        parts.append(out)\n    sessions[user] = parts\nfor step in range(1000):\n    chat(step)\n",
+                        "sessions[user] = parts"),
+    "list in a list": ("history = []\ndef run():\n    parts = []\n    for layer in range(2):\n        parts.append(model(batch()))\n"
+                       "    history.append(parts)\nfor step in range(1000):\n    run()\n", "history.append(parts)"),
+    "detached beside it": ("def distance(a, b):\n    return Tensor(a, b, bytes=4096)\nlosses = []\nfor step in range(1000):\n    out = model(batch())\n"
+                           "    loss = distance(model(batch()), out.detach())\n    losses.append(loss)\n", "losses.append(loss)"),
+    "closure over an argument": ("def later(step, loss):\n    return lambda: print(step, loss.item())\npending = []\n" + LOOP +
+                                 "    pending.append(later(step, loss))\n", "pending.append(later(step, loss))"),
+    # an agent's next state is stored as the state of the next iteration
+    "next iteration": ("states = []\nfor step in range(1000):\n    state = batch() if step == 0 else state\n    states.append(state)\n"
+                       "    state = Tensor()\n", "states.append(state)"),
+    "next iteration by a call": ("class Memory:\n    def __init__(self):\n        self.rows = []\n    def push(self, *row):\n"
+                                 "        self.rows.append(row)\nmemory, state = Memory(), Tensor()\nfor step in range(1000):\n"
+                                 "    memory.push(state, step)\n    following = Tensor()\n    state = following\n", "self.rows.append(row)"),
+    # a tree whose nodes are made elsewhere
+    "attribute of an argument": ("class Node: pass\ndef expand(node):\n    out = model(batch())\n    node.hidden = out\n"
+                                 "nodes = [Node() for n in range(1000)]\nfor node in nodes:\n    expand(node)\n", "node.hidden = out"),
+    "function of autograd": ("class Function:\n    @classmethod\n    def apply(cls, *values):\n        return cls.forward(None, *values)\n"
+                             "saved = []\nclass Square(Function):\n    @staticmethod\n    def forward(ctx, x):\n        saved.append(x)\n"
+                             "        return 1\nfor step in range(1000):\n    out = model(batch())\n    Square.apply(out)\n", "saved.append(x)"),
+    "a number beside it": ("class Average:\n    def __init__(self):\n        self.sum = self.count = 0\n    def update(self, value, n=1):\n"
+                           "        self.sum += value\n        self.count += n\naverage = Average()\nfor step in range(1000):\n"
+                           "    average.update(criterion(model(batch())), 16)\n", "self.sum += value"),
     "inner list": ("def forward():\n    outs = []\n    for part in range(2):\n        outs.append(model(batch()))\n    return outs\n"
                    "history = []\nfor step in range(1000):\n    history.append(forward())\n", "history.append(forward())"),
     "queue": ("import queue\nq = queue.Queue()\nfor step in range(1000):\n    out = model(batch())\n    q.put((step, out))\n",
@@ -312,6 +337,8 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "for x in cycle(batches):\n    keep(x)\n",
     # a collate function: the comprehension makes nothing
     "def collate(items):\n    return cat([item for item in items])\nfor step in range(1000):\n    out = collate([None, None])\n    keep(out)\n",
+    # made anew before it is stored
+    "outs = []\nfor step in range(1000):\n    out = 1\n    outs.append(out)\n    out = Tensor()\n    keep(out)\n",
     # a node of this step's own tree
     "class Node: pass\nfor step in range(1000):\n    root = Node()\n    root.children = [[]]\n    node = root.children[0]\n"
     "    out = Tensor()\n    node.append(out)\n    keep(out)\n",
@@ -337,7 +364,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # made anew for each object, which is not stored
     "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
     "for step in range(1000):\n    batch = Batch()\n",
-], ids=["own cycle", "collate", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
+], ids=["own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()

@@ -1,0 +1,62 @@
+/* Which failure ended the program. In threads it is the first of those at one place: a pool finishes its other items,
+ * which fail likewise, before the program sees the exception, and other threads fail until they have all ended. What
+ * the results of the earlier items hold is freed meanwhile, so only the first failure shows it. */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_about_memory(const char *exception)
+{
+    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
+}
+
+/* `place`: "/home/u/train.py:31". */
+static bool is_at_place(const struct run *run, uint32_t stack, const char *place)
+{
+    const char *colon = strrchr(place, ':');
+    const struct run_frame *f;
+    for (; colon && (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->kind == GS_FRAME_PYTHON && f->line == atoi(colon + 1) && f->file &&
+            strlen(f->file) == (size_t)(colon - place) && strncmp(f->file, place, (size_t)(colon - place)) == 0)
+            return true;
+    return false;
+}
+
+bool question_in_pool(const struct run *run, const struct run_oom *row)
+{
+    return run_stack_is_in(run, row->stack, "concurrent/futures/thread.py", NULL) ||
+           run_stack_is_in(run, row->stack, "multiprocessing/pool.py", NULL);
+}
+
+uint32_t question_raised_failure(const struct run *run, uint32_t process)
+{
+    size_t n, processes_n;
+    const struct run_process *p = &run_processes(run, &processes_n)[process];
+    const struct run_oom *rows = run_ooms(run, &n);
+    uint32_t last = RUN_NONE, first = RUN_NONE;
+    for (size_t i = 0; i < n && is_about_memory(p->exception) && p->exception_place; i++) {
+        if (rows[i].process != process || !is_at_place(run, rows[i].stack, p->exception_place)) continue;
+        last = (uint32_t)i;
+        if (first == RUN_NONE && rows[i].layer == GS_LAYER_TENSOR && question_in_pool(run, &rows[i])) first = last;
+    }
+    return first != RUN_NONE ? first : last;
+}
+
+uint32_t question_ending_failure(const struct run *run, uint32_t process)
+{
+    size_t n;
+    const struct run_oom *rows = run_ooms(run, &n);
+    const uint32_t raised = question_raised_failure(run, process);
+    if (raised != RUN_NONE && question_in_pool(run, &rows[raised])) return raised;
+    uint32_t end = RUN_NONE;
+    for (size_t i = n; i-- > 0;) {
+        if (rows[i].process != process || !rows[i].fatal) continue;
+        if (end == RUN_NONE)
+            end = (uint32_t)i;
+        else if (rows[i].layer == rows[end].layer && run_stack_is_in(run, rows[i].stack, "threading", "_bootstrap") &&
+                 run_stack_python(run, rows[i].stack) == run_stack_python(run, rows[end].stack))
+            end = (uint32_t)i;
+    }
+    return end;
+}
