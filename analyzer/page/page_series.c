@@ -339,8 +339,7 @@ static void close_bucket(struct page_series *p, struct page_level *l)
     b->changes = l->changes_n;
     for (size_t i = 0; i < l->changed_n; i++) close_line(l, &p->lines[l->changed[i]], l->changed[i]);
     l->changed_n = 0;
-    /* Of events at the same time, the curve also has the totals in between. */
-    if (b->high_ns != l->peak->time_ns || b->high != l->peak->bytes) b->high = l->total;
+    b->high = l->total; /* of events at the same time, the curve also has the totals in between */
     b->low = b->low < b->high ? b->low : b->high;
     page_singles_list(&l->singles, b->high_ns);
     l->at++;

@@ -144,7 +144,7 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
     }
     if (s->piece < g->piece) reach_growth_piece(s, g->piece);
     s->live += life->bytes;
-    if (life->free_ns > g->span->end_ns && life->alloc_ns <= g->span->end_ns) {
+    if (life->free_ns > g->span->end_ns && (!g->goes_on || life->alloc_ns <= g->span->end_ns)) {
         s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
         s->last_ns = life->alloc_ns;
         s->stayed++;
