@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "schema/system_call.h"
 
 /* libc's clock_gettime reads the processor's time stamp counter. A thread that PR_SET_TSC forbids to read it gets a
  * SIGSEGV; the kernel can still be asked. Set for all threads once one of them does so, and never reset. */
@@ -22,7 +23,7 @@ static inline struct timespec gs_clock(clockid_t clock)
 {
     struct timespec now;
     if (__builtin_expect(gs_clock_by_kernel, false))
-        syscall(SYS_clock_gettime, clock, &now);
+        gs_system_call(SYS_clock_gettime, clock, &now);
     else
         clock_gettime(clock, &now);
     return now;
@@ -40,7 +41,7 @@ static inline struct timespec gs_time_after(struct timespec t, long ms)
 static inline struct timespec gs_deadline(long ms)
 {
     struct timespec now;
-    syscall(SYS_clock_gettime, CLOCK_REALTIME, &now);
+    gs_system_call(SYS_clock_gettime, CLOCK_REALTIME, &now);
     return gs_time_after(now, ms);
 }
 

@@ -16,7 +16,7 @@ GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), 
 {
     static _Atomic(gs_register_atfork *) found;
     gs_register_atfork *real = atomic_load(&found);
-    if (!real) atomic_store(&found, real = (gs_register_atfork *)gs_libc_function("__register_atfork"));
+    if (!real) atomic_store(&found, real = (gs_register_atfork *)gs_next_function("__register_atfork"));
     if (!real) return ENOMEM; /* the only error that it may return */
     gs_fork_load();
     return real(prepare, parent, child, object);
@@ -29,7 +29,7 @@ GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), 
     {                                                                \
         static _Atomic(void *) found;                                \
         void *at = atomic_load(&found);                              \
-        if (!at) atomic_store(&found, at = gs_libc_function(#name)); \
+        if (!at) atomic_store(&found, at = gs_next_function(#name)); \
         if (!at) {                                                   \
             errno = ENOSYS;                                          \
             return -1;                                               \

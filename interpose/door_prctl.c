@@ -15,7 +15,7 @@ GS_UNCHECKED int prctl(int option, unsigned long a, unsigned long b, unsigned lo
 {
     static _Atomic(gs_prctl *) found;
     gs_prctl *real = atomic_load(&found);
-    if (!real) atomic_store(&found, real = (gs_prctl *)gs_libc_function("prctl"));
+    if (!real) atomic_store(&found, real = (gs_prctl *)gs_next_function("prctl"));
     if (!real) {
         errno = ENOSYS;
         return -1;

@@ -25,6 +25,7 @@
 #include "interpose/watcher.h"
 #include "schema/record.h"
 #include "schema/store_files.h"
+#include "schema/system_call.h"
 
 #define STACK_BYTES (512 * 1024)
 #define NICE 5            /* below the application, but not so low that a busy machine fills the spool */
@@ -333,7 +334,7 @@ static int drain_until_stopped(void)
 static void *run_drain(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-drain");
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread only */
+    setpriority(PRIO_PROCESS, (id_t)gs_system_call(SYS_gettid), NICE); /* on Linux: of this thread only */
     pthread_mutex_lock(&drain.lock);
     const int ended_by = drain_until_stopped();
     if (!drain.failed) finish_store();

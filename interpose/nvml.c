@@ -31,6 +31,7 @@
 #include "interpose/session.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"
+#include "schema/system_call.h"
 
 #define STACK_BYTES (1024 * 1024) /* NVML's functions run on it */
 #define EVERY_NS 1000000000ull
@@ -342,14 +343,14 @@ static void wait_for_work(void)
 {
     const bool soon = !gs_device_located() || atomic_load(&nvml.due);
     const struct timespec most = soon ? (struct timespec){.tv_nsec = SOON_NS} : (struct timespec){.tv_sec = 1};
-    syscall(SYS_futex, &nvml.wake, FUTEX_WAIT_PRIVATE, 0, &most); /* not by a date: the program may fake it */
+    gs_system_call(SYS_futex, &nvml.wake, FUTEX_WAIT_PRIVATE, 0, &most); /* not by a date: the program may fake it */
     atomic_store(&nvml.wake, 0);
 }
 
 static void wake_nvml(void)
 {
     atomic_store(&nvml.wake, 1);
-    syscall(SYS_futex, &nvml.wake, FUTEX_WAKE_PRIVATE, 1);
+    gs_system_call(SYS_futex, &nvml.wake, FUTEX_WAKE_PRIVATE, 1);
 }
 
 static int scan_objects(struct dl_phdr_info *info, size_t size, void *unused)

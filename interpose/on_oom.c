@@ -24,6 +24,7 @@
 #include <unistd.h>
 #include "interpose/config.h"
 #include "interpose/message.h"
+#include "schema/system_call.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436
@@ -127,11 +128,11 @@ static char *top_of(char stack[STACK_BYTES])
 
 static void close_descriptors(const struct start *s)
 {
-    const int null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
+    const int null = (int)gs_system_call(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
     for (int fd = 0; fd <= 2; fd++)
-        if (fd != null) syscall(SYS_dup3, null, fd, 0);
-    if (syscall(SYS_close_range, 3U, ~0U, 0U) == 0) return;
-    for (unsigned fd = 3; fd <= s->descriptors; fd++) syscall(SYS_close, fd);
+        if (fd != null) gs_system_call(SYS_dup3, null, fd, 0);
+    if (gs_system_call(SYS_close_range, 3U, ~0U, 0U) == 0) return;
+    for (unsigned fd = 3; fd <= s->descriptors; fd++) gs_system_call(SYS_close, fd);
 }
 
 /* Ignored and blocked signals would stay so after exec. The program may define its own sigaction. Signals that end a
@@ -143,21 +144,21 @@ static void reset_signals(void)
     static const uint64_t none;
     for (int number = 1; number < NSIG; number++) {
         const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP;
-        syscall(SYS_rt_sigaction, number, ends ? ignored : standard, NULL, sizeof none);
+        gs_system_call(SYS_rt_sigaction, number, ends ? ignored : standard, NULL, sizeof none);
     }
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
+    gs_system_call(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
 }
 
 static int execute_command(void *given)
 {
     struct start *s = given;
-    syscall(SYS_setsid);
+    gs_system_call(SYS_setsid);
     close_descriptors(s);
-    syscall(SYS_chdir, s->folder);
+    gs_system_call(SYS_chdir, s->folder);
     reset_signals();
-    syscall(SYS_execve, s->program, s->arguments, s->environment);
+    gs_system_call(SYS_execve, s->program, s->arguments, s->environment);
     s->error = errno;
-    syscall(SYS_exit_group, 1);
+    gs_system_call(SYS_exit_group, 1);
     return 1;
 }
 
@@ -165,7 +166,7 @@ static int start_and_end(void *given)
 {
     struct start *s = given;
     if (clone(execute_command, top_of(s->stack[1]), CLONE_VM | CLONE_VFORK, s) < 0) s->error = errno;
-    syscall(SYS_exit_group, 0);
+    gs_system_call(SYS_exit_group, 0);
     return 0;
 }
 
@@ -173,7 +174,7 @@ static int start_oom_process(struct start *s)
 {
     const pid_t first = clone(start_and_end, top_of(s->stack[0]), CLONE_VM | CLONE_VFORK, s);
     if (first < 0) return errno;
-    while (syscall(SYS_wait4, first, NULL, __WCLONE, NULL) < 0 && errno == EINTR) continue;
+    while (gs_system_call(SYS_wait4, first, NULL, __WCLONE, NULL) < 0 && errno == EINTR) continue;
     return s->error;
 }
 

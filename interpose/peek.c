@@ -1,4 +1,5 @@
 #include "interpose/peek.h"
+#include "schema/system_call.h"
 
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -10,7 +11,7 @@ enum { STACK_BYTES = 8192, PIECE_BYTES = 1024 };
 size_t gs_peek(uintptr_t address, void *to, size_t bytes)
 {
     const struct iovec local = {to, bytes}, remote = {(void *)address, bytes};
-    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &local, 1ul, &remote, 1ul, 0ul);
+    const long got = gs_system_call(SYS_process_vm_readv, (long)getpid(), &local, 1ul, &remote, 1ul, 0ul);
     return got > 0 ? (size_t)got : 0;
 }
 

@@ -10,6 +10,7 @@
 #include "interpose/peek.h"
 #include "interpose/resolve.h"
 #include "interpose/stack_elf.h"
+#include "schema/system_call.h"
 
 enum { SLOTS = 8192, MOST = SLOTS / 2, PIECE_BYTES = 64 * 1024 };
 
@@ -60,7 +61,7 @@ void gs_pointers_prepare(bool back)
 static bool is_writable(uintptr_t at, uintptr_t now)
 {
     const struct iovec local = {&now, sizeof now}, remote = {(void *)at, sizeof now};
-    return syscall(SYS_process_vm_writev, (long)getpid(), &local, 1ul, &remote, 1ul, 0ul) == sizeof now;
+    return gs_system_call(SYS_process_vm_writev, (long)getpid(), &local, 1ul, &remote, 1ul, 0ul) == sizeof now;
 }
 
 static void reroute_piece(uintptr_t at, size_t words, const struct gs_elf_range *own)

@@ -85,23 +85,10 @@ static UNCHECKED const char *object_base_name(const char *path)
     return base;
 }
 
-UNCHECKED void gs_real_find(void)
-{
-    static const char *const libraries[] = {"libc.so", "libdl.so", "libc.musl", "ld-musl"};
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-            if (!map->l_name || !string_starts_with(object_base_name(map->l_name), libraries[i])) continue;
-            if (!gs_dlvsym_at) gs_dlvsym_at = symbol_in(map, "dlvsym");
-            if (!gs_dlsym_at) gs_dlsym_at = symbol_in(map, "dlsym");
-            if (!gs_dlopen_at) gs_dlopen_at = symbol_in(map, "dlopen");
-            if (!gs_dlclose_at) gs_dlclose_at = symbol_in(map, "dlclose");
-        }
-    }
-}
-
 UNCHECKED void *gs_libc_function(const char *name)
 {
-    static const char *const libraries[] = {"libc.so", "libpthread.so", "libutil.so"};
+    static const char *const libraries[] = {"libc.so",    "libdl.so",  "libpthread.so",
+                                            "libutil.so", "libc.musl", "ld-musl"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
         for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
             if (!map->l_name || !string_starts_with(object_base_name(map->l_name), libraries[i])) continue;
@@ -110,6 +97,29 @@ UNCHECKED void *gs_libc_function(const char *name)
         }
     }
     return NULL;
+}
+
+/* The objects that a program starts with are in the list in the order in which the loader searches them. If the C
+ * library comes before gpuspy, gpuspy was loaded later, and what follows it is not searched. */
+UNCHECKED void *gs_next_function(const char *name)
+{
+    void *found = NULL;
+    const struct link_map *map = _r_debug.r_map;
+    while (map && map->l_ld != _DYNAMIC) map = map->l_next;
+    for (map = map ? map->l_next : NULL; map; map = map->l_next) {
+        if (!found) found = symbol_in(map, name);
+        if (map->l_name && string_starts_with(object_base_name(map->l_name), "libc.so"))
+            return found ? found : gs_libc_function(name);
+    }
+    return gs_libc_function(name);
+}
+
+UNCHECKED void gs_real_find(void)
+{
+    if (!gs_dlvsym_at) gs_dlvsym_at = gs_next_function("dlvsym");
+    if (!gs_dlsym_at) gs_dlsym_at = gs_next_function("dlsym");
+    if (!gs_dlopen_at) gs_dlopen_at = gs_next_function("dlopen");
+    if (!gs_dlclose_at) gs_dlclose_at = gs_next_function("dlclose");
 }
 
 void *gs_real_dlsym(void *handle, const char *name)
@@ -361,7 +371,7 @@ static struct match any_runtime_function(const char *name)
 static struct match driver_function(const char *name)
 {
     const struct search s = search_symbol(name, "libcuda.so.1", GS_VERSION_NONE);
-    return FIRST_OF(&s.named, &s.next, &s.any);
+    return FIRST_OF(&s.next, &s.named, &s.any);
 }
 
 void *gs_resolve_name(enum gs_library library, const char *name)

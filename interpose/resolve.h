@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include "interpose/api.h"
 
-/* The C library's own dlsym and dlvsym, found without calling either (gpuspy defines both names). May be called at any
- * time, from anywhere. */
+/* The dlsym and dlvsym that the program would call without gpuspy, which defines both names: the C library's, or those
+ * of another preloaded library. Found without calling either. May be called at any time, from anywhere. */
 void *gs_real_dlsym(void *handle, const char *name);
 void *gs_real_dlvsym(void *handle, const char *name, const char *version);
 
@@ -17,6 +17,9 @@ void gs_real_find(void);
 /* A function of the C library, internal ones included, read from its symbol table; NULL if it has none of that name.
  * Takes no lock. */
 void *gs_libc_function(const char *name);
+/* The definition after gpuspy's own in the loader's order of search: that of another preloaded library, if it has one,
+ * or the C library's. Also without a lock. */
+void *gs_next_function(const char *name);
 
 /* When libgpuspy is loaded: stores which objects the program started with. `late`: the program is already running. */
 void gs_resolve_load(bool late);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "interpose/clock.h"
 #include "interpose/resolve.h"
+#include "schema/system_call.h"
 
 void gs_shield_begin(struct gs_shield *s)
 {
@@ -35,7 +36,7 @@ static __thread bool own_files __attribute__((tls_model("initial-exec")));
 bool gs_own_files(void)
 {
     const int saved = errno;
-    own_files = !syscall(SYS_close_range, 0U, ~0U, CLOSE_RANGE_UNSHARE);
+    own_files = !gs_system_call(SYS_close_range, 0U, ~0U, CLOSE_RANGE_UNSHARE);
     errno = saved;
     return own_files;
 }

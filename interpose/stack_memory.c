@@ -1,4 +1,5 @@
 #include "interpose/stack_memory.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -26,7 +27,7 @@ bool gs_memory_by_copy;
  * a third of the time of the other. */
 static bool is_page_readable(uintptr_t page)
 {
-    return syscall(SYS_rt_sigprocmask, -1l, page, NULL, 8ul) == -1 && errno == EINVAL;
+    return gs_system_call(SYS_rt_sigprocmask, -1l, page, NULL, 8ul) == -1 && errno == EINVAL;
 }
 
 /* Copies from the first pages, at most BATCH. Returns how many were readable. */
@@ -36,7 +37,7 @@ static size_t copy_from(uintptr_t page, size_t pages)
     char bytes[BATCH];
     const struct iovec here = {bytes, pages};
     for (size_t i = 0; i < pages; i++) remote[i] = (struct iovec){(void *)(page + i * PAGE), 1};
-    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &here, 1ul, remote, pages, 0ul);
+    const long got = gs_system_call(SYS_process_vm_readv, (long)getpid(), &here, 1ul, remote, pages, 0ul);
     return got > 0 ? (size_t)got : 0;
 }
 

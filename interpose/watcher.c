@@ -17,6 +17,7 @@
 #include "interpose/resolve.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"
+#include "schema/system_call.h"
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
 #define REST_MS 2000
@@ -120,7 +121,7 @@ static void end_watched_process(int number)
         sigemptyset(&set);
         sigaddset(&set, number);
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+        gs_system_call(SYS_tgkill, getpid(), gs_system_call(SYS_gettid), number);
     }
     exit(0);
 }

@@ -25,6 +25,7 @@
 #include "schema/record.h"
 #include "schema/spool.h"
 #include "schema/spool_file.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -455,7 +456,7 @@ void gs_reader_bury(struct gs_reader *r)
             if (atomic_load_explicit(&chunk->state, memory_order_acquire) != GS_CHUNK_TAKEN) continue;
             uint64_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
             const pid_t tid = (pid_t)(uint32_t)owner;
-            if (tid == GS_CHUNK_PARKED || !syscall(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH) continue;
+            if (tid == GS_CHUNK_PARKED || !gs_system_call(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH) continue;
             /* Unless it was parked before the thread ended, and possibly adopted since: then it has a new owner. */
             if (atomic_compare_exchange_strong(&chunk->owner, &owner, owner >> 32 << 32)) close_buried(r->spool, chunk);
         }

@@ -2,6 +2,7 @@
  * async-signal-safe and keeps errno. */
 #include "schema/spool.h"
 #include "schema/spool_file.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,7 +128,7 @@ void gs_spool_free_number(struct gs_spool *s, uint32_t thread)
 
 static uint64_t owner_now(const struct gs_writer *w)
 {
-    return ((w->owner >> 32) + 1) << 32 | (uint32_t)syscall(SYS_gettid);
+    return ((w->owner >> 32) + 1) << 32 | (uint32_t)gs_system_call(SYS_gettid);
 }
 
 void gs_writer_open(struct gs_writer *w, struct gs_spool *s)

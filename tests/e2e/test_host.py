@@ -49,6 +49,21 @@ def test_calls_from_within_dl_iterate_phdr(recording):
     assert pairs_recorded(recording) == did(done)
 
 
+# --- other preloaded libraries -------------------------------------------------------------------
+
+@sanitized("a sanitizer's runtime wraps these functions, too")
+@pytest.mark.parametrize("order", ["{gpuspy}:{wraps}", "{wraps}:{gpuspy}"])
+def test_another_preloaded_library_wraps_the_same_functions(recording, order):
+    """Such as a limiter of shared GPUs: it still sees every call of the program, and the allocations are recorded."""
+    wraps = BUILD / "programs" / "wraps.so"
+    bare = recording.run(HOST, "functions of others", LD_PRELOAD=wraps)
+    done = recording.run(HOST, "functions of others",
+                         LD_PRELOAD=order.format(gpuspy=recording.environment()["LD_PRELOAD"], wraps=wraps))
+    assert done.stdout == bare.stdout and "fork 3\n" in bare.stdout and "cuMemAlloc 6\n" in bare.stdout
+    assert other_lines(done.stderr) == []
+    assert recording.sql("select bytes, count(*) from allocation group by 1 order by 1") == [(1000, 13), (2000, 3), (3000, 3)]
+
+
 # --- fork ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["forks", "handlers before", "handlers after", "handlers wait"])
