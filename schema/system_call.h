@@ -1,5 +1,5 @@
-/* System calls that do not pass through libc's syscall(): another preloaded library (uid_wrapper, socket_wrapper) may wrap
- * that function and take a lock in it, which its fork handler holds while gpuspy's runs. */
+/* System calls that do not pass through libc's syscall(): another preloaded library (uid_wrapper, socket_wrapper) may
+ * wrap that function and take a lock in it, which its fork handler holds while gpuspy's runs. */
 #pragma once
 
 #include <errno.h>
