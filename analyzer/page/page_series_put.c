@@ -211,13 +211,23 @@ static bool list_exact(struct putting *t)
     return ok;
 }
 
-static int64_t peak_bucket(const struct page_level *l)
+/* The last bucket that holds most. */
+static size_t highest_bucket(const struct page_level *l)
 {
-    for (size_t i = l->buckets_n; i > 0; i--) {
-        const struct page_bucket *b = &l->buckets[i - 1];
-        if (b->high_ns == l->peak->time_ns && b->high == l->peak->bytes) return (int64_t)i - 1;
+    size_t highest = 0;
+    for (size_t i = 1; i < l->buckets_n; i++) highest = l->buckets[i].high >= l->buckets[highest].high ? i : highest;
+    return highest;
+}
+
+/* The one whose moment is the report's peak. If several events have its time, no bucket may hold as much as the report
+ * counts between them: then the highest. */
+static size_t peak_bucket(const struct page_level *l, bool *exact)
+{
+    for (size_t i = l->buckets_n; i-- > 0;) {
+        const struct page_bucket *b = &l->buckets[i];
+        if ((*exact = b->high_ns == l->peak->time_ns && b->high == l->peak->bytes)) return i;
     }
-    return -1;
+    return highest_bucket(l);
 }
 
 struct sums { /* of one bucket, by number; a bit marks those in use */
@@ -358,16 +368,17 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
                        struct page_resolution *r)
 {
     struct putting t = {.p = p, .l = l, .stacks = stacks, .exact_room = EXACT / p->levels_n};
-    int64_t peak = peak_bucket(l);
+    bool exact = false;
+    const size_t peak = peak_bucket(l, &exact);
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
     weigh_lines(&t);
     number_lines(&t, order, n, room[0], r);
-    if (peak >= 0) list_exact(&t);
+    if (exact) list_exact(&t);
     find_unit(&t);
     page_put_open(w, NULL, '{');
     put_level_label(p->report, l, w);
     page_put_int(w, "unit", (int64_t)t.unit);
-    page_put_int(w, "peak", peak);
+    page_put_int(w, "peak", (int64_t)peak);
     put_buckets(&t, w);
     put_lines(&t, stacks, w);
     put_changes(&t, w);
