@@ -35,14 +35,15 @@
 #define POLL_RECORDS 5000 /* many events: more than this between two polls */
 #define COMMIT_ROWS 50000 /* commit a transaction of this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or of this age … */
-#define COMMIT_FILL 0.25 /* … or if the spool is this full, because only a commit frees chunks */
-#define HOLD_FILL 0.5    /* while readers hold the log, rows wait in the spool until it is this full */
-#define BATCH 20000      /* records between two checks whether another thread wants the lock */
-#define STUCK_MS 5000    /* give up at the end if there is no progress for this long */
-#define HUNG_MS 2000     /* who waits at least this long for the lock in vain has met a file system that hangs */
-#define BURY_FILL 0.5    /* if this share of the chunks is in use, perhaps by ended threads … */
-#define BURY_NS 50000000 /* … check at most this often */
-#define DISK_NS 1000000000
+#define COMMIT_FILL 0.25       /* … or if the spool is this full, because only a commit frees chunks */
+#define HOLD_FILL 0.5          /* while readers hold the log, rows wait in the spool until it is this full */
+#define BATCH 20000            /* records between two checks whether another thread wants the lock */
+#define STUCK_MS 5000          /* give up at the end if there is no progress for this long */
+#define HUNG_MS 2000           /* who waits at least this long for the lock in vain has met a file system that hangs */
+#define BURY_FILL 0.5          /* if this share of the chunks is in use, perhaps by ended threads … */
+#define BURY_NS 50000000       /* … check at most this often */
+#define DISK_NS 1000000000     /* check the room on the disk so often … */
+#define DISK_RECORDS (1 << 17) /* … and after this many records, about 2 MiB */
 #define SQUEEZE_BYTES (64ull << 20) /* if the disk has less room, its log and one second's rows might not fit */
 
 static struct {
@@ -65,6 +66,8 @@ static struct {
     struct gs_store *store;
     struct gs_reader *reader;
     uint64_t committed_ns, buried_ns, disk_seen_ns;
+    int since_disk; /* records that were read since disk_seen_ns */
+    bool more;      /* the spool has further records */
     struct gs_summary summary;
     _Atomic uint64_t progress; /* increases while work is done */
     _Atomic uint64_t hung_at;  /* progress + 1 when a fork last waited without success; 0: none has */
@@ -166,14 +169,17 @@ static int read_spool(bool final)
     int total = 0, n;
     bury_threads(gs_now());
     gs_reader_poll(drain.reader, gs_now(), final);
+    drain.more = false;
     if (!final && holds_back()) return 0;
     while ((n = read_batch()) > 0) {
         total += n;
         if (final) continue;
+        drain.since_disk += n;
         /* a fork waits for this lock, and so does the end, after which there is nothing to read from */
         pthread_mutex_unlock(&drain.lock);
         pthread_mutex_lock(&drain.lock);
         if (drain.stop || drain.failed || drain.bound_reached) break;
+        if ((drain.more = drain.since_disk >= DISK_RECORDS)) break;
     }
     return n < 0 ? -1 : total;
 }
@@ -270,12 +276,15 @@ static void close_store(void)
     drain.store = NULL;
 }
 
-/* Has the disk less space left than it must keep free? Checks once per second. */
+/* Has the disk less space left than it must keep free? */
 static bool disk_is_nearly_full(uint64_t *left, uint64_t *floor)
 {
     const uint64_t asked = gs_config()->min_free, now = gs_now();
     uint64_t total;
-    if (!asked || (drain.disk_seen_ns && now - drain.disk_seen_ns < DISK_NS)) return false;
+    const bool due = !drain.disk_seen_ns || now - drain.disk_seen_ns >= DISK_NS || drain.since_disk >= DISK_RECORDS;
+    if (!due) return false;
+    drain.since_disk = 0;
+    if (!asked) return false;
     drain.disk_seen_ns = now;
     if (!gs_store_disk(drain.store, &total, left)) return false;
     *floor = asked != GS_MIN_FREE_DEFAULT ? asked : gs_disk_floor(total);
@@ -320,13 +329,13 @@ static int drain_until_stopped(void)
         const int records = read_spool(false);
         if (records < 0) break;
         write_torch_version();
-        serve_flush(asked);
+        if (!drain.more) serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
         if (drain.trimming && (!commit_store() || !trim_store())) break;
         if ((drain.full = is_disk_full())) break;
         ms = drain.trimming ? WAIT_MIN_MS : next_wait(ms, records);
         if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
-        sleep_until_woken(ms);
+        sleep_until_woken(drain.more ? 0 : ms);
     }
     return -1;
 }

@@ -422,8 +422,8 @@ def test_a_disk_that_fills_up(recording, mebibytes):
         pytest.skip("may not mount a small file system here")
     try:
         recording.database = disk / "run.db"
-        done = storm(recording, 300000, GPUSPY_MIN_FREE="0")
-        assert done.stdout == "300000 pairs\n" and done.returncode == 0
+        done = storm(recording, 1000000, GPUSPY_MIN_FREE="0")
+        assert done.stdout == "1000000 pairs\n" and done.returncode == 0
         assert len(done.stderr.splitlines()) == 1 and "recording stopped here" in done.stderr, done.stderr
         grown = recording.folder / "copy"
         grown.mkdir()

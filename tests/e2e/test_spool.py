@@ -129,7 +129,7 @@ def test_a_spool_truncated_while_recording(recording):
 @pytest.mark.parametrize("name", ["run.db", "run.db-wal", "run.db-shm", "run.db.spool"])
 def test_files_cut_off_again_and_again(recording, name):
     """That may lose the recording, but neither the program nor the report may crash."""
-    child = start(recording, PROGRAMS / "storm", "400000")
+    child = start(recording, PROGRAMS / "storm", "1000000")
     while not (recording.folder / name).exists():
         assert child.poll() is None
     cut = 0
@@ -141,12 +141,12 @@ def test_files_cut_off_again_and_again(recording, name):
         cut += 1
         time.sleep(0.01)
     out, err = child.communicate(timeout=SECONDS)
-    assert (child.returncode, out) == (0, "400000 pairs\n"), err
+    assert (child.returncode, out) == (0, "1000000 pairs\n"), err
     assert cut
     assert recording.gpuspy("report", recording.database).returncode in (0, 3)
     if name in ("run.db-shm", "run.db.spool"):
         assert "stopped" not in err
-        assert recording.sql("select count(*), count(free_ns) from allocation") == [(400000, 400000)]
+        assert recording.sql("select count(*), count(free_ns) from allocation") == [(1000000, 1000000)]
         assert recording.sql("pragma integrity_check") == [("ok",)]
 
 
@@ -175,19 +175,19 @@ print(reads, last)
 
 def test_readers_and_writers_beside_the_recorder(recording):
     """The recorder does not map the log's index as others do: all of them must see the same."""
-    child = start(recording, PROGRAMS / "storm", "600000")
+    child = start(recording, PROGRAMS / "storm", "2000000")
     while not (recording.folder / "run.db-wal").exists():
         assert child.poll() is None
     others = [subprocess.Popen(["python3", "-c", READER, str(time.time() + 3), how], cwd=recording.folder, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE) for how in ("read", "read", "write")]
-    assert child.communicate(timeout=SECONDS)[0] == "600000 pairs\n"
+    assert child.communicate(timeout=SECONDS)[0] == "2000000 pairs\n"
     reads = []
     for other in others:
         out, err = other.communicate(timeout=SECONDS)
         assert other.returncode == 0, err
         reads.append(int(out.split()[0]))
     assert min(reads) > 3
-    assert recording.sql("select count(*), count(free_ns) from allocation") == [(600000, 600000)]
+    assert recording.sql("select count(*), count(free_ns) from allocation") == [(2000000, 2000000)]
     assert recording.sql("select count(*) from mine") == [(reads[2],)]
     assert recording.sql("pragma integrity_check") == [("ok",)]
 
@@ -273,7 +273,7 @@ def test_a_sandbox_without_shared_memory(recording):
 
 # --- threads --------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("threads,at_once", [(200000, 1), (10000, 100), (3000, 250)])
+@pytest.mark.parametrize("threads,at_once", [(70000, 1), (10000, 100), (3000, 250)])
 def test_short_threads(recording, threads, at_once):
     done = recording.run(SHORT, str(threads), str(at_once))
     allocations = 3 * (threads + 1)
