@@ -10,9 +10,11 @@
 
 enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
 
+enum called { CALLED_UNKNOWN, CALLED, CALLED_NOT };
 struct own_file {
     const char *path;
     struct site_code code;
+    uint8_t *called; /* enum called, of the function that a statement defines */
 };
 
 /* A name that holds a figure: of a function that returns it, an attribute, or a variable. */
@@ -28,6 +30,8 @@ struct figure_search {
     struct arena *arena;
     struct own_file files[FILES];
     size_t files_n;
+    const char **functions; /* of all call paths, each once */
+    size_t functions_n, functions_cap;
     struct figure_value values[VALUES];
     size_t values_n;
     unsigned used;
@@ -50,23 +54,34 @@ static bool add_own_file(struct figure_search *s, const char *path)
         if (strcmp(s->files[i].path, path) == 0) return true;
     const struct run_source_text *text = run_source_text(s->run, path);
     if (!text) return false;
-    s->files[s->files_n++] = (struct own_file){path, site_code_of(s->arena, text->lines, text->n)};
+    struct own_file *f = &s->files[s->files_n++];
+    *f = (struct own_file){.path = path, .code = site_code_of(s->arena, text->lines, text->n)};
+    f->called = arena_alloc(s->arena, f->code.n + 1);
+    memset(f->called, CALLED_UNKNOWN, f->code.n + 1);
+    return true;
+}
+
+static bool is_first(struct map *seen, const char *interned)
+{
+    uint32_t *first = interned ? map_at(seen, (uintptr_t)interned) : NULL;
+    if (!first || *first != MAP_NEW) return false;
+    *first = 1;
     return true;
 }
 
 /* The files of all call paths, and what they import. */
 static void read_own_files(struct figure_search *s)
 {
-    struct map seen = {0};
+    struct map files = {0}, functions = {0};
     const struct run_frame *frame;
     for (uint32_t i = 0; i < run_stack_count(s->run); i++) {
-        if ((frame = run_stack_frame(s->run, i)) == NULL || frame->kind != GS_FRAME_PYTHON || !frame->file) continue;
-        uint32_t *first = map_at(&seen, (uintptr_t)frame->file);
-        if (*first != MAP_NEW) continue;
-        *first = 1;
-        add_own_file(s, frame->file);
+        if ((frame = run_stack_frame(s->run, i)) == NULL || frame->kind != GS_FRAME_PYTHON) continue;
+        if (is_first(&files, frame->file)) add_own_file(s, frame->file);
+        if (is_first(&functions, frame->function))
+            *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;
     }
-    map_free(&seen);
+    map_free(&files);
+    map_free(&functions);
     for (size_t i = 0; i < s->files_n; i++)
         for (size_t k = 0; k < s->files[i].code.n; k++)
             add_own_file(s, site_imported_file(s->arena, s->files[i].path, s->files[i].code.list[k].code));
@@ -110,8 +125,8 @@ static enum use use_of_argument(const char *code, const char *end)
     static const char *const pure[] = {"int",  "float",  "round", "min",  "max",  "abs",    "str",     "repr",
                                        "sum",  "len",    "tuple", "list", "dict", "set",    "sorted",  "zip",
                                        "bool", "divmod", "floor", "ceil", "log2", "format", "getattr", "enumerate"};
-    static const char *const shows[] = {"append", "extend", "update", "add",  "put",   "dump",
-                                        "dumps",  "insert", "set",    "send", "metric"};
+    static const char *const shows[] = {"append", "extend", "update", "add",  "put",
+                                        "dump",   "dumps",  "insert", "send", "metric"};
     static const char *const showing[] = {"print",   "log",      "info",        "debug",    "warn",
                                           "error",   "critical", "write",       "report",   "show",
                                           "display", "record",   "set_postfix", "set_desc", "track",
@@ -161,6 +176,33 @@ static int scope_of(const struct site_code *c, size_t i)
     return MODULE;
 }
 
+/* Does the function declare the name as one of the module? */
+static bool is_global_in(const struct site_code *c, int def, const char *name)
+{
+    const struct figure_value v = {.name = name};
+    bool global = false;
+    for (size_t k = (size_t)def + 1, end = site_code_end(c, (size_t)def); k < end && !global; k++)
+        global = site_code_begins(&c->list[k], "global") && find_value(&v, c->list[k].code, c->list[k].code);
+    return global;
+}
+
+/* Does the function have a parameter or variable of its own with that name? */
+static bool has_own_name(const struct figure_search *s, const struct site_code *c, int def, const char *name)
+{
+    const struct figure_value v = {.name = name};
+    bool own = find_value(&v, c->list[def].code, c->list[def].code) != NULL;
+    for (size_t k = (size_t)def + 1, end = site_code_end(c, (size_t)def); k < end && !own; k++) {
+        struct site_assignment a;
+        struct site_names names = {.n = 0};
+        if (scope_of(c, k) != def || !find_value(&v, c->list[k].code, c->list[k].code) ||
+            !site_binding_of(s->arena, &c->list[k], &a))
+            continue;
+        site_targets_of(s->arena, a.targets, &names, NULL);
+        own = site_names_has(&names, name);
+    }
+    return own && !is_global_in(c, def, name);
+}
+
 /* A statement that only gives names. */
 static bool is_definition(const struct site_statement *st)
 {
@@ -198,19 +240,19 @@ static bool is_called_in(const struct site_statement *st, const char *name)
 
 /* Files of helpers have functions that nothing calls: no statement names them, and no call path. Frameworks call
  * methods and what is decorated. */
-static bool is_called(const struct figure_search *s, const struct site_code *c, int def)
+static bool is_called(const struct figure_search *s, const struct own_file *file, int def)
 {
-    const char *name = def == MODULE || c->list[def].indent ? NULL : strstr(c->list[def].code, "def ");
-    if (!name || (def && c->list[def - 1].code[0] == '@')) return true;
+    const struct site_statement *list = file->code.list;
+    const char *name = def == MODULE || list[def].indent ? NULL : strstr(list[def].code, "def ");
+    if (!name || (def && list[def - 1].code[0] == '@')) return true;
+    if (file->called[def] != CALLED_UNKNOWN) return file->called[def] == CALLED;
     name = arena_printf(s->arena, "%.*s", (int)site_name_length(name + 4), name + 4);
     bool called = false;
+    for (size_t i = 0; i < s->functions_n && !called; i++) called = strcmp(s->functions[i], name) == 0;
     for (size_t f = 0; f < s->files_n; f++)
         for (size_t k = 0; k < s->files[f].code.n && !called; k++)
             called = is_called_in(&s->files[f].code.list[k], name);
-    for (uint32_t i = 0; i < run_stack_count(s->run) && !called; i++) {
-        const struct run_frame *frame = run_stack_frame(s->run, i);
-        called = frame && frame->kind == GS_FRAME_PYTHON && frame->function && strcmp(frame->function, name) == 0;
-    }
+    file->called[def] = called ? CALLED : CALLED_NOT;
     return called;
 }
 
@@ -229,9 +271,18 @@ static void add_figure_targets(struct figure_search *s, const char *targets, uns
         const char *dot = strrchr(names.list[i], '.');
         if (dot)
             add_value(s, dot + 1, figures, ATTRIBUTE, MODULE);
+        else if (scope != MODULE && is_global_in(&s->files[file].code, scope, names.list[i]))
+            add_value(s, names.list[i], figures, file, MODULE);
         else
             add_value(s, names.list[i], figures, file, scope);
     }
+}
+
+/* Where the value begins that a statement binds to its targets. */
+static const char *value_of_binding(const struct site_statement *st, const struct site_assignment *a)
+{
+    const char *in = site_code_begins(st, "for") ? strstr(st->code, " in ") : NULL;
+    return in ? in : st->code + strlen(a->targets);
 }
 
 /* A statement that mentions a value. */
@@ -247,18 +298,27 @@ static void follow_value(struct figure_search *s, int file, size_t at, const cha
         decides = decides || site_code_begins(st, branches[i]);
     const enum use use = decides ? USE_DECIDES : use_in_code(st->code, mention);
     const int scope = scope_of(c, at);
-    if (use == USE_DECIDES && is_called(s, c, scope)) s->used |= figures;
+    if (use == USE_DECIDES && (figures & ~s->used) && is_called(s, &s->files[file], scope)) s->used |= figures;
     if (use != USE_VALUE) return;
     if (site_code_begins(st, "return") || site_code_begins(st, "yield"))
         add_returned(s, c, scope, figures);
-    else if (site_binding_of(s->arena, st, &a) && mention >= st->code + strlen(a.targets))
+    else if (site_binding_of(s->arena, st, &a) && mention >= value_of_binding(st, &a))
         add_figure_targets(s, a.targets, figures, file, scope);
 }
 
-static bool is_visible(const struct figure_search *s, const struct figure_value *v, int file, size_t at)
+/* Is it that value, and not another one of the same name? What a function returns is called or an attribute; a variable
+ * is seen in its function and the functions in that. */
+static bool is_mention_of(const struct figure_search *s, const struct figure_value *v, int file, size_t at,
+                          const char *mention)
 {
-    if (v->file < 0) return true;
-    return v->file == file && (v->scope == MODULE || v->scope == scope_of(&s->files[file].code, at));
+    const struct site_code *c = &s->files[file].code;
+    if (v->file == EVERYWHERE)
+        return mention[strlen(v->name)] == '(' || (mention > c->list[at].code && mention[-1] == '.');
+    if (v->file == ATTRIBUTE) return true;
+    int scope = scope_of(c, at);
+    while (scope != v->scope && scope != MODULE && !has_own_name(s, c, scope, v->name))
+        scope = scope_of(c, (size_t)scope);
+    return scope == v->scope;
 }
 
 static void follow_values(struct figure_search *s)
@@ -269,8 +329,8 @@ static void follow_values(struct figure_search *s)
             if (v.file >= 0 && v.file != (int)f) continue;
             for (size_t k = 0; k < s->files[f].code.n; k++) {
                 const char *code = s->files[f].code.list[k].code, *p = find_value(&v, code, code);
-                if (!p || !is_visible(s, &v, (int)f, k)) continue;
-                for (; p; p = find_value(&v, code, p + 1)) follow_value(s, (int)f, k, p, v.figures);
+                for (; p; p = find_value(&v, code, p + 1))
+                    if (is_mention_of(s, &v, (int)f, k, p)) follow_value(s, (int)f, k, p, v.figures);
             }
         }
     }
@@ -284,7 +344,7 @@ static bool does_call(const struct figure_search *s, const char *name)
         const struct site_code *c = &s->files[f].code;
         for (size_t k = 0; k < c->n; k++)
             if (!is_definition(&c->list[k]) && find_value(&v, c->list[k].code, c->list[k].code) &&
-                is_called(s, c, scope_of(c, k)))
+                is_called(s, &s->files[f], scope_of(c, k)))
                 return true;
     }
     return false;
@@ -317,26 +377,40 @@ unsigned whatif_source_facts(struct run *run)
         if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
+    free(s->functions);
     free(s);
     return facts;
 }
 
 /* ---------------------------------------------------------------- errors that are handled */
 
-/* `except torch.OutOfMemoryError:`, or of a class that it is derived from. */
+/* `except torch.OutOfMemoryError:`, of a class that it is derived from, or of any; `with suppress(RuntimeError):`. */
 static bool does_catch(const char *code)
 {
     static const char *const classes[] = {"OutOfMemory", "RuntimeError", "Exception", "OOM"};
-    bool catches = code[6 + strspn(code + 6, " ")] == ':' || !code[6];
+    const char *after = code + strlen("except");
+    bool catches = strncmp(code, "except", 6) == 0 && after[strspn(after, " :")] == 0;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) catches = catches || strstr(code, classes[i]);
     return catches;
+}
+
+/* return, break or continue: does statement `at` leave the block? */
+static bool does_leave(const struct site_code *c, size_t header, size_t at)
+{
+    const bool returns = site_code_begins(&c->list[at], "return");
+    bool leaves = returns || site_code_begins(&c->list[at], "break") || site_code_begins(&c->list[at], "continue");
+    for (size_t k = site_code_parent(c, at); leaves && k < c->n && k > header; k = site_code_parent(c, k)) {
+        const bool loop = site_code_begins(&c->list[k], "for") || site_code_begins(&c->list[k], "while");
+        leaves = !site_code_begins(&c->list[k], "def") && (returns || !loop);
+    }
+    return leaves;
 }
 
 /* Does a block end the program, or raise the error again in any case? */
 static bool does_give_up(const struct site_code *c, size_t header)
 {
     const size_t end = site_code_end(c, header);
-    for (size_t k = header + 1; k < end; k++)
+    for (size_t k = header + 1; k < end && !does_leave(c, header, k); k++)
         if (c->list[k].indent == c->list[header + 1].indent &&
             (site_code_begins(&c->list[k], "raise") || strstr(c->list[k].code, "exit(")))
             return true;
@@ -348,6 +422,9 @@ static bool is_statement_caught(const struct site_code *c, size_t at)
 {
     for (size_t k = site_code_parent(c, at); k < c->n; k = site_code_parent(c, k)) {
         if (site_code_begins(&c->list[k], "def")) return false;
+        if (site_code_begins(&c->list[k], "with") && strstr(c->list[k].code, "suppress(") &&
+            does_catch(c->list[k].code))
+            return true;
         if (!site_code_begins(&c->list[k], "try")) continue;
         for (size_t h = site_code_end(c, k); h < c->n && site_code_begins(&c->list[h], "except");
              h = site_code_end(c, h))
