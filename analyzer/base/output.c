@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,13 +41,21 @@ static void watch_output_path(const char *path)
     }
 }
 
+bool output_folder_exists(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return true;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return access(folder, F_OK) == 0;
+}
+
 bool output_failed(const char *who, const char *path, int why)
 {
     const bool elsewhere = why == EACCES || why == ENOENT || why == ENOTDIR || why == EISDIR || why == EROFS;
-    const char *slash = strrchr(path, '/');
-    if (why == ENOENT && slash && slash != path)
+    if (why == ENOENT && !output_folder_exists(path))
         return complain_with(false, "%s: cannot write '%s': the folder '%.*s' does not exist; create it first", who,
-                             path, (int)(slash - path), path);
+                             path, (int)(strrchr(path, '/') - path), path);
     return complain_with(false, "%s: cannot write '%s': %s%s", who, path, strerror(why),
                          elsewhere ? "; give a path where you may write" : "");
 }

@@ -176,16 +176,6 @@ static int print_planned_calibration(const struct settings *s, char **paths, siz
     return code;
 }
 
-/* gpuspy creates the folder of its own settings, and no other: a mistyped one would be created silently. */
-static bool has_folder(const char *path)
-{
-    char folder[4096];
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path) return true;
-    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    return access(folder, F_OK) == 0;
-}
-
 static int run_calibrate(const struct settings *s, char **paths, size_t n)
 {
     struct estimate_calibration c;
@@ -199,7 +189,8 @@ static int run_calibrate(const struct settings *s, char **paths, size_t n)
     }
     if (s->forget) return estimate_calibration_delete("calibrate", path) ? EXIT_YES : EXIT_INPUT;
     if (n && !input_check_paths("calibrate", paths, n)) return EXIT_INPUT;
-    if (n && s->output && !has_folder(path)) {
+    /* gpuspy creates the folder of its own settings, and no other: a mistyped one would be created silently */
+    if (n && s->output && !output_folder_exists(path)) {
         output_failed("calibrate", path, ENOENT);
         return EXIT_INPUT;
     }

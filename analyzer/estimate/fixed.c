@@ -225,8 +225,6 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
     line->why = "a block of 1 MiB and more is not split if less than 1 MiB would be left";
 }
 
-/* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
- * reserved than with room for all of them. */
 static double reserved_with_equal_lengths(const struct plan *p, double room, bool converts)
 {
     struct estimate_replay_peaks equal = {0};
@@ -237,6 +235,8 @@ static double reserved_with_equal_lengths(const struct plan *p, double room, boo
     return equal.reserved;
 }
 
+/* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
+ * reserved than with room for all of them. */
 static bool add_replayed_reserve(const struct plan *p, double room, struct estimate_result *r)
 {
     struct estimate_replay_peaks free, within, most;

@@ -23,8 +23,13 @@ static void read_settings(struct whatif *w, struct whatif_device *d)
 
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
 {
-    for (size_t i = w->devices_n; i-- > 0;)
-        if (w->devices[i].process == process && w->devices[i].device == device) return i;
+    const struct whatif_device *last = w->device < w->devices_n ? &w->devices[w->device] : NULL;
+    if (last && last->process == process && last->device == device) return w->device;
+    uint32_t *at = map_at(&w->device_at, whatif_device_key(process, device));
+    const bool known = *at != MAP_NEW;
+    if (!known) *at = (uint32_t)w->devices_n;
+    w->device = *at;
+    if (known) return w->device;
     struct whatif_device *d = ARENA_PUSH(w->devices, w->devices_n, w->devices_cap);
     *d = (struct whatif_device){.process = process,
                                 .device = device,

@@ -48,8 +48,9 @@ struct whatif {
     size_t steps_n;
     bool imported;
     struct whatif_device *devices;
-    size_t devices_n, devices_cap;
-    uint8_t *owners; /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
+    size_t devices_n, devices_cap, device; /* device: of the last event */
+    struct map device_at;                  /* whatif_device_key → index */
+    uint8_t *owners;                       /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
     uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
     size_t owners_n;
     struct run_pending *pending; /* of all processes, by process, in order of free_ns */
@@ -63,6 +64,11 @@ struct whatif {
     uint64_t parted_blocks; /* tensors allocated when it diverged */
     struct whatif_proof proof;
 };
+
+static inline uint64_t whatif_device_key(uint32_t process, int device)
+{
+    return (uint64_t)process << 32 | (uint32_t)device;
+}
 
 /* The time from which on a process's recording has every event. Another tool's recording has the earlier memory at time
  * 0; a recording that GPUSPY_KEEP bounds has it at this time. */

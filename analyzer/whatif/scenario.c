@@ -34,8 +34,9 @@ struct track { /* a device under one scenario */
     int64_t last_reserved;
 };
 
-struct recorded_totals { /* of a device, at the current event */
-    int64_t reserved, allocated;
+struct recorded_totals {         /* of a device */
+    int64_t reserved, allocated; /* at the current event */
+    int64_t others;              /* what other processes held at most */
 };
 
 struct play {
@@ -510,17 +511,11 @@ static void doubt_decisions(struct play *p)
 /* Other processes used the GPU: is there room for what they held at most, beside what this scenario needs? */
 static bool has_room_for_others(const struct play *p, const struct track *t)
 {
-    const struct whatif_device *d = &p->w->devices[t - p->tracks];
     const struct caching_totals *totals = caching_totals(t->lane.allocator);
-    int64_t others = 0;
-    size_t n;
-    const struct run_device_sample *list = run_device_samples(p->w->run, &n);
-    for (size_t i = 0; i < n; i++)
-        if (list[i].process == d->process && list[i].device == d->device && list[i].other_bytes > others)
-            others = list[i].other_bytes;
+    const int64_t others = p->recorded[t - p->tracks].others;
     if (!others || t->lane.capacity == INT64_MAX) return true;
-    const int64_t outside = t->lane.other - totals->reserved;
-    return t->lane.capacity - outside - totals->peak_reserved >= others;
+    const int64_t room = arena_add_capped(t->lane.capacity, arena_add_capped(totals->reserved, -t->lane.other));
+    return arena_add_capped(room, -totals->peak_reserved) >= others;
 }
 
 static void conclude_play(struct play *p)
@@ -586,6 +581,18 @@ static void doubt_replay(const struct play *recorded, struct whatif_scenario *sc
         if (unknown || !scenarios[i].limit) scenarios[i].outcome.doubts |= WHATIF_FREED;
 }
 
+static struct recorded_totals *new_totals(const struct whatif *w)
+{
+    struct recorded_totals *totals = arena_zeroed(w->devices_n + 1, sizeof *totals);
+    size_t n;
+    const struct run_device_sample *list = run_device_samples(w->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t at = map_get(&w->device_at, whatif_device_key(list[i].process, list[i].device));
+        if (at != MAP_NEW && list[i].other_bytes > totals[at].others) totals[at].others = list[i].other_bytes;
+    }
+    return totals;
+}
+
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
     struct whatif_scenario recorded = {.name = ""};
@@ -593,7 +600,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     struct play *plays = arena_zeroed(n + 1, sizeof *plays);
     struct stage stage = {.w = w,
                           .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
-                          .recorded = arena_zeroed(w->devices_n + 1, sizeof *stage.recorded),
+                          .recorded = new_totals(w),
                           .plays = arena_zeroed(n + 1, sizeof *stage.plays)};
     const struct run_observer observer = {.self = &stage,
                                           .beside = true,

@@ -7,9 +7,9 @@
 #include "analyzer/whatif/parts.h"
 
 const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
-    "The program has private pools, and a request that fails here can succeed: a torch.cuda.MemPool with "
-    "use_on_oom=True "
-    "serves others' requests, and a snapshot does not state which requests a CUDA graph captured",
+    "The program has private pools, so a request that fails here can succeed: a torch.cuda.MemPool with "
+    "use_on_oom=True serves requests of other pools, and a snapshot does not state which requests a CUDA graph "
+    "captured",
     "In the recording, a request failed and the program handled the error. If this request succeeds, the program then "
     "does something else; the replay goes on as recorded",
     "The program asks CUDA how much memory is free, and gets another answer than in the recording. If its sizes depend "
@@ -17,23 +17,18 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
     "assumes that you change that call",
     "Where a step of this program ends is an inference: memory that is freed there may be freed earlier or later",
-    "The program's source decides by the size of the GPU (total_memory), which is another than in the recording. If "
-    "its "
-    "sizes depend on that, they differ, too; the replay has the recorded sizes",
-    "The program's source decides by what PyTorch's allocator reserves or allocates (memory_reserved), which differs "
-    "from "
-    "the recording. The replay has the recorded sizes and frees",
+    "The program makes decisions by the size of the GPU (total_memory), which differs from the recording. If the sizes "
+    "of its tensors depend on it, they differ, too; the replay has the recorded sizes",
+    "The program makes decisions by what PyTorch's allocator reserves or allocates (memory_reserved), which differs "
+    "from the recording. The replay has the recorded sizes and frees",
     "The request that fails is in a try statement that handles the error, or in a thread of its own: the program would "
-    "go "
-    "on",
+    "go on",
     "The program changes the settings of PyTorch's allocator, or its memory fraction, while it runs. The recording "
-    "does not "
-    "contain that; the replay assumes the same settings throughout",
+    "does not contain these changes; the replay assumes the same settings throughout",
     "In the recording, segments were freed because CUDA refused memory, or because the program emptied the cache. The "
     "recording does not state which, or the size of the GPU; --limit sets the size",
-    "Other processes used the GPU, too, and what they held at most does not fit beside this. The replay has only the "
-    "memory "
-    "of this process and what CUDA reported with its own queries",
+    "Other processes used the GPU, too, and their highest use does not fit beside this process's peak. The replay "
+    "counts other memory only where the program queried CUDA",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
@@ -67,6 +62,8 @@ static void forget_devices(struct whatif *w)
         whatif_facts_free(&w->devices[i].facts);
     }
     w->devices_n = 0;
+    map_free(&w->device_at);
+    w->device_at = (struct map){0};
 }
 
 static bool prove_as(struct whatif *w, size_t assumed, char *error, size_t error_size)
@@ -84,6 +81,7 @@ static bool reproduces_more(struct whatif *w, size_t assumed, bool *ok, char *er
 {
     struct whatif other = *w;
     other.devices = NULL;
+    other.device_at = (struct map){0};
     other.devices_n = other.devices_cap = 0;
     other.until_parted = true;
     *ok = prove_as(&other, assumed, error, error_size);
