@@ -171,8 +171,8 @@ static enum use use_in_code(const char *code, const char *mention)
 /* The statement that defines the function around statement i. */
 static int scope_of(const struct site_code *c, size_t i)
 {
-    for (size_t k = site_code_parent(c, i); k < c->n; k = site_code_parent(c, k))
-        if (site_code_begins(&c->list[k], "def") || site_code_begins(&c->list[k], "async def")) return (int)k;
+    for (size_t k = i; c->list[k].indent && (k = site_code_parent(c, k)) < c->n;)
+        if (site_code_begins(&c->list[k], "def")) return (int)k;
     return MODULE;
 }
 
