@@ -1,9 +1,9 @@
 /* Whether the clock may be read without the kernel. See clock.h. */
 #include "interpose/clock.h"
-#include "schema/system_call.h"
 
 #include <errno.h>
 #include <linux/prctl.h>
+#include "schema/system_call.h"
 
 bool gs_clock_by_kernel;
 

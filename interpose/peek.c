@@ -1,10 +1,10 @@
 #include "interpose/peek.h"
-#include "schema/system_call.h"
 
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "schema/system_call.h"
 
 enum { STACK_BYTES = 8192, PIECE_BYTES = 1024 };
 

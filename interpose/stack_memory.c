@@ -1,11 +1,11 @@
 #include "interpose/stack_memory.h"
-#include "schema/system_call.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "schema/system_call.h"
 
 #define PAGE 4096u     /* larger pages are queried more than once */
 #define BATCH 32u      /* pages per system call; their vectors are on the caller's stack */

@@ -6,8 +6,8 @@
  * rounded up to 512 bytes, which is what the allocator does by default, and what snapshot_layout.c adds. */
 #include "analyzer/import/import_snapshot.h"
 
-#include <stdio.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
@@ -242,8 +242,9 @@ static bool is_module_file(const char *file)
     const char *slash = file ? strrchr(file, '/') : NULL, *name = slash ? slash + 1 : file, *dot;
     if (!name || !*name) return false;
     dot = strrchr(name, '.');
-    bool is = !dot || isdigit((unsigned char)dot[1]) || strcmp(dot, ".so") == 0;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) is = is || (dot && strcasecmp(dot, endings[i]) == 0);
+    if (!dot) return strncmp(name, "python", 6) == 0; /* a script may have no ending, too */
+    bool is = isdigit((unsigned char)dot[1]) || strcmp(dot, ".so") == 0;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) is = is || strcasecmp(dot, endings[i]) == 0;
     return is;
 }
 

@@ -4,7 +4,7 @@
  * by the tear-down: a list that grew during the whole run is still a leak if Python empties it at exit. An allocation
  * that is live at the end has stayed.
  *
- * The run is cut into 64 pieces (32 to 64 up to an end that allocations follow) with equally many allocations (not
+ * The run is cut into 64 pieces (32 to 64 up to its end, if allocations follow that) with equally many allocations (not
  * equally long: start-up takes long and allocates little). The figure that counts is the least that a location held in
  * each piece: the lower envelope, which activations that are freed within their step do not raise. If a piece is
  * shorter than two steps, neighbours are joined. A location grows when, from the first usual step (else after the first
@@ -101,17 +101,18 @@ static inline void reach_growth_piece(struct site_growth *s, uint32_t piece)
     }
 }
 
-/* Makes 32 pieces of 64, when allocations up to the end need more of them. */
+/* Joins the 64 pieces in pairs, if all of them are full before the end. */
 static void join_pieces(struct question_growths *g)
 {
     for (size_t i = g->from; i < g->sites_cap; i++) {
         struct site_growth *s = &g->sites[i];
         if (!s->first) continue;
         reach_growth_piece(s, PIECES);
-        for (uint32_t p = 0; s->least_of && p < PIECES; p++) {
-            const int64_t *two = &s->least_of[2 * p];
-            s->least_of[p] = p >= PIECES / 2 ? 0 : two[0] < two[1] ? two[0] : two[1];
+        for (uint32_t p = 0; s->least_of && p < PIECES; p += 2) {
+            const int64_t *two = &s->least_of[p];
+            s->least_of[p / 2] = two[0] < two[1] ? two[0] : two[1];
         }
+        for (uint32_t p = PIECES / 2; s->least_of && p < PIECES; p++) s->least_of[p] = 0;
         s->piece = PIECES / 2;
         s->first = (s->first - 1) / 2 + 1;
     }
@@ -192,7 +193,7 @@ static void growth_on_process_start(void *self, uint32_t process)
     g->span->end_ns = growth_end_of(g->b->run, process, g->span);
     g->from = run_location_count(g->b->run);
     g->events = 0;
-    /* how many allocations follow the end is not known before */
+    /* the number of allocations up to the end is not known in advance: pieces begin small and are joined */
     g->goes_on = g->span->oom && g->span->end_ns < run_processes(g->b->run, &n)[process].last_alloc_ns;
     g->per_piece = g->next = allocations / PIECES / (g->goes_on ? PIECES : 1) + 1;
     g->piece = 0;

@@ -238,8 +238,8 @@ static bool is_called_in(const struct site_statement *st, const char *name)
     return false;
 }
 
-/* Files of helpers have functions that nothing calls: no statement names them, and no call path. Frameworks call
- * methods and what is decorated. */
+/* A file of helpers defines functions that the program never calls: no statement and no call path names them. Methods
+ * and decorated functions count as called, because frameworks call them. */
 static bool is_called(const struct figure_search *s, const struct own_file *file, int def)
 {
     const struct site_statement *list = file->code.list;
@@ -336,7 +336,7 @@ static void follow_values(struct figure_search *s)
     }
 }
 
-/* In a function that is called, or in none. */
+/* Does a statement name it, in a function that is called or at the top level of a file? */
 static bool does_call(const struct figure_search *s, const char *name)
 {
     const struct figure_value v = {.name = name, .file = EVERYWHERE};

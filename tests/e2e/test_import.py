@@ -333,7 +333,8 @@ def test_lines_and_names(tmp_path):
 
 @pytest.mark.parametrize("file, is_module", [
     ("/opt/torch/lib/libtorch_cpu.so", True), ("/usr/lib/libcudart.so.12", True), ("/usr/bin/python3.11", True), ("/usr/bin/python", True),
-    ("C:\\\\torch\\\\lib\\\\torch_cpu.dll", True), ("/pytorch/aten/src/ATen/Functions.cpp", False), ("/pytorch/Reduce.cuh", False), ("../c10/alloc.h", False)])
+    ("C:\\\\torch\\\\lib\\\\torch_cpu.dll", True), ("/pytorch/aten/src/ATen/Functions.cpp", False), ("/pytorch/Reduce.cuh", False), ("../c10/alloc.h", False),
+    ("/home/u/bin/train", False)])
 def test_a_frame_that_names_a_module_has_no_line(tmp_path, file, is_module):
     """PyTorch 2.12 and later: without debugging information, the place in the module stands where a line should"""
     run = Run()
