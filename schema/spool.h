@@ -21,7 +21,7 @@
  *            removes the segment. What the drain committed is in the database; the last
  *            GS_SPOOL_COMMIT_MS or so before the end are missing.
  *   orphans  A killed process whose recording is never read leaves its segment. gs_spool_create removes the
- *            oldest ones of the same user beyond GS_SPOOL_ORPHANS.
+ *            oldest ones of the same user beyond GS_SPOOL_ORPHANS, or beyond GS_SPOOL_ORPHAN_BYTES of memory.
  *   refused  Without shmget (seccomp, kernel.shmmax, shmall or shmmni) the spool is private memory,
  *            and a kill loses what the drain has not committed.
  *
@@ -66,7 +66,8 @@
 #define GS_SPOOL_MAGIC "gpuspy spool"
 #define GS_SPOOL_VERSION 8
 #define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often: at most this much is lost with the segment */
-#define GS_SPOOL_ORPHANS 16    /* segments of dead processes that one user may leave in memory */
+#define GS_SPOOL_ORPHANS 256   /* segments of dead processes that one user may leave */
+#define GS_SPOOL_ORPHAN_BYTES (16 * GS_SPOOL_BYTES) /* and the memory that they may use. Most use some 100 KiB */
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)
 #define GS_SPOOL_COUNTERS 1024
 #define GS_CHUNK_BYTES (32 * 1024)

@@ -38,7 +38,7 @@ int gs_segment_create_private(struct gs_spool *s);
 int gs_segment_attach(struct gs_spool *s, const struct gs_spool_control *c, bool writable);
 void gs_segment_detach(struct gs_spool *s);
 void gs_segment_remove(int shmid);
-/* Removes the oldest spools of dead processes beyond GS_SPOOL_ORPHANS that have been detached for this long: before
- * that their next program, or a report, may be about to complete them. */
+/* Removes the oldest spools of dead processes beyond the limits of spool.h that have been detached for this long:
+ * before that their next program, or a report, may be about to complete them. */
 #define GS_ORPHAN_S 60
 void gs_segment_remove_orphans(long age_s);

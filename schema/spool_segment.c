@@ -82,8 +82,15 @@ int gs_segment_attach(struct gs_spool *s, const struct gs_spool_control *c, bool
 
 /* ---------------------------------------------------------------- orphans */
 
-/* A spool of this user that no process has had attached for this long. */
-static bool is_orphan(int shmid, const struct shmid_ds *ds, long age_s)
+/* At most so much of it is in memory: chunks are numbered in the order in which writers take them. */
+static uint64_t used_bytes(const struct gs_spool_header *h)
+{
+    const uint64_t taken = atomic_load_explicit(&h->next_seq, memory_order_acquire);
+    return GS_SPOOL_HEADER_BYTES + (taken < GS_SPOOL_CHUNKS ? taken : GS_SPOOL_CHUNKS) * GS_CHUNK_BYTES;
+}
+
+/* A spool of this user that no process has had attached for this long? `bytes`: of memory that it uses at most. */
+static bool is_orphan(int shmid, const struct shmid_ds *ds, long age_s, uint64_t *bytes)
 {
     if (ds->shm_segsz != GS_SPOOL_BYTES || ds->shm_nattch || ds->shm_perm.uid != geteuid() ||
         ds->shm_perm.cuid != geteuid() || ds->shm_perm.__key != IPC_PRIVATE)
@@ -94,6 +101,7 @@ static bool is_orphan(int shmid, const struct shmid_ds *ds, long age_s)
     const bool ours = !memcmp(h->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
     const bool here = h->pid_namespace && h->pid_namespace == gs_namespace("pid");
     const bool gone = !here || gs_process_is_gone(h->pid, h->process_start_ticks);
+    *bytes = ours && gone ? used_bytes(h) : 0;
     shmdt(h);
     return ours && gone;
 }
@@ -105,27 +113,26 @@ void gs_segment_remove_orphans(long age_s)
     struct {
         int shmid;
         time_t since;
-    } kept[GS_SPOOL_ORPHANS];
+        uint64_t bytes;
+    } kept[GS_SPOOL_ORPHANS + 1];
+    uint64_t total = 0;
     int n = 0;
     const int last = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&info);
-    if (last < 0 || info.used_ids <= GS_SPOOL_ORPHANS) return;
+    if (last < 0 || (uint64_t)info.used_ids * GS_SPOOL_BYTES <= GS_SPOOL_ORPHAN_BYTES) return;
     for (int i = 0; i <= last; i++) {
+        uint64_t bytes;
         int shmid = shmctl(i, SHM_STAT, &ds);
-        if (shmid < 0 || !is_orphan(shmid, &ds, age_s)) continue;
-        if (n < GS_SPOOL_ORPHANS) {
-            kept[n].shmid = shmid;
-            kept[n++].since = ds.shm_dtime;
-            continue;
-        }
-        int oldest = 0;
-        for (int k = 1; k < n; k++)
-            if (kept[k].since < kept[oldest].since) oldest = k;
-        if (kept[oldest].since < ds.shm_dtime) {
+        if (shmid < 0 || !is_orphan(shmid, &ds, age_s, &bytes)) continue;
+        kept[n].shmid = shmid;
+        kept[n].bytes = bytes;
+        kept[n++].since = ds.shm_dtime;
+        for (total += bytes; n > GS_SPOOL_ORPHANS || total > GS_SPOOL_ORPHAN_BYTES;) {
+            int oldest = 0;
+            for (int k = 1; k < n; k++)
+                if (kept[k].since < kept[oldest].since) oldest = k;
             gs_segment_remove(kept[oldest].shmid);
-            kept[oldest].shmid = shmid;
-            kept[oldest].since = ds.shm_dtime;
-        } else {
-            gs_segment_remove(shmid);
+            total -= kept[oldest].bytes;
+            kept[oldest] = kept[--n];
         }
     }
 }

@@ -172,7 +172,8 @@ static void print_failure(const struct command_recorded *run, const struct resul
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
-            complain("process %u failed: %s; memory did not run out%s", r->processes[i].pid, how,
+            complain("process %u failed: %s; %s%s", r->processes[i].pid, how,
+                     r->outcome_unknown ? "whether memory ran out is unknown" : "memory did not run out",
                      run->what_if ? " before that, so whether the whole run fits is unknown" : "");
             return;
         }

@@ -374,6 +374,29 @@ static void measure_gradients(struct oom_sight *s)
     }
 }
 
+/* Memory of a cell of a notebook that displayed its value. */
+static bool is_displayed(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return oom_notebook_displays_of(&s->displays, s->b->run, l->stack);
+}
+
+static void measure_displayed(struct oom_sight *s)
+{
+    if (!oom_notebook_cell(s->b->run, s->f->stack)) return;
+    s->displays = oom_notebook_displayed(s->b->arena, s->b->run);
+    const int64_t held = bytes_of_kind(s, is_displayed);
+    if (!held) return;
+    const size_t before = s->v->measures_n;
+    const bool helps =
+        add_drop(s, OOM_EFFORT_LINE, is_displayed, "without the memory of these cells", held,
+                 TEXT(s,
+                      "end a cell's last line with ; so that the notebook does not keep its value in Out[] "
+                      "and _: cells that displayed tensors hold %s; %%reset -f out drops the values kept so "
+                      "far",
+                      SIZE(s, held)));
+    if (helps && held >= s->f->live / 2) lead_measure(s, before);
+}
+
 static void measure_foreach(struct oom_sight *s)
 {
     if (s->phase == OOM_STEP || s->foreach.bytes) {
@@ -608,6 +631,7 @@ static const struct {
     {SPACE | OF(LEAK), measure_gradients, INFERRED, "if the gradients are accumulated on purpose"},
     {SPACE, measure_foreach, INFERRED, "if the optimizer has no such argument"},
     {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow it"},
+    {SPACE | OF(LEAK), measure_displayed, INFERRED, "if variables hold this memory, too"},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
     {SPACE, measure_data, INFERRED, "if each step needs all of it on the GPU"},

@@ -2,6 +2,7 @@
  * categories. It decides which measures (oom_measures.c) apply. */
 #pragma once
 
+#include "analyzer/oom/oom_notebook.h"
 #include "analyzer/category/category.h"
 #include "analyzer/oom/oom_replay.h"
 #include "analyzer/oom/oom_words.h"
@@ -22,6 +23,7 @@ struct oom_sight {
     struct site_builder *b;
     struct result_oom_verdict *v;
     const struct oom_facts *f;
+    struct oom_notebook_displays displays; /* of cells, once measure_displayed has read them */
     struct run_torch_settings set;
     int64_t need, least;  /* least: smaller amounts do not matter */
     enum oom_phase phase; /* of the request */

@@ -4,6 +4,7 @@
  * (teacher and student, two networks of a GAN, a pipeline's models) belong to one trial. Models that the program
  * appends to a list and calls together are an ensemble, and needed. */
 #include "analyzer/oom/oom_trials.h"
+#include "analyzer/oom/oom_notebook.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/site/holder.h"
@@ -110,24 +111,11 @@ static bool same_model(const struct oom_trial *a, const struct oom_trial *b)
     return a->count >= LEAST && a->count == b->count && a->bytes == b->bytes;
 }
 
-/* The notebook cell of a stack. */
-static const struct run_frame *notebook_cell_of(const struct run *run, uint32_t stack)
-{
-    const struct run_frame *f, *cell = NULL;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        const bool is = f->kind == GS_FRAME_PYTHON && f->file &&
-                        (strncmp(f->file, "<ipython-input-", 15) == 0 || strstr(f->file, "/ipykernel_") ||
-                         strncmp(f->file, "<cell", 5) == 0);
-        if (is) cell = f;
-    }
-    return cell;
-}
-
 /* The same line of a cell that was run again, under the name that a notebook then gives it: models of other sizes. */
 static bool same_cell(const struct run *run, const struct oom_trial *a, const struct oom_trial *b)
 {
-    const struct run_frame *x = a->count && b->count ? notebook_cell_of(run, a->stack) : NULL,
-                           *y = x ? notebook_cell_of(run, b->stack) : NULL;
+    const struct run_frame *x = a->count && b->count ? oom_notebook_cell(run, a->stack) : NULL,
+                           *y = x ? oom_notebook_cell(run, b->stack) : NULL;
     return x && y && x->line == y->line && strcmp(x->file, y->file) != 0;
 }
 

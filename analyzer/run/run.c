@@ -27,6 +27,15 @@ static bool is_open_already(const struct run *run, const char *path)
     return found;
 }
 
+static void note_torn(struct run *run, const char *path)
+{
+    run_add_note(run,
+                 "%s: the recording was cut off; about the last %d ms before the end are missing, because "
+                 "the shared memory that held them, or %s.spool, which names it, no longer exists",
+                 path, GS_SPOOL_COMMIT_MS, path);
+    if (!run->ooms_n) run->why_unknown[RUN_FACT_OUTCOME] = "the last events of the recording are missing";
+}
+
 static bool open_recording(struct run *run, const char *path, char *error, size_t error_size)
 {
     char recovery[512] = "";
@@ -39,14 +48,10 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
     if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) return false;
     units_note_clock(!run->why_unknown[RUN_FACT_TIMES]);
     db = &run->databases[at];
-    if (recovered < 0 && access(path, F_OK) == 0) {
+    if (recovered < 0 && access(path, F_OK) == 0)
         run_add_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);
-    } else if (run->processes_n && run->processes[run->processes_n - 1].torn) {
-        run_add_note(run,
-                     "%s: the recording was cut off; about the last %d ms before the end are missing, because "
-                     "the shared memory that held them, or %s.spool, which names it, no longer exists",
-                     path, GS_SPOOL_COMMIT_MS, path);
-    }
+    else if (run->processes_n && run->processes[run->processes_n - 1].torn)
+        note_torn(run, path);
     if (db->recording) run_add_note(run, "%s: still recording; this is what was written so far", path);
     return true;
 }

@@ -327,7 +327,7 @@ static bool part_holds(struct site_search *s, size_t i, const char *value)
     const bool literal = *value && strchr("0123456789\"'", *value);
     return (i == s->at && !name && !literal && (!s->callee || strchr(value, '(')) &&
             !site_is_host_value(value, s->graph) && !is_only_result(s, value)) ||
-           site_names_has(&s->owners, value) || site_holds(value, &s->names, s->graph) ||
+           site_names_has(&s->owners, value) || site_holds_itself(value, &s->names, s->graph) ||
            site_holds(value, &s->objects, s->graph);
 }
 

@@ -293,6 +293,18 @@ static bool is_converting(const char *code, const char *open)
     return is;
 }
 
+/* torch.cat(…), np.stack(…): the bracket encloses the arguments of a function that returns a copy of them. */
+static bool is_copying(const char *code, const char *open)
+{
+    static const char *const words[] = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "clone"};
+    const char *name = open;
+    while (name > code && is_name_character(name[-1])) name--;
+    const size_t n = (size_t)(open - name);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == n && strncmp(name, words[i], n) == 0) return true;
+    return false;
+}
+
 /* The bracket around p; NULL none. */
 static const char *bracket_around(const char *code, const char *p)
 {
@@ -301,13 +313,15 @@ static const char *bracket_around(const char *code, const char *p)
     return NULL;
 }
 
-/* The mention of a value from p to `end`: is the value, or the result computed from it, only a number or on the host?
- */
-static bool is_host_mention(const char *code, const char *p, const char *end, bool graph)
+/* The mention of a value from p to `end`: is the value, or the result computed from it, only a number, on the host or,
+ * with `copies`, a copy? */
+static bool is_other_mention(const char *code, const char *p, const char *end, bool graph, bool copies)
 {
     for (;;) {
         while (*end && strchr(".[(", *end)) { /* attributes, indexes and calls that follow it */
-            if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0)) return true;
+            if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0) ||
+                (copies && strncmp(end, ".clone(", 7) == 0))
+                return true;
             const size_t n = *end == '.' ? 1 + site_name_length(end + 1) : 0;
             const char *close = n ? end + n : site_closing(end);
             end = n || !*close ? close : close + 1;
@@ -315,7 +329,9 @@ static bool is_host_mention(const char *code, const char *p, const char *end, bo
         const char *open = bracket_around(code, p);
         if (!open) return false;
         const char *loop = strstr(open, " for ");
-        if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph))) return true;
+        if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph)) ||
+            (copies && is_copying(code, open)))
+            return true;
         p = open;
         end = site_closing(open);
         end += *end != 0;
@@ -331,14 +347,14 @@ static bool is_keyword(const char *code, const char *p, size_t n)
     return *after == '=' && after[1] != '=' && before > code && strchr("(,", before[-1]);
 }
 
-static bool code_mentions(const char *code, const char *name, bool graph)
+static bool code_mentions(const char *code, const char *name, bool graph, bool copies)
 {
     const size_t n = strlen(name);
     for (const char *p = strstr(code, name); p; p = strstr(p + 1, name)) {
         if ((p > code && (is_name_character(p[-1]) || p[-1] == '.')) || is_name_character(p[n]) ||
             is_keyword(code, p, n))
             continue;
-        if (!is_host_mention(code, p, p + n, graph)) return true;
+        if (!is_other_mention(code, p, p + n, graph, copies)) return true;
     }
     return false;
 }
@@ -346,7 +362,14 @@ static bool code_mentions(const char *code, const char *name, bool graph)
 bool site_holds(const char *expression, const struct site_names *names, bool graph)
 {
     for (size_t i = 0; i < names->n; i++)
-        if (code_mentions(expression, names->list[i], graph)) return true;
+        if (code_mentions(expression, names->list[i], graph, false)) return true;
+    return false;
+}
+
+bool site_holds_itself(const char *expression, const struct site_names *names, bool graph)
+{
+    for (size_t i = 0; i < names->n; i++)
+        if (code_mentions(expression, names->list[i], graph, !graph)) return true;
     return false;
 }
 

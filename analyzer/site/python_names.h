@@ -46,6 +46,8 @@ bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 /* Does the expression hold GPU memory to which one of the names refers? Its shape does not, nor a copy on the host.
  * `graph`: it must hold an autograd graph, which a detached tensor does not. */
 bool site_holds(const char *expression, const struct site_names *names, bool graph);
+/* The same, but a copy such as torch.cat(names) or name.clone() holds only their graph. */
+bool site_holds_itself(const char *expression, const struct site_names *names, bool graph);
 /* It is a number or a copy on the host. */
 bool site_is_host_value(const char *expression, bool graph);
 /* `lambda x: into.append(x)` in a statement: the object that stores its arguments; NULL none. */

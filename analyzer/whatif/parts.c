@@ -107,6 +107,12 @@ bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32
     return *known == 1;
 }
 
+bool whatif_is_in_pause(const struct step_list *steps, int64_t ns)
+{
+    const int64_t first = step_start_ns(steps, 0), last = step_start_ns(steps, steps->n);
+    return steps->end_ns && ns >= first && ns <= last && step_at(steps, ns) == SIZE_MAX;
+}
+
 static struct category_finder *categorizer_of(struct whatif *w)
 {
     if (!w->categorizer) w->categorizer = category_finder_new(w->run);

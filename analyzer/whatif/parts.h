@@ -52,6 +52,7 @@ struct whatif {
     struct map device_at;                  /* whatif_device_key → index */
     uint8_t *owners;                       /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
     uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
+    uint8_t *spread; /* likewise: bit 0 allocates within steps, bit 1 in the pauses between them; if there are pauses */
     size_t owners_n;
     struct run_pending *pending; /* of all processes, by process, in order of free_ns */
     size_t pending_n, pending_cap;
@@ -102,6 +103,8 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
 /* Is a free that is followed by the first allocation of a step part of that step? Then its line is above the line by
  * which steps are counted, in the same function: zero_grad() at the top of the loop. */
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
+/* Is a time between two steps, in a pause of the program? */
+bool whatif_is_in_pause(const struct step_list *steps, int64_t ns);
 /* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 

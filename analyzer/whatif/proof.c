@@ -484,6 +484,17 @@ static void note_beginning(struct beside *b, const struct run_lifetime *life)
         b->begin_ns = life->free_ns;
 }
 
+/* Notes whether a call path allocates within steps or in the pauses between them. */
+static void note_pause(struct whatif *w, const struct step_list *steps, const struct run_lifetime *life)
+{
+    const size_t stack = life->stack < w->owners_n ? life->stack : w->owners_n; /* the last: without a call path */
+    if (!steps || !steps->end_ns) return;
+    if (whatif_is_in_pause(steps, life->alloc_ns))
+        w->spread[stack] |= 2;
+    else if (step_at(steps, life->alloc_ns) != SIZE_MAX && stack < w->owners_n)
+        w->spread[stack] |= 1;
+}
+
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
 {
     struct whatif *w = b->proof->w;
@@ -511,6 +522,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     d->user_pools = d->user_pools || (pool && (w->imported || life->space != GS_SPACE_POOL));
     apply_facts(b, life->alloc_ns);
     note_step(b, life->alloc_ns);
+    note_pause(w, whatif_steps_of(w, d->process), life);
     b->begin_ns = 0;
     b->events++;
     w->proof.blocks++;

@@ -426,15 +426,29 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
     for (size_t i = 0; i < s->n; i++) play_on_sample(s->plays[i], sample);
 }
 
+/* Did the program only wait in the pauses between steps? Then a step ends where the next one begins. An evaluation
+ * allocates by call paths that no step has. */
+static bool are_pauses_idle(const struct whatif *w)
+{
+    bool idle = true;
+    for (size_t i = 0; i <= w->owners_n; i++) idle = idle && w->spread[i] != 2;
+    for (size_t i = 0; i < w->devices_n; i++) {
+        const struct whatif_device *d = &w->devices[i];
+        const struct step_list *steps = whatif_steps_of(w, d->process);
+        for (size_t k = 0; k < d->flushes_n && steps; k++) idle = idle && !whatif_is_in_pause(steps, d->flushes[k].ns);
+    }
+    return idle;
+}
+
 /* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. A loop that
  * replays a CUDA graph calls neither. */
 static bool are_ends_sure(const struct whatif *w)
 {
-    bool sure = !w->imported;
+    bool sure = !w->imported && are_pauses_idle(w);
     for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
     for (size_t i = 0; i < w->steps_n; i++) {
         const struct step_list *s = w->steps[i];
-        sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && !s->end_ns && s->stride == 1;
+        sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && s->stride == 1;
     }
     return sure;
 }

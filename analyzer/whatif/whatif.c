@@ -125,6 +125,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
+    w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
     if (prove_replay(w, error, error_size)) return w;
     whatif_free(w);

@@ -332,6 +332,11 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
 
 
 @pytest.mark.parametrize("body", [
+    # copies of what is kept elsewhere
+    "class Library:\n    @staticmethod\n    def stack(parts): return 0\nrows = []\nfor step in range(1000):\n"
+    "    row = [Tensor() for part in range(4)]\n    rows.append(Library.stack([part for part in row]))\n    keep(row)\n",
+    "class Part(Tensor):\n    def clone(self): return 0\nrows = {}\nfor step in range(1000):\n    part = Part()\n"
+    "    rows[step] = (step, part.clone())\n    keep(part)\n",
     # the usual way to repeat a loader without keeping its batches
     "import itertools\ndef cycle(source):\n    while True:\n        yield from source()\ndef batches():\n    yield Tensor()\n"
     "for x in cycle(batches):\n    keep(x)\n",
@@ -364,7 +369,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # made anew for each object, which is not stored
     "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
     "for step in range(1000):\n    batch = Batch()\n",
-], ids=["own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
+], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()

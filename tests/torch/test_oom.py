@@ -55,3 +55,45 @@ def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):
                            SCENARIOS["leak_validation_losses"].path], env=env, capture_output=True, text=True)
     report = json.loads(subprocess.run([BUILD / "gpuspy", "report", "--json", database], capture_output=True, text=True).stdout)
     assert report["oom"][0]["cause"] == "leak" and report["oom"][0]["verdict"] in " ".join(done.stderr.split())
+
+
+NOTEBOOK = '''
+import sys, torch
+from IPython.core.displayhook import DisplayHook
+Out, names = {}, {"torch": torch}
+sys.displayhook = DisplayHook(Out)
+def run(n, cell):
+    *body, last = cell.split("; ")
+    file = f"/tmp/ipykernel_7/{n}.py"
+    for line in body:
+        exec(compile(line, file, "exec"), names)
+    exec(compile(last, file, "single"), names)
+run(0, "model = torch.nn.Linear(1024, 4096).cuda(); kept = []")
+for n in range(1, 100):
+    run(n, CELL)
+    if "reset" in sys.argv:
+        Out.clear()
+'''
+HOOK = '''
+class DisplayHook:
+    def __init__(self, out):
+        self.out = out
+    def __call__(self, value):
+        if value is not None:
+            repr(value)
+            self.out[len(self.out)] = value
+'''
+
+
+@pytest.mark.parametrize("cell, displayed", [("model(torch.randn(2048, 1024, device='cuda'))", True), ("y = 1; torch.zeros(4 << 20, device='cuda')", True),
+                                             ("kept.append(torch.zeros(4 << 20, device='cuda'))", False)])
+def test_values_that_cells_displayed_are_named(record, tmp_path, cell, displayed):
+    (tmp_path / "IPython" / "core").mkdir(parents=True)
+    (tmp_path / "IPython" / "core" / "displayhook.py").write_text(HOOK)
+    (tmp_path / "notebook.py").write_text(NOTEBOOK.replace("CELL", repr(cell)))
+    run = record(tmp_path / "notebook.py", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB")
+    oom = run.report()["oom"][0]
+    assert run.code != 0 and any("Out[]" in advice for advice in oom["advice"]) is displayed, oom["advice"]
+    if displayed:
+        assert "Out[]" in oom["advice"][0] and oom["measures"][0]["enough"], oom["measures"]
+        assert record(tmp_path / "notebook.py", "reset", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB").code == 0

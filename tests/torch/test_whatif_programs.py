@@ -251,3 +251,14 @@ def test_where_the_step_ends_in_which_memory_ran_out_is_an_inference(once):
     run = once("grows until memory runs out", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="600MiB")
     ours = asked(run.database, "--empty-cache-every", "1")["whatif"][0]
     assert run.code != 0 and not ours["exact"] and "inference" in ours["doubts"][0], ours
+
+
+@pytest.mark.parametrize("between, exact", [("time.sleep(0.3)", True), ("time.sleep(0.3); held = evaluate()", False)])
+def test_a_pause_between_steps_is_a_doubt_only_if_the_program_worked_in_it(once, between, exact):
+    code = ("import time, torch\nmodel = torch.nn.Linear(512, 512).cuda()\noptimizer = torch.optim.Adam(model.parameters())\nkept = []\n"
+            "def evaluate():\n    time.sleep(0.3)\n    return torch.empty(9 << 20, device='cuda')\n"
+            "for i in range(12):\n    model(torch.randn(2000, 512, device='cuda')).mean().backward()\n    optimizer.step()\n"
+            f"    optimizer.zero_grad()\n    if i == 6: {between}\n    kept.append(torch.empty(3 << 20, device='cuda'))\n")
+    run = once(f"pauses {between}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    ours = asked(run.database, "--empty-cache-every", "1")["whatif"][0]
+    assert ours["exact"] is exact, ours

@@ -1,0 +1,45 @@
+#include "analyzer/oom/oom_notebook.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+
+const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *f, *cell = NULL;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        const bool is = f->kind == GS_FRAME_PYTHON && f->file &&
+                        (strncmp(f->file, "<ipython-input-", 15) == 0 || strstr(f->file, "/ipykernel_") ||
+                         strncmp(f->file, "<cell", 5) == 0);
+        if (is) cell = f;
+    }
+    return cell;
+}
+
+static bool has_file(const struct oom_notebook_displays *d, const char *file)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (strcmp(d->files[i], file) == 0) return true;
+    return false;
+}
+
+struct oom_notebook_displays oom_notebook_displayed(struct arena *arena, const struct run *run)
+{
+    struct oom_notebook_displays d = {0}, kept;
+    for (uint32_t i = 0; i < run_stack_count(run); i++) {
+        const struct run_frame *f = run_stack_frame(run, i), *cell = NULL;
+        if (f && f->kind == GS_FRAME_PYTHON && f->file && text_ends_with(f->file, "/displayhook.py"))
+            cell = oom_notebook_cell(run, i);
+        if (cell && !has_file(&d, cell->file)) *ARENA_PUSH(d.files, d.n, d.cap) = cell->file;
+    }
+    kept = (struct oom_notebook_displays){.files = arena_alloc(arena, (d.n + 1) * sizeof *d.files), .n = d.n};
+    for (size_t i = 0; i < d.n; i++) kept.files[i] = d.files[i];
+    free(d.files);
+    return kept;
+}
+
+bool oom_notebook_displays_of(const struct oom_notebook_displays *d, const struct run *run, uint32_t stack)
+{
+    const struct run_frame *cell = d->n ? oom_notebook_cell(run, stack) : NULL;
+    return cell && has_file(d, cell->file);
+}
