@@ -159,6 +159,32 @@ static void test_set_in_3d(void **state)
     scenario(set_in_3d, NULL);
 }
 
+/* Exactly the bytes that were named become zero, although whole pages of them are given back. */
+static void set_to_zero(void)
+{
+    enum { BYTES = 4 << 20 };
+    static const size_t from[] = {0, 1, 100, 65535, 65536, 1 << 20},
+                        count[] = {1 << 20, (1 << 20) + 1, 3000001, BYTES - (1 << 20)};
+    static char back[BYTES];
+    char *memory;
+    OK(cudaMalloc((void **)&memory, BYTES));
+    for (size_t i = 0; i < sizeof from / sizeof *from; i++)
+        for (size_t n = 0; n < sizeof count / sizeof *count; n++) {
+            OK(cudaMemset(memory, 'x', BYTES));
+            OK(cudaMemset(memory + from[i], 0, count[n]));
+            OK(cudaMemcpy(back, memory, BYTES, cudaMemcpyDeviceToHost));
+            size_t wrong = 0;
+            for (size_t at = 0; at < BYTES; at++) wrong += back[at] != (at - from[i] < count[n] ? 0 : 'x');
+            CHECK_EQ(wrong, 0);
+        }
+    OK(cudaFree(memory));
+}
+
+static void test_set_to_zero(void **state)
+{
+    scenario(set_to_zero, NULL);
+}
+
 static void peers(void)
 {
     char *there, back[4];
@@ -547,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_peers),       cmocka_unit_test(test_captured),         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_bad_batches), cmocka_unit_test(test_solid_batch),      cmocka_unit_test(test_runtime_12),
         cmocka_unit_test(test_hints),       cmocka_unit_test(test_hints_in_batches), cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_set_to_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
