@@ -85,13 +85,22 @@ static UNCHECKED const char *object_base_name(const char *path)
     return base;
 }
 
+enum { LIBC_PARTS = 6 };
+static const char *const libc_parts[LIBC_PARTS] = {"libc.so",    "libdl.so",  "libpthread.so",
+                                                   "libutil.so", "libc.musl", "ld-musl"};
+
+UNCHECKED bool gs_is_libc(const char *path)
+{
+    for (int i = 0; i < LIBC_PARTS; i++)
+        if (string_starts_with(object_base_name(path), libc_parts[i])) return true;
+    return false;
+}
+
 UNCHECKED void *gs_libc_function(const char *name)
 {
-    static const char *const libraries[] = {"libc.so",    "libdl.so",  "libpthread.so",
-                                            "libutil.so", "libc.musl", "ld-musl"};
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+    for (int i = 0; i < LIBC_PARTS; i++) {
         for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-            if (!map->l_name || !string_starts_with(object_base_name(map->l_name), libraries[i])) continue;
+            if (!map->l_name || !string_starts_with(object_base_name(map->l_name), libc_parts[i])) continue;
             void *found = symbol_in(map, name);
             if (found) return found;
         }

@@ -17,6 +17,8 @@ void gs_real_find(void);
 /* A function of the C library, internal ones included, read from its symbol table; NULL if it has none of that name.
  * Takes no lock. */
 void *gs_libc_function(const char *name);
+/* Whether this is the C library or one of its parts, by the name of the file. */
+bool gs_is_libc(const char *path);
 /* The definition after gpuspy's own in the loader's order of search: that of another preloaded library, if it has one,
  * or the C library's. Also without a lock. */
 void *gs_next_function(const char *name);

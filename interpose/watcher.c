@@ -61,7 +61,7 @@ static void write_line(const char *line, size_t len)
     struct pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT};
     for (size_t done = 0; done < len;) {
         if (poll(&stderr_now, 1, PATIENCE_MS) != 1) return;
-        ssize_t wrote = write(STDERR_FILENO, line + done, len - done);
+        const long wrote = gs_system_call(SYS_write, STDERR_FILENO, line + done, len - done);
         if (wrote < 0 && errno != EINTR) return;
         if (wrote > 0) done += (size_t)wrote;
     }

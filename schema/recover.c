@@ -2,6 +2,7 @@
 #include "schema/mask.h"
 #include "schema/spool_file.h"
 #include "schema/store_state.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,10 +50,12 @@ static int open_recovered_high(const char *path)
     return high;
 }
 
+/* A fork handler calls it, too. */
 static void close_lock(struct gs_recovery *r)
 {
     struct stat st;
-    if (r->lock >= 0 && !fstat(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode) close(r->lock);
+    if (r->lock >= 0 && !fstat(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode)
+        gs_system_call(SYS_close, r->lock);
     r->lock = -1;
 }
 

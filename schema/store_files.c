@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "schema/open_high.h"
 #include "schema/store_index.h"
+#include "schema/system_call.h"
 
 #define FILES_MAX 16
 
@@ -118,7 +119,7 @@ bool gs_store_files_deleted(void)
 void gs_store_files_forget(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {
-        if (files[i].fd >= 0 && !private_table && is_store_file(&files[i])) close(files[i].fd);
+        if (files[i].fd >= 0 && !private_table && is_store_file(&files[i])) gs_system_call(SYS_close, files[i].fd);
         gs_index_closed(files[i].fd);
         files[i].fd = -1;
     }

@@ -219,6 +219,23 @@ def test_deepbind_is_removed_and_reported_once(recording):
     assert not (recording.folder / "keep.db").exists()  # the hook was not called even for the runtime's dlsym
 
 
+@DEEPBIND
+def test_deepbind_stays_where_it_hides_nothing(recording):
+    """On the C library, and on a library that is already loaded."""
+    source = f'''
+import ctypes, os
+for name in ("libc.so.6", "libc.so.7", {str(DOORS / "rt12.so")!r}):
+    for mode in (0, os.RTLD_DEEPBIND) if "/" in name else (os.RTLD_DEEPBIND,):
+        try:
+            ctypes.CDLL(name, mode)
+        except OSError as error:
+            print(error)
+'''
+    done = recording.python(source)
+    assert done.stdout.startswith("libc.so.7: ") and done.stdout.count("\n") == 1
+    assert "RTLD_DEEPBIND" not in done.stderr
+
+
 @DLOPEN
 def test_errors_of_dlopen_are_the_loaders(recording):
     source = '''

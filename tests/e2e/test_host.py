@@ -72,6 +72,18 @@ def test_fork_handlers_that_call_cuda(recording, how):
     assert pairs_recorded(recording) == did(done)
 
 
+@sanitized("a sanitizer's runtime wraps these functions, too")
+@pytest.mark.parametrize("order", ["{gpuspy}:{wraps}", "{wraps}:{gpuspy}"])
+@pytest.mark.parametrize("how", ["forks", "handlers before", "handlers after"])
+def test_fork_handlers_that_hold_the_lock_of_functions_that_another_library_wraps(recording, how, order):
+    """As cwrap's libraries do. They also open the C library with RTLD_DEEPBIND, which is loaded already."""
+    preload = order.format(gpuspy=recording.environment()["LD_PRELOAD"], wraps=BUILD / "programs" / "wraps.so")
+    bare = recording.run(HOST, how, LD_PRELOAD="")
+    done = recording.run(HOST, how, LD_PRELOAD=preload)
+    assert done.stdout == bare.stdout and other_lines(done.stderr) == [] and "RTLD_DEEPBIND" not in done.stderr
+    assert pairs_recorded(recording) == did(done)
+
+
 def test_fork_handlers_of_a_library_that_starts_before_the_recorder(recording):
     """Of several preloaded libraries, the last one is initialized first."""
     preload = f"{recording.environment()['LD_PRELOAD']}:{PLUGIN}"
