@@ -240,10 +240,11 @@ enum { AHEAD = 8 };
 static inline void prefetch_event(const struct run_replay *r, const struct run_rows *batch, size_t event, size_t row)
 {
     const uint32_t slot = batch->events[event] & ~RUN_ROWS_FREE;
-    if (!(batch->events[event] & RUN_ROWS_FREE))
-        __builtin_prefetch(&batch->rows[row]);
-    else if (slot < r->live_n)
+    if (!(batch->events[event] & RUN_ROWS_FREE)) {
+        if (row < batch->n) __builtin_prefetch(&batch->rows[row]);
+    } else if (slot < r->live_n) {
         __builtin_prefetch(&r->live[slot]);
+    }
 }
 
 static void replay_batch(void *self, const struct run_rows *batch)
