@@ -58,7 +58,7 @@ static const struct option_row options[] = {
      "write to FILE; - is standard output; default: the recording's name with the format's suffix, in the working "
      "directory"},
     {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT", "peak|oom|end|allocated|waits|copies", 0,
-     0, "folded, speedscope, pprof: what the call paths weigh; default peak; speedscope has all of them"},
+     0, "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},
     {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
      "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
      "default: the last fatal out-of-memory error, else the peak"},

@@ -140,7 +140,7 @@ static void explain_graph(struct oom_words *w)
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
-                     TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed",
+                     TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
                           leak_line_of(w)));
     }
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
@@ -181,7 +181,7 @@ static void explain_outputs(struct oom_words *w)
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(
             w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-            "if no backward() follows: torch.no_grad() around the forward passes, unless it is already there");
+            "if no backward() follows: put torch.no_grad() around the forward passes, unless it is already there");
     }
 }
 
@@ -220,11 +220,11 @@ static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
-        measure_drop(
-            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-            "gc.collect() after each step, or no gc.disable(): Python's garbage collector was off at the failure "
-            "(recorded), and "
-            "objects in reference cycles are then never freed");
+        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                     "call gc.collect() after each step, or remove gc.disable(): Python's garbage collector was off at "
+                     "the failure "
+                     "(recorded), and "
+                     "objects in reference cycles are then never freed");
     }
 }
 
@@ -352,5 +352,5 @@ void oom_explain_pending(struct oom_words *w)
              line));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                 "if no backward() follows: torch.no_grad() around the forward passes, or store .item()");
+                 "if no backward() follows: put torch.no_grad() around the forward passes, or store .item()");
 }

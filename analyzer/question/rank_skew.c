@@ -275,7 +275,7 @@ static void report_straggler(struct question_ranks *r, struct site_builder *b, c
                                n - late > 1 ? "the others" : "the other", range,
                                collective > 0 ? ", some of them in torch.distributed" : "");
         f->advice = late > 1 ? "compare that host with the others: its GPUs' clocks, its network, its disks"
-                             : "look at what that rank does between its waits: its share of the data, its loader, its "
+                             : "check what that rank does between its waits: its share of the data, its loader, its "
                                "GPU's clock";
     }
     free(list);
