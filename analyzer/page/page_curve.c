@@ -74,7 +74,6 @@ void page_curve_free(struct page_curve *c)
 }
 
 struct refining {
-    const struct page_curve *c;
     struct page_place places[PAGE_CURVE_PLACES + 2];
     size_t places_n, place; /* by their first event; place: the first one that does not end before the current event */
     struct page_moment *out;
@@ -118,7 +117,7 @@ static void refine_moment(struct refining *r, const struct page_moment *m, uint6
 
 struct page_moment *page_curve_moments(const struct page_curve *c, size_t *n)
 {
-    struct refining r = {.c = c};
+    struct refining r = {0};
     const struct page_place end = c->events ? copy_last_points(c) : (struct page_place){0};
     memcpy(r.places, c->places, c->places_n * sizeof *r.places);
     r.places_n = c->places_n;

@@ -75,6 +75,7 @@ static inline void page_curve_add(struct page_curve *c, int64_t ns, int64_t tota
 }
 /* Keeps the events up to now one by one. */
 void page_curve_keep_last(struct page_curve *c);
-/* All moments in order of time, as fine as they are known; *n of them, which the caller frees. */
+/* Returns all moments in order of time, with single events where they were kept. *n receives their number; the caller
+ * frees the list. */
 struct page_moment *page_curve_moments(const struct page_curve *c, size_t *n);
 void page_curve_free(struct page_curve *c);

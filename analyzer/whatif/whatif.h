@@ -34,7 +34,7 @@ enum whatif_doubt {
     WHATIF_CAUGHT = 128, /* the program handles the failure of the request that fails only in the scenario */
     WHATIF_RESETS = 256, /* the program changes settings that the scenario changes, and the recording lacks that */
     WHATIF_FREED = 512,  /* why the recorded allocator freed segments is not known */
-    WHATIF_SHARED = 1024 /* other processes used the GPU, and there is no room for what they held */
+    WHATIF_SHARED = 1024 /* the GPU has no room for the memory that other processes held */
 };
 enum { WHATIF_DOUBTS = 11 };
 /* A sentence for each bit, without its full stop. */
