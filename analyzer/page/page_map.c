@@ -526,26 +526,16 @@ static void put_blocks(const struct address_map *map, int64_t unit, struct page_
     page_put_column(w, "blocks", &c);
 }
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static int64_t map_unit_of(const struct address_map *map)
 {
     uint64_t unit = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
         const struct segment *s = &map->segments[i];
         for (size_t k = s->first; k < s->first + s->n; k++) {
-            unit = common_divisor(unit, (uint64_t)map->blocks[k].bytes);
-            unit = common_divisor(unit, map->blocks[k].address - s->address);
+            unit = page_column_unit(unit, map->blocks[k].bytes);
+            unit = page_column_unit(unit, (int64_t)(map->blocks[k].address - s->address));
         }
-        unit = s->n ? unit : common_divisor(unit, (uint64_t)s->bytes);
+        unit = s->n ? unit : page_column_unit(unit, s->bytes);
     }
     return unit ? (int64_t)unit : 1;
 }

@@ -37,18 +37,6 @@ struct putting { /* one series */
     uint64_t unit;
 };
 
-static uint64_t common_factor(uint64_t a, int64_t value)
-{
-    uint64_t b = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    if (a && b % a == 0) return a; /* as nearly all are */
-    while (b) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static unsigned count_digits(int64_t value)
 {
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -60,11 +48,10 @@ static void find_unit(struct putting *t)
     const struct page_level *l = t->l;
     t->unit = 0;
     for (size_t i = 0; i < l->buckets_n; i++) {
-        t->unit = common_factor(t->unit, l->buckets[i].high);
-        t->unit = common_factor(t->unit, l->buckets[i].low);
+        t->unit = page_column_unit(t->unit, l->buckets[i].high);
+        t->unit = page_column_unit(t->unit, l->buckets[i].low);
     }
-    for (size_t i = 0; i < l->changes_n; i++) t->unit = common_factor(t->unit, l->changes[i].bytes);
-    for (size_t i = 0; i < t->exact_n; i++) t->unit = common_factor(t->unit, t->exact[i].bytes);
+    for (size_t i = 0; i < l->changes_n; i++) t->unit = page_column_unit(t->unit, l->changes[i].bytes);
     t->unit = t->unit ? t->unit : 1;
 }
 
@@ -374,7 +361,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     weigh_lines(&t);
     number_lines(&t, order, n, room[0], r);
     if (exact) list_exact(&t);
-    find_unit(&t);
+    for (size_t i = 0; i < t.exact_n; i++) t.unit = page_column_unit(t.unit, t.exact[i].bytes);
     page_put_open(w, NULL, '{');
     put_level_label(p->report, l, w);
     page_put_int(w, "unit", (int64_t)t.unit);

@@ -233,16 +233,6 @@ static size_t *sort_singles(struct page_singles *s)
     return first;
 }
 
-static int64_t single_common(int64_t a, int64_t b)
-{
-    while (b > 0) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 struct columns {
     struct page_column line, at, lived, bytes, stack;
     int64_t unit, ns; /* bytes and times are multiples of these */
@@ -275,13 +265,14 @@ static size_t bytes_of(const struct columns *c)
 
 static void find_units(const struct page_singles *s, struct columns *c)
 {
+    uint64_t unit = 0, ns = 0;
     for (size_t i = 0; i < s->n; i++) {
-        c->unit = single_common(c->unit, s->list[i].bytes);
-        c->ns = single_common(c->ns, s->list[i].alloc_ns > 0 ? s->list[i].alloc_ns : 0);
-        c->ns = single_common(c->ns, s->list[i].free_ns != RUN_NEVER ? s->list[i].free_ns : 0);
+        unit = page_column_unit(unit, s->list[i].bytes);
+        ns = page_column_unit(ns, s->list[i].alloc_ns > 0 ? s->list[i].alloc_ns : 0);
+        ns = page_column_unit(ns, s->list[i].free_ns != RUN_NEVER ? s->list[i].free_ns : 0);
     }
-    c->unit = c->unit ? c->unit : 1;
-    c->ns = c->ns ? c->ns : 1;
+    c->unit = unit ? (int64_t)unit : 1;
+    c->ns = ns ? (int64_t)ns : 1;
 }
 
 /* Restores the columns as they were before the last path. */

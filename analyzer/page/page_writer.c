@@ -32,6 +32,19 @@ void page_column_step(struct page_column *c, int64_t value)
     c->last = value;
 }
 
+uint64_t page_column_unit(uint64_t unit, int64_t value)
+{
+    uint64_t a = unit, b = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    const bool divides = (a & (a - 1)) == 0 ? (b & (a - 1)) == 0 : b % a == 0;
+    if (a && divides) return a; /* as nearly all are; most units are powers of two */
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 void page_column_free(struct page_column *c)
 {
     free(c->text);

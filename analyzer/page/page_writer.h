@@ -26,6 +26,9 @@ void page_column_add(struct page_column *c, int64_t value);
 /* The difference from the previous value. */
 void page_column_step(struct page_column *c, int64_t value);
 void page_column_free(struct page_column *c);
+/* The largest number that divides `unit` and the value without its sign; 0 divides into all. A column whose values are
+ * divided by it is shorter. */
+uint64_t page_column_unit(uint64_t unit, int64_t value);
 
 struct page_writer {
     FILE *out;

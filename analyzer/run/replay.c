@@ -247,7 +247,7 @@ static inline void prefetch_event(const struct run_replay *r, const struct run_r
     }
 }
 
-static void replay_batch(void *self, const struct run_rows *batch)
+static void replay_batch(void *self, struct run_rows *batch)
 {
     struct run_replay *r = self;
     const struct run_stored *row = batch->rows;
@@ -275,22 +275,16 @@ static bool replay_rows(struct run_replay *r, char *error, size_t error_size)
                            r->beside ? RUN_BESIDE_BATCH : 0, replay_batch, r, &r->damaged, error, error_size);
 }
 
-/* Checks a row; false if it is inconsistent or of a device that was not asked for. */
-static bool check_row_again(struct run_row_check *check, uint64_t *rows, uint64_t rows_total,
-                            const struct run_stored *row, struct run_lifetime *life)
+static void locate_row(struct run *run, uint32_t process, struct run_lifetime *life)
 {
-    run_show_progress(check->run, rows_total ? "allocations" : "allocations again", ++*rows, rows_total);
-    struct run_stored checked = *row;
-    const bool ok = run_row_check(check, &checked);
-    *life = checked.life;
-    return ok;
+    life->series = series_at(run, process, life->device, lifetime_layer_of(life));
+    life->location = location_at(run, life->series, life->stack);
 }
 
 /* The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
     struct run *run;
     uint32_t process;
-    struct run_row_check check;
     uint64_t rows;
     const int64_t *moments;
     size_t moments_n, next; /* next: the first moment that is not before the last allocation */
@@ -298,76 +292,67 @@ struct live_at {
     void *self;
 };
 
-static void live_row(struct live_at *l, const struct run_stored *row)
+static void live_row(struct live_at *l, struct run_stored *row)
 {
-    struct run *run = l->run;
-    struct run_lifetime life;
-    if (!check_row_again(&l->check, &l->rows, 0, row, &life)) return;
-    while (l->next < l->moments_n && l->moments[l->next] < life.alloc_ns) l->next++;
-    if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) return;
-    life.series = series_at(run, l->process, life.device, lifetime_layer_of(&life));
-    life.stack = run_backward_stack(run, l->process, life.thread, life.stack, life.alloc_ns);
-    life.location = location_at(run, life.series, life.stack);
-    for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++)
-        l->each(l->self, i, &life, row->free_stack);
+    struct run_lifetime *life = &row->life;
+    while (l->next < l->moments_n && l->moments[l->next] < life->alloc_ns) l->next++;
+    if (l->next == l->moments_n || life->free_ns <= l->moments[l->next]) return;
+    life->stack = run_backward_stack(l->run, l->process, life->thread, life->stack, life->alloc_ns);
+    locate_row(l->run, l->process, life);
+    for (size_t i = l->next; i < l->moments_n && l->moments[i] < life->free_ns; i++)
+        l->each(l->self, i, life, row->free_stack);
 }
 
-static void live_batch(void *self, const struct run_rows *batch)
+static void show_rows(struct run *run, const char *what, uint64_t *rows, size_t more, uint64_t total)
 {
-    for (size_t i = 0; i < batch->n; i++) live_row(self, &batch->rows[i]);
+    const uint64_t before = *rows;
+    *rows += more;
+    if (*rows / RUN_PROGRESS_EACH != before / RUN_PROGRESS_EACH)
+        run_show_progress(run, what, *rows / RUN_PROGRESS_EACH * RUN_PROGRESS_EACH, total);
+}
+
+static void live_batch(void *self, struct run_rows *batch)
+{
+    struct live_at *l = self;
+    show_rows(l->run, "allocations again", &l->rows, batch->read, 0);
+    for (size_t i = 0; i < batch->n; i++) live_row(l, &batch->rows[i]);
 }
 
 bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
                       void *self, char *error, size_t error_size)
 {
-    struct live_at l = {.run = run,
-                        .process = process,
-                        .check.run = run,
-                        .moments = moments,
-                        .moments_n = n,
-                        .each = each,
-                        .self = self};
-    struct run_database *db = &run->databases[run->processes[process].database];
-    return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
+    struct live_at l = {.run = run, .process = process, .moments = moments, .moments_n = n, .each = each, .self = self};
+    return !n || run_rows_live(run, process, moments, n, live_batch, &l, error, error_size);
 }
 
 struct last {
     struct run *run;
     uint32_t process;
-    struct run_row_check check;
     uint64_t rows, rows_total;
     run_last_fn each;
     void *self;
     bool all;
 };
 
-static void last_batch(void *self, const struct run_rows *batch)
+static void last_batch(void *self, struct run_rows *batch)
 {
     struct last *e = self;
-    struct run *run = e->run;
-    struct run_lifetime life;
+    show_rows(e->run, e->rows_total ? "allocations" : "allocations again", &e->rows, batch->read, e->rows_total);
     for (size_t i = 0; i < batch->n; i++) {
-        if (!e->all) e->check.now = 0;
-        if (!check_row_again(&e->check, &e->rows, e->rows_total, &batch->rows[i], &life)) continue;
-        life.stack = run_backward_stack(run, e->process, life.thread, life.stack, life.alloc_ns);
-        if (e->all) {
-            life.series = series_at(run, e->process, life.device, lifetime_layer_of(&life));
-            life.location = location_at(run, life.series, life.stack);
-        }
-        e->each(e->self, &life, batch->rows[i].free_stack);
+        struct run_lifetime *life = &batch->rows[i].life;
+        life->stack = run_backward_stack(e->run, e->process, life->thread, life->stack, life->alloc_ns);
+        if (e->all) locate_row(e->run, e->process, life);
+        e->each(e->self, life, batch->rows[i].free_stack);
     }
 }
 
 bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_fn each, void *self, char *error,
                    size_t error_size)
 {
-    struct last e = {
-        .run = run, .process = process, .check.run = run, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
-    struct run_database *db = &run->databases[run->processes[process].database];
-    if (e.all) e.rows_total = run->processes[process].allocations; /* for the progress shown */
-    return e.all ? run_rows_scan(db, RUN_ROWS_WHOLE, run->processes[process].allocations, NULL, last_batch, &e, error,
-                                 error_size)
-                 : run_rows_last(db, rows_n, last_batch, &e, error, error_size);
+    struct last e = {.run = run, .process = process, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
+    if (e.all) e.rows_total = run->processes[process].allocations;
+    return e.all ? run_rows_scan(run, process, last_batch, &e, error, error_size)
+                 : run_rows_last(run, process, rows_n, last_batch, &e, error, error_size);
 }
 
 static void forget_live(struct run_replay *r)

@@ -119,7 +119,7 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
         row->life.free_ns = arena_add_capped(row->life.alloc_ns, age < 0 ? 0 : age);
     }
     r->batch->read++;
-    if (r->order && !run_row_check(&r->check, row) && !(row->left_out && r->check.run->backward.any)) return true;
+    if (!run_row_check(&r->check, row) && !(r->order && row->left_out && r->check.run->backward.any)) return true;
     if (r->zones) note_zone(r, page_row->id, &row->life);
     return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
 }
@@ -218,11 +218,20 @@ static bool finish_rows(struct reader *r, char *error, size_t error_size)
     return ok;
 }
 
-static bool scan_table(struct reader *r, uint64_t about, char *error, size_t error_size)
+static struct reader reader_of(struct run *run, uint32_t process, run_rows_fn each, void *self)
+{
+    return (struct reader){.db = &run->databases[run->processes[process].database],
+                           .what = RUN_ROWS_WHOLE,
+                           .each = each,
+                           .self = self,
+                           .check.run = run};
+}
+
+static bool scan_table(struct reader *r, uint32_t process, char *error, size_t error_size)
 {
     r->zones = true;
     r->db->zones_n = 0;
-    if (about >= RUN_ROWS_MANY)
+    if (r->check.run->processes[process].allocations >= RUN_ROWS_MANY)
         scan_beside(r);
     else
         scan_here(r);
@@ -231,25 +240,20 @@ static bool scan_table(struct reader *r, uint64_t about, char *error, size_t err
     return ok;
 }
 
-bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, const _Atomic bool *stop,
-                   run_rows_fn each, void *self, char *error, size_t error_size)
+bool run_rows_scan(struct run *run, uint32_t process, run_rows_fn each, void *self, char *error, size_t error_size)
 {
-    struct reader r = {.db = db, .what = what, .each = each, .self = self, .stop = stop};
-    return scan_table(&r, about, error, error_size);
+    struct reader r = reader_of(run, process, each, self);
+    return scan_table(&r, process, error, error_size);
 }
 
 bool run_rows_replay(struct run *run, uint32_t process, enum run_rows_columns what, size_t kept, run_rows_fn each,
                      void *self, uint64_t *damaged, char *error, size_t error_size)
 {
-    const struct run_process *p = &run->processes[process];
-    struct reader r = {.db = &run->databases[p->database],
-                       .what = what,
-                       .each = each,
-                       .self = self,
-                       .stop = &run->stopped,
-                       .order = run_order_new(kept),
-                       .check.run = run};
-    const bool ok = scan_table(&r, p->allocations, error, error_size);
+    struct reader r = reader_of(run, process, each, self);
+    r.what = what;
+    r.stop = &run->stopped;
+    r.order = run_order_new(kept);
+    const bool ok = scan_table(&r, process, error, error_size);
     *damaged += r.check.damaged;
     run_order_free(r.order);
     return ok;
@@ -278,10 +282,11 @@ static bool next_range(const struct run_database *db, size_t *i, const int64_t *
     return found;
 }
 
-bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, run_rows_fn each, void *self, char *error,
-                   size_t error_size)
+bool run_rows_live(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_rows_fn each, void *self,
+                   char *error, size_t error_size)
 {
-    struct reader r = {.db = db, .each = each, .self = self, .what = RUN_ROWS_WHOLE, .result = SQLITE_ROW};
+    struct reader r = reader_of(run, process, each, self);
+    const struct run_database *db = r.db;
     int64_t range[2] = {INT64_MIN, INT64_MAX};
     char where[256];
     size_t zone = 0;
@@ -293,6 +298,7 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
         return finish_rows(&r, error, error_size);
     }
     r.batch = new_batch();
+    r.result = SQLITE_ROW;
     begin_rows(&r);
     while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, moments, n, range))) {
         sqlite3_reset(r.statement);
@@ -306,12 +312,12 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
     return finish_rows(&r, error, error_size);
 }
 
-bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,
+bool run_rows_last(struct run *run, uint32_t process, int64_t rows_n, run_rows_fn each, void *self, char *error,
                    size_t error_size)
 {
-    struct reader r = {.db = db, .what = RUN_ROWS_WHOLE, .each = each, .self = self};
+    struct reader r = reader_of(run, process, each, self);
     char where[256];
-    snprintf(where, sizeof where, "WHERE id > (SELECT max(id) FROM %s) - %lld", db->allocations, (long long)rows_n);
+    snprintf(where, sizeof where, "WHERE id > (SELECT max(id) FROM %s) - %lld", r.db->allocations, (long long)rows_n);
     r.batch = new_batch();
     begin_rows(&r);
     scan_rest(&r, where);
