@@ -26,14 +26,16 @@ void question_marks_build(struct site_builder *b)
 }
 
 /* Of each interval the fullest moment; the first and the last are kept unchanged. */
-static void thin_samples(struct site_builder *b, struct result_sample_line *line, const struct run_device_sample *all)
+static void thin_samples(struct site_builder *b, struct result_sample_line *line)
 {
+    size_t n;
+    const struct run_device_sample *all = run_process_samples(b->run, line->process, &n);
     line->points = arena_alloc(b->arena, RESULT_SAMPLE_POINTS * sizeof(const struct run_device_sample *));
     size_t room = RESULT_SAMPLE_POINTS, stretch = line->total <= room ? 1 : (line->total + room - 3) / (room - 2);
     const struct run_device_sample *fullest = NULL;
     size_t seen = 0;
     for (const struct run_device_sample *s = all; seen < line->total; s++) {
-        if (s->process != line->process || s->device != line->device) continue;
+        if (s->device != line->device) continue;
         seen++;
         if (!fullest || s->free_bytes < fullest->free_bytes) fullest = s;
         if (seen == 1 || seen == line->total || (seen - 1) % stretch == 0) {
@@ -45,8 +47,8 @@ static void thin_samples(struct site_builder *b, struct result_sample_line *line
 
 static struct result_sample_line *sample_line_of(struct result_report *r, const struct run_device_sample *s)
 {
-    for (size_t i = 0; i < r->samples_n; i++)
-        if (r->samples[i].process == s->process && r->samples[i].device == s->device) return &r->samples[i];
+    for (size_t i = r->samples_n; i > 0 && r->samples[i - 1].process == s->process; i--)
+        if (r->samples[i - 1].device == s->device) return &r->samples[i - 1];
     return NULL;
 }
 
@@ -65,7 +67,7 @@ void question_samples_build(struct site_builder *b)
         }
         if (line) line->total++;
     }
-    for (size_t i = 0; i < r->samples_n; i++) thin_samples(b, &r->samples[i], all);
+    for (size_t i = 0; i < r->samples_n; i++) thin_samples(b, &r->samples[i]);
 }
 
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
@@ -75,10 +77,10 @@ const struct run_device_sample *question_sample_near(const struct site_builder *
     const struct run_device_sample *best = NULL;
     int64_t distance = near_ns;
     size_t n;
-    const struct run_device_sample *all = run_device_samples(b->run, &n);
+    const struct run_device_sample *all = run_process_samples(b->run, process, &n);
     for (size_t i = 0; i < n; i++) {
         int64_t away = llabs(all[i].time_ns - time_ns);
-        if (all[i].process == process && all[i].device == device && away <= distance) {
+        if (all[i].device == device && away <= distance) {
             best = &all[i];
             distance = away;
         }

@@ -108,10 +108,9 @@ static void add_first_sample(struct question_memory *m, struct card *c)
 static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
 {
     size_t n;
-    const struct run_device_sample *all = run_device_samples(m->b->run, &n);
+    const struct run_device_sample *all = run_process_samples(m->b->run, m->process, &n);
     for (; m->nvml_at < n; m->nvml_at++) {
         const struct run_device_sample *s = &all[m->nvml_at];
-        if (s->process != m->process) continue;
         m->nvml_ns = s->time_ns;
         if (s->time_ns > until_ns) return;
         struct card *c = s->own_bytes > 0 ? card_of_device(m, s->device) : NULL;

@@ -371,7 +371,8 @@ const struct run_device *run_devices(const struct run *run, size_t *n);
 bool run_device_is_simulated(const char *name);
 const struct run_oom *run_ooms(const struct run *run, size_t *n); /* by process, then time */
 void run_note_survived(struct run *run, size_t oom);              /* index */
-const struct run_device_sample *run_device_samples(const struct run *run, size_t *n);
+const struct run_device_sample *run_device_samples(const struct run *run, size_t *n); /* by process, then time */
+const struct run_device_sample *run_process_samples(const struct run *run, uint32_t process, size_t *n);
 /* A dry run's loop that waits for values that are never computed, as one sentence; NULL: none was found. */
 const char *run_endless_loop(const struct run *run);
 const struct run_mark_total *run_marks(const struct run *run, size_t *n); /* in no order */

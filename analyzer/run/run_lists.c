@@ -27,6 +27,13 @@ LIST(run_processes, run_process, processes)
 LIST(run_devices, run_device, devices)
 LIST(run_ooms, run_oom, ooms)
 LIST(run_device_samples, run_device_sample, device_samples)
+const struct run_device_sample *run_process_samples(const struct run *run, uint32_t process, size_t *n)
+{
+    const struct run_device_sample *all = run->device_samples;
+    const size_t first = SORT_COUNT(run->device_samples_n, i, all[i].process < process);
+    *n = SORT_COUNT(run->device_samples_n, i, all[i].process <= process) - first;
+    return all ? all + first : NULL;
+}
 LIST(run_marks, run_mark_total, marks)
 LIST(run_reserved, run_reserved, reserved)
 LIST(run_mappings, run_mapping, mappings)
