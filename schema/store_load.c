@@ -299,6 +299,7 @@ static int load_oom(struct gs_store *s, sqlite3_stmt *row)
     struct gs_open_oom oom = {
         .id = sqlite3_column_int64(row, 0),
         .bytes = (uint64_t)sqlite3_column_int64(row, 5),
+        .live = sqlite3_column_type(row, 6) == SQLITE_NULL ? UINT64_MAX : (uint64_t)sqlite3_column_int64(row, 6),
         .thread = id_at(row, 1),
         .device = (int16_t)sqlite3_column_int(row, 2),
         .layer = sqlite3_column_int(row, 3) & 3,
@@ -420,8 +421,8 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
                       load_check) ||
         gs_store_each(s, "SELECT device,bytes FROM reserved ORDER BY id", load_reserved) ||
         gs_store_each(s,
-                      "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER "
-                      "BY id",
+                      "SELECT id,thread_id,device,layer,space,requested_bytes,tensor_allocated FROM oom "
+                      "WHERE fatal=1 ORDER BY id",
                       load_oom) ||
         gs_store_each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id", load_handle) ||
         gs_store_each(s, "SELECT key,value FROM meta", load_count) ||

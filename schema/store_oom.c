@@ -2,8 +2,10 @@
  * same kind of memory. After a failed cudaMalloc PyTorch frees its cache and retries; if that fails too, it reports the
  * failure of a tensor, and from then on only tensors show that the thread recovered: a later cudaMalloc, for example of
  * a smaller batch, does not. A tensor of the requested size does; so do smaller ones that add up to GOT_ENOUGH times
- * that size, as in a program that caught the exception and continues with half the batch or with the next one. A
- * program that dies of the failure allocates hardly any tensors before it ends. */
+ * that size, as in a program that caught the exception and continues with half the batch or with the next one. If that
+ * size is out of reach (a probe, a wrong shape), many tensors do that add up to ON_TIMES what was live. A program that
+ * dies of the failure allocates hardly any tensors before it ends; one that copies its state for a checkpoint allocates
+ * about what was live. */
 #include "schema/store_state.h"
 
 #include <string.h>
@@ -11,6 +13,8 @@
 /* Bounds the memory of a program that tries sizes for hours; its oldest failures stay fatal. */
 #define OPEN_OOMS_MAX 16384
 #define GOT_ENOUGH 2
+#define ON_TIMES 8
+#define ON_TENSORS 1000
 
 static int64_t requested_or_null(uint64_t n)
 {
@@ -33,7 +37,8 @@ int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
             o->layer = GS_LAYER_TENSOR;
             o->device = oom->device;
             o->bytes = oom->bytes;
-            o->got = 0;
+            o->live = oom->live;
+            o->got = o->tensors = 0;
         }
     }
     if (s->open_ooms.count == OPEN_OOMS_MAX) drop_open(s, 0);
@@ -69,6 +74,7 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
     struct gs_open_oom open = {
         .id = s->first_oom + (int64_t)s->ooms.count - 1,
         .bytes = (uint64_t)row->requested,
+        .live = rec->tensor_allocated,
         .thread = row->thread,
         .device = row->device,
         .layer = row->layer,
@@ -90,6 +96,12 @@ static int has_recovered(struct gs_store *s, int64_t id)
     return 0;
 }
 
+static bool went_on(const struct gs_open_oom *o, const struct gs_live *live)
+{
+    return o->bytes <= live->bytes || o->got / GOT_ENOUGH >= o->bytes ||
+           (o->tensors >= ON_TENSORS && o->got / ON_TIMES >= o->live);
+}
+
 int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_live *live)
 {
     if (!s->open_ooms.count) return 0;
@@ -102,8 +114,11 @@ int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_l
             i++;
             continue;
         }
-        if (o->layer == GS_LAYER_TENSOR) o->got += live->bytes;
-        if (o->bytes > live->bytes && o->got / GOT_ENOUGH < o->bytes) {
+        if (o->layer == GS_LAYER_TENSOR) {
+            o->got += live->bytes;
+            o->tensors++;
+        }
+        if (!went_on(o, live)) {
             i++;
             continue;
         }

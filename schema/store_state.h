@@ -221,7 +221,9 @@ struct gs_store_thread {
 struct gs_open_oom { /* a failed allocation that is fatal unless the thread recovers */
     int64_t id;
     uint64_t bytes;
+    uint64_t live;           /* bytes of PyTorch's tensors when it failed; UINT64_MAX unknown */
     uint64_t got, saved_got; /* what the same thread got since, in bytes; as in the database */
+    uint64_t tensors;        /* … and in how many tensors, since this process began to record */
     uint32_t thread;         /* row in table thread */
     int16_t device;
     uint8_t layer; /* layer of a success that would recover it */

@@ -77,6 +77,7 @@ struct oom_facts {
     uint64_t growing_count;  /* live allocations there */
     uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
+    bool growing_continued;  /* the failed request would have replaced its block by a larger one */
     bool growing_larger;     /* its live blocks are larger than those that were freed, or their sizes are unknown */
     bool growing_varies;     /* its blocks differ in size, and most have a size of their own */
     bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */

@@ -121,13 +121,38 @@ static bool is_appended(const struct site_builder *b, const struct oom_live *l)
            run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 
+static bool is_about(double bytes, double expected)
+{
+    return fabs(bytes - expected) <= 0.01 * expected;
+}
+
+/* The failed request continues a series of concatenations: each block of the call path was larger than the one before
+ * by as many bytes as another live block has, the new part, and only the last one is live. Three are enough, because
+ * four sizes then agree. In a pass, layers may do that (DenseNet). */
+static bool continues_series(const struct site_builder *b, const struct oom_live *l, const struct oom_live *live,
+                             size_t n, const struct oom_facts *f)
+{
+    enum { LEAST = 3 };
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    const double by = (double)(f->requested - l->bytes), times = (double)l->times;
+    bool has_part = false;
+    if (l->count != 1 || l->times < LEAST || by <= 0 ||
+        run_stack_python(b->run, stack) != run_stack_python(b->run, f->stack) ||
+        !is_about((double)l->made, times * (double)l->bytes - by * times * (times - 1) / 2))
+        return false;
+    for (size_t i = 0; i < n && !has_part; i++) has_part = is_about((double)live[i].bytes / (double)live[i].count, by);
+    return has_part && !oom_is_in_pass(b->run, stack) && run_stack_calls(b->run, stack, "_ops::cat");
+}
+
 /* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
-static bool does_growth_count(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+static bool does_growth_count(const struct site_builder *b, const struct oom_live *l, bool continued,
+                              const struct oom_facts *f)
 {
     enum { TIMES = 8, APPENDED = 4 };
     const struct step_list *steps = step_list_of(b, f->row->process);
     bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
+    if (continued) return true;
     if (l->location >= b->growing_n || !b->growing[l->location]) return false;
     return is_appended(b, l) || ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
                                  !one_script_pass(b, l, f, sure));
@@ -154,11 +179,12 @@ struct line {
     uint64_t count, times;       /* of its live blocks; times: including those that were freed */
     bool varies;                 /* of the same: its blocks differ in size */
     bool larger;                 /* … and the live ones are larger than those that were freed */
+    bool continued;              /* the failed request would have replaced its block by a larger one */
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
 #define LARGER 1.01
-static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack)
+static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack, bool continued)
 {
     line->bytes = arena_add_capped(line->bytes, l->bytes);
     if (l->bytes > line->heaviest || !line->count) {
@@ -170,6 +196,7 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->count = l->count;
         line->times = l->times;
         line->larger = !l->made || (double)l->bytes / (double)l->count > LARGER * (double)l->made / (double)l->times;
+        line->continued = continued;
         line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
     }
 }
@@ -213,11 +240,12 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->holder = l->bytes;
             f->holder_stack = stack;
         }
-        bool kept = is_kept(b, l, f);
-        if (!kept && !does_growth_count(b, l, f)) continue;
+        const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
+        if (!kept && !does_growth_count(b, l, continued, f)) continue;
         stacks[f->growing_stacks_n++] = stack;
         f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
-        add_growth_path(MAP_ROW(&index, site_index(b, stack), lines, lines_n, lines_cap, (struct line){0}), l, stack);
+        add_growth_path(MAP_ROW(&index, site_index(b, stack), lines, lines_n, lines_cap, (struct line){0}), l, stack,
+                        continued);
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = arena_add_capped(f->growing, l->bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
@@ -239,6 +267,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_times = heaviest->times;
         f->growing_varies = heaviest->varies;
         f->growing_larger = heaviest->larger;
+        f->growing_continued = heaviest->continued;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);
     }
     f->growing_last_ns = last_ns;
@@ -268,7 +297,7 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
     /* a queue whose items are equal is freed at its other end */
     const bool turns = gone && !f->of_step &&
-                       (recent || (f->growth && f->heaviest_first_rank > 0.5) ||
+                       (recent || f->growing_continued || (f->growth && f->heaviest_first_rank > 0.5) ||
                         (f->growing_count < FEW && f->heaviest_first_rank > 0.95));
     f->replaced = turns && f->growing_larger;
     if (turns) return 0;

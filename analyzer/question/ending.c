@@ -43,15 +43,24 @@ uint32_t question_raised_failure(const struct run *run, uint32_t process)
     return first != RUN_NONE ? first : last;
 }
 
+/* It ended cleanly. PyTorch throws, and an uncaught exception sets the exit status unless a thread ends with it; a
+ * result of CUDA can be ignored, or be the last one. */
+static bool is_survived(const struct run *run, const struct run_process *p, const struct run_oom *row)
+{
+    return p->exit_status == 0 && !run_stack_is_in(run, row->stack, "threading", "_bootstrap") &&
+           (run_stack_python(run, row->stack) != RUN_NONE || p->last_alloc_ns > row->time_ns);
+}
+
 uint32_t question_ending_failure(const struct run *run, uint32_t process)
 {
-    size_t n;
+    size_t n, processes_n;
     const struct run_oom *rows = run_ooms(run, &n);
+    const struct run_process *p = &run_processes(run, &processes_n)[process];
     const uint32_t raised = question_raised_failure(run, process);
     if (raised != RUN_NONE && question_in_pool(run, &rows[raised])) return raised;
     uint32_t end = RUN_NONE;
     for (size_t i = n; i-- > 0;) {
-        if (rows[i].process != process || !rows[i].fatal) continue;
+        if (rows[i].process != process || !rows[i].fatal || is_survived(run, p, &rows[i])) continue;
         if (end == RUN_NONE)
             end = (uint32_t)i;
         else if (rows[i].layer == rows[end].layer && run_stack_is_in(run, rows[i].stack, "threading", "_bootstrap") &&

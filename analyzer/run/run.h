@@ -369,8 +369,8 @@ const struct run_device *run_devices(const struct run *run, size_t *n);
  * no). */
 #define RUN_SIMULATED " (simulated)"
 bool run_device_is_simulated(const char *name);
-const struct run_oom *run_ooms(const struct run *run, size_t *n); /* by process, then time */
-void run_note_survived(struct run *run, size_t oom);              /* index */
+const struct run_oom *run_ooms(const struct run *run, size_t *n);                     /* by process, then time */
+void run_note_survived(struct run *run, size_t oom);                                  /* index */
 const struct run_device_sample *run_device_samples(const struct run *run, size_t *n); /* by process, then time */
 const struct run_device_sample *run_process_samples(const struct run *run, uint32_t process, size_t *n);
 /* A dry run's loop that waits for values that are never computed, as one sentence; NULL: none was found. */

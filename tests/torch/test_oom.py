@@ -97,3 +97,32 @@ def test_values_that_cells_displayed_are_named(record, tmp_path, cell, displayed
     if displayed:
         assert "Out[]" in oom["advice"][0] and oom["measures"][0]["enough"], oom["measures"]
         assert record(tmp_path / "notebook.py", "reset", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB").code == 0
+
+
+PROBE = '''
+import os, signal, sys, torch
+try:
+    torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError:
+    pass
+kept = []
+for i in range(4000):
+    x = torch.zeros(1000, device="cuda") + 1
+    kept.append(x[:10].clone())
+if "kill" in sys.argv:
+    torch.cuda.synchronize()
+    ctypes = __import__("ctypes")
+    ctypes.CDLL(None).gpuspy_flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+'''
+
+
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_growth_after_a_request_that_was_never_met_is_found(record, tmp_path, end):
+    (tmp_path / "probe.py").write_text(PROBE)
+    done = record(tmp_path / "probe.py", end, SIMCUDA_MEMORY="1GiB")
+    report = done.report()
+    assert (done.code == 0) is (end == "exit")
+    assert [(oom["fatal"], oom["cause"]) for oom in report["oom"]] == [(False, "oversized_request")]
+    (grew,) = report["growth"]
+    assert grew["lines"][0]["site"]["line"] == 10 and grew["count"] > 3900
