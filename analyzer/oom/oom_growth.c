@@ -102,15 +102,26 @@ static bool remain_among_freed(const struct oom_live *l, const struct oom_facts 
            l->first_rank <= early && l->last_rank >= late;
 }
 
-/* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c finds outputs
- * of many passes, this function outputs of few. */
+/* Training has ended or pauses: since its last backward pass a loop has begun whose passes never occurred before, and
+ * all that they made is live. Training accumulates gradients likewise, but not only after its first steps. */
+static bool remain_since_training(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+{
+    enum { LEAST = 4, STEPS = 3 };
+    const struct step_list *steps = step_list_of(b, f->row->process);
+    return f->backward_ns < l->first_ns && l->count >= LEAST && l->times == l->count && has_turned_meanwhile(l) &&
+           steps && steps->source == STEP_SOURCE_OPTIMIZER && step_count_done(steps, l->first_ns) >= STEPS;
+}
+
+/* Outputs of forward passes that the program keeps, and that no backward pass needs. growth.c finds outputs of many
+ * passes, this function outputs of few. */
 static bool is_kept(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     double margin = (l->last_rank - l->first_rank) / 8;
     bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
-    return f->layer == RUN_SERIES_TENSOR && f->backward_ns == RUN_UNKNOWN && spread &&
-           oom_is_in_pass(b->run, run_location(b->run, l->location)->stack) &&
-           (remain_of_steps(b, l, f) || remain_among_freed(l, f));
+    if (f->layer != RUN_SERIES_TENSOR || !spread || !oom_is_in_pass(b->run, run_location(b->run, l->location)->stack))
+        return false;
+    return f->backward_ns == RUN_UNKNOWN ? remain_of_steps(b, l, f) || remain_among_freed(l, f)
+                                         : remain_since_training(b, l, f);
 }
 
 /* Reallocated by concatenation many times, as the keys and values of a few layers are. */

@@ -124,6 +124,14 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
                  : "drop the reference after each step, or store .item() instead";
 }
 
+static void measure_no_graph(struct oom_words *w)
+{
+    if (!w->f->evaluates) return;
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
+                 TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
+                      leak_line_of(w)));
+}
+
 /* The graph of each pass is kept by its newest tensor. */
 static void explain_graph(struct oom_words *w)
 {
@@ -138,11 +146,7 @@ static void explain_graph(struct oom_words *w)
              f->graph_freed ? "backward passes freed earlier blocks of these call paths"
                             : "the inputs of these passes stay live with the tensors that the modules created");
     w->v->refuted_by = "if a later backward pass reads them";
-    if (f->evaluates) {
-        measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
-                     TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
-                          leak_line_of(w)));
-    }
+    measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
                  TEXT(w, "%s %s",
                       w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
@@ -328,6 +332,7 @@ void oom_explain_leak(struct oom_words *w)
         TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
              rhythm_text(w), leak_share_text(w, f->growing_heaviest), others);
     const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
+    measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is unknown"), instead_text(w, each)));
 }
