@@ -124,15 +124,18 @@ static bool is_evaluation(struct site_builder *b, uint32_t stack)
            function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
 }
 
-/* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? */
+/* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? The first one
+ * is made before its pass, unless passes take over results: others are made from what the pass returned. Many lines
+ * inside modules show that, too. */
 static bool input_kept(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
 {
     static const double nearly = 0.8;
-    enum { LEAST = 3 };
+    enum { LEAST = 3, LINES = 4 };
+    const bool any = f->growing_sites >= LINES;
     double times = (double)f->growing_passes;
     EACH (l, live, n) {
         uint32_t stack = run_location(b->run, l->location)->stack;
-        bool meanwhile = l->last_ns >= f->growing_middle_ns;
+        bool meanwhile = l->last_ns >= f->growing_middle_ns && (any || l->first_ns <= f->heaviest_first_ns);
         if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
             (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
             return true;

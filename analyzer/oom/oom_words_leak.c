@@ -281,6 +281,8 @@ void oom_explain_leak(struct oom_words *w)
     const struct oom_holder *holder = oom_holder_of(w->b->run, w->f->growing_stack);
     const facts *f = w->f;
     find_leak_holders(w);
+    if (holder && holder->share < 1 && !f->growing_larger && w->v->holders_n) /* whole caches are kept */
+        holder = NULL;
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by =
