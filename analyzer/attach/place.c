@@ -1,4 +1,5 @@
 #include "analyzer/attach/place.h"
+#include "analyzer/attach/process.h"
 
 #include <elfutils/libdwfl.h>
 #include <stdlib.h>
@@ -144,13 +145,14 @@ static const long calm[] = {
 #ifdef SYS_epoll_wait
     SYS_epoll_wait,
 #endif
-    SYS_ppoll,        SYS_pselect6,        SYS_epoll_pwait, SYS_nanosleep,     SYS_clock_nanosleep, SYS_read,
-    SYS_write,        SYS_readv,           SYS_writev,      SYS_pread64,       SYS_pwrite64,        SYS_recvfrom,
-    SYS_recvmsg,      SYS_sendto,          SYS_sendmsg,     SYS_accept,        SYS_accept4,         SYS_connect,
-    SYS_wait4,        SYS_waitid,          SYS_ioctl,       SYS_rt_sigsuspend, SYS_sched_yield,     SYS_fsync,
-    SYS_fdatasync,    SYS_rt_sigtimedwait, SYS_semop,       SYS_semtimedop,    SYS_msgrcv,          SYS_msgsnd,
-    SYS_io_getevents, SYS_recvmmsg,        SYS_sendfile,    SYS_splice,        SYS_flock,           SYS_fcntl,
-    SYS_msync,
+    SYS_ppoll,        SYS_pselect6,        SYS_epoll_pwait,  SYS_nanosleep,       SYS_clock_nanosleep, SYS_read,
+    SYS_write,        SYS_readv,           SYS_writev,       SYS_pread64,         SYS_pwrite64,        SYS_recvfrom,
+    SYS_recvmsg,      SYS_sendto,          SYS_sendmsg,      SYS_accept,          SYS_accept4,         SYS_connect,
+    SYS_wait4,        SYS_waitid,          SYS_ioctl,        SYS_rt_sigsuspend,   SYS_sched_yield,     SYS_fsync,
+    SYS_fdatasync,    SYS_rt_sigtimedwait, SYS_semop,        SYS_semtimedop,      SYS_msgrcv,          SYS_msgsnd,
+    SYS_io_getevents, SYS_recvmmsg,        SYS_sendfile,     SYS_splice,          SYS_flock,           SYS_fcntl,
+    SYS_msync,        SYS_epoll_pwait2,    SYS_mq_timedsend, SYS_mq_timedreceive, SYS_io_uring_enter,  SYS_preadv,
+    SYS_pwritev,      SYS_sendmmsg,
 };
 
 /* Whether the futex is a lock or a condition variable of the program, not one inside the C library (malloc). */

@@ -126,6 +126,12 @@ static char process_state_of(pid_t pid)
     return end && end[1] == ' ' ? end[2] : 0;
 }
 
+bool attach_process_ended(pid_t tid)
+{
+    const char state = process_state_of(tid);
+    return !state || state == 'Z' || state == 'X';
+}
+
 static bool is_alive(pid_t pid, char *why)
 {
     pid_t tid[2];
@@ -281,12 +287,13 @@ size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room)
     return n;
 }
 
-/* From signal(7): these fail with EINTR after the thread was stopped, although no handler ran. */
+/* From signal(7): after a stop, these begin again with their whole time limit, or fail with EINTR (aarch64). */
 static const long interrupted[] = {
 #ifdef SYS_epoll_wait
     SYS_epoll_wait,
 #endif
-    SYS_epoll_pwait, SYS_semtimedop, SYS_semop, SYS_rt_sigtimedwait, SYS_msgrcv, SYS_msgsnd, SYS_io_getevents,
+    SYS_epoll_pwait, SYS_epoll_pwait2, SYS_semtimedop,   SYS_semop,          SYS_rt_sigtimedwait,
+    SYS_msgrcv,      SYS_msgsnd,       SYS_io_getevents, SYS_io_uring_enter,
 };
 
 bool attach_process_spares(pid_t pid, pid_t tid)

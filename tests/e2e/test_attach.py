@@ -3,6 +3,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -243,13 +244,17 @@ def test_attach_and_detach_under_load(tmp_path):
 def test_its_environment_and_its_children_stay_as_they_are(target):
     def environment():
         return open(f"/proc/{target.pid}/environ", "rb").read()
-    before, descriptors = environment(), set(os.listdir(f"/proc/{target.pid}/fd"))
+    def blocked():
+        return [re.search(r"\nSigBlk:\t(.*)\n", open(f"/proc/{target.pid}/task/{thread}/status").read())[1] for thread in threads]
+    threads = os.listdir(f"/proc/{target.pid}/task")
+    before, signals, descriptors = environment(), blocked(), set(os.listdir(f"/proc/{target.pid}/fd"))
     attach(target)
+    assert blocked() == signals
     target.do("pairs", 100, 1)
     assert target.do("fork") == ["child 42"]
     assert {int(n) for n in os.listdir(f"/proc/{target.pid}/fd") if n not in descriptors} <= set(range(500, 600))
     detach(target)
-    assert environment() == before and set(os.listdir(f"/proc/{target.pid}/fd")) == descriptors
+    assert environment() == before and blocked() == signals and set(os.listdir(f"/proc/{target.pid}/fd")) == descriptors
     target.end()
     assert len(list(target.folder.glob("*.db"))) == 1
 
@@ -292,6 +297,91 @@ def test_a_busy_python_is_recorded_with_its_lines(tmp_path):
     assert (process.returncode, out, err) == (0, "end\n", "")
     lines = sql(tmp_path / "run.db", "SELECT DISTINCT function, line FROM frames WHERE kind = 'python'")
     assert ("step", 5) in lines and sizes(tmp_path / "run.db")[("cudaMalloc", 2000)][0] > 10
+
+
+IN_A_WAIT = r"""
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+int cudaFree(void *);
+static void handle(int number) { (void)number; }
+int main(int argc, char **argv)
+{
+    int ends[2], epoll = epoll_create1(0), counter = semget(IPC_PRIVATE, 1, 0600);
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sembuf up = {0, 1, 0}, down = {0, -1, 0};
+    const struct timespec long_time = {30, 0};
+    const struct timeval limit = {30, 0};
+    sigset_t set;
+    long result = -2;
+    char byte;
+    (void)argc;
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGUSR1, handle);
+    siginterrupt(SIGUSR1, 1);
+    if (!fork()) { /* ends the wait after the next line of input */
+        while (read(0, &byte, 1) == 1 && byte != '\n') continue;
+        kill(getppid(), strcmp(argv[1], "handled") ? SIGUSR2 : SIGUSR1);
+        semop(counter, &up, 1);
+        if (strcmp(argv[1], "handled")) write(ends[1], "", 1);
+        _exit(0);
+    }
+    cudaFree(0);
+    puts("ready");
+    fflush(stdout);
+    errno = 0;
+    if (!strcmp(argv[1], "epoll_wait") || !strcmp(argv[1], "handled")) result = epoll_wait(epoll, &event, 1, 30000);
+    if (!strcmp(argv[1], "epoll_pwait")) result = epoll_pwait(epoll, &event, 1, -1, &set);
+    if (!strcmp(argv[1], "recv")) result = recv(ends[0], &byte, 1, 0);
+    if (!strcmp(argv[1], "semop")) result = semop(counter, &down, 1);
+    if (!strcmp(argv[1], "semtimedop")) result = semtimedop(counter, &down, 1, &long_time);
+    if (!strcmp(argv[1], "sigtimedwait")) result = sigtimedwait(&set, NULL, &long_time);
+    if (!strcmp(argv[1], "sigwaitinfo")) result = sigwaitinfo(&set, NULL);
+    printf("%ld %s\n", result, strerror(errno));
+    semctl(counter, 0, IPC_RMID);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def in_a_wait(tmp_path_factory):
+    program = tmp_path_factory.mktemp("in_a_wait") / "program"
+    subprocess.run(["cc", "-o", program, "-xc", "-", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda"], input=IN_A_WAIT, text=True,
+                   check=True)
+    return program
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere the kernel has decided before the stop")
+@pytest.mark.parametrize("wait, printed", [("epoll_wait", "1 Success"), ("epoll_pwait", "1 Success"), ("recv", "1 Success"),
+                                           ("semop", "0 Success"), ("semtimedop", "0 Success"),
+                                           ("sigtimedwait", f"{int(signal.SIGUSR2)} Success"),
+                                           ("sigwaitinfo", f"{int(signal.SIGUSR2)} Success"),
+                                           ("handled", "-1 Interrupted system call")])
+def test_a_wait_that_a_stop_would_end(tmp_path, in_a_wait, wait, printed):
+    """The kernel ends these with EINTR when a debugger stops their thread. A handler of the program still ends them."""
+    process = subprocess.Popen([in_a_wait, wait], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        wait_until(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "S")
+        for words in ["attach", process.pid], ["detach", process.pid]:
+            assert gpuspy(*words, folder=tmp_path).returncode == 0
+        assert process.communicate("go\n", timeout=SECONDS)[0] == f"{printed}\n"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 # ---------------------------------------------------------------- what cannot be attached to
