@@ -138,6 +138,31 @@ def test_the_programs_descriptors_are_its_own(recording, how):
     assert pairs_recorded(recording) == did(done)
 
 
+NUMBER_2 = """import ctypes, os, sys
+if sys.argv[1] != "closed before":
+    os.close(2)
+if sys.argv[1] == "eventfd":
+    assert ctypes.CDLL(None).eventfd(7, 0) == 2
+else:
+    assert os.open("data", os.O_RDWR | os.O_CREAT) == 2
+assert ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1000)) == 0
+ctypes.CDLL("libcudart.so.13").cudaFree(None)
+import atexit
+atexit.register(lambda: sys.argv[1] == "eventfd" and print(int.from_bytes(os.read(2, 8), sys.byteorder)))
+"""
+
+
+@pytest.mark.parametrize("how, printed", [("closed before", ""), ("file", ""), ("eventfd", "7\n")])
+@pytest.mark.parametrize("database", ["run.db", "/proc/no/run.db"])
+def test_number_2_may_be_data_of_the_program(recording, how, printed, database):
+    """gpuspy's lines, that it records or that it cannot, are for stderr only."""
+    (recording.folder / "script.py").write_text(NUMBER_2)
+    closed = "2>&-" if how == "closed before" else ""
+    done = recording.run("sh", "-c", f"exec {sys.executable} script.py '{how}' {closed}", GPUSPY_DB=database)
+    assert (done.stdout, done.stderr) == (printed, "")
+    assert how == "eventfd" or (recording.folder / "data").read_bytes() == b""
+
+
 @pytest.mark.parametrize("name, line", [("run.db", "run-2.db (run.db exists)"), ("run.db-shm", "not recording: ")])
 def test_a_pipe_with_the_name_of_a_file_of_the_recording(recording, name, line):
     """Opening it would wait for a writer. The first call comes before gpuspy's constructor, and stderr is a file."""
