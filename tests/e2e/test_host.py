@@ -1,6 +1,7 @@
 """The recorder does not harm its host: it does not wait for the dynamic loader or for the program's own code, uses no
 descriptor of the program, and does not change how the process ends. Each program runs with and without recording."""
 import os
+import re
 import subprocess
 import sys
 import time
@@ -230,6 +231,38 @@ def test_a_file_system_that_hangs(recording, call, line):
     if call == "pwrite64":
         (recording.folder / "hung").unlink()
         assert recording.report()["run"]["lost_events"] == 0
+
+
+# --- the program's malloc -------------------------------------------------------------------------
+
+COUNTS = """
+#include <stddef.h>
+#include <stdio.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void __libc_free(void *);
+static _Atomic long calls;
+void *malloc(size_t n) { calls++; return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { calls++; return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { calls++; return __libc_realloc(p, n); }
+void free(void *p) { calls++; __libc_free(p); }
+__attribute__((destructor)) static void print(void)
+{
+    char line[64];
+    fwrite(line, 1, (size_t)snprintf(line, sizeof line, "%ld calls\\n", calls), stderr);
+}
+"""
+
+
+@sanitized("a sanitizer's malloc takes part")
+def test_the_database_does_not_use_the_programs_malloc(recording):
+    """It may be a debugging allocator that stores a stack for each call."""
+    counts = recording.folder / "counts.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", counts, "-xc", "-"], input=COUNTS, text=True, check=True)
+    def calls(preload):
+        done = recording.run(BUILD / "programs" / "storm", 20000, LD_PRELOAD=preload, GPUSPY_NVML="0")
+        return int(re.search(r"^(\d+) calls$", done.stderr, re.M)[1])
+    assert calls(f"{counts}:{recording.environment()['LD_PRELOAD']}") < calls(counts) + 1000
+    assert recording.sql("select count(*) from allocation") == [(20000,)]
 
 
 # --- NVML ----------------------------------------------------------------------------------------
