@@ -1,5 +1,6 @@
-/* Blocks of one size share a list of free ones, eight sizes per power of two; a large block is a mapping of its own. Small
- * blocks go back to the kernel only with the process: SQLite's page cache, which has a bound, is nearly all of them. */
+/* Blocks of one size share a list of free ones, eight sizes per power of two; a large block is a mapping of its own.
+ * Small blocks go back to the kernel only with the process: SQLite's page cache, which has a bound, is nearly all of
+ * them. */
 #include "schema/store_heap.h"
 
 #include <pthread.h>

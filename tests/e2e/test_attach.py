@@ -247,6 +247,7 @@ def test_its_environment_and_its_children_stay_as_they_are(target):
     def blocked():
         return [re.search(r"\nSigBlk:\t(.*)\n", open(f"/proc/{target.pid}/task/{thread}/status").read())[1] for thread in threads]
     threads = os.listdir(f"/proc/{target.pid}/task")
+    target.do("pairs", 100, 1)  # no thread is being started, with its signals blocked
     before, signals, descriptors = environment(), blocked(), set(os.listdir(f"/proc/{target.pid}/fd"))
     attach(target)
     assert blocked() == signals

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, sanitized
+from conftest import BUILD, ROOT, sanitized
 from test_lives import completed, other_lines, own_lines, same_as_bare
 
 HOST = BUILD / "programs" / "host"
@@ -54,9 +54,13 @@ def test_calls_from_within_dl_iterate_phdr(recording):
 
 @sanitized("a sanitizer's runtime wraps these functions, too")
 @pytest.mark.parametrize("order", ["{gpuspy}:{wraps}", "{wraps}:{gpuspy}"])
-def test_another_preloaded_library_wraps_the_same_functions(recording, order):
-    """Such as a limiter of shared GPUs: it still sees every call of the program, and the allocations are recorded."""
-    wraps = BUILD / "programs" / "wraps.so"
+@pytest.mark.parametrize("table", ["gnu", "sysv"])
+def test_another_preloaded_library_wraps_the_same_functions(recording, order, table):
+    """Such as a limiter of shared GPUs: it still sees every call of the program, and the allocations are recorded. Old
+    linkers write its symbols in another table."""
+    wraps = recording.folder / "wraps.so"
+    subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-Wl,--hash-style={table}", "-o", wraps,
+                    ROOT / "fixtures/host/wraps.c", "-ldl"], check=True)
     bare = recording.run(HOST, "functions of others", LD_PRELOAD=wraps)
     done = recording.run(HOST, "functions of others",
                          LD_PRELOAD=order.format(gpuspy=recording.environment()["LD_PRELOAD"], wraps=wraps))
