@@ -49,7 +49,7 @@ static struct head *head_of_block(void *p)
     return (struct head *)p - 1;
 }
 
-static void *map_memory(size_t size)
+static void *map_heap_memory(size_t size)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return p == MAP_FAILED ? NULL : p;
@@ -59,7 +59,7 @@ static void *map_memory(size_t size)
 static void *cut_block(size_t size)
 {
     if ((size_t)(heap.end - heap.at) < size) {
-        char *region = map_memory(REGION);
+        char *region = map_heap_memory(REGION);
         if (!region) return NULL;
         heap.at = region;
         heap.end = region + REGION;
@@ -75,7 +75,7 @@ static void *allocate_block(int bytes)
     const size_t size = block_size_for((size_t)bytes, &list);
     struct head *h;
     if (list == SIZES) {
-        h = map_memory(size);
+        h = map_heap_memory(size);
     } else {
         pthread_mutex_lock(&heap.lock);
         h = heap.free[list];
@@ -90,7 +90,7 @@ static void *allocate_block(int bytes)
     return h + 1;
 }
 
-static void free_block(void *p)
+static void free_heap_block(void *p)
 {
     unsigned list;
     struct head *h = head_of_block(p);
@@ -118,7 +118,7 @@ static void *resize_block(void *p, int bytes)
     void *q = allocate_block(bytes);
     if (!q) return NULL;
     memcpy(q, p, (size_t)(had < bytes ? had : bytes));
-    free_block(p);
+    free_heap_block(p);
     return q;
 }
 
@@ -140,7 +140,7 @@ static void end_heap(void *unused)
 void gs_store_heap_use(void)
 {
     static const sqlite3_mem_methods methods = {.xMalloc = allocate_block,
-                                                .xFree = free_block,
+                                                .xFree = free_heap_block,
                                                 .xRealloc = resize_block,
                                                 .xSize = block_bytes,
                                                 .xRoundup = round_block,
