@@ -102,7 +102,8 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
 
 static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
-    const uintptr_t sp = attach_thread_stack(t), floor = attach_process_stack_floor(j->process->pid, sp);
+    const uintptr_t sp = attach_thread_stack(t);
+    const uintptr_t floor = attach_process_stack_floor(j->process->pid, sp, attach_thread_pointer(t));
     return floor && sp - floor >= STACK_BYTES;
 }
 

@@ -309,15 +309,21 @@ bool attach_process_spares(pid_t pid, pid_t tid)
     return false;
 }
 
-uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp)
+uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp, uintptr_t thread)
 {
     FILE *maps = open_maps(pid);
     struct mapping m;
     uintptr_t floor = 0;
 
-    while (maps && !floor && read_mapping(maps, &m))
-        if (sp >= m.start && sp < m.end)
-            floor = strcmp(m.path, "[stack]") ? m.start : 1; /* the main thread's stack grows on demand */
+    while (maps && !floor && read_mapping(maps, &m)) {
+        if (sp < m.start || sp >= m.end) continue;
+        if (strcmp(m.path, "[stack]") == 0)
+            floor = 1; /* the main thread's stack grows on demand */
+        else if (thread >= sp && thread < m.end)
+            floor = m.start;
+        else
+            break;
+    }
     if (maps) fclose(maps);
     return floor;
 }

@@ -43,5 +43,6 @@ bool attach_process_ended(pid_t tid);
 /* Whether to leave this thread alone: it belongs to the recorder, or it is in a system call that a stop disturbs. */
 bool attach_process_spares(pid_t pid, pid_t tid);
 
-/* The lowest address of the stack mapping that contains `sp`; 0: unknown. */
-uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp);
+/* The lowest address of the thread's stack, which contains `sp`; `thread` is its attach_thread_pointer. 0: unknown, or
+ * `sp` is in other memory: a Go routine, a fiber or a signal handler has a stack inside a larger mapping. */
+uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp, uintptr_t thread);

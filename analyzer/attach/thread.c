@@ -33,6 +33,10 @@ static uintptr_t register_result(const registers *r)
 {
     return r->rax;
 }
+static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
+{
+    return r->fs_base;
+}
 static long syscall_of(const struct attach_thread *t, const registers *r)
 {
     return (long)r->orig_rax;
@@ -75,6 +79,12 @@ static uintptr_t register_result(const registers *r)
 {
     return r->regs[0];
 }
+static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
+{
+    uintptr_t at = 0;
+    struct iovec v = {&at, sizeof at};
+    return ptrace(PTRACE_GETREGSET, t->tid, (void *)(intptr_t)NT_ARM_TLS, &v) == 0 ? at : 0;
+}
 /* If the stop interrupted a system call, pc is again at its svc instruction: the thread is about to repeat it. */
 static long syscall_of(const struct attach_thread *t, const registers *r)
 {
@@ -112,6 +122,10 @@ static uintptr_t register_place(const registers *r)
     return 0;
 }
 static uintptr_t register_result(const registers *r)
+{
+    return 0;
+}
+static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
 {
     return 0;
 }
@@ -184,6 +198,12 @@ uintptr_t attach_thread_stack(const struct attach_thread *t)
 {
     const registers r = saved_registers(t);
     return register_stack(&r);
+}
+
+uintptr_t attach_thread_pointer(const struct attach_thread *t)
+{
+    const registers r = saved_registers(t);
+    return thread_pointer_of(t, &r);
 }
 
 long attach_thread_syscall(const struct attach_thread *t)

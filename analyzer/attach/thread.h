@@ -30,6 +30,8 @@ enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid);
 void attach_thread_release(struct attach_thread *t);
 
 uintptr_t attach_thread_stack(const struct attach_thread *t);
+/* The address that the C library has of the thread: at the upper end of the stack that it gave the thread. */
+uintptr_t attach_thread_pointer(const struct attach_thread *t);
 /* The number of the system call in which it was stopped; -1: it was in none. */
 long attach_thread_syscall(const struct attach_thread *t);
 

@@ -385,6 +385,69 @@ def test_a_wait_that_a_stop_would_end(tmp_path, in_a_wait, wait, printed):
         process.communicate()
 
 
+ON_FIBERS = r"""
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+int cudaFree(void *);
+enum { ARENA = 1 << 20, STACK = 4 << 10 };
+static ucontext_t thread, fiber;
+static char *arena;
+static void wait_ms(int ms)
+{
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < ms);
+}
+static void on_fiber(void)
+{
+    for (;;) {
+        wait_ms(8);
+        swapcontext(&fiber, &thread);
+    }
+}
+int main(void)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    cudaFree(0);
+    arena = mmap(0, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(arena, 0x55, ARENA);
+    getcontext(&fiber);
+    fiber.uc_stack.ss_sp = arena + ARENA / 2;
+    fiber.uc_stack.ss_size = STACK;
+    makecontext(&fiber, on_fiber, 0);
+    puts("ready");
+    fflush(stdout);
+    while (!poll(&input, 1, 1)) swapcontext(&thread, &fiber);
+    for (int i = 0; i < ARENA / 2; i++)
+        if (arena[i] != 0x55) return puts("overwritten");
+    puts("intact");
+}
+"""
+
+
+def test_a_thread_on_a_stack_of_the_programs(tmp_path):
+    """Go's routines and libraries of fibers have small stacks inside larger memory: no function is called there."""
+    subprocess.run(["cc", "-O1", "-o", tmp_path / "fibers", "-xc", "-", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda"], input=ON_FIBERS,
+                   text=True, check=True)
+    process = subprocess.Popen([tmp_path / "fibers"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        for i in range(3):
+            for words in ["attach", process.pid, "--db", f"{i}.db"], ["detach", process.pid]:
+                done = gpuspy(*words, folder=tmp_path)
+                assert done.returncode == 0, done.stderr
+        assert process.communicate("go\n", timeout=SECONDS)[0] == "intact\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # ---------------------------------------------------------------- what cannot be attached to
 
 def refused(done, code, *words):
