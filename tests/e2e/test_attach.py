@@ -482,6 +482,7 @@ def test_a_process_that_gpuspy_run_started(tmp_path):
 def test_processes_without_cuda(tmp_path):
     sleeping = subprocess.Popen(["sleep", "60"])
     try:
+        wait_until(lambda: "libc.so" in open(f"/proc/{sleeping.pid}/maps").read())
         assert refused(gpuspy("attach", sleeping.pid, folder=tmp_path), 3, "has not loaded CUDA")
         assert refused(gpuspy("detach", sleeping.pid, folder=tmp_path), 1, "is not recorded")
         os.kill(sleeping.pid, signal.SIGSTOP)
