@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -248,6 +249,23 @@ static bool has_shadow_stack(pid_t pid)
     return shadow && shadow < features + 1 + strcspn(features + 1, "\n");
 }
 
+/* What the recorder may take: its library, threads and spool, and what glibc reserves for threads that allocate. */
+enum { ADDRESS_MIB = 256 };
+
+/* Otherwise the program's own allocations would fail. */
+static bool has_address_space(pid_t pid, char *why)
+{
+    struct rlimit limit;
+    if (prlimit(pid, RLIMIT_AS, NULL, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+    const unsigned long long used = (unsigned long long)status_number(pid, "\nVmSize:", 10, 0) << 10;
+    const unsigned long long left = used < limit.rlim_cur ? (limit.rlim_cur - used) >> 20 : 0;
+    return left >= ADDRESS_MIB ||
+           refuse_process(why,
+                          "process %d is %llu MiB below its limit on addresses (ulimit -v), and gpuspy needs up to %d "
+                          "MiB; start the program with a higher limit",
+                          (int)pid, left, ADDRESS_MIB);
+}
+
 bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why)
 {
     bool same_libc = false;
@@ -266,6 +284,7 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
             "process %d runs with other files, in a container for example, or its C library was replaced; run "
             "gpuspy in the same container",
             (int)pid);
+    if (*library && !has_address_space(pid, why)) return false;
     if (has_shadow_stack(pid)) /* gpuspy's call returns to address 0, which a shadow stack reports as an error */
         return refuse_process(
             why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know", (int)pid);

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -526,6 +527,16 @@ def test_a_traced_process(target):
     finally:
         debugger.kill()
         debugger.wait()
+    target.do("pairs", 100, 1)
+    target.end()
+
+
+def test_a_process_near_its_limit_on_addresses(target):
+    size = int(re.search(r"VmSize:\s*(\d+)", open(f"/proc/{target.pid}/status").read())[1]) << 10
+    resource.prlimit(target.pid, resource.RLIMIT_AS, (size + (100 << 20), resource.RLIM_INFINITY))
+    assert refused(gpuspy("attach", target.pid, folder=target.folder), 3, "MiB below its limit on addresses (ulimit -v)")
+    resource.prlimit(target.pid, resource.RLIMIT_AS, (size + (400 << 20), resource.RLIM_INFINITY))
+    attach(target)
     target.do("pairs", 100, 1)
     target.end()
 
