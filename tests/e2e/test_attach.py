@@ -449,6 +449,64 @@ def test_a_thread_on_a_stack_of_the_programs(tmp_path):
         process.communicate()
 
 
+OWN_MALLOC = r"""
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+int cudaFree(void *);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Alignas(16) char memory[64 << 20];
+static size_t used;
+void *malloc(size_t n)
+{
+    pthread_mutex_lock(&lock);
+    for (volatile int i = 0; i < 2000; i++) continue;
+    char *p = memory + used;
+    if (n > 1) used += (n + 31) & ~(size_t)15; /* what the loop below asks for is given again and again */
+    pthread_mutex_unlock(&lock);
+    memcpy(p, &n, sizeof n);
+    return p + 16;
+}
+void free(void *p) { (void)p; }
+void *calloc(size_t n, size_t size) { return memset(malloc(n * size + 2), 0, n * size); }
+void *realloc(void *old, size_t n)
+{
+    size_t had = 0;
+    void *p = malloc(n + 2);
+    if (old) memcpy(&had, (char *)old - 16, sizeof had);
+    return old ? memcpy(p, old, had < n ? had : n) : p;
+}
+int main(void)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    cudaFree(0);
+    puts("ready");
+    fflush(stdout);
+    while (!poll(&input, 1, 2))
+        for (volatile int i = 0; i < 8000; i++) malloc(1);
+    puts("end");
+}
+"""
+
+
+def test_a_program_with_a_malloc_of_its_own(tmp_path):
+    """A statically linked jemalloc, say: dlopen would wait for the lock that the interrupted thread holds."""
+    subprocess.run(["cc", "-O1", "-fno-builtin", "-o", tmp_path / "own", "-xc", "-", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread"],
+                   input=OWN_MALLOC, text=True, check=True)
+    process = subprocess.Popen([tmp_path / "own"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        for words in (["attach", process.pid], ["detach", process.pid]) * 3:
+            done = gpuspy(*words, folder=tmp_path)
+            assert done.returncode == 0, done.stderr
+        assert process.communicate("go\n", timeout=SECONDS)[0] == "end\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # ---------------------------------------------------------------- what cannot be attached to
 
 def refused(done, code, *words):
