@@ -67,7 +67,7 @@ static bool has_dynamic_malloc(Elf *elf)
     return false;
 }
 
-static bool is_program(Elf *elf)
+static bool has_interpreter(Elf *elf)
 {
     size_t n = 0;
     GElf_Phdr header;
@@ -90,7 +90,7 @@ static enum kind judge_module(Dwfl_Module *m, const char *name)
         if (module_starts_with(name, forbidden[i])) return FORBIDDEN;
     Elf *elf = dwfl_module_getelf(m, &bias);
     if (!elf || !has_dynamic_malloc(elf)) return OTHER;
-    return is_program(elf) ? ALLOCATES : FORBIDDEN;
+    return has_interpreter(elf) ? ALLOCATES : FORBIDDEN;
 }
 
 /* Judges each module once. */
