@@ -1,8 +1,7 @@
 /* What gpuspy does before and after fork. */
 #pragma once
 
-/* Code that may run while a sanitizer starts up. */
-#define GS_UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
+#include "interpose/stack_elf.h"
 
 /* glibc's function, which pthread_atfork calls. Returns 0 or ENOMEM. */
 typedef int gs_register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object);

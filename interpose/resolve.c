@@ -13,71 +13,24 @@
 #include <string.h>
 #include "interpose/stack_elf.h"
 
-/* This code runs at the very first dlsym of a process, possibly while a sanitizer starts up. */
-#define UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
-
 void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 
 /* --- the real dlsym --------------------------------------------------------------------------
  * gpuspy defines both names, so the loader would return gpuspy's functions. Instead, the list of loaded objects is
  * searched and the symbol is read from the C library's own hash table. */
 
-struct symbols {
-    const ElfW(Sym) * symbol;
-    const char *string;
-    const uint32_t *hash;
-};
-
-static UNCHECKED const void *dynamic_pointer(const struct link_map *map, ElfW(Addr) value)
+static GS_UNCHECKED void *symbol_in(const struct link_map *map, const char *name)
 {
-    /* the loader has already added the base, except on a few machines */
-    return (const void *)(value < map->l_addr ? value + map->l_addr : value);
+    return gs_elf_symbol_of(map->l_addr, map->l_ld, name);
 }
 
-static UNCHECKED struct symbols symbols_of(const struct link_map *map)
-{
-    struct symbols s = {0};
-    for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
-        if (d->d_tag == DT_SYMTAB) s.symbol = dynamic_pointer(map, d->d_un.d_ptr);
-        if (d->d_tag == DT_STRTAB) s.string = dynamic_pointer(map, d->d_un.d_ptr);
-        if (d->d_tag == DT_GNU_HASH) s.hash = dynamic_pointer(map, d->d_un.d_ptr);
-    }
-    return s;
-}
-
-static UNCHECKED bool are_strings_same(const char *a, const char *b)
-{
-    while (*a && *a == *b) a++, b++;
-    return *a == *b;
-}
-
-static UNCHECKED void *symbol_in(const struct link_map *map, const char *name)
-{
-    const struct symbols s = symbols_of(map);
-    if (!s.symbol || !s.string || !s.hash) return NULL;
-    uint32_t h = 5381;
-    for (const unsigned char *c = (const unsigned char *)name; *c; c++) h = h * 33 + *c;
-    const uint32_t buckets = s.hash[0], first = s.hash[1], bloom_words = s.hash[2];
-    const uint32_t *bucket = s.hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
-    const uint32_t *chain = bucket + buckets;
-    uint32_t i = buckets ? bucket[h % buckets] : 0;
-    if (i < first) return NULL;
-    for (;; i++) {
-        const ElfW(Sym) *symbol = &s.symbol[i];
-        if ((chain[i - first] | 1) == (h | 1) && symbol->st_shndx != SHN_UNDEF &&
-            are_strings_same(s.string + symbol->st_name, name))
-            return (void *)(map->l_addr + symbol->st_value);
-        if (chain[i - first] & 1) return NULL;
-    }
-}
-
-static UNCHECKED bool string_starts_with(const char *text, const char *prefix)
+static GS_UNCHECKED bool string_starts_with(const char *text, const char *prefix)
 {
     while (*prefix && *text == *prefix) text++, prefix++;
     return !*prefix;
 }
 
-static UNCHECKED const char *object_base_name(const char *path)
+static GS_UNCHECKED const char *object_base_name(const char *path)
 {
     const char *base = path;
     for (; *path; path++)
@@ -89,14 +42,14 @@ enum { LIBC_PARTS = 6 };
 static const char *const libc_parts[LIBC_PARTS] = {"libc.so",    "libdl.so",  "libpthread.so",
                                                    "libutil.so", "libc.musl", "ld-musl"};
 
-UNCHECKED bool gs_is_libc(const char *path)
+GS_UNCHECKED bool gs_is_libc(const char *path)
 {
     for (int i = 0; i < LIBC_PARTS; i++)
         if (string_starts_with(object_base_name(path), libc_parts[i])) return true;
     return false;
 }
 
-UNCHECKED void *gs_libc_function(const char *name)
+GS_UNCHECKED void *gs_libc_function(const char *name)
 {
     for (int i = 0; i < LIBC_PARTS; i++) {
         for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
@@ -110,7 +63,7 @@ UNCHECKED void *gs_libc_function(const char *name)
 
 /* The objects that a program starts with are in the list in the order in which the loader searches them. If the C
  * library comes before gpuspy, gpuspy was loaded later, and what follows it is not searched. */
-UNCHECKED void *gs_next_function(const char *name)
+GS_UNCHECKED void *gs_next_function(const char *name)
 {
     void *found = NULL;
     const struct link_map *map = _r_debug.r_map;
@@ -123,7 +76,7 @@ UNCHECKED void *gs_next_function(const char *name)
     return gs_libc_function(name);
 }
 
-UNCHECKED void gs_real_find(void)
+GS_UNCHECKED void gs_real_find(void)
 {
     if (!gs_dlvsym_at) gs_dlvsym_at = gs_next_function("dlvsym");
     if (!gs_dlsym_at) gs_dlsym_at = gs_next_function("dlsym");
@@ -150,7 +103,7 @@ void *gs_real_dlvsym(void *handle, const char *name, const char *version)
 static enum gs_version version_called(const char *node)
 {
     for (int v = 0; v < GS_VERSIONS; v++)
-        if (are_strings_same(node, gs_version_nodes[v])) return (enum gs_version)v;
+        if (gs_elf_names_equal(node, gs_version_nodes[v])) return (enum gs_version)v;
     return GS_VERSION_NONE;
 }
 

@@ -92,11 +92,11 @@ struct tables {
     const uint32_t *hash;
 };
 
-static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
+static GS_UNCHECKED bool find_tables(ElfW(Addr) base, const ElfW(Dyn) * dynamic, struct tables *t)
 {
-    memset(t, 0, sizeof *t);
-    for (const ElfW(Dyn) *d = gs_elf_dynamic(info); d && d->d_tag != DT_NULL; d++) {
-        const void *at = gs_elf_pointer(info->dlpi_addr, d->d_un.d_ptr);
+    *t = (struct tables){0};
+    for (const ElfW(Dyn) *d = dynamic; d && d->d_tag != DT_NULL; d++) {
+        const void *at = gs_elf_pointer(base, d->d_un.d_ptr);
         if (d->d_tag == DT_SYMTAB)
             t->symbols = at;
         else if (d->d_tag == DT_STRTAB)
@@ -109,14 +109,20 @@ static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
     return t->symbols && t->strings && (t->gnu_hash || t->hash);
 }
 
-static const ElfW(Sym) * defined_symbol(const struct tables *t, uint32_t index, const char *name)
+GS_UNCHECKED bool gs_elf_names_equal(const char *a, const char *b)
+{
+    while (*a && *a == *b) a++, b++;
+    return *a == *b;
+}
+
+static GS_UNCHECKED const ElfW(Sym) * defined_symbol(const struct tables *t, uint32_t index, const char *name)
 {
     const ElfW(Sym) *s = &t->symbols[index];
-    if (s->st_shndx == SHN_UNDEF || !s->st_value || strcmp(t->strings + s->st_name, name)) return NULL;
+    if (s->st_shndx == SHN_UNDEF || !s->st_value || !gs_elf_names_equal(t->strings + s->st_name, name)) return NULL;
     return s;
 }
 
-static const ElfW(Sym) * by_gnu_hash(const struct tables *t, const char *name)
+static GS_UNCHECKED const ElfW(Sym) * by_gnu_hash(const struct tables *t, const char *name)
 {
     uint32_t h = 5381;
     for (const char *c = name; *c; c++) h = h * 33 + (unsigned char)*c;
@@ -139,7 +145,7 @@ static const ElfW(Sym) * by_gnu_hash(const struct tables *t, const char *name)
     }
 }
 
-static const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
+static GS_UNCHECKED const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
 {
     uint32_t h = 0;
     for (const char *c = name; *c; c++) {
@@ -156,12 +162,17 @@ static const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
     return NULL;
 }
 
-void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name)
+GS_UNCHECKED void *gs_elf_symbol_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic, const char *name)
 {
     struct tables t;
-    if (!find_tables(info, &t)) return NULL;
+    if (!find_tables(base, dynamic, &t)) return NULL;
     const ElfW(Sym) *s = t.gnu_hash ? by_gnu_hash(&t, name) : by_hash(&t, name);
-    return s ? (void *)(info->dlpi_addr + s->st_value) : NULL;
+    return s ? (void *)(base + s->st_value) : NULL;
+}
+
+void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name)
+{
+    return gs_elf_symbol_of(info->dlpi_addr, gs_elf_dynamic(info), name);
 }
 
 /* --- notes ------------------------------------------------------------------------------------ */

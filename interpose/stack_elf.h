@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* For code that runs at the very first dlsym of a process, possibly while a sanitizer starts up. */
+#define GS_UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
+
 struct gs_elf_range {
     uintptr_t lo, hi; /* hi: the first byte after */
 };
@@ -31,5 +34,7 @@ static inline const void *gs_elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
 struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info);
 /* The address of a symbol that this object itself defines, or NULL. */
 void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name);
+void *gs_elf_symbol_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic, const char *name);
+bool gs_elf_names_equal(const char *a, const char *b);
 /* The bytes of the GNU build id in the loaded image, or NULL. */
 const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length);

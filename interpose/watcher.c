@@ -38,19 +38,21 @@ static struct {
 
 #define PATIENCE_MS 200 /* time for the reader of stderr */
 static struct stat stderr_at_load;
+static enum { STDERR_UNKNOWN, STDERR_CLOSED, STDERR_OPEN } stderr_was;
 
 void gs_stderr_load(void)
 {
-    fstat(STDERR_FILENO, &stderr_at_load);
+    stderr_was = fstat(STDERR_FILENO, &stderr_at_load) == 0 ? STDERR_OPEN : STDERR_CLOSED;
 }
 
-/* A daemon that closed its descriptors may have a data file of its own at number 2 now. */
+/* A program that was started without stderr, or a daemon that closed it, may have a data file, a socket or an eventfd
+ * of its own at number 2 now. */
 static bool stderr_is_ours(void)
 {
     struct stat now;
-    if (!stderr_at_load.st_ino) gs_stderr_load(); /* called before gpuspy's constructor */
-    if (fstat(STDERR_FILENO, &now) != 0) return false;
-    if (!S_ISREG(now.st_mode) && !S_ISSOCK(now.st_mode)) return true;
+    if (stderr_was == STDERR_UNKNOWN) gs_stderr_load(); /* called before gpuspy's constructor */
+    if (stderr_was == STDERR_CLOSED || fstat(STDERR_FILENO, &now) != 0) return false;
+    if (S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode)) return true;
     return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
 }
 

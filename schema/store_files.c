@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "schema/open_high.h"
+#include "schema/store_heap.h"
 #include "schema/store_index.h"
 #include "schema/system_call.h"
 
@@ -78,6 +79,7 @@ static void init_files(void)
     /* Statistics cost time. In the recorded process nothing has used this private SQLite yet; elsewhere SQLite may be
      * in use, then the call fails and the statistics stay on. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    if (guest) gs_store_heap_use();
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     if (!vfs || vfs->iVersion < 3) return;
     vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_store_high);

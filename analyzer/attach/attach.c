@@ -91,8 +91,8 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
     uintptr_t at;
     int value;
 
-    if (!attach_thread_begin(t) || !call_in_target(t, j->errno_at, 0, 0, &at) ||
-        !attach_thread_read(t, at, &value, sizeof value))
+    attach_thread_begin(t);
+    if (!call_in_target(t, j->errno_at, 0, 0, &at) || !attach_thread_read(t, at, &value, sizeof value))
         return fail_attach(j, t->gone ? "process %d has ended" : "process %d did not respond; it continues unrecorded",
                            (int)j->process->pid);
     const enum attach_result result = call_entry(j, t);
@@ -102,7 +102,8 @@ static enum attach_result call_with_errno(struct job *j, struct attach_thread *t
 
 static bool has_stack_room(const struct job *j, const struct attach_thread *t)
 {
-    const uintptr_t sp = attach_thread_stack(t), floor = attach_process_stack_floor(j->process->pid, sp);
+    const uintptr_t sp = attach_thread_stack(t);
+    const uintptr_t floor = attach_process_stack_floor(j->process->pid, sp, attach_thread_pointer(t));
     return floor && sp - floor >= STACK_BYTES;
 }
 
@@ -127,14 +128,16 @@ static enum attach_result try_threads(struct job *j)
 
     for (unsigned round = 0; clock_now_ms() < until; round++) {
         const size_t n = attach_process_threads(j->process->pid, tid, THREADS);
-        if (!n) return fail_attach(j, "process %d has ended", (int)j->process->pid);
+        if (!n || attach_process_ended(j->process->pid))
+            return fail_attach(j, "process %d has ended", (int)j->process->pid);
         for (size_t i = 0; i < n; i++) {
             if (attach_process_spares(j->process->pid, tid[i]) && round < 20) continue;
             const enum trial trial = try_thread(j, tid[i], &result);
             if (trial == TRIED) return result;
             if (trial == HELD)
                 return fail_attach(j, ATTACH_PROCESS_IS_STOPPED, (int)j->process->pid, (int)j->process->pid);
-            if (trial != NOT_ALLOWED) continue;
+            if (trial != NOT_ALLOWED || attach_process_ended(tid[i]))
+                continue; /* the kernel's answer about those, too */
             attach_process_explain(j->process->pid, j->text);
             return ATTACH_FAILED;
         }

@@ -1,4 +1,5 @@
 #include "analyzer/attach/place.h"
+#include "analyzer/attach/process.h"
 
 #include <elfutils/libdwfl.h>
 #include <stdlib.h>
@@ -41,29 +42,67 @@ void attach_places_close(struct attach_places *p)
     free(p);
 }
 
-enum kind { OTHER, LIBC, FORBIDDEN };
+/* FORBIDDEN: code that may hold a lock of its own at any instruction: the loader, and libraries that define malloc.
+ * ALLOCATES: a program that defines malloc itself. */
+enum kind { OTHER, LIBC, FORBIDDEN, ALLOCATES };
 
 static bool module_starts_with(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* FORBIDDEN: code that may hold a lock of its own at any instruction: the loader, and allocators that replace malloc.
- */
-static enum kind module_kind_of(Dwfl_Module *m)
+static bool has_dynamic_malloc(Elf *elf)
+{
+    for (Elf_Scn *scn = NULL; (scn = elf_nextscn(elf, scn));) {
+        GElf_Shdr header;
+        GElf_Sym symbol;
+        if (!gelf_getshdr(scn, &header) || header.sh_type != SHT_DYNSYM) continue;
+        Elf_Data *data = elf_getdata(scn, NULL);
+        for (int i = 1; data && gelf_getsym(data, i, &symbol); i++) {
+            if (symbol.st_shndx == SHN_UNDEF) continue;
+            const char *name = elf_strptr(elf, header.sh_link, symbol.st_name);
+            if (name && strcmp(name, "malloc") == 0) return true;
+        }
+    }
+    return false;
+}
+
+static bool has_interpreter(Elf *elf)
+{
+    size_t n = 0;
+    GElf_Phdr header;
+
+    if (elf_getphdrnum(elf, &n) != 0) return false;
+    for (size_t i = 0; i < n; i++)
+        if (gelf_getphdr(elf, (int)i, &header) && header.p_type == PT_INTERP) return true;
+    return false;
+}
+
+static enum kind judge_module(Dwfl_Module *m, const char *name)
 {
     static const char *const libc[] = {"libc.so", "libc-2.", "libpthread", "libdl."};
-    static const char *const forbidden[] = {"ld-",         "[vdso",       "libgpuspy",    "libtcmalloc",
-                                            "libjemalloc", "libmimalloc", "libasan",      "libtsan",
-                                            "libhwasan",   "liblsan",     "libheaptrack", "libmemray"};
-    const char *name = m ? dwfl_module_info(m, NULL, NULL, NULL, NULL, NULL, NULL, NULL) : NULL;
+    static const char *const forbidden[] = {"ld-", "[vdso", "libgpuspy", "libmemray"};
+    GElf_Addr bias;
 
-    if (name) name = basename(name);
-    for (size_t i = 0; name && i < sizeof libc / sizeof *libc; i++)
+    for (size_t i = 0; i < sizeof libc / sizeof *libc; i++)
         if (module_starts_with(name, libc[i])) return LIBC;
-    for (size_t i = 0; name && i < sizeof forbidden / sizeof *forbidden; i++)
+    for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++)
         if (module_starts_with(name, forbidden[i])) return FORBIDDEN;
-    return OTHER;
+    Elf *elf = dwfl_module_getelf(m, &bias);
+    if (!elf || !has_dynamic_malloc(elf)) return OTHER;
+    return has_interpreter(elf) ? ALLOCATES : FORBIDDEN;
+}
+
+/* Judges each module once. */
+static enum kind module_kind_of(Dwfl_Module *m)
+{
+    static const char kinds[ALLOCATES + 1];
+    void **known = NULL;
+    const char *name = m ? dwfl_module_info(m, &known, NULL, NULL, NULL, NULL, NULL, NULL) : NULL;
+
+    if (!name) return OTHER;
+    if (!*known) *known = (void *)(uintptr_t)&kinds[judge_module(m, basename(name))];
+    return (enum kind)((const char *)*known - kinds);
 }
 
 struct lookup {
@@ -102,7 +141,8 @@ struct walk {
     Dwfl *dwfl;
     unsigned frames;
     bool inside;       /* all frames so far belong to the C library or a FORBIDDEN library */
-    bool forbidden;    /* one of them belongs to a FORBIDDEN library */
+    bool forbidden;    /* one of them belongs to a FORBIDDEN library, or the first one to a program that ALLOCATES */
+    bool allocates;    /* the caller of the C library belongs to such a program: its lock may be malloc's */
     bool in_libc;      /* one of them belongs to the C library */
     bool in_handler;   /* a signal interrupted one of the frames */
     const char *entry; /* the function of the C library that was called */
@@ -120,8 +160,9 @@ static int on_frame(Dwfl_Frame *frame, void *to)
         const Dwarf_Addr at = interrupted ? pc : pc - 1; /* the call instruction, not the one after it */
         Dwfl_Module *m = dwfl_addrmodule(w->dwfl, at);
         const enum kind kind = module_kind_of(m);
-        w->inside = kind != OTHER;
-        if (kind == FORBIDDEN) w->forbidden = true;
+        w->inside = kind == LIBC || kind == FORBIDDEN;
+        w->allocates = kind == ALLOCATES;
+        if (kind == FORBIDDEN || (kind == ALLOCATES && !w->frames)) w->forbidden = true;
         if (kind == LIBC) {
             w->in_libc = true;
             w->entry = dwfl_module_addrname(m, at);
@@ -144,13 +185,14 @@ static const long calm[] = {
 #ifdef SYS_epoll_wait
     SYS_epoll_wait,
 #endif
-    SYS_ppoll,        SYS_pselect6,        SYS_epoll_pwait, SYS_nanosleep,     SYS_clock_nanosleep, SYS_read,
-    SYS_write,        SYS_readv,           SYS_writev,      SYS_pread64,       SYS_pwrite64,        SYS_recvfrom,
-    SYS_recvmsg,      SYS_sendto,          SYS_sendmsg,     SYS_accept,        SYS_accept4,         SYS_connect,
-    SYS_wait4,        SYS_waitid,          SYS_ioctl,       SYS_rt_sigsuspend, SYS_sched_yield,     SYS_fsync,
-    SYS_fdatasync,    SYS_rt_sigtimedwait, SYS_semop,       SYS_semtimedop,    SYS_msgrcv,          SYS_msgsnd,
-    SYS_io_getevents, SYS_recvmmsg,        SYS_sendfile,    SYS_splice,        SYS_flock,           SYS_fcntl,
-    SYS_msync,
+    SYS_ppoll,        SYS_pselect6,        SYS_epoll_pwait,  SYS_nanosleep,       SYS_clock_nanosleep, SYS_read,
+    SYS_write,        SYS_readv,           SYS_writev,       SYS_pread64,         SYS_pwrite64,        SYS_recvfrom,
+    SYS_recvmsg,      SYS_sendto,          SYS_sendmsg,      SYS_accept,          SYS_accept4,         SYS_connect,
+    SYS_wait4,        SYS_waitid,          SYS_ioctl,        SYS_rt_sigsuspend,   SYS_sched_yield,     SYS_fsync,
+    SYS_fdatasync,    SYS_rt_sigtimedwait, SYS_semop,        SYS_semtimedop,      SYS_msgrcv,          SYS_msgsnd,
+    SYS_io_getevents, SYS_recvmmsg,        SYS_sendfile,     SYS_splice,          SYS_flock,           SYS_fcntl,
+    SYS_msync,        SYS_epoll_pwait2,    SYS_mq_timedsend, SYS_mq_timedreceive, SYS_io_uring_enter,  SYS_preadv,
+    SYS_pwritev,      SYS_sendmmsg,
 };
 
 /* Whether the futex is a lock or a condition variable of the program, not one inside the C library (malloc). */
@@ -164,9 +206,9 @@ static bool is_wait_of_programs(const char *entry)
     return false;
 }
 
-static bool is_calm(long call, const char *entry)
+static bool is_calm(long call, const struct walk *w)
 {
-    if (call == SYS_futex) return is_wait_of_programs(entry);
+    if (call == SYS_futex) return is_wait_of_programs(w->entry) && !(w->allocates && strstr(w->entry, "lock"));
     for (size_t i = 0; i < sizeof calm / sizeof *calm; i++)
         if (calm[i] == call) return true;
     return false;
@@ -179,5 +221,5 @@ bool attach_places_safe(struct attach_places *p, const struct attach_thread *t)
     (void)dwfl_getthread_frames(p->dwfl, t->tid, on_frame,
                                 &w); /* its result only says whether unwinding reached the last frame */
     if (!w.frames || w.in_handler || w.forbidden) return false;
-    return !w.in_libc || is_calm(attach_thread_syscall(t), w.entry);
+    return !w.in_libc || is_calm(attach_thread_syscall(t), &w);
 }

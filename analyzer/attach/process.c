@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -124,6 +125,12 @@ static char process_state_of(pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     const char *end = read_process_file(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
     return end && end[1] == ' ' ? end[2] : 0;
+}
+
+bool attach_process_ended(pid_t tid)
+{
+    const char state = process_state_of(tid);
+    return !state || state == 'Z' || state == 'X';
 }
 
 static bool is_alive(pid_t pid, char *why)
@@ -242,6 +249,23 @@ static bool has_shadow_stack(pid_t pid)
     return shadow && shadow < features + 1 + strcspn(features + 1, "\n");
 }
 
+/* What the recorder may take: its library, threads and spool, and what glibc reserves for threads that allocate. */
+enum { ADDRESS_MIB = 256 };
+
+/* Otherwise the program's own allocations would fail. */
+static bool has_address_space(pid_t pid, char *why)
+{
+    struct rlimit limit;
+    if (prlimit(pid, RLIMIT_AS, NULL, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+    const unsigned long long used = (unsigned long long)status_number(pid, "\nVmSize:", 10, 0) << 10;
+    const unsigned long long left = used < limit.rlim_cur ? (limit.rlim_cur - used) >> 20 : 0;
+    return left >= ADDRESS_MIB ||
+           refuse_process(why,
+                          "process %d is %llu MiB below its limit on addresses (ulimit -v), and gpuspy needs up to %d "
+                          "MiB; start the program with a higher limit",
+                          (int)pid, left, ADDRESS_MIB);
+}
+
 bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why)
 {
     bool same_libc = false;
@@ -260,6 +284,7 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
             "process %d runs with other files, in a container for example, or its C library was replaced; run "
             "gpuspy in the same container",
             (int)pid);
+    if (*library && !has_address_space(pid, why)) return false;
     if (has_shadow_stack(pid)) /* gpuspy's call returns to address 0, which a shadow stack reports as an error */
         return refuse_process(
             why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know", (int)pid);
@@ -281,12 +306,13 @@ size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room)
     return n;
 }
 
-/* From signal(7): these fail with EINTR after the thread was stopped, although no handler ran. */
+/* From signal(7): after a stop, these begin again with their whole time limit, or fail with EINTR (aarch64). */
 static const long interrupted[] = {
 #ifdef SYS_epoll_wait
     SYS_epoll_wait,
 #endif
-    SYS_epoll_pwait, SYS_semtimedop, SYS_semop, SYS_rt_sigtimedwait, SYS_msgrcv, SYS_msgsnd, SYS_io_getevents,
+    SYS_epoll_pwait, SYS_epoll_pwait2, SYS_semtimedop,   SYS_semop,          SYS_rt_sigtimedwait,
+    SYS_msgrcv,      SYS_msgsnd,       SYS_io_getevents, SYS_io_uring_enter,
 };
 
 bool attach_process_spares(pid_t pid, pid_t tid)
@@ -302,15 +328,21 @@ bool attach_process_spares(pid_t pid, pid_t tid)
     return false;
 }
 
-uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp)
+uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp, uintptr_t thread)
 {
     FILE *maps = open_maps(pid);
     struct mapping m;
     uintptr_t floor = 0;
 
-    while (maps && !floor && read_mapping(maps, &m))
-        if (sp >= m.start && sp < m.end)
-            floor = strcmp(m.path, "[stack]") ? m.start : 1; /* the main thread's stack grows on demand */
+    while (maps && !floor && read_mapping(maps, &m)) {
+        if (sp < m.start || sp >= m.end) continue;
+        if (strcmp(m.path, "[stack]") == 0)
+            floor = 1; /* the main thread's stack grows on demand */
+        else if (thread >= sp && thread < m.end)
+            floor = m.start;
+        else
+            break;
+    }
     if (maps) fclose(maps);
     return floor;
 }

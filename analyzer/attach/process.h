@@ -5,7 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+
+#ifndef SYS_io_uring_enter
+#define SYS_io_uring_enter 426
+#endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441
+#endif
 
 #define ATTACH_PROCESS_IS_STOPPED "process %d is stopped; resume it first: kill -CONT %d"
 
@@ -30,9 +38,11 @@ bool attach_process_allowed(char *why);
 
 /* Stores the ids of at most `room` of its threads. Returns their number; 0: the process has ended. */
 size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room);
-/* Whether to leave this thread alone: it belongs to the recorder, or it is in a system call that fails with EINTR
- * after the thread was stopped. */
+/* Whether this process or thread has ended; it may not have been waited for yet. */
+bool attach_process_ended(pid_t tid);
+/* Whether to leave this thread alone: it belongs to the recorder, or it is in a system call that a stop disturbs. */
 bool attach_process_spares(pid_t pid, pid_t tid);
 
-/* The lowest address of the stack mapping that contains `sp`; 0: unknown. */
-uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp);
+/* The lowest address of the thread's stack, which contains `sp`; `thread` is its attach_thread_pointer. 0: unknown, or
+ * `sp` is in other memory: a Go routine, a fiber or a signal handler has a stack inside a larger mapping. */
+uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp, uintptr_t thread);

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
@@ -32,6 +33,10 @@ static uintptr_t register_result(const registers *r)
 {
     return r->rax;
 }
+static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
+{
+    return r->fs_base;
+}
 static long syscall_of(const struct attach_thread *t, const registers *r)
 {
     return (long)r->orig_rax;
@@ -49,6 +54,15 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
     r->eflags &= ~0x500ull;               /* clears the direction and the trap flag */
     return attach_thread_write(t, r->rsp, &nowhere, sizeof nowhere);
 }
+
+/* Makes the kernel begin the system call again. Returns whether it must. */
+static bool repeat_syscall(registers *r)
+{
+    const long restart_unless_handled = -514; /* ERESTARTNOHAND, which the kernel does not export */
+    if ((long)r->orig_rax < 0 || (long)r->rax != -EINTR || (long)r->orig_rax == SYS_close) return false;
+    r->rax = (unsigned long long)restart_unless_handled;
+    return true;
+}
 #elif defined(__aarch64__)
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_ARM_SVE, NT_PRFPREG};
@@ -64,6 +78,12 @@ static uintptr_t register_place(const registers *r)
 static uintptr_t register_result(const registers *r)
 {
     return r->regs[0];
+}
+static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
+{
+    uintptr_t at = 0;
+    struct iovec v = {&at, sizeof at};
+    return ptrace(PTRACE_GETREGSET, t->tid, (void *)(intptr_t)NT_ARM_TLS, &v) == 0 ? at : 0;
 }
 /* If the stop interrupted a system call, pc is again at its svc instruction: the thread is about to repeat it. */
 static long syscall_of(const struct attach_thread *t, const registers *r)
@@ -83,6 +103,12 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
     r->pstate &= ~((uint64_t)3 << 10); /* BTYPE = 0: the function needs no landing pad */
     return true;
 }
+
+/* The kernel has decided before the stop whether to do so, and the call's first argument is overwritten. */
+static bool repeat_syscall(registers *r)
+{
+    return false;
+}
 #else
 typedef struct user_regs_struct registers; /* attach_thread_machine is false here: nothing is called */
 static const int extended_sets[] = {NT_PRFPREG};
@@ -99,11 +125,19 @@ static uintptr_t register_result(const registers *r)
 {
     return 0;
 }
+static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
+{
+    return 0;
+}
 static long syscall_of(const struct attach_thread *t, const registers *r)
 {
     return -1;
 }
 static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
+{
+    return false;
+}
+static bool repeat_syscall(registers *r)
 {
     return false;
 }
@@ -166,6 +200,12 @@ uintptr_t attach_thread_stack(const struct attach_thread *t)
     return register_stack(&r);
 }
 
+uintptr_t attach_thread_pointer(const struct attach_thread *t)
+{
+    const registers r = saved_registers(t);
+    return thread_pointer_of(t, &r);
+}
+
 long attach_thread_syscall(const struct attach_thread *t)
 {
     const registers r = saved_registers(t);
@@ -204,6 +244,16 @@ static int wait_interrupted(struct attach_thread *t, int ms)
     return 0;
 }
 
+/* Some waits, such as epoll_wait and recv on a socket with a time limit, fail with EINTR after a stop although no
+ * handler runs. They begin again instead. If a handler is about to run, the kernel restores the EINTR. */
+static bool hide_stop(struct attach_thread *t)
+{
+    registers r = saved_registers(t);
+    if (!repeat_syscall(&r)) return true;
+    memcpy(t->state, &r, sizeof r);
+    return put_set(t, NT_PRSTATUS, &r, sizeof r);
+}
+
 enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
 {
     *t = (struct attach_thread){.tid = tid};
@@ -212,7 +262,7 @@ enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
         return errno == ESRCH ? ATTACH_GONE : ATTACH_FORBIDDEN;
     }
     const int number = ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 ? wait_interrupted(t, STOP_MS) : 0;
-    if (number == SIGTRAP && save_registers(t)) return ATTACH_STOPPED;
+    if (number == SIGTRAP && save_registers(t) && hide_stop(t)) return ATTACH_STOPPED;
     attach_thread_release(t);
     return number && number != SIGTRAP ? ATTACH_HELD : ATTACH_GONE;
 }
@@ -247,13 +297,17 @@ uintptr_t attach_thread_put(struct attach_thread *t, const char *text)
     return attach_thread_write(t, t->below, text, size) ? t->below : 0;
 }
 
-bool attach_thread_begin(struct attach_thread *t)
+void attach_thread_begin(struct attach_thread *t)
+{
+    t->below = (attach_thread_stack(t) - RED_ZONE) & ~(uintptr_t)15;
+}
+
+static bool block_signals(const struct attach_thread *t)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS};
     uint64_t blocked = ~(uint64_t)0;
 
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) blocked &= ~((uint64_t)1 << (faults[i] - 1));
-    t->below = (attach_thread_stack(t) - RED_ZONE) & ~(uintptr_t)15;
     return ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
 }
 
@@ -295,11 +349,8 @@ bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintp
                         uintptr_t *result)
 {
     registers r = saved_registers(t);
-    uint64_t blocked;
-    const bool kept = ptrace(PTRACE_GETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
-    const bool called =
-        kept && set_call(t, &r, function, arguments) && put_set(t, NT_PRSTATUS, &r, sizeof r) && wait_call(t, result);
+    const bool called = block_signals(t) && set_call(t, &r, function, arguments) &&
+                        put_set(t, NT_PRSTATUS, &r, sizeof r) && wait_call(t, result);
     restore_registers(t);
-    if (called) (void)ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked);
     return called;
 }

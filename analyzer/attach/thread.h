@@ -30,6 +30,8 @@ enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid);
 void attach_thread_release(struct attach_thread *t);
 
 uintptr_t attach_thread_stack(const struct attach_thread *t);
+/* The address that the C library has of the thread: at the upper end of the stack that it gave the thread. */
+uintptr_t attach_thread_pointer(const struct attach_thread *t);
 /* The number of the system call in which it was stopped; -1: it was in none. */
 long attach_thread_syscall(const struct attach_thread *t);
 
@@ -37,11 +39,11 @@ long attach_thread_syscall(const struct attach_thread *t);
 bool attach_thread_read(const struct attach_thread *t, uintptr_t at, void *out, size_t size);
 bool attach_thread_write(const struct attach_thread *t, uintptr_t at, const void *from, size_t size);
 
-/* Prepares for calls: blocks its signals until attach_thread_release. The calls need about 64 KiB of its stack.
- * False: the kernel refused. */
-bool attach_thread_begin(struct attach_thread *t);
+/* Prepares for calls, which need about 64 KiB of its stack. */
+void attach_thread_begin(struct attach_thread *t);
 /* Copies the text to its stack and returns the address; 0: it cannot be written. */
 uintptr_t attach_thread_put(struct attach_thread *t, const char *text);
-/* Calls a function in the thread. False: the function crashed or did not return in time; the registers are restored. */
+/* Calls a function in the thread, with its signals blocked, and restores its registers and signals. False: the function
+ * crashed or did not return in time. */
 bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintptr_t arguments[ATTACH_ARGUMENTS],
                         uintptr_t *result);

@@ -171,6 +171,10 @@ static int attach_one(struct job *j, pid_t pid, bool started)
     if (!matches) return readable && !begin ? EXIT_NO : EXIT_INPUT;
     j->matches++;
     const enum attach_result result = begin ? attach_begin(&p, j->library, j->given->at, text) : attach_end(&p, text);
+    if (result == ATTACH_FAILED && started && attach_process_ended(pid)) { /* as the workers of a data loader do */
+        j->matches--;
+        return EXIT_YES;
+    }
     char *const wrong = strchr(text, '\n');
     if (wrong) *wrong = 0;
     gs_shell_path(word, sizeof word, text);

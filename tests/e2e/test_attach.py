@@ -3,6 +3,8 @@ import ctypes
 import json
 import os
 import random
+import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -243,13 +245,18 @@ def test_attach_and_detach_under_load(tmp_path):
 def test_its_environment_and_its_children_stay_as_they_are(target):
     def environment():
         return open(f"/proc/{target.pid}/environ", "rb").read()
-    before, descriptors = environment(), set(os.listdir(f"/proc/{target.pid}/fd"))
+    def blocked():
+        return [re.search(r"\nSigBlk:\t(.*)\n", open(f"/proc/{target.pid}/task/{thread}/status").read())[1] for thread in threads]
+    threads = os.listdir(f"/proc/{target.pid}/task")
+    target.do("pairs", 100, 1)  # no thread is being started, with its signals blocked
+    before, signals, descriptors = environment(), blocked(), set(os.listdir(f"/proc/{target.pid}/fd"))
     attach(target)
+    assert blocked() == signals
     target.do("pairs", 100, 1)
     assert target.do("fork") == ["child 42"]
     assert {int(n) for n in os.listdir(f"/proc/{target.pid}/fd") if n not in descriptors} <= set(range(500, 600))
     detach(target)
-    assert environment() == before and set(os.listdir(f"/proc/{target.pid}/fd")) == descriptors
+    assert environment() == before and blocked() == signals and set(os.listdir(f"/proc/{target.pid}/fd")) == descriptors
     target.end()
     assert len(list(target.folder.glob("*.db"))) == 1
 
@@ -294,6 +301,212 @@ def test_a_busy_python_is_recorded_with_its_lines(tmp_path):
     assert ("step", 5) in lines and sizes(tmp_path / "run.db")[("cudaMalloc", 2000)][0] > 10
 
 
+IN_A_WAIT = r"""
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+int cudaFree(void *);
+static void handle(int number) { (void)number; }
+int main(int argc, char **argv)
+{
+    int ends[2], epoll = epoll_create1(0), counter = semget(IPC_PRIVATE, 1, 0600);
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sembuf up = {0, 1, 0}, down = {0, -1, 0};
+    const struct timespec long_time = {30, 0};
+    const struct timeval limit = {30, 0};
+    sigset_t set;
+    long result = -2;
+    char byte;
+    (void)argc;
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGUSR1, handle);
+    siginterrupt(SIGUSR1, 1);
+    if (!fork()) { /* ends the wait after the next line of input */
+        while (read(0, &byte, 1) == 1 && byte != '\n') continue;
+        kill(getppid(), strcmp(argv[1], "handled") ? SIGUSR2 : SIGUSR1);
+        semop(counter, &up, 1);
+        if (strcmp(argv[1], "handled")) write(ends[1], "", 1);
+        _exit(0);
+    }
+    cudaFree(0);
+    puts("ready");
+    fflush(stdout);
+    errno = 0;
+    if (!strcmp(argv[1], "epoll_wait") || !strcmp(argv[1], "handled")) result = epoll_wait(epoll, &event, 1, 30000);
+    if (!strcmp(argv[1], "epoll_pwait")) result = epoll_pwait(epoll, &event, 1, -1, &set);
+    if (!strcmp(argv[1], "recv")) result = recv(ends[0], &byte, 1, 0);
+    if (!strcmp(argv[1], "semop")) result = semop(counter, &down, 1);
+    if (!strcmp(argv[1], "semtimedop")) result = semtimedop(counter, &down, 1, &long_time);
+    if (!strcmp(argv[1], "sigtimedwait")) result = sigtimedwait(&set, NULL, &long_time);
+    if (!strcmp(argv[1], "sigwaitinfo")) result = sigwaitinfo(&set, NULL);
+    printf("%ld %s\n", result, strerror(errno));
+    semctl(counter, 0, IPC_RMID);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def in_a_wait(tmp_path_factory):
+    program = tmp_path_factory.mktemp("in_a_wait") / "program"
+    subprocess.run(["cc", "-o", program, "-xc", "-", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda"], input=IN_A_WAIT, text=True,
+                   check=True)
+    return program
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="elsewhere the kernel has decided before the stop")
+@pytest.mark.parametrize("wait, printed", [("epoll_wait", "1 Success"), ("epoll_pwait", "1 Success"), ("recv", "1 Success"),
+                                           ("semop", "0 Success"), ("semtimedop", "0 Success"),
+                                           ("sigtimedwait", f"{int(signal.SIGUSR2)} Success"),
+                                           ("sigwaitinfo", f"{int(signal.SIGUSR2)} Success"),
+                                           ("handled", "-1 Interrupted system call")])
+def test_a_wait_that_a_stop_would_end(tmp_path, in_a_wait, wait, printed):
+    """The kernel ends these with EINTR when a debugger stops their thread. A handler of the program still ends them."""
+    process = subprocess.Popen([in_a_wait, wait], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        wait_until(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "S")
+        for words in ["attach", process.pid], ["detach", process.pid]:
+            assert gpuspy(*words, folder=tmp_path).returncode == 0
+        assert process.communicate("go\n", timeout=SECONDS)[0] == f"{printed}\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+ON_FIBERS = r"""
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+int cudaFree(void *);
+enum { ARENA = 1 << 20, STACK = 4 << 10 };
+static ucontext_t thread, fiber;
+static char *arena;
+static void wait_ms(int ms)
+{
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < ms);
+}
+static void on_fiber(void)
+{
+    for (;;) {
+        wait_ms(8);
+        swapcontext(&fiber, &thread);
+    }
+}
+int main(void)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    cudaFree(0);
+    arena = mmap(0, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(arena, 0x55, ARENA);
+    getcontext(&fiber);
+    fiber.uc_stack.ss_sp = arena + ARENA / 2;
+    fiber.uc_stack.ss_size = STACK;
+    makecontext(&fiber, on_fiber, 0);
+    puts("ready");
+    fflush(stdout);
+    while (!poll(&input, 1, 1)) swapcontext(&thread, &fiber);
+    for (int i = 0; i < ARENA / 2; i++)
+        if (arena[i] != 0x55) return puts("overwritten");
+    puts("intact");
+}
+"""
+
+
+def test_a_thread_on_a_stack_of_the_programs(tmp_path):
+    """Go's routines and libraries of fibers have small stacks inside larger memory: no function is called there."""
+    subprocess.run(["cc", "-O1", "-o", tmp_path / "fibers", "-xc", "-", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda"], input=ON_FIBERS,
+                   text=True, check=True)
+    process = subprocess.Popen([tmp_path / "fibers"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        for i in range(3):
+            for words in ["attach", process.pid, "--db", f"{i}.db"], ["detach", process.pid]:
+                done = gpuspy(*words, folder=tmp_path)
+                assert done.returncode == 0, done.stderr
+        assert process.communicate("go\n", timeout=SECONDS)[0] == "intact\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+OWN_MALLOC = r"""
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+int cudaFree(void *);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Alignas(16) char memory[64 << 20];
+static size_t used;
+void *malloc(size_t n)
+{
+    pthread_mutex_lock(&lock);
+    for (volatile int i = 0; i < 2000; i++) continue;
+    char *p = memory + used;
+    if (n > 1) used += (n + 31) & ~(size_t)15; /* what the loop below asks for is given again and again */
+    pthread_mutex_unlock(&lock);
+    memcpy(p, &n, sizeof n);
+    return p + 16;
+}
+void free(void *p) { (void)p; }
+void *calloc(size_t n, size_t size) { return memset(malloc(n * size + 2), 0, n * size); }
+void *realloc(void *old, size_t n)
+{
+    size_t had = 0;
+    void *p = malloc(n + 2);
+    if (old) memcpy(&had, (char *)old - 16, sizeof had);
+    return old ? memcpy(p, old, had < n ? had : n) : p;
+}
+int main(void)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    cudaFree(0);
+    puts("ready");
+    fflush(stdout);
+    while (!poll(&input, 1, 2))
+        for (volatile int i = 0; i < 8000; i++) malloc(1);
+    puts("end");
+}
+"""
+
+
+def test_a_program_with_a_malloc_of_its_own(tmp_path):
+    """A statically linked jemalloc, say: dlopen would wait for the lock that the interrupted thread holds."""
+    subprocess.run(["cc", "-O1", "-fno-builtin", "-o", tmp_path / "own", "-xc", "-", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread"],
+                   input=OWN_MALLOC, text=True, check=True)
+    process = subprocess.Popen([tmp_path / "own"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        for words in (["attach", process.pid], ["detach", process.pid]) * 3:
+            done = gpuspy(*words, folder=tmp_path)
+            assert done.returncode == 0, done.stderr
+        assert process.communicate("go\n", timeout=SECONDS)[0] == "end\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # ---------------------------------------------------------------- what cannot be attached to
 
 def refused(done, code, *words):
@@ -328,6 +541,7 @@ def test_a_process_that_gpuspy_run_started(tmp_path):
 def test_processes_without_cuda(tmp_path):
     sleeping = subprocess.Popen(["sleep", "60"])
     try:
+        wait_until(lambda: "libc.so" in open(f"/proc/{sleeping.pid}/maps").read())
         assert refused(gpuspy("attach", sleeping.pid, folder=tmp_path), 3, "has not loaded CUDA")
         assert refused(gpuspy("detach", sleeping.pid, folder=tmp_path), 1, "is not recorded")
         os.kill(sleeping.pid, signal.SIGSTOP)
@@ -371,6 +585,16 @@ def test_a_traced_process(target):
     finally:
         debugger.kill()
         debugger.wait()
+    target.do("pairs", 100, 1)
+    target.end()
+
+
+def test_a_process_near_its_limit_on_addresses(target):
+    size = int(re.search(r"VmSize:\s*(\d+)", open(f"/proc/{target.pid}/status").read())[1]) << 10
+    resource.prlimit(target.pid, resource.RLIMIT_AS, (size + (100 << 20), resource.RLIM_INFINITY))
+    assert refused(gpuspy("attach", target.pid, folder=target.folder), 3, "MiB below its limit on addresses (ulimit -v)")
+    resource.prlimit(target.pid, resource.RLIMIT_AS, (size + (400 << 20), resource.RLIM_INFINITY))
+    attach(target)
     target.do("pairs", 100, 1)
     target.end()
 

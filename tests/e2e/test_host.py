@@ -1,13 +1,14 @@
 """The recorder does not harm its host: it does not wait for the dynamic loader or for the program's own code, uses no
 descriptor of the program, and does not change how the process ends. Each program runs with and without recording."""
 import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
 
-from conftest import BUILD, sanitized
+from conftest import BUILD, ROOT, sanitized
 from test_lives import completed, other_lines, own_lines, same_as_bare
 
 HOST = BUILD / "programs" / "host"
@@ -53,9 +54,13 @@ def test_calls_from_within_dl_iterate_phdr(recording):
 
 @sanitized("a sanitizer's runtime wraps these functions, too")
 @pytest.mark.parametrize("order", ["{gpuspy}:{wraps}", "{wraps}:{gpuspy}"])
-def test_another_preloaded_library_wraps_the_same_functions(recording, order):
-    """Such as a limiter of shared GPUs: it still sees every call of the program, and the allocations are recorded."""
-    wraps = BUILD / "programs" / "wraps.so"
+@pytest.mark.parametrize("table", ["gnu", "sysv"])
+def test_another_preloaded_library_wraps_the_same_functions(recording, order, table):
+    """Such as a limiter of shared GPUs: it still sees every call of the program, and the allocations are recorded. Old
+    linkers write its symbols in another table."""
+    wraps = recording.folder / "wraps.so"
+    subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-Wl,--hash-style={table}", "-o", wraps,
+                    ROOT / "fixtures/host/wraps.c", "-ldl"], check=True)
     bare = recording.run(HOST, "functions of others", LD_PRELOAD=wraps)
     done = recording.run(HOST, "functions of others",
                          LD_PRELOAD=order.format(gpuspy=recording.environment()["LD_PRELOAD"], wraps=wraps))
@@ -138,6 +143,31 @@ def test_the_programs_descriptors_are_its_own(recording, how):
     assert pairs_recorded(recording) == did(done)
 
 
+NUMBER_2 = """import ctypes, os, sys
+if sys.argv[1] != "closed before":
+    os.close(2)
+if sys.argv[1] == "eventfd":
+    assert ctypes.CDLL(None).eventfd(7, 0) == 2
+else:
+    assert os.open("data", os.O_RDWR | os.O_CREAT) == 2
+assert ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1000)) == 0
+ctypes.CDLL("libcudart.so.13").cudaFree(None)
+import atexit
+atexit.register(lambda: sys.argv[1] == "eventfd" and print(int.from_bytes(os.read(2, 8), sys.byteorder)))
+"""
+
+
+@pytest.mark.parametrize("how, printed", [("closed before", ""), ("file", ""), ("eventfd", "7\n")])
+@pytest.mark.parametrize("database", ["run.db", "/proc/no/run.db"])
+def test_number_2_may_be_data_of_the_program(recording, how, printed, database):
+    """gpuspy's lines, that it records or that it cannot, are for stderr only."""
+    (recording.folder / "script.py").write_text(NUMBER_2)
+    closed = "2>&-" if how == "closed before" else ""
+    done = recording.run("sh", "-c", f"exec {sys.executable} script.py '{how}' {closed}", GPUSPY_DB=database)
+    assert (done.stdout, done.stderr) == (printed, "")
+    assert how == "eventfd" or (recording.folder / "data").read_bytes() == b""
+
+
 @pytest.mark.parametrize("name, line", [("run.db", "run-2.db (run.db exists)"), ("run.db-shm", "not recording: ")])
 def test_a_pipe_with_the_name_of_a_file_of_the_recording(recording, name, line):
     """Opening it would wait for a writer. The first call comes before gpuspy's constructor, and stderr is a file."""
@@ -205,6 +235,38 @@ def test_a_file_system_that_hangs(recording, call, line):
     if call == "pwrite64":
         (recording.folder / "hung").unlink()
         assert recording.report()["run"]["lost_events"] == 0
+
+
+# --- the program's malloc -------------------------------------------------------------------------
+
+COUNTS = """
+#include <stddef.h>
+#include <stdio.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void __libc_free(void *);
+static _Atomic long calls;
+void *malloc(size_t n) { calls++; return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { calls++; return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { calls++; return __libc_realloc(p, n); }
+void free(void *p) { calls++; __libc_free(p); }
+__attribute__((destructor)) static void print(void)
+{
+    char line[64];
+    fwrite(line, 1, (size_t)snprintf(line, sizeof line, "%ld calls\\n", calls), stderr);
+}
+"""
+
+
+@sanitized("a sanitizer's malloc takes part")
+def test_the_database_does_not_use_the_programs_malloc(recording):
+    """It may be a debugging allocator that stores a stack for each call."""
+    counts = recording.folder / "counts.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", counts, "-xc", "-"], input=COUNTS, text=True, check=True)
+    def calls(preload):
+        done = recording.run(BUILD / "programs" / "storm", 20000, LD_PRELOAD=preload, GPUSPY_NVML="0")
+        return int(re.search(r"^(\d+) calls$", done.stderr, re.M)[1])
+    assert calls(f"{counts}:{recording.environment()['LD_PRELOAD']}") < calls(counts) + 1000
+    assert recording.sql("select count(*) from allocation") == [(20000,)]
 
 
 # --- NVML ----------------------------------------------------------------------------------------
