@@ -29,6 +29,7 @@ enum option_kind {
                        another command's help explains them */
 };
 
+#define OPTIONS_MAX 256 /* rows of a command */
 #define OPTION_ALONE UINT64_MAX
 #define OPTION_FILE_ALONE ""
 #define OPTIONS_HEADING(text)                              \
