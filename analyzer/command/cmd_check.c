@@ -195,6 +195,8 @@ static int limits_of(const struct settings *s, struct check_limits *l)
     code = from_command_line(s, l);
     if (code != EXIT_YES) return code;
     if (relative_without_baseline(s, l)) return EXIT_USAGE;
+    if (!l->n && s->config)
+        return complain_with(EXIT_USAGE, "check: '%s' has no limits; add lines such as max-peak = 10GiB", s->config);
     if (!l->n) {
         return complain_with(EXIT_USAGE, "check: no limits; give one, such as --max-peak 10GiB, or write them to %s",
                              FOUND);

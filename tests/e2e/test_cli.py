@@ -121,11 +121,14 @@ def test_output_never_replaces_a_recording(recorded, tmp_path):
         assert other.read_bytes() == before
 
 
-def test_a_missing_file_is_answered_with_the_newest_recording(recorded, tmp_path):
+def test_files_that_are_missing_empty_or_something_else(recorded, tmp_path):
     assert "record a run with: gpuspy run" in one_line(gpuspy("tree", "rum.db", cwd=tmp_path), 3)
     shutil.copy(recorded / "run.db", tmp_path)
     assert "the newest recording in this folder is 'run.db'" in one_line(gpuspy("tree", "rum.db", cwd=tmp_path), 3)
     assert "type: gpuspy report run.db" in one_line(gpuspy("estimate", "run.db", cwd=tmp_path), 2)
+    (tmp_path / "empty").write_text("")
+    assert "'empty' has no limits; add lines such as" in one_line(gpuspy("check", "-c", "empty", "run.db", cwd=tmp_path), 2)
+    assert "'empty' is empty" in one_line(gpuspy("estimate", "--model", "empty", cwd=tmp_path), 3)
     swapped = one_line(gpuspy("sql", "SELECT 1", "run.db", cwd=tmp_path), 2)
     assert "gpuspy sql run.db" in swapped
 

@@ -103,7 +103,7 @@ static void test_budget(void **state)
     bad(GATE_BUDGET, "params=1e9,master-weights", "already float32");
     bad(GATE_BUDGET, "params=1e9,model=gpt2", "give only one of them");
     bad(GATE_BUDGET, "model=gpt22", "names no model: 'gpt22' is unknown; did you mean 'gpt2'?");
-    bad(GATE_BUDGET, "model=./none.json", "names no model: './none.json': cannot be read: No such file");
+    bad(GATE_BUDGET, "model=./none.json", "names no model: './none.json' cannot be read: No such file");
     assert_true(good(GATE_BUDGET, "optimizer=galore,model=gpt2").budget.estimate.optimizer > 0); /* it has matrices */
     bad(GATE_BUDGET, "params=1e9,color=red", "one of params");
 }
