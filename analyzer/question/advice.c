@@ -34,7 +34,7 @@ static bool same_line(const struct result_site *a, const struct result_site *b)
 }
 
 /* An allocator that tries again fails again for the same reason. */
-static bool is_repeated(const struct result_report *r, size_t at)
+static bool is_repeated_failure(const struct result_report *r, size_t at)
 {
     for (size_t i = 0; i < at; i++)
         if (r->ooms[i].cause == r->ooms[at].cause && same_line(&r->ooms[i].blame, &r->ooms[at].blame)) return true;
@@ -45,7 +45,7 @@ static void of_ooms(struct advices *a)
 {
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->ooms_n && i < 3; i++) {
-        if (is_repeated(r, i)) continue;
+        if (is_repeated_failure(r, i)) continue;
         for (size_t j = 0; j < r->ooms[i].advice_n; j++) {
             double impact = (r->ooms[i].fatal ? 20.0 : 2.0) - (double)i - 0.1 * (double)j;
             add_advice(a, "oom", impact, r->ooms[i].advice[j]);

@@ -52,7 +52,7 @@ static void test_nonsense(void **state)
     bad(GATE_PEAK, "lots", "such as 10GiB");
     bad(GATE_PEAK, "5%", "such as 10GiB");
     bad(GATE_GROWTH, "/step", "");
-    bad(GATE_GROWTH, "1MiB/epoch", "such as 10GiB");
+    bad(GATE_GROWTH, "1MiB/epoch", "such as 1MiB/step");
     bad(GATE_SYNCS, "nan", "not a number");
     bad(GATE_SYNCS, "1e3", "not a number");
     bad(GATE_SYNCS, "-2", "not a number");
