@@ -284,7 +284,7 @@ struct line {
     int argc, at; /* at: the current word */
     char **argv;
     void *settings;
-    bool given[OPTIONS_MAX]; /* the rows that have a value */
+    const char *given[OPTIONS_MAX]; /* the values of the rows so far */
 };
 
 static const struct option_row *option_row_of(const struct command *c, const char *name, size_t length, char letter)
@@ -345,14 +345,18 @@ static bool is_last_operand(const struct line *l, const struct option_row *row)
     return access(word, F_OK) == 0 && !(ending && dot && strcmp(dot, ending) == 0);
 }
 
-/* Two values of one option contradict each other, and which of them counts would be a guess. */
-static bool is_given_twice(struct line *l, const struct option_row *row)
+/* Two values of one option contradict each other, and a limit that is dropped silently is worse than an error. Plans
+ * are an exception: there a later option replaces an earlier one, because people append a change to a command. */
+static bool is_contradicted(struct line *l, const struct option_row *row, const char *text)
 {
-    bool *given = &l->given[row - l->command->text->options];
-    const bool twice = *given;
+    const char **given = &l->given[row - l->command->text->options];
+    const bool several = row->kind == OPTION_SET || row->kind == OPTION_LIST || l->command->group == GROUP_PLAN;
+    const char *before = *given;
 
-    *given = row->kind != OPTION_FLAG && row->kind != OPTION_SET && row->kind != OPTION_LIST;
-    return twice;
+    *given = text;
+    return before && !several && strcmp(before, text) != 0 &&
+           complain_with(true, "%s: --%s is given twice, as '%s' and '%s'; give it once", l->command->name, row->name,
+                         before, text);
 }
 
 /* Stores a row's value; `text` NULL: the value is the next word. */
@@ -368,8 +372,6 @@ static int store_option(struct line *l, const struct option_row *row, const char
         *(bool *)v.to = true;
         return 0;
     }
-    if (is_given_twice(l, row))
-        return complain_with(OPTIONS_BAD, "%s: --%s is given twice; give it once", l->command->name, row->name);
     if (!v.text && row->kind == OPTION_COUNT_OR_ALONE && (l->at + 1 >= l->argc || l->argv[l->at + 1][0] == '-')) {
         memcpy(v.to, &(uint64_t){OPTION_ALONE}, sizeof(uint64_t));
         return 0;
@@ -386,7 +388,7 @@ static int store_option(struct line *l, const struct option_row *row, const char
         }
         v.text = l->argv[++l->at];
     }
-    return take[row->kind](&v) ? 0 : OPTIONS_BAD;
+    return !is_contradicted(l, row, v.text) && take[row->kind](&v) ? 0 : OPTIONS_BAD;
 }
 
 static int long_option(struct line *l)

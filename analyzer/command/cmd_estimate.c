@@ -207,10 +207,10 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
     return exit_code;
 }
 
-/* The arguments that --config adds, *added in number, followed by the command line without --config, which takes
- * precedence. NULL after a line on stderr. The caller frees the list, not the words. */
+/* The arguments that --config adds, followed by the command line without --config: later options take precedence.
+ * NULL after a line on stderr. The caller frees the list, not the words. */
 static char **expand_recipe(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe,
-                            int *added, int *exit_code)
+                            int *exit_code)
 {
     char path[OPTION_LIST_MAX][PATH_MAX];
     const char *paths[OPTION_LIST_MAX];
@@ -229,7 +229,6 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
         s->plan.adapter && strcmp(s->plan.adapter, "none") == 0; /* nothing is frozen, so not quantised */
     for (size_t i = 0; all && i < recipe->options_n; i++)
         if (!whole || strncmp(recipe->option[i], "--weights=", 10) != 0) all[n++] = recipe->option[i];
-    *added = n;
     for (int i = 0; all && i < *argc; i++) {
         const bool alone = strcmp(argv[i], "--config") == 0;
         if (!alone && strncmp(argv[i], "--config=", 9) != 0) all[n++] = argv[i];
@@ -239,16 +238,15 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
     return all;
 }
 
-static int run_estimate(const struct command *self, int argc, char **argv, int added,
-                        const struct estimate_recipe *recipe);
+static int run_estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe);
 
 static int estimate_recipe(const struct command *self, const struct settings *given, int argc, char **argv)
 {
     struct estimate_recipe recipe = {.options_n = 0};
-    int exit_code = EXIT_INPUT, added;
-    char **all = expand_recipe(given, &argc, argv, &recipe, &added, &exit_code);
+    int exit_code = EXIT_INPUT;
+    char **all = expand_recipe(given, &argc, argv, &recipe, &exit_code);
 
-    if (all) exit_code = run_estimate(self, argc, all, added, &recipe);
+    if (all) exit_code = run_estimate(self, argc, all, &recipe);
     free(all);
     estimate_recipe_free(&recipe);
     return exit_code;
@@ -256,7 +254,7 @@ static int estimate_recipe(const struct command *self, const struct settings *gi
 
 int command_estimate(const struct command *self, int argc, char **argv)
 {
-    return run_estimate(self, argc, argv, 0, NULL);
+    return run_estimate(self, argc, argv, NULL);
 }
 
 static int reject_operand(const char *word)
@@ -274,19 +272,14 @@ static int reject_operand(const char *word)
         word);
 }
 
-/* The first `added` arguments are a configuration's: each is parsed by itself, because a later one, or one of the
- * command line, may replace it. */
-static int run_estimate(const struct command *self, int argc, char **argv, int added,
-                        const struct estimate_recipe *recipe)
+static int run_estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
-    int operands = 0;
+    int operands = options_parse(self, argc, argv, &s);
 
-    for (int i = 0; i < added && operands == 0; i++) operands = options_parse(self, 1, argv + i, &s);
-    if (operands == 0) operands = options_parse(self, argc - added, argv + added, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (s.config.n && !recipe && !operands) return estimate_recipe(self, &s, argc, argv);
-    if (operands > 0) return reject_operand(argv[added]);
+    if (operands > 0) return reject_operand(argv[0]);
     if (s.json + s.csv + (s.html != NULL) > 1) {
         return complain_with(EXIT_USAGE, "estimate: give %s or %s, not both", s.json ? "--json" : "--csv",
                              s.json && s.csv ? "--csv" : "--html");

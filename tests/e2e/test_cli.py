@@ -77,7 +77,7 @@ def test_the_overview_lists_the_commands():
     (["--json", "report", "x"], "no option '--json' before the command"), (["record", "python3", "x"], "gpuspy run -- python3 ARGUMENT..."),
     (["report", "--limit", "24GiB"], "these have it: gpuspy run, gpuspy whatif"), (["tree", "waits"], "did you mean --what waits?"),
     (["whatif", "24GiB", "x"], "did you mean --limit 24GiB?"), (["report", "html"], "did you mean --html?"), (["export", "pprof", "x"], "--format pprof?"),
-    (["estimate", "a.yml"], "did you mean --config a.yml?"), (["report", "--top", "3", "-n", "3"], "--top is given twice"),
+    (["estimate", "a.yml"], "did you mean --config a.yml?"), (["report", "--top", "3", "-n", "4"], "--top is given twice, as '3' and '4'"),
     (["check", "--max-leak", "1B", "--max-leak", "2B", "x"], "--max-leak is given twice"), (["check", "--max-peak", "1B,2B", "x"], "--max-peak is given twice"),
     (["check", "--max-peak", "scope:a=1B", "--max-peak=scope:a=1B", "x"], "--max-peak scope:a is given twice"),
     (["check", "--max-growth", "x", "x"], "such as 1MiB/step"), (["check", "--max-peak="], "write --max-peak=SIZE|scope:NAME=SIZE"),

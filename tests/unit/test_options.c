@@ -159,7 +159,7 @@ static void mistakes_get_one_line(void **state)
          "gpuspy: test: --only: 'oomx' is unknown; did you mean 'oom'? give one of oom, peak, sync\n"},
         {"--only=", "gpuspy: test: --only needs a value; write --only=WORDS\n"},
         {"--only=,", "gpuspy: test: --only needs a value; write --only=WORDS\n"},
-        {"-o|a|--output=a", "gpuspy: test: --output is given twice; give it once\n"},
+        {"-o|a|--output=b", "gpuspy: test: --output is given twice, as 'a' and 'b'; give it once\n"},
         {"--params=1e16", "gpuspy: test: --params: '1e16' is out of range; give a number from 1 to 1e15\n"},
         {"--params=\033[2J", "gpuspy: test: --params: '?[2J' is not a number; give a number such as 7B, 350M or 1e9\n"},
     };
