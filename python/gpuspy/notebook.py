@@ -29,7 +29,7 @@ def report(words: str) -> Any:
 def usage_error() -> Any:
     """What IPython prints as one line."""
     try:
-        from IPython.core.error import UsageError
+        from IPython.core.error import UsageError  # type: ignore[import-not-found,unused-ignore]
         return UsageError
     except ImportError:
         return reader.GpuspyError
