@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     else if (*name && access(name, F_OK) == 0) /* a recording: gpuspy run.db */
         code = command_find(commands, "report")->run(command_find(commands, "report"), argc - 1, argv + 1);
     else if (argc > 1)
-        code = command_unknown(name);
+        code = command_unknown(name, argv[2]);
     else {
         command_help_overview(commands, stderr);
         code = EXIT_USAGE;

@@ -85,6 +85,13 @@ if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries
 else
     echo "test-wheel: Jupyter's kernel cannot be had here" >&2
 fi
+types() { "$build/zig/bin/mypy" --strict --python-executable "$scratch/venv/bin/python" -p gpuspy -p pytest_gpuspy; }
+if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install pytest >"$scratch/out.txt" 2>&1 &&
+    "$build/zig/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install mypy==2.4.1 >"$scratch/out.txt" 2>&1; then
+    check "mypy --strict on what is installed" types
+else
+    echo "test-wheel: mypy cannot be had here" >&2
+fi
 check "man pages and completions" test -e "$scratch/venv/share/man/man1/gpuspy-report.1" -a -e "$scratch/venv/share/bash-completion/completions/gpuspy"
 check "pytest's plugin is registered" "$scratch/venv/bin/python" -c 'from importlib.metadata import entry_points as e; assert any(p.value == "pytest_gpuspy.plugin" for p in e(group="pytest11"))'
 upgrade() { # from an older version, and away again

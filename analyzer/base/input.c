@@ -48,7 +48,7 @@ bool input_is_recording(const char *path)
     return id == GS_APPLICATION_ID || (id == 0 && has_spool(path));
 }
 
-bool input_newest(const char *who, char out[INPUT_NAME])
+bool input_find_newest(char out[INPUT_NAME])
 {
     struct timespec newest = {0};
     struct stat st;
@@ -67,6 +67,13 @@ bool input_newest(const char *who, char out[INPUT_NAME])
         snprintf(out, INPUT_NAME, "%s", e->d_name);
     }
     if (dir) closedir(dir);
+    return found;
+}
+
+bool input_newest(const char *who, char out[INPUT_NAME])
+{
+    const bool found = input_find_newest(out);
+
     if (found)
         complain("%s: reading %s, the newest recording in this folder", who, out);
     else

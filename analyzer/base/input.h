@@ -11,9 +11,10 @@ bool input_check_paths(const char *who, char **paths, size_t n);
 /* Is it a database that gpuspy recorded? Checks the first bytes. */
 bool input_is_recording(const char *path);
 
-/* The newest recording in the working directory, such as "run.3.db": for commands without a file. False after a line on
- * stderr, which begins with `who`: there is none. */
 enum { INPUT_NAME = 256 }; /* bytes of a file's name (NAME_MAX + 1) */
+/* The newest recording in the working directory, such as "run.3.db". False: there is none. */
+bool input_find_newest(char out[INPUT_NAME]);
+/* The same for a command without a file, which prints the name; `who` begins the line. */
 bool input_newest(const char *who, char out[INPUT_NAME]);
 
 /* Databases beside a file whose names are those of the other processes of its run: run.<pid>.db beside run.db. In no

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 #include "analyzer/base/command.h"
 #include "analyzer/base/term.h"
@@ -80,7 +81,8 @@ static bool consider_suggestion(const char *word, size_t length, void *data)
 
     if (length > WORD_MAX || typed > WORD_MAX) return false;
     /* A prefix of a word is a good guess, however much is missing. */
-    unsigned edits = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0
+    unsigned edits = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0 ? 1
+                     : typed == length && strncasecmp(word, n->text, length) == 0
                          ? 1
                          : edit_distance(n->text, typed, word, length);
     if (edits < n->edits && edits * 2 < length) {
@@ -114,9 +116,15 @@ static bool reject_value(const struct value *v, const char *why, const char *wha
     return complain_with(false, "%s: --%s: '%s' %s; %s", v->command->name, v->row->name, v->text, why, what_to_do);
 }
 
+static bool needs_value(const struct value *v)
+{
+    return complain_with(false, "%s: --%s needs a value; write --%s=%s", v->command->name, v->row->name, v->row->name,
+                         v->row->argument);
+}
+
 static bool take_text(const struct value *v)
 {
-    if (!*v->text) return reject_value(v, "is empty", "give a name");
+    if (!*v->text) return needs_value(v);
     memcpy(v->to, &v->text, sizeof v->text);
     return true;
 }
@@ -167,7 +175,7 @@ static bool take_set(const struct value *v)
         set |= (uint64_t)1 << n.at;
     }
     memcpy(v->to, &set, sizeof set);
-    return set || reject_value(v, "has no entries", "give words, separated by commas");
+    return set || needs_value(v);
 }
 
 /* 1e15 instead of printf's 1e+15, as people type it. */
@@ -206,7 +214,7 @@ static bool take_list(const struct value *v)
         }
         p += length;
     }
-    return list->n > before || reject_value(v, "has no entries", "give names, separated by commas");
+    return list->n > before || needs_value(v);
 }
 
 static bool take_number_value(const struct value *v)
@@ -276,6 +284,7 @@ struct line {
     int argc, at; /* at: the current word */
     char **argv;
     void *settings;
+    const char *given[OPTIONS_MAX]; /* the values of the rows so far */
 };
 
 static const struct option_row *option_row_of(const struct command *c, const char *name, size_t length, char letter)
@@ -287,15 +296,29 @@ static const struct option_row *option_row_of(const struct command *c, const cha
     return NULL;
 }
 
+/* "run, whatif": the other commands that have the option; "" none. */
+static void list_commands_with(const struct command *self, const char *name, size_t length, char *out, size_t size)
+{
+    size_t at = 0;
+
+    *out = 0;
+    for (const struct command *const *c = self->all; c && *c && at < size; c++)
+        if (length && option_row_of(*c, name, length, 0))
+            at += (size_t)snprintf(out + at, size - at, "%sgpuspy %s", at ? ", " : "", (*c)->name);
+}
+
 static int reject_unknown_option(const struct line *l, const char *word, const char *name, size_t length)
 {
-    char words[2048], typed[WORD_MAX + 1], near[WORD_MAX + 1];
+    char words[2048], typed[WORD_MAX + 1], near[WORD_MAX + 1], others[256];
     size_t at = (size_t)snprintf(words, sizeof words, "help");
 
     for (const struct option_row *r = l->command->text->options; r->name && at < sizeof words; r++)
         if (r->kind != OPTION_HEADING) at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
-    if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
+    list_commands_with(l->command, name, length, others, sizeof others);
+    if (*others)
+        complain("%s: there is no option '%s' here; these have it: %s", l->command->name, word, others);
+    else if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
         complain("%s: there is no option '%s'; did you mean '--%s'?", l->command->name, word, near);
     else
         complain("%s: there is no option '%s'; see 'gpuspy %s --help'", l->command->name, word, l->command->name);
@@ -322,6 +345,20 @@ static bool is_last_operand(const struct line *l, const struct option_row *row)
     return access(word, F_OK) == 0 && !(ending && dot && strcmp(dot, ending) == 0);
 }
 
+/* Two values of one option contradict each other, and a limit that is dropped silently is worse than an error. Plans
+ * are an exception: there a later option replaces an earlier one, because people append a change to a command. */
+static bool is_contradicted(struct line *l, const struct option_row *row, const char *text)
+{
+    const char **given = &l->given[row - l->command->text->options];
+    const bool several = row->kind == OPTION_SET || row->kind == OPTION_LIST || l->command->group == GROUP_PLAN;
+    const char *before = *given;
+
+    *given = text;
+    return before && !several && strcmp(before, text) != 0 &&
+           complain_with(true, "%s: --%s is given twice, as '%s' and '%s'; give it once", l->command->name, row->name,
+                         before, text);
+}
+
 /* Stores a row's value; `text` NULL: the value is the next word. */
 static int store_option(struct line *l, const struct option_row *row, const char *text)
 {
@@ -346,12 +383,12 @@ static int store_option(struct line *l, const struct option_row *row, const char
     }
     if (!v.text) {
         if (l->at + 1 >= l->argc || is_option(l->command, l->argv[l->at + 1])) {
-            return complain_with(OPTIONS_BAD, "%s: --%s needs a value; write --%s=%s", l->command->name, row->name,
-                                 row->name, row->argument);
+            needs_value(&v);
+            return OPTIONS_BAD;
         }
         v.text = l->argv[++l->at];
     }
-    return take[row->kind](&v) ? 0 : OPTIONS_BAD;
+    return !is_contradicted(l, row, v.text) && take[row->kind](&v) ? 0 : OPTIONS_BAD;
 }
 
 static int long_option(struct line *l)
@@ -385,9 +422,39 @@ static int short_options(struct line *l)
     return 0;
 }
 
+/* An option whose name or value the word is: `gpuspy tree waits run.db`. False: none, or several. */
+static bool find_option_meant(const struct command *c, const char *word, char *out, size_t size)
+{
+    char why[UNITS_WHY];
+    uint64_t bytes;
+    const bool size_given = units_parse_bytes(word, &bytes, why);
+    int n = 0;
+
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        const bool name = strcmp(r->name, word) == 0;
+        const bool value = ((r->kind == OPTION_CHOICE || r->kind == OPTION_SET) && options_is_word(word, r->words)) ||
+                           (size_given && r->argument && strstr(r->argument, "SIZE"));
+        if (r->kind == OPTION_HEADING || (!name && !value)) continue;
+        n++;
+        snprintf(out, size, name ? "--%s" : "--%s %s", r->name, word);
+    }
+    return n == 1;
+}
+
+static bool reject_misplaced(const struct command *c, char **operands, int n)
+{
+    char meant[128];
+
+    for (int i = 0; c->operands == OPERAND_FILE && i < n; i++) {
+        if (access(operands[i], F_OK) == 0 || !find_option_meant(c, operands[i], meant, sizeof meant)) continue;
+        return complain_with(true, "%s: '%s' is not a file; did you mean %s?", c->name, operands[i], meant);
+    }
+    return false;
+}
+
 int options_parse(const struct command *command, int argc, char **argv, void *settings)
 {
-    struct line l = {command, argc, 0, argv, settings};
+    struct line l = {.command = command, .argc = argc, .argv = argv, .settings = settings};
     int operands = 0;
     bool only_operands = false;
 
@@ -406,5 +473,5 @@ int options_parse(const struct command *command, int argc, char **argv, void *se
         if (result == OPTIONS_HELP) command->print_help(command, stdout);
         if (result) return result;
     }
-    return operands;
+    return reject_misplaced(command, argv, operands) ? OPTIONS_BAD : operands;
 }

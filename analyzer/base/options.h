@@ -29,6 +29,7 @@ enum option_kind {
                        another command's help explains them */
 };
 
+#define OPTIONS_MAX 256 /* rows of a command */
 #define OPTION_ALONE UINT64_MAX
 #define OPTION_FILE_ALONE ""
 #define OPTIONS_HEADING(text)                              \
@@ -68,7 +69,8 @@ enum { OPTIONS_HELP = -1, OPTIONS_BAD = -2 };
 
 /* Reads argv[0..argc), the words after the command's name, into `settings`. Moves operands to the front of argv and
  * returns their number. "--" ends the options, and so does the first operand if the command says so. Returns
- * OPTIONS_HELP after it printed --help on stdout, OPTIONS_BAD after a line on stderr. Values point into argv. */
+ * OPTIONS_HELP after it printed --help on stdout, OPTIONS_BAD after a line on stderr. Values point into argv. Two
+ * different values of one option are refused, except by commands that plan: there the later one counts. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings);
 
 /* Is the value optional? */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/input.h"
 #include "analyzer/base/term.h"
 
 /* The file to remove if the program ends too early. */
@@ -144,6 +145,8 @@ bool output_open(struct output *o, const char *who, const char *path)
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode)) return output_failed(who, path, EISDIR);
     if (exists && access(path, W_OK) != 0) return output_failed(who, path, errno);
+    if (exists && input_is_recording(path))
+        return complain_with(false, "%s: '%s' is a recording; give another name", who, path);
     int fd = exists && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
     if (fd < 0) return output_failed(who, path, errno);
     o->fd = fd;

@@ -37,6 +37,27 @@ bool program_find(const char *name, char *out, size_t size)
     return false;
 }
 
+bool program_explain(const char *name, char *out, size_t size)
+{
+    char python[PATH_MAX];
+    struct stat st;
+
+    if (stat(name, &st) != 0) return false;
+    if (S_ISDIR(st.st_mode))
+        if ((size_t)snprintf(python, sizeof python, "%s/bin/python", name) < sizeof python &&
+            is_executable_file(python))
+            snprintf(out, size, "is a folder; give the Python in it: %s", python);
+        else
+            snprintf(out, size, "is a folder; give the program in it");
+    else if (!is_executable_file(name))
+        snprintf(out, size, "is not executable; if it is a program: chmod +x %s", name);
+    else if (!strchr(name, '/'))
+        snprintf(out, size, "is not in PATH, but in this folder; write ./%s", name);
+    else
+        return false;
+    return true;
+}
+
 static void read_loader(int fd, const Elf64_Ehdr *head, char *out, size_t size)
 {
     Elf64_Phdr part;

@@ -15,6 +15,9 @@ struct program {
 
 /* Finds the file that execvp(name) would start, into out[size]. False, with "" in `out`: there is none. */
 bool program_find(const char *name, char *out, size_t size);
+/* Why execvp(name) fails although the user sees such a file or folder here, and what to give instead, such as "is a
+ * folder; give the program in it". False: there is nothing of that name, or it can be executed. */
+bool program_explain(const char *name, char *out, size_t size);
 /* What is unknown stays 0: the file may be unreadable. */
 void program_read(const char *path, struct program *p);
 /* Whether musl loads the program, which fails if it is to preload the recorder, because that needs glibc. */

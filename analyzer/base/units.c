@@ -280,6 +280,7 @@ static bool parse_with_suffix(const char *text, const struct suffix *suffixes, b
     const char *rest = text;
 
     if (!read_decimal(&rest, &d, why)) return false;
+    rest += *rest == ' ' && rest[1]; /* "5 GiB", as gpuspy prints sizes */
     for (const struct suffix *s = suffixes; s->text; s++) {
         if (strcasecmp(rest, s->text) == 0) {
             d.exponent += s->ten;

@@ -50,12 +50,12 @@ static bool without_step(const char *text, char *out, size_t size)
     return true;
 }
 
-static bool parse_limit_bytes(const char *text, double *out, char why[LIMIT_WHY])
+static bool parse_limit_bytes(const char *text, const char *like, double *out, char why[LIMIT_WHY])
 {
     char reason[UNITS_WHY];
     uint64_t bytes;
     if (!units_parse_bytes(text, &bytes, reason)) {
-        refuse_limit(why, "%s; give a size such as 10GiB", reason);
+        refuse_limit(why, "%s; give a size such as %s", reason, like);
         return false;
     }
     *out = (double)bytes;
@@ -79,7 +79,7 @@ static bool parse_limit_value(const struct check_gate *g, const char *text, stru
         text = figure;
     }
     if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_BYTES_STEP)
-        return parse_limit_bytes(text, &out->value, why);
+        return parse_limit_bytes(text, g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "10GiB", &out->value, why);
     if (g->unit == UNIT_SHARE) {
         bool ok = parse_share(text, &out->value) && out->value <= 1;
         if (!ok) refuse_limit(why, "is not a percentage; give one such as 5%%");

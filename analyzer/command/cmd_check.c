@@ -85,8 +85,18 @@ const struct command_text command_text_check = {
     .examples = examples,
 };
 
-/* `text` NULL: the option is a flag. */
-static int add_limit(struct check_limits *l, int gate, const char *text)
+/* Does the last limit replace another one from number `from` on? */
+static bool is_limited_twice(const struct check_limits *l, size_t from)
+{
+    const struct check_limit_entry *last = &l->entries[l->n - 1];
+
+    for (const struct check_limit_entry *e = l->entries + from; e < last; e++)
+        if (e->gate == last->gate && check_is_same_scope(e->limit.scope, last->limit.scope)) return true;
+    return false;
+}
+
+/* `text` NULL: the option is a flag. `from`: the number of the first limit of the command line. */
+static int add_limit(struct check_limits *l, size_t from, int gate, const char *text)
 {
     struct check_limit_entry e = {.gate = (enum check_gate_id)gate, .device = -1};
     char why[LIMIT_WHY];
@@ -96,7 +106,10 @@ static int add_limit(struct check_limits *l, int gate, const char *text)
                              check_gates[gate].option, text, why);
     }
     check_limits_add(l, &e);
-    return EXIT_YES;
+    if (!is_limited_twice(l, from)) return EXIT_YES;
+    const char *scope = l->entries[l->n - 1].limit.scope;
+    return complain_with(EXIT_USAGE, "check: --%s%s%s is given twice; give it once", check_gates[gate].option,
+                         scope ? " scope:" : "", scope ? scope : "");
 }
 
 /* The limit that begins at item *at, which advances to the next limit. In a scope's name commas do not separate limits.
@@ -114,12 +127,13 @@ static const char *next_limit(struct check_limits *l, const struct option_list *
 
 static int from_command_line(const struct settings *s, struct check_limits *l)
 {
+    const size_t from = l->n;
     int code = EXIT_YES;
 
     for (int i = 0; i < GATES_N && code == EXIT_YES; i++) {
-        if (s->flag[i] || s->text[i]) code = add_limit(l, i, s->text[i]);
+        if (s->flag[i] || s->text[i]) code = add_limit(l, from, i, s->text[i]);
         for (size_t k = 0; k < s->list[i].n && code == EXIT_YES;)
-            code = add_limit(l, i, next_limit(l, &s->list[i], &k));
+            code = add_limit(l, from, i, next_limit(l, &s->list[i], &k));
     }
     return code;
 }
@@ -181,6 +195,8 @@ static int limits_of(const struct settings *s, struct check_limits *l)
     code = from_command_line(s, l);
     if (code != EXIT_YES) return code;
     if (relative_without_baseline(s, l)) return EXIT_USAGE;
+    if (!l->n && s->config)
+        return complain_with(EXIT_USAGE, "check: '%s' has no limits; add lines such as max-peak = 10GiB", s->config);
     if (!l->n) {
         return complain_with(EXIT_USAGE, "check: no limits; give one, such as --max-peak 10GiB, or write them to %s",
                              FOUND);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
@@ -256,6 +257,21 @@ int command_estimate(const struct command *self, int argc, char **argv)
     return run_estimate(self, argc, argv, NULL);
 }
 
+static int reject_operand(const char *word)
+{
+    uint64_t n;
+    char why[UNITS_WHY];
+
+    if (input_is_recording(word))
+        return complain_with(EXIT_USAGE, "estimate: '%s' is a recording; type: gpuspy report %s", word, word);
+    return complain_with(
+        EXIT_USAGE, "estimate: '%s' is unexpected; did you mean --%s %s?", word,
+        units_parse_count(word, &n, why)                                                                 ? "params"
+        : text_ends_with(word, ".yml") || text_ends_with(word, ".yaml") || text_ends_with(word, ".toml") ? "config"
+                                                                                                         : "model",
+        word);
+}
+
 static int run_estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
@@ -263,12 +279,7 @@ static int run_estimate(const struct command *self, int argc, char **argv, const
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (s.config.n && !recipe && !operands) return estimate_recipe(self, &s, argc, argv);
-    if (operands > 0) {
-        uint64_t n;
-        char why[UNITS_WHY];
-        return complain_with(EXIT_USAGE, "estimate: '%s' is unexpected; did you mean --%s %s?", argv[0],
-                             units_parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
-    }
+    if (operands > 0) return reject_operand(argv[0]);
     if (s.json + s.csv + (s.html != NULL) > 1) {
         return complain_with(EXIT_USAGE, "estimate: give %s or %s, not both", s.json ? "--json" : "--csv",
                              s.json && s.csv ? "--csv" : "--html");

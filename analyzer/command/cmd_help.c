@@ -48,7 +48,7 @@ int command_help(const struct command *self, int argc, char **argv)
     if (operands + (s.completion != NULL) > 1 || (s.man && s.completion))
         return complain_with(EXIT_USAGE, "help: give one command, or one of --man and --completion");
     const struct command *c = operands ? command_find(self->all, argv[0]) : NULL;
-    if (operands && !c) return command_unknown(argv[0]);
+    if (operands && !c) return command_unknown(argv[0], NULL);
     if (s.completion)
         print_completion(self->all, s.completion);
     else if (s.man && c)

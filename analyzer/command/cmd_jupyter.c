@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/output.h"
+#include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/draw/json_site.h"
@@ -90,6 +91,19 @@ static bool next_path_line(char **text, char *out, size_t size)
     return line && *text && *line && put_formatted(out, size, "%s", line);
 }
 
+static void explain_no_answer(const struct launch_child *c, const char *program)
+{
+    char why[PATH_MAX + 64];
+
+    if (!c->started && program_explain(program, why, sizeof why))
+        complain("jupyter: cannot start '%s': it %s", program, why);
+    else
+        complain("jupyter: cannot ask '%s' for its environment: %s; name a Python with --python", program,
+                 !c->started    ? "the program does not exist"
+                 : c->timed_out ? "it does not respond"
+                                : "it is not a Python, or fails");
+}
+
 static bool ask_python(const char *program, struct python *p)
 {
     static const char question[] = "import sys\nsys.path[:1] = []\nimport importlib.util as u\n"
@@ -105,10 +119,7 @@ static bool ask_python(const char *program, struct python *p)
     bool ok = launch_child_run(c) && next_path_line(&text, p->executable, sizeof p->executable) &&
               next_path_line(&text, p->prefix, sizeof p->prefix) && next_path_line(&text, found, sizeof found);
     if (!ok) {
-        complain("jupyter: cannot ask '%s' for its environment: %s; name a Python with --python", program,
-                 !c->started    ? "the program does not exist"
-                 : c->timed_out ? "it does not respond"
-                                : "it is not a Python, or fails");
+        explain_no_answer(c, program);
     } else if (strncmp(found, "True", 4) != 0) {
         complain("jupyter: '%s' has no ipykernel; type: %s -m pip install ipykernel", p->executable, p->executable);
         ok = false;

@@ -287,6 +287,12 @@ int command_sql(const struct command *self, int argc, char **argv)
                                          : operands > 2 ? "sql: give one query, in quotes"
                                                         : "sql: give --json or --csv, not both");
     }
+    if (access(argv[0], F_OK) != 0 && (strchr(argv[0], ' ') || (operands > 1 && access(argv[1], F_OK) == 0))) {
+        return complain_with(EXIT_USAGE,
+                             "sql: '%s' is not a file; give the recording before the query: gpuspy sql %s "
+                             "\"SELECT * FROM leaks\"",
+                             argv[0], operands > 1 ? argv[1] : "run.db");
+    }
     if (!input_check_paths("sql", argv, 1)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     struct sql_session s = {.symbol = symbols ? symbolizer_find : NULL, .symbol_data = symbols};

@@ -159,23 +159,32 @@ const struct command *command_find(const struct command *const *all, const char 
     return NULL;
 }
 
-int command_unknown(const char *name)
+/* `gpuspy python train.py` and `gpuspy record python train.py`, but also `gpuspy install`. */
+static const char *find_program_in(const char *name, const char *next)
+{
+    char path[PATH_MAX];
+
+    return program_find(name, path, sizeof path) ? name : next && program_find(next, path, sizeof path) ? next : NULL;
+}
+
+int command_unknown(const char *name, const char *next)
 {
     static const char words[] =
 #define COMMAND(name, group, operands, synopsis, summary) #name "|"
 #include "analyzer/command/commands.def"
 #undef COMMAND
-        "";
-    char near[32], path[PATH_MAX];
+        "--help|--version";
+    const char *program = find_program_in(name, next);
+    char near[32];
 
-    if (name[0] == '-')
-        complain("there is no option '%s' without a command; 'gpuspy --help' lists the commands", name);
+    if (program)
+        complain("there is no command '%s'; 'gpuspy --help' lists the commands; to record the program '%s': gpuspy run "
+                 "-- %s ARGUMENT...",
+                 name, program, program);
     else if (options_nearest(name, words, near, sizeof near))
         complain("there is no command '%s'; did you mean 'gpuspy %s'?", name, near);
-    else if (program_find(name, path, sizeof path)) /* `gpuspy python train.py`, but also `gpuspy install` */
-        complain("there is no command '%s'; 'gpuspy --help' lists the commands; to record the program of that name: "
-                 "gpuspy run -- %s ARGUMENT...",
-                 name, name);
+    else if (name[0] == '-')
+        complain("there is no option '%s' before the command; 'gpuspy COMMAND --help' lists those of a command", name);
     else
         complain("there is no command '%s'; 'gpuspy --help' lists them", name);
     return EXIT_USAGE;

@@ -4,8 +4,9 @@
 #include "analyzer/base/command.h"
 
 const struct command *command_find(const struct command *const *all, const char *name); /* NULL: none */
-/* Reports an unknown command on stderr, with the most similar one. Returns EXIT_USAGE. */
-int command_unknown(const char *name);
+/* Reports an unknown command on stderr, with the most similar one, or how to record the program that it or `next`, the
+ * word after it (NULL: none), names. Returns EXIT_USAGE. */
+int command_unknown(const char *name, const char *next);
 
 void command_help_overview(const struct command *const *all, FILE *stream); /* `gpuspy --help` */
 void command_print_help(const struct command *c, FILE *stream);             /* `gpuspy NAME --help` */

@@ -14,6 +14,7 @@
 #include "analyzer/launch/launch.h"
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 enum { TIMEOUT_MS = 10000 };
 
@@ -51,8 +52,14 @@ bool doctor_target(struct doctor *d)
         if (!program_find("python", d->python, sizeof d->python)) program_find("python3", d->python, sizeof d->python);
         return true;
     }
-    if (!program_find(d->operand, path, sizeof path))
-        return complain_with(false, "doctor: program '%s' not found; check its name and PATH", d->operand);
+    if (!program_find(d->operand, path, sizeof path)) {
+        char why[PATH_MAX + 64];
+        if (text_ends_with(d->operand, ".py") && access(d->operand, F_OK) == 0)
+            snprintf(why, sizeof why, "is a script; give the Python that runs it, such as python3");
+        else if (!program_explain(d->operand, why, sizeof why))
+            snprintf(why, sizeof why, "does not exist; check its name and PATH");
+        return complain_with(false, "doctor: cannot check '%s': it %s", d->operand, why);
+    }
     if (is_python_path(path)) {
         snprintf(d->python, sizeof d->python, "%s", path);
         return true;

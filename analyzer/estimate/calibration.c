@@ -187,7 +187,9 @@ bool estimate_calibration_load(const char *command, const char *path, struct est
     if (!text) {
         if (!*path || errno == ENOENT) return true;
         return complain_with(false, "%s: cannot read the calibration '%s': %s", command, path,
-                             errno == ENOTSUP ? "it is not a regular file" : strerror(errno));
+                             errno == ENOTSUP ? "it is not a regular file"
+                             : errno == EFBIG ? "it is larger than any calibration; give another name"
+                                              : strerror(errno));
     }
     ok = estimate_calibration_parse(text, n, c, why, sizeof why);
     free(text);

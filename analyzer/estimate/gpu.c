@@ -149,10 +149,10 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
         return NULL;
     }
     if (options_nearest(small, accepted, near, sizeof near))
-        complain("%s: --%s: '%s' is unknown; did you mean '%s'? 'gpuspy estimate --gpus' lists them", command, option,
-                 name, near);
+        complain("%s: --%s: '%s' is not a GPU that gpuspy knows; did you mean '%s'?", command, option, name, near);
     else
-        complain("%s: --%s: '%s' is unknown; 'gpuspy estimate --gpus' lists them", command, option, name);
+        complain("%s: --%s: '%s' is not a GPU that gpuspy knows; 'gpuspy estimate --gpus' lists them", command, option,
+                 name);
     return NULL;
 }
 

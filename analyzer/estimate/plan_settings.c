@@ -68,7 +68,7 @@ static bool quantisation_of(const char *command, const char *option, const char 
     if (options_nearest(word, plan_quantisations, near, sizeof near))
         complain("%s: --%s: '%s' is unknown; did you mean '%s'?", command, option, word, near);
     else
-        complain("%s: --%s: '%s' is unknown; 'gpuspy %s --help' lists them", command, option, word, command);
+        complain("%s: --%s: '%s' is unknown; 'gpuspy estimate --help' lists them", command, option, word);
     return false;
 }
 

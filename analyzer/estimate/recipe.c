@@ -743,7 +743,8 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
         walk_recipe(r, &values, roots[read], "", &left);
     }
     const bool all = read == n;
-    if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files; at most 16");
+    if (!all)
+        complain("%s: --config: cannot read '%s': %s", command, paths[read], *why ? why : "too many files; at most 16");
     if (all && *recipe_text_of(values.deepspeed) && values.zero < 0) {
         named = estimate_recipe_load_named(paths[0], recipe_text_of(values.deepspeed));
         if (named) {
@@ -755,8 +756,10 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
         }
     }
     if (all && !*r->tools)
-        complain("%s: --config: %s: no known tool's configuration; 'gpuspy help estimate' lists the tools", command,
-                 paths[0]);
+        complain("%s: --config: '%s' is not the configuration of a tool that gpuspy knows ('gpuspy help estimate' "
+                 "lists them); "
+                 "give a model's config.json with --model",
+                 command, paths[0]);
     const bool known = all && *r->tools;
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);

@@ -381,9 +381,9 @@ static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why
     else if (!text)
         snprintf(why, why_size, "out of memory");
     else if (*n > BYTES_MAX)
-        snprintf(why, why_size, "larger than 1 MiB, so not a configuration");
+        snprintf(why, why_size, "it is larger than 1 MiB, so it is not a configuration");
     else if (memchr(text, 0, *n))
-        snprintf(why, why_size, "not a text file");
+        snprintf(why, why_size, "it is not a text file");
     else {
         text[*n] = 0;
         fclose(file);

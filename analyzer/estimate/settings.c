@@ -20,7 +20,7 @@ static const struct estimate_optimizer *find_optimizer(const char *command, cons
     else if (options_nearest(name, estimate_all_optimizers, near, sizeof near))
         complain("%s: --optimizer: '%s' is unknown; did you mean '%s'?", command, name, near);
     else
-        complain("%s: --optimizer: '%s' is unknown; 'gpuspy %s --help' lists them", command, name, command);
+        complain("%s: --optimizer: '%s' is unknown; 'gpuspy estimate --help' lists them", command, name);
     return NULL;
 }
 

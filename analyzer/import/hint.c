@@ -9,6 +9,7 @@
 
 enum { HEAD = 256 };
 
+#define IS_MODEL "a model, not a recording; what it needs: gpuspy estimate --model FILE"
 #define NVPROF "a recording of nvprof, which gpuspy does not read; record with nsys profile --trace=cuda,nvtx COMMAND"
 
 static const struct {
@@ -23,6 +24,8 @@ static const struct {
     {".xplane.pb", "a profile of JAX or TensorFlow over time, which gpuspy does not read; record device memory with "
                    "jax.profiler.save_device_memory_profile(\"memory.prof\")"},
     {".py", "a Python script; record it first: gpuspy run -- python SCRIPT"},
+    {".safetensors", IS_MODEL},
+    {".gguf", IS_MODEL},
     {".ncu-rep", "a report of Nsight Compute, which does not record memory"},
 };
 
@@ -35,6 +38,9 @@ static const struct {
     {                                 \
         bytes, sizeof bytes - 1, hint \
     }
+    BEGINS("\x7f"
+           "ELF",
+           "a program or a library; record a program: gpuspy run -- FILE"),
     BEGINS("\x28\xb5\x2f\xfd", "packed by zstd, which gpuspy does not read; unpack it first: zstd -d FILE"),
     BEGINS("\xfd"
            "7zXZ",
@@ -77,6 +83,7 @@ static const char *hint_of_text(const char *text)
     if (strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0)
         return "a web page; open it in a browser, or give gpuspy the recording that it was made from";
     if (*text != '{' && *text != '[') return NULL;
+    if (strstr(text, "\"architectures\"") || strstr(text, "\"model_type\"")) return IS_MODEL;
     return strstr(text, "\"segments\"") || strstr(text, "\"total_size\"")
                ? "JSON of a PyTorch snapshot; gpuspy reads the pickle that torch.cuda.memory._dump_snapshot() writes"
                : "JSON, but not a trace of torch.profiler: it has no list \"traceEvents\"";
@@ -87,6 +94,9 @@ const char *import_hint(const char *path)
     unsigned char head[HEAD + 1];
     bool broken;
     const size_t length = strlen(path), got = read_hint_head(path, head, &broken);
+    struct stat st;
+    if (!got && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0)
+        return "empty; the recording never began, or its disk was full";
     if (broken) return "packed by gzip, but empty or damaged; copy it again from where it was recorded";
     for (size_t i = 0; i < sizeof by_name / sizeof *by_name; i++) {
         const size_t n = strlen(by_name[i].ending);

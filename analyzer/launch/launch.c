@@ -234,8 +234,15 @@ static int not_started(const char *program, int error)
                  program, file.loader, program);
         return LAUNCH_NOT_FOUND;
     }
+    char why[PATH_MAX + 64];
     if (text_ends_with(program, ".py") && access(program, F_OK) == 0)
         complain("run: cannot run '%s', which is a script; type: gpuspy run -- python %s", program, program);
+    else if (program_explain(program, why, sizeof why))
+        complain("run: cannot run '%s': it %s", program, why);
+    else if (missing && strchr(program, ' '))
+        complain("run: cannot run '%s': there is no such program; write it and its arguments without quotes: gpuspy "
+                 "run -- %s",
+                 program, program);
     else
         complain("run: cannot run '%s': %s; %s", program, strerror(error),
                  missing ? "check its name and PATH" : "check that it is an executable file");

@@ -21,7 +21,10 @@ bool model_file_reject(const struct model_file *f, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    complain("%s: --model: '%s': %s", f->command, f->path, text);
+    /* "'x.gguf' is cut off", "'x.gguf': tensor 'y' has …" */
+    const bool predicate =
+        strncmp(text, "is ", 3) == 0 || strncmp(text, "has ", 4) == 0 || strncmp(text, "cannot ", 7) == 0;
+    complain("%s: --model: '%s'%s %s", f->command, f->path, predicate ? "" : ":", text);
     *f->exit_code = EXIT_INPUT;
     return false;
 }

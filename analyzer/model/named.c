@@ -75,7 +75,7 @@ static bool read_model_file(const char *command, const char *path, struct model 
         else if (text_ends_with(path, ".json") || head[0] == '{')
             ok = read_config(&f, m);
         else
-            model_file_reject(&f, "is not a model: give a config.json, .safetensors or .gguf");
+            model_file_reject(&f, "is not a model; give a config.json, .safetensors or .gguf");
     }
     model_file_close(&f);
     return ok;

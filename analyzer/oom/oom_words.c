@@ -306,8 +306,10 @@ static const char *explain_lines(struct oom_words *w)
     while (n < v->live_lines_n && n < LINES && v->live_lines[n].site.known && v->live_lines[n].bytes >= live / SMALL)
         n++;
     if (n && v->live_lines[0].bytes > live / 2) {
-        return TEXT(w, ", most of it (%s) from %s", SIZE(w, v->live_lines[0].bytes),
-                    site_text_with_caller(w->b, &v->live_lines[0].site));
+        const char *where = site_text_with_caller(w->b, &v->live_lines[0].site);
+        return v->live_lines[0].bytes >= live - live / 100
+                   ? TEXT(w, ", nearly all of it from %s", where)
+                   : TEXT(w, ", most of it (%s) from %s", SIZE(w, v->live_lines[0].bytes), where);
     }
     const char *text = n ? TEXT(w, ", the largest part%s of it from", n > 1 ? "s" : "") : "";
     for (size_t i = 0; i < n; i++) {

@@ -27,10 +27,25 @@ static const char *advice_at_site(struct advices *a, const struct result_site *s
     return arena_printf(a->b->arena, "%s: %s", site_short_text(a->b, site), text);
 }
 
+static bool same_line(const struct result_site *a, const struct result_site *b)
+{
+    return a->known && b->known && a->line == b->line && a->file && b->file && strcmp(a->file, b->file) == 0 &&
+           (a->line || site_key(a) == site_key(b));
+}
+
+/* An allocator that tries again fails again for the same reason. */
+static bool is_repeated_failure(const struct result_report *r, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (r->ooms[i].cause == r->ooms[at].cause && same_line(&r->ooms[i].blame, &r->ooms[at].blame)) return true;
+    return false;
+}
+
 static void of_ooms(struct advices *a)
 {
     const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->ooms_n && i < 3; i++) {
+        if (is_repeated_failure(r, i)) continue;
         for (size_t j = 0; j < r->ooms[i].advice_n; j++) {
             double impact = (r->ooms[i].fatal ? 20.0 : 2.0) - (double)i - 0.1 * (double)j;
             add_advice(a, "oom", impact, r->ooms[i].advice[j]);
@@ -45,20 +60,16 @@ static int64_t peak_of_growth(const struct result_report *r, const struct result
     return 0;
 }
 
-static bool same_line(const struct result_site *a, const struct result_site *b)
-{
-    return a->known && b->known && a->line == b->line && a->file && b->file && strcmp(a->file, b->file) == 0 &&
-           (a->line || site_key(a) == site_key(b));
-}
-
-/* The OOM's verdict already has it, for that line or for the line that keeps its graph. */
+/* The OOM's verdict already has it, for that line, for the line that keeps its graph, or for everything that earlier
+ * trials or a kept exception hold: then it names no line that grows. */
 static bool is_covered_by_oom(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
         const struct result_site *blamed = &r->ooms[i].growing;
+        const bool here = r->ooms[i].process == g->process && r->ooms[i].device == g->device;
         if (r->ooms[i].cause == RESULT_CAUSE_LEAK &&
-            (same_line(blamed, &g->stack.site) || same_line(&r->ooms[i].blame, &g->stack.site) ||
-             (g->graph && same_line(blamed, &g->newest))))
+            ((!blamed->known && here) || same_line(blamed, &g->stack.site) ||
+             same_line(&r->ooms[i].blame, &g->stack.site) || (g->graph && same_line(blamed, &g->newest))))
             return true;
     }
     return false;
@@ -86,6 +97,7 @@ static const char *advice_of_growth(const struct result_growth *g)
     if (g->graph)
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach().cpu(); "
                "or use torch.no_grad() if no backward() follows";
+    if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
     return question_is_number(g->bytes / (int64_t)g->count) ? "drop the reference, or store .item()"
                                                             : "drop the reference, or store .detach().cpu()";
 }

@@ -92,7 +92,7 @@ static const char *not_estimated(const struct question_budget_facts *f, const st
     static const char *const what[RESULT_CATEGORIES_N] = {
         [RESULT_CATEGORY_ACTIVATIONS] = "not estimated: what forward keeps for backward",
         [RESULT_CATEGORY_INPUTS] = "not estimated: the batches on the GPU",
-        [RESULT_CATEGORY_TEMPORARIES] = "not estimated: made and freed within one pass",
+        [RESULT_CATEGORY_TEMPORARIES] = "not estimated: allocated and freed within one pass",
         [RESULT_CATEGORY_WORKSPACES] = "not estimated: cuBLAS and cuDNN",
         [RESULT_CATEGORY_KV_CACHE] = "not estimated: the keys and values of earlier tokens",
         [RESULT_CATEGORY_UNKNOWN] = "not explained: no rule covers it",

@@ -1,4 +1,5 @@
 /* One database file: detects other kinds of files, and opens a recording in any kind of folder. */
+#include "analyzer/base/input.h"
 #include "analyzer/import/import.h"
 #include "analyzer/run/run_internal.h"
 
@@ -53,16 +54,17 @@ static bool check_database_header(const char *path, char *error, size_t error_si
                         "cannot read '%s': it is not a regular file; name the run.db that gpuspy wrote", path);
     }
     if (fd < 0) {
-        return run_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),
-                        errno == EACCES ? "ask its owner, or run as the user who recorded it"
-                                        : "record a run with: gpuspy run -- COMMAND");
+        const int why = errno;
+        char newest[INPUT_NAME];
+        if (why == ENOENT && !strchr(path, '/') && input_find_newest(newest))
+            return run_fail(error, error_size, "cannot read '%s': %s; the newest recording in this folder is '%s'",
+                            path, strerror(why), newest);
+        return run_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(why),
+                        why == EACCES ? "ask its owner, or run as the user who recorded it"
+                                      : "record a run with: gpuspy run -- COMMAND");
     }
     ssize_t got = read(fd, head, sizeof head);
     close(fd);
-    if (got == 0) {
-        return run_fail(error, error_size,
-                        "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
-    }
     if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
         const char *hint = import_hint(path);
         if (hint) return run_fail(error, error_size, "cannot read '%s': it is %s", path, hint);

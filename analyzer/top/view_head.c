@@ -240,14 +240,20 @@ static void ranges_line(struct top_line *l, const struct top_source *s)
 static void failure_line(struct top_line *l, const struct top_source *s)
 {
     const struct top_failure *f = &s->failures[0];
-    char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
+    char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE], end[64] = "";
     struct result_site site = top_site(l->v->tables, f->stack, l->v->choice.native);
     top_put(l, TERMINAL_RED, "  failed");
-    top_put(l, TERMINAL_PLAIN, " %s ago: %s", units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
-            top_bytes(b, f->requested_bytes));
+    top_put(l, TERMINAL_PLAIN, " %s %s: %s", units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
+            s->state == TOP_ENDED ? "before the end" : "ago", top_bytes(b, f->requested_bytes));
     if (f->free_bytes != RUN_UNKNOWN) top_put(l, TERMINAL_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
-    top_put(l, TERMINAL_PLAIN, ", %s", f->fatal ? "not recovered" : "recovered");
-    if (s->failures_total > 1) top_put(l, TERMINAL_PLAIN, " (%s in total)", units_format_count(a, s->failures_total));
+    if (s->failures_total > 1) snprintf(end, sizeof end, " (%s in total)", units_format_count(a, s->failures_total));
+    const char *outcome = f->fatal ? "not recovered" : "recovered";
+    if (l->at + 2 + (int)strlen(outcome) + (int)strlen(end) > l->v->columns) {
+        top_finish(l);
+        top_put(l, TERMINAL_PLAIN, "    %s%s", outcome, end);
+    } else {
+        top_put(l, TERMINAL_PLAIN, ", %s%s", outcome, end);
+    }
     top_site_text(l->v, place, sizeof place, &site, (int)top_min(60, l->v->columns - 4));
     if (l->at + 2 + terminal_columns(place) > l->v->columns) {
         top_finish(l);

@@ -202,8 +202,8 @@ static const struct result_site *most_unknown(const struct result_peak *p)
     return NULL;
 }
 
-/* "activations made in forward, freed in backward": the evidence for most of them, and the origin of the unknown ones.
- * Only the word for very small amounts. */
+/* "activations allocated in forward(), freed in backward()": the evidence for most of them, and the origin of the
+ * unknown ones. Only the word for very small amounts. */
 static void add_category_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p,
                              enum result_category which)
 {

@@ -304,8 +304,9 @@ void view_text_verdict(const struct draw_text *v)
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) print_one_failure(v, &r->ooms[i]);
     if (r->ooms_total > shown) {
         char line[128];
-        snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists them",
-                 r->ooms_total - shown, r->ooms_total - shown == 1 ? "" : "s");
+        const bool one = r->ooms_total - shown == 1;
+        snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists %s",
+                 r->ooms_total - shown, one ? "" : "s", one ? "it" : "them");
         draw_styled(v, TERMINAL_DIM, line);
     }
 }

@@ -6,6 +6,8 @@
 
 Python is started once more with the recorder loaded. Each test leaves two marks in the recording; what was
 allocated between them is its own. A test that never touches CUDA leaves nothing, and costs nothing."""
+from __future__ import annotations
+
 import atexit
 import contextlib
 import gc
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, Generator, Iterator, Sequence
 
 import pytest
 
@@ -37,7 +40,7 @@ NAME_MOST = 400  # bytes of a test's name in the recording
 PATIENCE_S = 10
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpuspy", "GPU memory, by gpuspy")
     group.addoption("--gpuspy", action="store_true", default=False,
                     help="record the tests' GPU memory, and hold them to their limit_gpu_* marks")
@@ -49,7 +52,7 @@ def pytest_addoption(parser):
                     help="record C and C++ frames, too: slower")
 
 
-def prepare(config):
+def prepare(config: pytest.Config) -> None:
     """In the first process: start again under the recorder, unless it is there. Does not return then."""
     if recorder.is_loaded():
         return
@@ -76,13 +79,13 @@ def prepare(config):
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-def pytest_load_initial_conftests(early_config):
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     if early_config.known_args_namespace.gpuspy:  # before pytest captures the output
         prepare(early_config)
     yield
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     for text in MARKS.values():
         config.addinivalue_line("markers", text)
     if not config.getoption("gpuspy"):
@@ -97,7 +100,7 @@ def pytest_configure(config):
     config.pluginmanager.register(session, "gpuspy-session")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A wrong mark is a usage error before any test runs, recorded or not."""
     wrong = []
     for item in items:
@@ -110,32 +113,40 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture
-def gpuspy(request):
+def gpuspy(request: pytest.FixtureRequest) -> Figures:
     """GPU memory of this test up to now: `current`, `peak`, `waits`. Without --gpuspy `recording` is False, and reading a
     figure skips the test."""
-    session = request.config.pluginmanager.getplugin("gpuspy-session")
+    session: Any = request.config.pluginmanager.getplugin("gpuspy-session")
     return Figures(session, request.node)
 
 
 class Figures:
     """What the test itself has allocated, in bytes. Each look asks the recording, which takes some milliseconds."""
 
-    def __init__(self, session, item):
+    def __init__(self, session: Session | None, item: pytest.Item) -> None:
         self.session, self.item = session, item
 
     @property
-    def recording(self):
+    def recording(self) -> bool:
         return self.session is not None
 
-    def _ask(self, key):
+    def _ask(self, key: str) -> int:
         if not self.session:
             name = {"left": "current"}.get(key, key)
             pytest.skip(f"gpuspy.{name} is measured only with 'pytest --gpuspy' (gpuspy.recording is False without it)")
-        return self.session.look(self.item).get(key, 0)
+        return int(self.session.look(self.item).get(key, 0))
 
-    current = property(lambda self: self._ask("left"))
-    peak = property(lambda self: self._ask("peak"))
-    waits = property(lambda self: self._ask("waits"))
+    @property
+    def current(self) -> int:
+        return self._ask("left")
+
+    @property
+    def peak(self) -> int:
+        return self._ask("peak")
+
+    @property
+    def waits(self) -> int:
+        return self._ask("waits")
 
 
 # ---------------------------------------------------------------- limits
@@ -143,10 +154,10 @@ class Figures:
 class Limits:
     """The marks of one test. ValueError if one is wrong."""
 
-    def __init__(self, item):
+    def __init__(self, item: pytest.Item) -> None:
         self.memory = self.size(item, "limit_gpu_memory")
         self.leaks = self.size(item, "limit_gpu_leaks", "0")
-        self.waits = None
+        self.waits: int | None = None
         mark = item.get_closest_marker("limit_gpu_syncs")
         if mark:
             value = self.argument(mark, "n", None)
@@ -154,16 +165,16 @@ class Limits:
                 raise ValueError(f"limit_gpu_syncs takes a whole number, not {value!r}")
             self.waits = value
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return any(limit is not None for limit in (self.memory, self.leaks, self.waits))
 
     @staticmethod
-    def argument(mark, name, default):
+    def argument(mark: pytest.Mark, name: str, default: object) -> object:
         if len(mark.args) > 1 or set(mark.kwargs) - {name} or (mark.args and mark.kwargs):
             raise ValueError(f"{mark.name} takes one value: {MARKS[mark.name]}")
         return mark.args[0] if mark.args else mark.kwargs.get(name, default)
 
-    def size(self, item, name, default=None):
+    def size(self, item: pytest.Item, name: str, default: str | None = None) -> int | None:
         mark = item.get_closest_marker(name)
         if not mark:
             return None
@@ -172,7 +183,7 @@ class Limits:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
 
-    def broken(self, reported):
+    def broken(self, reported: dict[str, Any]) -> Iterator[tuple[str, Sequence[dict[str, Any]], bool]]:
         """What does not hold, in paragraphs with the lines."""
         if self.memory is not None and reported["peak"] > self.memory:
             yield (f"The test had {format_bytes(reported['peak'])} of GPU memory at once, {format_bytes(reported['peak'] - self.memory)} "
@@ -187,16 +198,16 @@ class Limits:
                    f"{self.waits}:", reported.get("wait_lines", ()), False)
 
 
-def on_gpu(reported):
+def on_gpu(reported: dict[str, Any]) -> str:
     return f" (GPU {reported['device']})" if reported.get("device") else ""
 
 
-def shown_place(place, root):
+def shown_place(place: str, root: object) -> str:
     prefix = str(root).rstrip("/") + "/"
     return " < ".join(part[len(prefix):] if part.startswith(prefix) else part for part in place.split(" < "))
 
 
-def paragraph(text, lines, is_bytes, root):
+def paragraph(text: str, lines: Sequence[dict[str, Any]], is_bytes: bool, root: object) -> str:
     out = [text]
     for line in lines:
         amount = format_bytes(line["amount"]) if is_bytes else str(line["amount"])
@@ -205,11 +216,11 @@ def paragraph(text, lines, is_bytes, root):
     return "\n".join(out)
 
 
-def give_back():
+def give_back() -> None:
     """What nobody holds any more, and the workspaces that PyTorch keeps for cuBLAS from its first use on: they are no
     test's leak. It makes them anew when it needs them."""
     gc.collect()
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     with contextlib.suppress(Exception):  # of another version: then they count
         if torch.cuda.is_initialized():
             torch._C._cuda_clearCublasWorkspaces()
@@ -218,21 +229,22 @@ def give_back():
 # ---------------------------------------------------------------- a session
 
 class Session:
-    def __init__(self, config):
+    def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.recorder = recorder.Recorder()
         self.pid, self.since = os.getpid(), time.time_ns()
         named = os.environ.get(recorder.FOLDER)
         self.folder = named or os.path.dirname(os.path.abspath(os.environ.get("GPUSPY_DB") or "run.db"))
         self.first = os.environ.get(recorder.OWN) == str(os.getpid())  # it prints, and cleans up
-        self.reader = self.reader_pid = None
+        self.reader: subprocess.Popen[str] | None = None
+        self.reader_pid: int | None = None
         self.number = 0
-        self.now = {}     # item → the name of its start
-        self.broken = {}  # nodeid → what its limits say
+        self.now: dict[str, str] = {}     # by test, the name of its start
+        self.broken: dict[str, str] = {}  # by test, which limits do not hold
         if self.first and not config.getoption("gpuspy_dir"):
             atexit.register(self.remove)
 
-    def remove(self):
+    def remove(self) -> None:
         """What was recorded goes with this process, and not before: it is written to the end."""
         if os.getpid() != self.pid:
             return
@@ -243,7 +255,7 @@ class Session:
 
     # ---- the reader
 
-    def ask(self, request):
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answers of the program that reads; each process has its own."""
         if self.reader is None or self.reader_pid != os.getpid():
             env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "NVTX_INJECTION64_PATH")}
@@ -251,6 +263,7 @@ class Session:
             self.reader = subprocess.Popen([sys.executable, "-I", script], env=env, stdin=subprocess.PIPE,
                                            stdout=subprocess.PIPE, universal_newlines=True, start_new_session=True)
             self.reader_pid = os.getpid()
+        assert self.reader.stdin and self.reader.stdout  # pipes
         try:
             self.reader.stdin.write(json.dumps({"folder": self.folder, **request}) + "\n")
             self.reader.stdin.flush()
@@ -259,8 +272,9 @@ class Session:
             line = ""
         return json.loads(line) if line else {"error": "the program that reads the recording has died"}
 
-    def close(self):
+    def close(self) -> None:
         if self.reader is not None and self.reader_pid == os.getpid():
+            assert self.reader.stdin and self.reader.stdout
             with contextlib.suppress(OSError):
                 self.reader.stdin.close()
             self.reader.stdout.close()
@@ -269,11 +283,11 @@ class Session:
 
     # ---- marks
 
-    def name(self, item):
+    def name(self, item: pytest.Item) -> str:
         name = item.nodeid.encode("ascii", "backslashreplace").decode("ascii")
         return f"{os.getpid()}.{self.number} {name[:NAME_MOST]}"
 
-    def measured(self, item, start, end):
+    def measured(self, item: pytest.Item, start: str | None, end: str) -> dict[str, Any]:
         """Of the window; nothing where the process made no CUDA call."""
         nothing = {"peak": 0, "left": 0, "now": 0, "waits": 0}
         request = {"pid": os.getpid(), "start": start, "end": end, "file": str(item.fspath)}
@@ -289,13 +303,13 @@ class Session:
             reported["error"] = "the end of the test does not come into the recording"
         return reported if reported.get("found") else {**nothing, "error": reported.get("error", "the recording was not found")}
 
-    def database_exists(self):
+    def database_exists(self) -> bool:
         try:
             return any(name.endswith(".db") for name in os.listdir(self.folder))
         except OSError:
             return False
 
-    def look(self, item):
+    def look(self, item: pytest.Item) -> dict[str, Any]:
         """Up to now."""
         self.number += 1
         name = f"{PREFIX}look {self.name(item)}"
@@ -306,7 +320,7 @@ class Session:
         return reported
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_call(self, item):
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
         try:
             limits = Limits(item)
         except ValueError as error:  # a mark that was added while the test was set up
@@ -328,17 +342,17 @@ class Session:
         elif os.getpid() != self.pid:  # a child that was forked for this test leaves without an end
             self.recorder.flush()
 
-    def judge(self, item, limits, reported):
+    def judge(self, item: pytest.Item, limits: Limits, reported: dict[str, Any]) -> None:
         if reported.get("error"):
             self.broken[item.nodeid] = f"gpuspy could not measure what the test used: {reported['error']}"
             return
-        root = getattr(self.config, "rootpath", None) or self.config.rootdir
-        texts = [paragraph(*broken, root) for broken in limits.broken(reported)]
+        root = getattr(self.config, "rootpath", None) or getattr(self.config, "rootdir")
+        texts = [paragraph(text, lines, is_bytes, root) for text, lines, is_bytes in limits.broken(reported)]
         if texts:
             self.broken[item.nodeid] = "\n\n".join(texts)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item, call):
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, None]:
         outcome = yield
         report = outcome.get_result()
         text = self.broken.pop(item.nodeid, None) if report.when == "call" else None
@@ -353,17 +367,17 @@ class Session:
 
     # ---- the end
 
-    def pytest_sessionfinish(self):
+    def pytest_sessionfinish(self) -> None:
         self.recorder.flush()
         if hasattr(self.config, "workerinput"):
             self.close()
 
-    def pytest_report_header(self):
+    def pytest_report_header(self) -> str | None:
         return f"gpuspy: recording into {self.folder}" if self.config.getoption("gpuspy_dir") else None
 
     @pytest.hookimpl(trylast=True)
-    def pytest_terminal_summary(self, terminalreporter):
-        top = self.config.getoption("gpuspy_top")
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        top = int(self.config.getoption("gpuspy_top") or 0)
         if hasattr(self.config, "workerinput") or top <= 0:
             return
         reported = self.ask({"all": PREFIX, "pid": self.pid, "since": self.since}) if self.database_exists() else {}

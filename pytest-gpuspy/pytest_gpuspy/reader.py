@@ -6,6 +6,8 @@ It reads requests from stdin and answers on stdout, a JSON object a line each:
   {"folder", "all": prefix, "pid", "since": ns}          → the same of each test that left its marks
   {"folder", "remove": pid}                              → removes the folder when that process has ended
 What is live is kept from one request to the next, so that each row is read once."""
+from __future__ import annotations
+
 import heapq
 import json
 import os
@@ -13,18 +15,21 @@ import shutil
 import sqlite3
 import sys
 import time
+from typing import Any, Iterator, List, Tuple
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "<frozen ", "<string>")
 LINES = 10
+Row = List[Any]  # layer, device, bytes, times of allocation and free, stack
+Event = Tuple[int, int, int, int, int, bool]  # time, 1 for an allocation, id, device, change of bytes, the test's own
 NEAR_NS = 100_000_000  # rows of several threads are about in order of time
 
 
-def is_library(file):
+def is_library(file: str) -> bool:
     return any(part in file for part in LIBRARIES)
 
 
 class Database:
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.db = sqlite3.connect(f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro",
                                   uri=True, timeout=10)
@@ -34,14 +39,16 @@ class Database:
         self.kinds = dict(self.db.execute("SELECT word, id FROM sync_kind"))
         self.directions = dict(self.db.execute("SELECT word, id FROM direction"))
         self.host = dict(self.db.execute("SELECT word, id FROM host_memory"))
-        self.rows, self.last = {}, 0  # id → row of what may still be asked for
-        self.tensors = set()          # devices with tensors
-        self.sites, self.python_lines = {}, {}
-        self.file = None  # of the test that is asked about
+        self.rows: dict[int, Row] = {}  # by id, of what may still be asked for
+        self.last = 0
+        self.tensors: set[int] = set()  # devices with tensors
+        self.sites: dict[int, str] = {}
+        self.python_lines: dict[int, tuple[str, int] | None] = {}
+        self.file: str | None = None  # of the test that is asked about
 
     # ---- allocations
 
-    def refresh(self, since, until, final):
+    def refresh(self, since: int, until: int, final: bool) -> None:
         """Reads new rows, as far as they are needed; forgets what was freed before `since`. `final`: rows that were
         read do not change any more."""
         still = [] if final else [i for i, row in self.rows.items() if row[4] is None]
@@ -64,13 +71,14 @@ class Database:
                 break
         self.rows = {i: row for i, row in self.rows.items() if row[4] is None or row[4] >= since}
 
-    def counts(self, row):
-        return row[0] == (self.layers["tensor"] if row[1] in self.tensors else self.layers["device"])
+    def counts(self, row: Row) -> bool:
+        return bool(row[0] == (self.layers["tensor"] if row[1] in self.tensors else self.layers["device"]))
 
-    def memory(self, start, end, final):
+    def memory(self, start: int, end: int, final: bool) -> dict[str, Any]:
         """Of what was allocated in the window: its most, by GPU, and what is left at the end."""
         self.refresh(start, end, final)
-        events, all_live = [], {}
+        events: list[Event] = []
+        all_live: dict[int, int] = {}
         for i, row in self.rows.items():
             _, device, size, alloc, free, _ = row
             if not self.counts(row) or alloc > end:
@@ -82,10 +90,12 @@ class Database:
                 events.append((alloc, 1, i, device, size, True))
             if free is not None and start <= free <= end:
                 events.append((free, 0, i, device, -size, own))
-        return self.sweep(sorted(events), all_live, end)
+        return self.sweep(sorted(events), all_live)
 
-    def sweep(self, events, total, end):
-        live, most, at = {}, {}, {}
+    def sweep(self, events: list[Event], total: dict[int, int]) -> dict[str, Any]:
+        live: dict[int, int] = {}
+        most: dict[int, int] = {}
+        at: dict[int, int] = {}
         whole = dict(total)
         for when, _, _, device, size, own in events:
             total[device] = total.get(device, 0) + size
@@ -94,14 +104,14 @@ class Database:
                 live[device] = live.get(device, 0) + size
                 if live[device] > most.get(device, 0):
                     most[device], at[device] = live[device], when
-        device = max(most, key=lambda d: (most[d], -d)) if most else None
-        return {"device": device, "peak": most.get(device, 0), "peak_at": at.get(device),
+        first = max(most, key=lambda d: (most[d], -d)) if most else None
+        return {"device": first, "peak": 0 if first is None else most[first], "peak_at": None if first is None else at[first],
                 "all": max(whole.values(), default=0), "now": sum(total.values()),
                 "left": sum(n for n in live.values() if n > 0)}
 
-    def lines(self, start, moment, device=None, left=False):
+    def lines(self, start: int, moment: int, device: int | None = None) -> list[dict[str, Any]]:
         """Who holds what at a moment, of what was allocated since `start`, heaviest first."""
-        found = {}
+        found: dict[str, list[int]] = {}
         for row in self.rows.values():
             _, gpu, size, alloc, free, stack = row
             if not self.counts(row) or not start <= alloc <= moment or (device is not None and gpu != device):
@@ -112,23 +122,23 @@ class Database:
                 entry[1] += 1
         return self.heaviest(found)
 
-    def heaviest(self, found):
+    def heaviest(self, found: dict[str, list[int]]) -> list[dict[str, Any]]:
         return [{"place": place, "amount": n, "count": count}
                 for place, (n, count) in sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:LINES]]
 
     # ---- places
 
-    def ask_for(self, file):
+    def ask_for(self, file: str | None) -> None:
         if file != self.file:
             self.file, self.sites = file, {}
 
-    def site(self, stack):
+    def site(self, stack: int) -> str:
         """"file.py:12 in step" of the innermost line that is no library's, with the test's own line if it is another."""
         if stack not in self.sites:
             self.sites[stack] = self.find_site(stack)
         return self.sites[stack]
 
-    def frames(self, stack):
+    def frames(self, stack: int) -> Iterator[str | tuple[str, int, str]]:
         """Innermost first: Python's (file, line, function), else a text."""
         for _ in range(4096):
             row = stack is not None and self.db.execute(
@@ -143,8 +153,9 @@ class Database:
             elif module:
                 yield f"{os.path.basename(module)}+{offset or 0:#x}"
 
-    def find_site(self, stack):
-        first = native = own = test = None
+    def find_site(self, stack: int) -> str:
+        first: str | None = None
+        native = own = test = first
         for frame in self.frames(stack):
             if isinstance(frame, str):
                 native = native or frame
@@ -156,23 +167,24 @@ class Database:
         place = own or first or native or "(no stack recorded)"
         return f"{place} < {test}" if test and test != place else place
 
-    def python_line(self, stack):
+    def python_line(self, stack: int) -> tuple[str, int] | None:
         if stack not in self.python_lines:
             self.python_lines[stack] = next((f[:2] for f in self.frames(stack) if not isinstance(f, str)), None)
         return self.python_lines[stack]
 
     # ---- waits
 
-    def waits(self, start, end):
+    def waits(self, start: int, end: int) -> tuple[int, list[dict[str, Any]]]:
         """As `gpuspy report` counts them: a copy back and the wait for it are one."""
-        found, opened = {}, {}
+        found: dict[str, list[int]] = {}
+        opened: dict[int, dict[str, Any]] = {}
 
-        def count(stack):
+        def count(stack: int) -> None:
             entry = found.setdefault(self.site(stack), [0, 0])
             entry[0] += 1
             entry[1] += 1
 
-        def settle(thread):
+        def settle(thread: int) -> None:
             copy = opened.pop(thread, None)
             if copy and self.holds(copy):
                 count(copy["stack"])
@@ -195,18 +207,18 @@ class Database:
             settle(thread)
         return sum(n for n, _ in found.values()), self.heaviest(found)
 
-    def one_operation(self, copy, sync):
+    def one_operation(self, copy: dict[str, Any], sync: dict[str, Any]) -> bool:
         line = self.python_line(copy["stack"])
         return (sync["kind"] == self.kinds["stream"] and sync["handle"] == copy["stream"]
                 and line == self.python_line(sync["stack"])
                 and (copy["direction"] == self.directions["d2h"] or line is not None))
 
-    def holds(self, copy):
+    def holds(self, copy: dict[str, Any]) -> bool:
         into, out = copy["direction"] == self.directions["h2d"], copy["direction"] == self.directions["d2h"]
         staged = into and copy["bytes"] <= 64 << 10
         return (into or out) and not staged and (not copy["async"] or copy["host"] == self.host["pageable"])
 
-    def calls(self, start, end):
+    def calls(self, start: int, end: int) -> Iterator[dict[str, Any]]:
         syncs = self.db.execute("SELECT start_ns, thread_id, kind, handle, stack_id FROM sync "
                                 "WHERE start_ns BETWEEN ? AND ? ORDER BY start_ns", (start, end))
         copies = self.db.execute("SELECT start_ns, thread_id, direction, host_memory, async, bytes, stream, stack_id "
@@ -219,18 +231,18 @@ class Database:
 
     # ---- marks
 
-    def when(self, name):
+    def when(self, name: str) -> int | None:
         row = self.db.execute("SELECT m.start_ns FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = ? "
                               "ORDER BY m.id DESC LIMIT 1", (name,)).fetchone()
         return row[0] if row else None
 
-    def window(self, start, end):
+    def window(self, start: str | None, end: str) -> tuple[int, int | None]:
         """A test in which the recording began has no mark where it started."""
         to = self.when(end)
         since = self.when(start) if start else 0
         return (since or 0), to
 
-    def measure(self, since, to, lines):
+    def measure(self, since: int, to: int, lines: bool) -> dict[str, Any]:
         reported = self.memory(since, to, not lines)
         reported["waits"], wait_lines = self.waits(since, to)
         if lines:
@@ -239,9 +251,10 @@ class Database:
             reported["wait_lines"] = wait_lines
         return reported
 
-    def tests(self, prefix):
+    def tests(self, prefix: str) -> Iterator[tuple[str, int, int]]:
         """Marks of tests: "PREFIXstart N NAME", "PREFIXend N NAME", in order of time."""
-        begun, before = {}, 0
+        begun: dict[str, int] = {}
+        before = 0
         rows = self.db.execute("SELECT n.name, m.start_ns FROM mark m JOIN mark_name n ON n.id = m.name "
                                "WHERE substr(n.name, 1, ?) = ? ORDER BY m.start_ns, m.id", (len(prefix), prefix)).fetchall()
         for name, at in rows:
@@ -254,11 +267,11 @@ class Database:
 
 
 class Reader:
-    def __init__(self):
-        self.open = {}  # path → Database
-        self.removed = None
+    def __init__(self) -> None:
+        self.open: dict[str, Database] = {}  # by path
+        self.removed: str | None = None
 
-    def look(self, folder):
+    def look(self, folder: str) -> list[Database]:
         for name in sorted(os.listdir(folder)):
             path = os.path.join(folder, name)
             if not name.endswith(".db") or path in self.open:
@@ -269,7 +282,7 @@ class Reader:
                 continue
         return [db for path, db in self.open.items() if os.path.dirname(path) == folder]
 
-    def one(self, request):
+    def one(self, request: dict[str, Any]) -> dict[str, Any]:
         mine = [db for db in self.look(request["folder"]) if db.pid == request["pid"]]
         if not mine:
             return {"found": False}
@@ -280,8 +293,9 @@ class Reader:
             return {"found": True, "late": True}
         return {"found": True, **db.measure(since, to, True)}
 
-    def all(self, request):
-        tests, self.open = [], {}  # from the beginning
+    def all(self, request: dict[str, Any]) -> dict[str, Any]:
+        tests: list[dict[str, Any]] = []
+        self.open = {}  # from the beginning
         for db in self.look(request["folder"]):
             if db.pid != request["pid"] and (db.began or 0) < request["since"]:  # of an earlier session
                 continue
@@ -291,7 +305,7 @@ class Reader:
                     tests.append({"name": name, "pid": db.pid, **reported})
         return {"tests": tests}
 
-    def answer(self, request):
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "remove" in request:
             self.open, self.removed = {}, request["folder"]
             return {}
@@ -301,14 +315,14 @@ class Reader:
             return {"error": f"the recording could not be read: {error}"}
 
 
-def wait_and_remove(folder, pid):
+def wait_and_remove(folder: str, pid: int) -> None:
     """The process that asked is this one's parent, until it is no more."""
     while os.getppid() == pid:
         time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def main():
+def main() -> None:
     reader = Reader()
     for line in sys.stdin:
         request = json.loads(line)

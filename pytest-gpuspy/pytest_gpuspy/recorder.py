@@ -1,4 +1,6 @@
 """The recorder in this process: where its library is, starting Python under it, saying to it which test runs."""
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import hashlib
@@ -9,6 +11,7 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, Iterator, NoReturn
 
 LIBRARY = "libgpuspy.so"
 SEPARATORS = re.compile("[ :$]")  # end a path in LD_PRELOAD, or are replaced in it
@@ -20,12 +23,12 @@ class NotFound(Exception):
     """One sentence: what was looked for, what to do."""
 
 
-def beside(program):
+def beside(program: str) -> list[Path]:
     here = Path(program).resolve().parent
     return [here / LIBRARY, *(here.parent / folder / LIBRARY for folder in ("lib", "lib64", "lib/gpuspy"))]
 
 
-def programs():
+def programs() -> Iterator[str]:
     """The `gpuspy` that was installed with this package, on PATH or not; then the one on PATH."""
     for folder in list(Path(__file__).resolve().parents)[1:-1]:
         path = folder / "bin" / "gpuspy"
@@ -37,7 +40,7 @@ def programs():
         yield found
 
 
-def candidates(start):
+def candidates(start: str) -> Iterator[Path]:
     for program in programs():
         yield from beside(program)
     for base in (Path(__file__).resolve().parent, Path(start).resolve()):
@@ -45,7 +48,7 @@ def candidates(start):
             yield folder / "build" / LIBRARY
 
 
-def find_library(start="."):
+def find_library(start: str = ".") -> Path:
     named = os.environ.get("GPUSPY_LIB")
     if named:
         path = Path(named)
@@ -60,7 +63,7 @@ def find_library(start="."):
                    "gpuspy with pip, build it with make, or name the library in GPUSPY_LIB")
 
 
-def preloadable(library):
+def preloadable(library: Path) -> str:
     """The loader ends a path at a space or colon: then a link to it, in the folder where `gpuspy run` puts its links."""
     folder = Path(tempfile.gettempdir(), f"gpuspy-{os.geteuid()}")
     link = folder / (hashlib.sha256(os.fsencode(library)).hexdigest()[:16] + ".so")
@@ -77,13 +80,13 @@ def preloadable(library):
     return str(link)
 
 
-def command_line():
+def command_line() -> list[str]:
     """What this process was started with, as the kernel has it: the interpreter's own options too."""
     words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]
     return [os.fsdecode(word) for word in words]
 
 
-def start_again(library, folder, native):
+def start_again(library: Path, folder: str, native: bool) -> NoReturn:
     """Runs this very command once more, with the recorder loaded. Does not return."""
     env = dict(os.environ)
     before = [path for path in env.get("LD_PRELOAD", "").replace(" ", ":").split(":") if path]
@@ -116,7 +119,7 @@ ROOM = 17
 class Recorder:
     """Speaks NVTX to the recorder as any program does, without NVTX."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.library = ctypes.CDLL(None)
         self.flush_function = self.library.gpuspy_flush
         self.pointers = {module: (ctypes.c_void_p * ROOM)() for module in (1, 5)}
@@ -127,35 +130,35 @@ class Recorder:
         self.look_up = LOOK_UP(lambda table: ctypes.addressof(self.callbacks) if table == 1 else None)
         begin = self.library.InitializeInjectionNvtx2
         begin.argtypes, begin.restype = [LOOK_UP], ctypes.c_int
-        core = self.pointers[1]
-        if not begin(self.look_up) or not all(core[i] for i in (MARK, RANGE_START, RANGE_END)):
+        ready = begin(self.look_up)
+        mark, start, end = (self.pointers[1][i] or 0 for i in (MARK, RANGE_START, RANGE_END))
+        if not (ready and mark and start and end):
             raise NotFound("the recorder takes no marks; is GPUSPY_DISABLE set?")
-        self.mark_function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(core[MARK])
-        self.start_function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p)(core[RANGE_START])
-        self.end_function = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(core[RANGE_END])
+        self.mark_function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(mark)
+        self.start_function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p)(start)
+        self.end_function = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(end)
 
-    def get_table(self, module, table, size):
+    def get_table(self, module: int, table: Any, size: Any) -> int:
         if module not in self.tables:
             return 0
         table[0] = ctypes.addressof(self.tables[module])
         size[0] = ROOM
         return 1
 
-    def mark(self, name):
+    def mark(self, name: str) -> None:
         self.mark_function(name.encode("utf-8", "replace"))
 
-    def start(self, name):
-        return self.start_function(name.encode("utf-8", "replace"))
+    def start(self, name: str) -> int:
+        return int(self.start_function(name.encode("utf-8", "replace")))
 
-    def end(self, number):
+    def end(self, number: int) -> None:
         self.end_function(number)
 
-    def flush(self):
+    def flush(self) -> bool:
         """What was done up to now is in the database. False: no CUDA call was made in this process."""
         return bool(self.flush_function())
 
-
-    def database(self):
+    def database(self) -> str | None:
         """Where this process is recorded; None: no CUDA call was made in it."""
         try:
             function = self.library.gpuspy_database
@@ -166,5 +169,5 @@ class Recorder:
         return os.fsdecode(path) if path else None
 
 
-def is_loaded():
+def is_loaded() -> bool:
     return hasattr(ctypes.CDLL(None), "gpuspy_flush")

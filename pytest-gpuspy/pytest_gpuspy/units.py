@@ -5,7 +5,7 @@ FACTORS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kib"
            "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
-def parse_bytes(text):
+def parse_bytes(text: object) -> int:
     """"1 GiB", "512MiB", "0", 4096 → bytes. "1G" is 1 GiB; only 0 needs no unit in a text. ValueError with what is wrong."""
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
@@ -21,7 +21,7 @@ def parse_bytes(text):
     return int(float(match[1]) * FACTORS[match[2].lower()])
 
 
-def format_bytes(n):
+def format_bytes(n: float) -> str:
     """As gpuspy prints it: a size that would round to 1024.00 belongs to the next unit."""
     if abs(n) < 1024:
         return f"{n:.0f} B"

@@ -4,7 +4,7 @@ is recorded as `str` of it: a program must not fail because it is recorded."""
 import functools
 import inspect
 from types import TracebackType
-from typing import Any, Callable, List, Optional, Type, TypeVar
+from typing import Any, Callable, List, Optional, Type, TypeVar, cast
 
 from pytest_gpuspy.recorder import NotFound, Recorder, is_loaded
 
@@ -45,20 +45,20 @@ class scope:
             _recorder.end(self._open.pop())
 
     def __call__(self, function: Function) -> Function:
-        wrapper: Any
-        if inspect.iscoroutinefunction(function):
-            @functools.wraps(function)
-            async def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with scope(self.name):
-                    return await function(*args, **kwargs)
-        elif inspect.isgeneratorfunction(function):
-            @functools.wraps(function)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with scope(self.name):
-                    return (yield from function(*args, **kwargs))
-        else:
-            @functools.wraps(function)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with scope(self.name):
-                    return function(*args, **kwargs)
-        return wrapper  # type: ignore[no-any-return]
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with scope(self.name):
+                return await function(*args, **kwargs)
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with scope(self.name):
+                return (yield from function(*args, **kwargs))
+
+        @functools.wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            with scope(self.name):
+                return function(*args, **kwargs)
+
+        return cast(Function, coroutine if inspect.iscoroutinefunction(function) else
+                    generator if inspect.isgeneratorfunction(function) else plain)

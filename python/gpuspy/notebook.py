@@ -9,7 +9,8 @@ def database() -> Optional[str]:
     """The recording of this process, completed up to now; None: it is not recorded, or has not called CUDA."""
     if not marks.recorder() or not marks.recorder().flush():
         return None
-    return marks.recorder().database()
+    path: Optional[str] = marks.recorder().database()
+    return path
 
 
 NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs without the recorder; "
@@ -28,7 +29,7 @@ def report(words: str) -> Any:
 def usage_error() -> Any:
     """What IPython prints as one line."""
     try:
-        from IPython.core.error import UsageError
+        from IPython.core.error import UsageError  # type: ignore[import-not-found,unused-ignore]
         return UsageError
     except ImportError:
         return reader.GpuspyError

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union, cast
 
 from pytest_gpuspy.recorder import programs
 from pytest_gpuspy.units import format_bytes
@@ -96,9 +96,9 @@ class Recording:
         """What `gpuspy report --json` prints; sizes in bytes, times in seconds. Without options it is kept, once the
         recording has ended."""
         if options:
-            return run_json("report", "--json", *options, self.path)
+            return cast(Dict[str, Any], run_json("report", "--json", *options, self.path))
         if self._report is None:
-            report = run_json("report", "--json", self.path)
+            report: Dict[str, Any] = run_json("report", "--json", self.path)
             if any(process["recording"] for process in report["run"]["processes"]):
                 return report
             self._report = report
@@ -107,12 +107,12 @@ class Recording:
     @property
     def peak(self) -> List[Dict[str, Any]]:
         """The peak of each device and layer, with what was live then."""
-        return self.report()["peak"]
+        return cast(List[Dict[str, Any]], self.report()["peak"])
 
     @property
     def ooms(self) -> List[Dict[str, Any]]:
         """Failed allocations, each with its cause and what to do."""
-        return self.report()["oom"]
+        return cast(List[Dict[str, Any]], self.report()["oom"])
 
     def _database(self) -> str:
         """The file that stands for the run; of a folder's recordings, which must be one run and lie side by side."""
@@ -128,7 +128,7 @@ class Recording:
         written."""
         path = self._database()
         if not is_plain(path):
-            return run_json("sql", "--json", path, put_values(query, parameters))
+            return cast(List[Dict[str, Any]], run_json("sql", "--json", path, put_values(query, parameters)))
         try:
             db = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
             try:
@@ -162,7 +162,7 @@ class Recording:
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
         for peak in self.peak[:4]:
             where = "" if peak["device"] is None or peak["device"] < 0 else f" on GPU {peak['device']}"
-            lines.append(f"Peak {format_bytes(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
+            lines.append(f"Peak {format_bytes(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer']) or str(peak['layer']))}{where}")
         for scope in [s for s in self.report()["scopes"] if s["layer"] == "device" and s["device"] >= 0][:4]:
             lines.append(f"Peak {format_bytes(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
         return lines
@@ -173,7 +173,7 @@ class Recording:
 
 def convert(rows: List[Dict[str, Any]], columns: List[str], kind: Optional[str]) -> Any:
     def arrow() -> Any:
-        import pyarrow
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         def column(values: List[Any]) -> Any:
             try:
@@ -183,14 +183,14 @@ def convert(rows: List[Dict[str, Any]], columns: List[str], kind: Optional[str])
         return pyarrow.table({name: column([row[name] for row in rows]) for name in columns})
 
     def pandas() -> Any:
-        import pandas
+        import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
         return pandas.DataFrame(rows, columns=columns)
 
     def polars() -> Any:
-        import polars
+        import polars  # type: ignore[import-not-found,unused-ignore]
         return polars.DataFrame(rows, schema=columns, infer_schema_length=None)
 
-    makers = {"arrow": arrow, "pandas": pandas, "polars": polars, "rows": lambda: rows}
+    makers: Dict[str, Callable[[], Any]] = {"arrow": arrow, "pandas": pandas, "polars": polars, "rows": lambda: rows}
     if kind is not None and kind not in makers:
         raise GpuspyError(f"kind '{kind}' is unknown; give one of {', '.join(makers)}")
     for make in [makers[kind]] if kind else makers.values():

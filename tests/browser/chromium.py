@@ -43,6 +43,7 @@ class Page:
     def screen(self, width=1280, height=900, dark=False, touch=False):
         cdp = self.driver.execute_cdp_cmd
         cdp("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": touch})
+        cdp("Emulation.setTouchEmulationEnabled", {"enabled": touch})
         cdp("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
 
     def open(self, fragment="", **screen):

@@ -476,6 +476,30 @@ def test_a_finger_chooses_a_moment(leak, page):
     assert p.state("source") == "moment" and p.state("moment") > 0
 
 
+def test_a_phone_is_offered_no_mouse_and_no_keys(leak, train, page):
+    for run in leak, train:
+        p = page(run.page, width=390, height=844, touch=True)
+        seen = p.js("""const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), seen = [];
+            while (walk.nextNode()) if (walk.currentNode.parentElement.checkVisibility()) seen.push(walk.currentNode.textContent);
+            for (const e of document.querySelectorAll("[title]")) seen.push(e.title);
+            return seen""")
+        assert any(text.startswith("Tap a band") for text in seen)
+        mouse = [text for text in seen if re.search(r"\b(click|wheel|hover|shift|double|mouse|press|key)", text, re.I)]
+        assert not mouse, mouse
+
+
+def test_every_stop_of_the_tab_key_is_marked_and_on_the_screen(leak, page):
+    p = page(leak.page, width=1440, height=900)
+    for stop in range(60):
+        p.keys(Keys.TAB)
+        at = p.js("""const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
+            return e === document.body ? null : {what: e.outerHTML.slice(0, 200), mark: s.outlineStyle, width: parseFloat(s.outlineWidth), size: r.width * r.height}""")
+        if not at:
+            break
+        assert at["mark"] == "solid" and at["width"] >= 2 and at["size"] > 0, at
+    assert stop > 20
+
+
 def test_a_link_leads_to_the_same_view(leak, page):
     p = page(leak.page)
     p.point(OVER, 0.3)

@@ -68,12 +68,21 @@ def test_the_overview_lists_the_commands():
 
 @pytest.mark.parametrize("words, hint", [
     (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
-    (["python3"], "lists the commands; to record the program of that name: gpuspy run -- python3 ARGUMENT..."),
+    (["python3"], "lists the commands; to record the program 'python3': gpuspy run -- python3 ARGUMENT..."),
     (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "no recording in this folder"),
     (["run"], "no program given"), (["estimate"], "no model given"), (["estimate", "1e9"], "--params"),
     (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "give one command"),
     (["run", "--stacks=pyhton", "true"], "did you mean 'python'?"), (["report", "--top", "0", "x"], "from 1 to"),
-    (["--versoin"], "no option '--versoin' without a command"), (["jupyter", "uninstall"], "'uninstall' is unexpected"),
+    (["--versoin"], "did you mean 'gpuspy --version'?"), (["version"], "did you mean 'gpuspy --version'?"), (["RUN"], "did you mean 'gpuspy run'?"),
+    (["--json", "report", "x"], "no option '--json' before the command"), (["record", "python3", "x"], "gpuspy run -- python3 ARGUMENT..."),
+    (["report", "--limit", "24GiB"], "these have it: gpuspy run, gpuspy whatif"), (["tree", "waits"], "did you mean --what waits?"),
+    (["whatif", "24GiB", "x"], "did you mean --limit 24GiB?"), (["report", "html"], "did you mean --html?"), (["export", "pprof", "x"], "--format pprof?"),
+    (["estimate", "a.yml"], "did you mean --config a.yml?"), (["report", "--top", "3", "-n", "4"], "--top is given twice, as '3' and '4'"),
+    (["check", "--max-leak", "1B", "--max-leak", "2B", "x"], "--max-leak is given twice"), (["check", "--max-peak", "1B,2B", "x"], "--max-peak is given twice"),
+    (["check", "--max-peak", "scope:a=1B", "--max-peak=scope:a=1B", "x"], "--max-peak scope:a is given twice"),
+    (["check", "--max-growth", "x", "x"], "such as 1MiB/step"), (["check", "--max-peak="], "write --max-peak=SIZE|scope:NAME=SIZE"),
+    (["sql", "SELECT 1"], "give the recording before the query: gpuspy sql run.db"), (["run", "--simulate", "h1000", "true"], "did you mean 'h100'?"),
+    (["calibrate", "--params", "1e9", "--batch", "1", "--optimizer", "x", "run.db"], "'gpuspy estimate --help' lists them"), (["jupyter", "uninstall"], "'uninstall' is unexpected"),
     (["transfer", "--bytes", "28GB", "--bandwidth", "300"], "'300' has no unit"), (["run", "--simulate", "5", "true"], "'5' has no unit"),
     (["estimate", "--model", "gpt2", "--batch", "1.5"], "give a number such as 8, 4096"),
     (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"), ([""], "no command ''"),
@@ -84,6 +93,44 @@ def test_the_overview_lists_the_commands():
 ])
 def test_wrong_words_get_one_line_and_2(words, hint):
     assert hint in one_line(gpuspy(*words), 2)
+
+
+def test_what_is_not_a_program_gets_what_to_give_instead(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "solver").write_text("x")
+    (tmp_path / "solver").chmod(0o755)
+    (tmp_path / "train.py").write_text("")
+    for name, words in ("folder", "it is a folder; give the program in it"), ("./venv", "give the Python in it: ./venv/bin/python"), \
+                       ("notes.txt", "chmod +x notes.txt"), ("solver", "write ./solver"), ("train.py", "is a script"), ("nothing", "check its name and PATH"):
+        assert words in one_line(gpuspy("doctor", name, cwd=tmp_path), 3)
+        assert words in one_line(gpuspy("run", name, cwd=tmp_path), 126 if "/" in name else 127)
+    assert "without quotes: gpuspy run -- true x" in one_line(gpuspy("run", "true x"), 127)
+
+
+def test_output_never_replaces_a_recording(recorded, tmp_path):
+    """Whichever recording it is, and whichever command writes."""
+    other = tmp_path / "other.db"
+    shutil.copy(recorded / "run.db", other)
+    before = other.read_bytes()
+    for words in ["check", "--max-peak", "1GiB", "--junit"], ["report", "--html"], ["export", "--format", "pprof", "-o"]:
+        done = gpuspy(*words, other, recorded / "run.db")
+        assert done.returncode == 3 and "recording; give another name" in done.stderr, done.stderr
+        assert other.read_bytes() == before
+
+
+def test_files_that_are_missing_empty_or_something_else(recorded, tmp_path):
+    assert "record a run with: gpuspy run" in one_line(gpuspy("tree", "rum.db", cwd=tmp_path), 3)
+    shutil.copy(recorded / "run.db", tmp_path)
+    assert "the newest recording in this folder is 'run.db'" in one_line(gpuspy("tree", "rum.db", cwd=tmp_path), 3)
+    assert "type: gpuspy report run.db" in one_line(gpuspy("estimate", "run.db", cwd=tmp_path), 2)
+    (tmp_path / "empty").write_text("")
+    assert "'empty' has no limits; add lines such as" in one_line(gpuspy("check", "-c", "empty", "run.db", cwd=tmp_path), 2)
+    assert "'empty' is empty" in one_line(gpuspy("estimate", "--model", "empty", cwd=tmp_path), 3)
+    swapped = one_line(gpuspy("sql", "SELECT 1", "run.db", cwd=tmp_path), 2)
+    assert "gpuspy sql run.db" in swapped
 
 
 def man(*words):
@@ -423,7 +470,7 @@ HAS_GPU = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidiact
 
 @pytest.mark.parametrize("command, code, words", [
     (["./missing"], 127, "cannot run './missing': No such file or directory"),
-    (["./plain"], 126, "cannot run './plain': Permission denied"),
+    (["./plain"], 126, "cannot run './plain': it is not executable; if it is a program: chmod +x ./plain"),
     ([sys.executable, "missing.py"], 2, "failed with status 2, and none of its processes had called CUDA"),
     (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
     (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),

@@ -298,7 +298,7 @@ def test_pythons_that_are_unusable(tmp_path):
         checks = findings(fake, cwd=tmp_path)
         assert is_there(checks, "python") or is_there(checks, "implementation"), checks
     done = doctor(tmp_path / "missing")
-    assert done.returncode == 3 and re.fullmatch(r"gpuspy: doctor: program '[^\n]*' not found[^\n]*\n", done.stderr)
+    assert done.returncode == 3 and re.fullmatch(r"gpuspy: doctor: cannot check '[^\n]*': it does not exist[^\n]*\n", done.stderr)
     assert doctor("a", "b").returncode == 2
 
 

@@ -883,7 +883,7 @@ def test_huge_numbers_are_an_answer_or_a_line(option):
 @pytest.mark.parametrize("words, hint", [
     (["--model", "lama-3-8b"], "llama-3-8b"), (["--attention", "flsh"], "flash"), (["--sharding", "zero4"], "zero"),
     (["--gpu", "h100-80"], "h100-80g"), (["--gpu", "h10"], "h100"), (["--gpu", "nonsense"], "--gpus"),
-    (["--gpu", ","], "has no entries"), (["--solve", "bach"], "batch"), (["--weights", "nf5"], "nf4"),
+    (["--gpu", ","], "--gpu needs a value"), (["--solve", "bach"], "batch"), (["--weights", "nf5"], "nf4"),
     (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--checkpointing", "selective-ops"], "selective-op"), (["--adapter", "lorra"], "lora"),
     (["--optimiser", "adam"], "--optimizer"), (["--gpuss", "4"], "--gpu"), (["--layers", "4"], "describe a model"),
     (["--gpus", "6", "--tp", "4"], "--gpus")])

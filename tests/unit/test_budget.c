@@ -127,7 +127,7 @@ static const struct {
      "of it in the optimizer's step"},
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = MB / 2, .in_step_blocks = 30},
      T,
-     "not estimated: made and freed"},
+     "not estimated: allocated and freed"},
     {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true},
      G,
      "none at that moment, as expected; at most 3.81 MiB"},

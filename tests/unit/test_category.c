@@ -64,34 +64,34 @@ static void test_each_rule(void **state)
         enum result_category category;
         const char *evidence;
     } cases[] = {
-        {p.step, FREED, p.step, RESULT_CATEGORY_TEMPORARIES, "made and freed in the optimizer's step"},
-        {p.state, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "made where the optimizer sets up its state"},
-        {p.step, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "made in the optimizer and not freed there"},
+        {p.step, FREED, p.step, RESULT_CATEGORY_TEMPORARIES, "allocated and freed in the optimizer's step"},
+        {p.state, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "allocated where the optimizer sets up its state"},
+        {p.step, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "allocated in the optimizer and not freed there"},
         {p.moved, FREED, p.moved, RESULT_CATEGORY_PARAMETERS,
-         "made while a module was moved or loaded, and used until a later move"},
+         "allocated while a module was moved or loaded, and used until a later move"},
         {p.main, FREED, p.moved, RESULT_CATEGORY_PARAMETERS,
          "held by a module over several passes, freed when the module was moved or loaded"},
         {p.load, FREED, p.moved, RESULT_CATEGORY_PARAMETERS,
          "held by a module, freed when the module was moved or loaded"},
-        {p.moved, -1, 0, RESULT_CATEGORY_PARAMETERS, "made while a module was moved or loaded"},
-        {p.built, FREED, p.built, RESULT_CATEGORY_TEMPORARIES, "made and freed while a module was built"},
-        {p.built, FREED, p.moved, RESULT_CATEGORY_PARAMETERS, "made while a module was built"},
-        {p.backward, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "made in backward, freed by zero_grad"},
-        {p.backward, FREED, p.backward, RESULT_CATEGORY_TEMPORARIES, "made and freed in backward"},
-        {p.backward, -1, 0, RESULT_CATEGORY_GRADIENTS, "made in backward and not freed in it"},
-        {p.forward, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "made in forward, freed in backward"},
-        {p.forward, FREED, p.forward, RESULT_CATEGORY_TEMPORARIES, "made and freed in forward"},
-        {p.forward, FREED, p.main, RESULT_CATEGORY_ACTIVATIONS, "made in forward and not freed in it"},
-        {p.loader, FREED, p.main, RESULT_CATEGORY_INPUTS, "made by the data loader"},
-        {0, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "made on a thread without Python, freed by zero_grad"},
-        {0, FREED, AUTOGRAD, RESULT_CATEGORY_TEMPORARIES, "made and freed on a thread without Python"},
-        {0, -1, 0, RESULT_CATEGORY_GRADIENTS, "made on a thread without Python and kept"},
-        {p.main, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "made outside of modules, freed in backward"},
-        {p.own, -1, 0, RESULT_CATEGORY_PARAMETERS, "made where a module of the program's own was built"},
+        {p.moved, -1, 0, RESULT_CATEGORY_PARAMETERS, "allocated while a module was moved or loaded"},
+        {p.built, FREED, p.built, RESULT_CATEGORY_TEMPORARIES, "allocated and freed while a module was built"},
+        {p.built, FREED, p.moved, RESULT_CATEGORY_PARAMETERS, "allocated while a module was built"},
+        {p.backward, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "allocated in backward(), freed by zero_grad"},
+        {p.backward, FREED, p.backward, RESULT_CATEGORY_TEMPORARIES, "allocated and freed in backward()"},
+        {p.backward, -1, 0, RESULT_CATEGORY_GRADIENTS, "allocated in backward() and not freed in it"},
+        {p.forward, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "allocated in forward(), freed in backward()"},
+        {p.forward, FREED, p.forward, RESULT_CATEGORY_TEMPORARIES, "allocated and freed in forward()"},
+        {p.forward, FREED, p.main, RESULT_CATEGORY_ACTIVATIONS, "allocated in forward() and not freed in it"},
+        {p.loader, FREED, p.main, RESULT_CATEGORY_INPUTS, "allocated by the data loader"},
+        {0, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "allocated on a thread without Python, freed by zero_grad"},
+        {0, FREED, AUTOGRAD, RESULT_CATEGORY_TEMPORARIES, "allocated and freed on a thread without Python"},
+        {0, -1, 0, RESULT_CATEGORY_GRADIENTS, "allocated on a thread without Python and kept"},
+        {p.main, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "allocated outside of modules, freed in backward()"},
+        {p.own, -1, 0, RESULT_CATEGORY_PARAMETERS, "allocated where a module of the program's own was built"},
         {p.own, FREED, p.own, RESULT_CATEGORY_TEMPORARIES,
-         "made and freed where a module of the program's own was built"},
-        {p.object, -1, 0, RESULT_CATEGORY_UNKNOWN, "made while an object was built, kept to the end"},
-        {p.main, -1, 0, RESULT_CATEGORY_UNKNOWN, "made outside of modules, kept to the end"},
+         "allocated and freed where a module of the program's own was built"},
+        {p.object, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated while an object was built, kept to the end"},
+        {p.main, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated outside of modules, kept to the end"},
         {p.load, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "loaded from a file"},
         {p.main, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "no rule covers it"},
     };
@@ -281,7 +281,7 @@ static void test_a_later_backward_that_failed(void **state)
     bool found = false;
     for (size_t i = 0; i < r->ooms[0].by_category.shares_n; i++) {
         found = found || strcmp(r->ooms[0].by_category.shares[i].evidence,
-                                "as earlier ones of its call path: made in backward, freed by zero_grad") == 0;
+                                "as earlier ones of its call path: allocated in backward(), freed by zero_grad") == 0;
     }
     assert_true(found);
     syn_close(r);
@@ -368,11 +368,11 @@ static void test_kept_from_forward_for_several_steps(void **state)
     }
     struct result_report *r = syn_report(&s, NULL);
     const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
-    const struct result_category_share *kept = share_of(peak, "made in forward and kept for several steps");
+    const struct result_category_share *kept = share_of(peak, "allocated in forward() and kept for several steps");
     assert_non_null(kept);
     assert_true(category_outlives_steps(kept->rule));
     assert_int_equal(kept->count, 8); /* all except those of this step and the previous one */
-    const struct result_category_share *rest = share_of(peak, "made in forward and not freed in it");
+    const struct result_category_share *rest = share_of(peak, "allocated in forward() and not freed in it");
     assert_int_equal(rest->count, 2);
     syn_close(r);
     syn_end(&s);

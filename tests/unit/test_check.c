@@ -52,7 +52,7 @@ static void test_nonsense(void **state)
     bad(GATE_PEAK, "lots", "such as 10GiB");
     bad(GATE_PEAK, "5%", "such as 10GiB");
     bad(GATE_GROWTH, "/step", "");
-    bad(GATE_GROWTH, "1MiB/epoch", "such as 10GiB");
+    bad(GATE_GROWTH, "1MiB/epoch", "such as 1MiB/step");
     bad(GATE_SYNCS, "nan", "not a number");
     bad(GATE_SYNCS, "1e3", "not a number");
     bad(GATE_SYNCS, "-2", "not a number");
@@ -103,7 +103,7 @@ static void test_budget(void **state)
     bad(GATE_BUDGET, "params=1e9,master-weights", "already float32");
     bad(GATE_BUDGET, "params=1e9,model=gpt2", "give only one of them");
     bad(GATE_BUDGET, "model=gpt22", "names no model: 'gpt22' is unknown; did you mean 'gpt2'?");
-    bad(GATE_BUDGET, "model=./none.json", "names no model: './none.json': cannot be read: No such file");
+    bad(GATE_BUDGET, "model=./none.json", "names no model: './none.json' cannot be read: No such file");
     assert_true(good(GATE_BUDGET, "optimizer=galore,model=gpt2").budget.estimate.optimizer > 0); /* it has matrices */
     bad(GATE_BUDGET, "params=1e9,color=red", "one of params");
 }

@@ -145,7 +145,7 @@ static void mistakes_get_one_line(void **state)
         {"--output|--top=5", "gpuspy: test: --output needs a value; write --output=FILE\n"},
         {"-o|--", "gpuspy: test: --output needs a value; write --output=FILE\n"},
         {"--output|-h", "gpuspy: test: --output needs a value; write --output=FILE\n"},
-        {"--output=", "gpuspy: test: --output: '' is empty; give a name\n"},
+        {"--output=", "gpuspy: test: --output needs a value; write --output=FILE\n"},
         {"--stacks=pyhton",
          "gpuspy: test: --stacks: 'pyhton' is unknown; did you mean 'python'? give one of python, native\n"},
         {"--top=0", "gpuspy: test: --top: '0' is out of range; give a number from 1 to 50\n"},
@@ -157,8 +157,9 @@ static void mistakes_get_one_line(void **state)
          "gpuspy: test: --only: 'paek' is unknown; did you mean 'peak'? give one of oom, peak, sync\n"},
         {"--only=oom,oomx,sync",
          "gpuspy: test: --only: 'oomx' is unknown; did you mean 'oom'? give one of oom, peak, sync\n"},
-        {"--only=", "gpuspy: test: --only: '' has no entries; give words, separated by commas\n"},
-        {"--only=,", "gpuspy: test: --only: ',' has no entries; give words, separated by commas\n"},
+        {"--only=", "gpuspy: test: --only needs a value; write --only=WORDS\n"},
+        {"--only=,", "gpuspy: test: --only needs a value; write --only=WORDS\n"},
+        {"-o|a|--output=b", "gpuspy: test: --output is given twice, as 'a' and 'b'; give it once\n"},
         {"--params=1e16", "gpuspy: test: --params: '1e16' is out of range; give a number from 1 to 1e15\n"},
         {"--params=\033[2J", "gpuspy: test: --params: '?[2J' is not a number; give a number such as 7B, 350M or 1e9\n"},
     };
@@ -274,6 +275,7 @@ static void no_option_is_there_twice(void **state)
     (void)state;
     for (const struct command *const *c = commands; *c; c++) {
         for (const struct option_row *r = (*c)->text->options; r->name; r++) {
+            assert_true(r - (*c)->text->options < OPTIONS_MAX);
             if (r->kind == OPTION_HEADING) continue;
             assert_int_not_equal(r->letter, 'h');
             assert_string_not_equal(r->name, "help");

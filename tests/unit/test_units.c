@@ -197,6 +197,7 @@ static void sizes_know_both_kinds_of_units(void **state)
         {"1024B", 1024},
         {"1024b", 1024},
         {"1gib", 1 << 30},
+        {"1 GiB", 1 << 30},
         {"1gB", 1000000000},
         {"1KiB", 1024},
         {"1kB", 1000},
@@ -208,7 +209,8 @@ static void sizes_know_both_kinds_of_units(void **state)
         {"1e3B", 1000},
         {"16777215TiB", UINT64_C(16777215) << 40},
     };
-    static const char *const bad[] = {"", "-1GiB", "GiB", "10", "1e3", "1 GiB", "16777216TiB", "1e30GiB", "1GiBx"};
+    static const char *const bad[] = {"",       "-1GiB", "GiB",         "10",      "1e3",
+                                      "1  GiB", "1 ",    "16777216TiB", "1e30GiB", "1GiBx"};
     char why[UNITS_WHY];
     uint64_t n;
 
