@@ -64,7 +64,8 @@ static bool like_decoder(json_t *json)
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_number(json_object_get(json, keys[i]))) return false;
-    return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size");
+    return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size") &&
+           !json_object_get(json, "projection_dim");
 }
 
 /* A type that is unknown has the form of a Llama, except for what its keys state. */

@@ -36,20 +36,20 @@ static bool name_layer(struct mix *m, struct model_block *b, const char *word)
     static const struct {
         const char *part;
         enum model_mixer mixer;
-        bool linear, window, experts, no_mlp;
+        bool linear, window, experts;
         unsigned compress;
     } words[] = {
-        {"sliding", MODEL_MIXER_ATTENTION, false, true, false, false, 0},
-        {"local", MODEL_MIXER_ATTENTION, false, true, false, false, 0},
-        {"heavily_compressed", MODEL_MIXER_ATTENTION, false, true, false, false, 128},
-        {"compressed_sparse", MODEL_MIXER_ATTENTION, false, true, false, false, 4},
-        {"linear", MODEL_MIXER_ATTENTION, true, false, false, false, 0},
-        {"mamba", MODEL_MIXER_MAMBA, false, false, false, false, 0},
-        {"conv", MODEL_MIXER_CONV, false, false, false, false, 0},
-        {"attention", MODEL_MIXER_ATTENTION, false, false, false, false, 0},
-        {"full", MODEL_MIXER_ATTENTION, false, false, false, false, 0},
-        {"moe", MODEL_MIXER_NONE, false, false, true, false, 0},
-        {"mlp", MODEL_MIXER_NONE, false, false, false, false, 0},
+        {"sliding", MODEL_MIXER_ATTENTION, false, true, false, 0},
+        {"local", MODEL_MIXER_ATTENTION, false, true, false, 0},
+        {"heavily_compressed", MODEL_MIXER_ATTENTION, false, true, false, 128},
+        {"compressed_sparse", MODEL_MIXER_ATTENTION, false, true, false, 4},
+        {"linear", MODEL_MIXER_ATTENTION, true, false, false, 0},
+        {"mamba", MODEL_MIXER_MAMBA, false, false, false, 0},
+        {"conv", MODEL_MIXER_CONV, false, false, false, 0},
+        {"attention", MODEL_MIXER_ATTENTION, false, false, false, 0},
+        {"full", MODEL_MIXER_ATTENTION, false, false, false, 0},
+        {"moe", MODEL_MIXER_NONE, false, false, true, 0},
+        {"mlp", MODEL_MIXER_NONE, false, false, false, 0},
     };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -60,7 +60,8 @@ static bool name_layer(struct mix *m, struct model_block *b, const char *word)
         if (words[i].window) b->window = (uint32_t)m->s->window;
         return true;
     }
-    model_config_reject(m->r, "layer_types has '%.40s', which gpuspy does not know; give the model's .safetensors", word);
+    model_config_reject(m->r, "layer_types has '%.40s', which gpuspy does not know; give the model's .safetensors",
+                        word);
     return false;
 }
 
@@ -98,18 +99,17 @@ static void attend_every(struct mix *m, uint64_t period, uint64_t offset, enum m
         m->each[i].mixer = (uint8_t)(period && i % period == offset ? MODEL_MIXER_ATTENTION : other);
 }
 
+/* If some layers are only an MLP, the others have none. */
 static void read_listed_types(struct mix *m, json_t *list)
 {
+    bool split = false;
+
     for (uint64_t i = 0; i < m->s->layers; i++) {
         const char *word = json_string_value(json_array_get(list, i));
         if (!name_layer(m, &m->each[i], word ? word : "")) return;
-        /* a layer that is only an MLP has no second one, nor have the layers beside it */
-        if (m->each[i].mixer == MODEL_MIXER_NONE)
-            for (uint64_t k = 0; k < m->s->layers; k++) m->each[k].no_mlp = m->each[k].mixer != MODEL_MIXER_NONE;
+        split |= m->each[i].mixer == MODEL_MIXER_NONE;
     }
-    for (uint64_t i = 0; i < m->s->layers; i++)
-        if (m->each[0].no_mlp || m->each[m->s->layers - 1].no_mlp)
-            m->each[i].no_mlp = m->each[i].mixer != MODEL_MIXER_NONE;
+    for (uint64_t i = 0; split && i < m->s->layers; i++) m->each[i].no_mlp = m->each[i].mixer != MODEL_MIXER_NONE;
 }
 
 /* Lists of numbers: attn_type_list 0 is linear attention; hybrid_layer_pattern 1 has a window; compress_ratios. */
@@ -149,7 +149,14 @@ static void read_mixers(struct mix *m)
     else if (model_config_has(r, "attn_layer_period"))
         attend_every(m, model_config_count(r, "attn_layer_period", 8), model_config_count(r, "attn_layer_offset", 4),
                      MODEL_MIXER_MAMBA);
-    else if (model_config_has(r, "full_attention_interval|layer_group_size")) {
+    else if (m->s->window && m->linear == MODEL_MIXER_LIGHTNING &&
+             model_config_has(r, "sliding_window_pattern|global_attn_every_n_layers")) {
+        const uint64_t every = model_config_count(r, "sliding_window_pattern|global_attn_every_n_layers", 4);
+        for (uint64_t i = 0; every && i < m->s->layers; i++)
+            m->each[i].window = (i + 1) % every ? (uint32_t)m->s->window : 0;
+    } else if (model_config_has(r, "attn_layer_indices")) {
+        attend_in(m, model_config_find(r, "attn_layer_indices", name), 0, m->linear);
+    } else if (model_config_has(r, "full_attention_interval|layer_group_size")) {
         const uint64_t every = model_config_count(r, "full_attention_interval|layer_group_size", 4);
         attend_every(m, every, every - 1, m->linear);
     } else if (read_number_lists(m)) {

@@ -220,6 +220,7 @@ static void read_config_experts(struct model_reading *r, const char *type)
         if (strcmp(absent[i].type, type) == 0) d = absent[i];
     s->experts = model_config_count(r, "num_local_experts|num_experts|n_routed_experts|moe_num_experts", d.experts);
     if (s->experts <= 1 || !model_config_flag(r, "enable_moe_block", true)) {
+        if (mixed) s->ffn = model_config_count(r, "shared_intermediate_size", s->ffn); /* Granite 4 without experts */
         s->experts = 0;
         return;
     }
@@ -535,7 +536,9 @@ void model_config_read_shape(struct model_reading *r)
 
     *s = (struct model_shape){.family = t->family};
     s->hidden = read_positive_number(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
-    s->layers = read_positive_number(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
+    const uint64_t listed = json_array_size(model_config_find(r, "layers_block_type", (char[64]){0}));
+    s->layers = read_positive_number(r, "num_hidden_layers|n_layer|n_layers|num_layers", listed ? listed : t->layers,
+                                     MODEL_LAYERS_MAX);
     s->heads = read_positive_number(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
     s->kv_heads = t->kv ? t->kv : s->heads;
     if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* the classes of other families ignore this key */

@@ -18,7 +18,8 @@ static void read_inner_mamba(struct model_reading *r)
     s->inner_bias = model_config_flag(r, "mamba_proj_bias|use_bias", false);
     s->state_heads = model_config_count(r, "mamba_n_heads|mamba_num_heads|n_mamba_heads", 0);
     if (s->state_heads) {
-        s->state_head_dim = model_config_read_count(size, &n) ? n : model_config_count(r, "mamba_head_dim|mamba_headdim", 0);
+        s->state_head_dim =
+            model_config_read_count(size, &n) ? n : model_config_count(r, "mamba_head_dim|mamba_headdim", 0);
         if (!s->state_head_dim) s->state_head_dim = s->inner / s->state_heads;
         s->inner = s->state_heads * s->state_head_dim;
         s->no_inner_norm = !model_config_flag(r, "mamba_rms_norm", strcmp(r->type->name, "falcon_h1") != 0);
@@ -44,8 +45,8 @@ static void read_linear_attention(struct model_reading *r)
     if (model_config_read_count(json_object_get(own, "num_heads"), &n)) s->linear_keys = n;
     if (model_config_read_count(json_object_get(own, "head_dim"), &n)) s->linear_key_dim = n;
     if (model_config_read_count(json_object_get(own, "short_conv_kernel_size"), &n)) s->taps = n;
-    s->full_rank_gates = json_is_true(json_object_get(own, "use_full_rank_gate")) ||
-                         strcmp(r->type->name, "bailing_hybrid") == 0;
+    s->full_rank_gates =
+        json_is_true(json_object_get(own, "use_full_rank_gate")) || strcmp(r->type->name, "bailing_hybrid") == 0;
 }
 
 /* LFM2: intermediate_size is a start value; two thirds of it are rounded up. */
@@ -71,7 +72,8 @@ static void read_layer_inputs(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
 
-    s->layer_width = model_config_count(r, "hidden_size_per_layer_input", strncmp(r->type->name, "gemma", 5) == 0 ? 256 : 0);
+    s->layer_width =
+        model_config_count(r, "hidden_size_per_layer_input", strncmp(r->type->name, "gemma", 5) == 0 ? 256 : 0);
     if (!s->layer_width) return;
     s->layer_vocab = model_config_count(r, "vocab_size_per_layer_input", 262144);
     s->streams = model_config_count(r, "altup_num_inputs", strcmp(r->type->name, "gemma3n_text") == 0 ? 4 : 0);
@@ -82,9 +84,12 @@ void model_config_read_states(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
 
-    if (strcmp(r->type->name, "falcon_h1") == 0 || model_config_has(r, "mamba_d_state|ssm_state_size|mamba_n_heads|mamba_num_heads|attn_layer_period|mamba_expand"))
+    if (strcmp(r->type->name, "falcon_h1") == 0 ||
+        model_config_has(r,
+                         "mamba_d_state|ssm_state_size|mamba_n_heads|mamba_num_heads|attn_layer_period|mamba_expand"))
         read_inner_mamba(r);
-    else if (model_config_has(r, "linear_num_value_heads|linear_num_key_heads|linear_attn_config|linear_num_heads|short_conv_kernel_size"))
+    else if (model_config_has(r, "linear_num_value_heads|linear_num_key_heads|linear_attn_config|linear_num_heads|"
+                                 "short_conv_kernel_size"))
         read_linear_attention(r);
     else if (model_config_has(r, "conv_L_cache"))
         read_short_conv(r);
@@ -97,7 +102,8 @@ void model_config_read_states(struct model_reading *r)
     if (s->o_groups) s->q_rank = model_config_count(r, "q_lora_rank", 1024);
     if (!s->kv_rank && !s->o_groups) s->v_dim = model_config_count(r, "v_head_dim", 0);
     if (s->v_dim == s->head_dim && !s->kv_rank) s->v_dim = 0;
-    s->gated_attention = model_config_flag(r, "attn_output_gate", false);
+    s->gated_attention =
+        model_config_flag(r, "attn_output_gate", strncmp(r->type->name, "qwen3_", 6) == 0 && s->linear_values);
     s->head_gate = model_config_flag(r, "use_head_wise_attn_gate|gating", false);
     s->wide_gate = model_config_flag(r, "mla_use_output_gate", false);
     read_layer_inputs(r);

@@ -46,11 +46,12 @@ enum model_tower { MODEL_TOWERS(TOWER) };
 enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
 
 /* What mixes the tokens in a layer. MIXER(id, word) */
-#define MODEL_MIXERS(MIXER)                                                                  \
-    MIXER(ATTENTION, "attention")                                                            \
-    MIXER(NONE, "MLP")                                                                       \
-    MIXER(MAMBA, "Mamba") MIXER(DELTA, "gated delta net") MIXER(KDA, "Kimi delta attention") \
-        MIXER(LIGHTNING, "lightning attention") MIXER(CONV, "short convolution")
+#define MODEL_MIXERS(MIXER)         \
+    MIXER(ATTENTION, "attention")   \
+    MIXER(NONE, "MLP")              \
+    MIXER(MAMBA, "Mamba")           \
+    MIXER(DELTA, "gated delta net") \
+    MIXER(KDA, "Kimi delta attention") MIXER(LIGHTNING, "lightning attention") MIXER(CONV, "short convolution")
 
 #define MIXER(id, word) MODEL_MIXER_##id,
 enum model_mixer { MODEL_MIXERS(MIXER) MODEL_MIXERS_N };

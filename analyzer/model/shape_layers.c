@@ -1,15 +1,15 @@
 /* The tensors of a layer: attention, MLP, experts, norms. */
 #include "analyzer/model/lister.h"
 
-void model_lister_add(struct model_lister *l, const char *name, enum model_tensor_role role, enum model_tensor_place place,
-                        uint64_t rows, uint64_t cols, uint64_t count)
+void model_lister_add(struct model_lister *l, const char *name, enum model_tensor_role role,
+                      enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count)
 {
     if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count)) l->failed = true;
 }
 
 /* Adds `each` of them to every layer of the kind. */
-void model_lister_add_in(struct model_lister *l, unsigned kind, const char *name, enum model_tensor_role role, uint64_t rows,
-                   uint64_t cols, uint64_t each)
+void model_lister_add_in(struct model_lister *l, unsigned kind, const char *name, enum model_tensor_role role,
+                         uint64_t rows, uint64_t cols, uint64_t each)
 {
     struct model_tensor *t;
 
@@ -24,7 +24,8 @@ void model_lister_add_in(struct model_lister *l, unsigned kind, const char *name
     if (role == TENSOR_ATTENTION || role == TENSOR_MLP || role == TENSOR_EXPERT || role == TENSOR_ROUTER) t->dims = 2;
 }
 
-void model_lister_add_bias(struct model_lister *l, unsigned kind, bool has, const char *name, uint64_t rows, uint64_t each)
+void model_lister_add_bias(struct model_lister *l, unsigned kind, bool has, const char *name, uint64_t rows,
+                           uint64_t each)
 {
     if (has) model_lister_add_in(l, kind, name, TENSOR_BIAS, rows, 1, each);
 }
@@ -74,7 +75,8 @@ static void add_latent_attention(struct model_lister *l)
     }
     model_lister_add_in(l, MODEL_EVERY, "kv_a_proj", TENSOR_ATTENTION, s->kv_rank + s->rope_dim, s->hidden, 1);
     model_lister_add_in(l, MODEL_EVERY, "kv_a_norm", TENSOR_NORM, s->kv_rank, 1, 1);
-    model_lister_add_in(l, MODEL_EVERY, "kv_b_proj", TENSOR_ATTENTION, s->heads * (s->nope_dim + s->v_dim), s->kv_rank, 1);
+    model_lister_add_in(l, MODEL_EVERY, "kv_b_proj", TENSOR_ATTENTION, s->heads * (s->nope_dim + s->v_dim), s->kv_rank,
+                        1);
     model_lister_add_in(l, MODEL_EVERY, "o_proj", TENSOR_ATTENTION, s->hidden, s->heads * s->v_dim, 1);
     add_beside_attention(l, MODEL_EVERY);
 }
@@ -126,7 +128,7 @@ static void add_global_attention(struct model_lister *l, unsigned kind)
 }
 
 void model_lister_add_mlps(struct model_lister *l, unsigned kind, enum model_tensor_role role, uint64_t ffn, bool bias,
-                     uint64_t each)
+                           uint64_t each)
 {
     const struct model_shape *s = l->s;
 

@@ -1,5 +1,5 @@
-/* The tensors of mixers that have a state instead of keys and values: Mamba, gated delta nets, short convolutions. Names
- * and forms are those of transformers 5.24.0, models/TYPE/modeling_TYPE.py. */
+/* The tensors of mixers that have a state instead of keys and values: Mamba, gated delta nets, short convolutions.
+ * Names and forms are those of transformers 5.24.0, models/TYPE/modeling_TYPE.py. */
 #include "analyzer/model/lister.h"
 
 static void add_taps(struct model_lister *l, unsigned kind, const char *name, uint64_t rows)
@@ -117,8 +117,10 @@ static void add_short_conv(struct model_lister *l, unsigned kind)
 void model_lister_add_mixer(struct model_lister *l, unsigned kind)
 {
     static void (*const add[MODEL_MIXERS_N])(struct model_lister *, unsigned) = {
-        [MODEL_MIXER_MAMBA] = model_lister_add_mamba, [MODEL_MIXER_DELTA] = model_lister_add_delta,
-        [MODEL_MIXER_KDA] = add_kda,                  [MODEL_MIXER_LIGHTNING] = add_lightning,
+        [MODEL_MIXER_MAMBA] = model_lister_add_mamba,
+        [MODEL_MIXER_DELTA] = model_lister_add_delta,
+        [MODEL_MIXER_KDA] = add_kda,
+        [MODEL_MIXER_LIGHTNING] = add_lightning,
         [MODEL_MIXER_CONV] = add_short_conv,
     };
 
