@@ -4,8 +4,8 @@
 static void append_activation(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
 {
     if (t->n == ACT_OPS_MAX) return;
-    t->ops[t->n++] = (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share,
-                                              op->params * share};
+    t->ops[t->n++] =
+        (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share, op->params * share};
 }
 
 void estimate_act_block_layer(const struct plan *p, const struct estimate_act_sizes *z, bool last,
@@ -31,8 +31,7 @@ void estimate_act_block_layer(const struct plan *p, const struct estimate_act_si
 /* modeling_lfm2.py, Lfm2ShortConv: three parts of one projection, the first product, the convolution, the second. */
 static void short_conv(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
 {
-    const double h = (double)p->model->shape.hidden, c = z->compute,
-                 trained = p->adapter == PLAN_ADAPTER_NONE ? h : 0;
+    const double h = (double)p->model->shape.hidden, c = z->compute, trained = p->adapter == PLAN_ADAPTER_NONE ? h : 0;
 
     append_activation(t, &(struct estimate_act_op){ACT_INNER, c * 3 * h, c * h, 0, 3 * h * trained}, 1);
     append_activation(t, &(struct estimate_act_op){ACT_INNER, c * 3 * h, c * 3 * h, 0, trained}, 1);

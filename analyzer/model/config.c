@@ -33,6 +33,9 @@ static const char *const aliases[][2] = {
     {"qwen3_vl_text", "qwen3"},
     {"qwen3_vl_moe_text", "qwen3_moe"},
     {"qwen3_5_moe_text", "qwen3_5_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_text"},
+    {"kimi_k25_text", "deepseek_v3"},
     {"kimi_k2", "deepseek_v3"},
     {"axk1", "deepseek_v3"},
     {"RefinedWebModel", "falcon"},
@@ -111,6 +114,52 @@ static void unknown_class(struct model_reading *r)
                         clean);
 }
 
+static bool has_vision_number(json_t *vision, const char *key, const char *other, uint64_t wanted)
+{
+    uint64_t n;
+
+    return (model_config_read_count(json_object_get(vision, key), &n) ||
+            model_config_read_count(json_object_get(vision, other), &n)) &&
+           n == wanted;
+}
+
+/* The tower of towers.def whose numbers vision_config states. */
+static enum model_tower tower_of(json_t *root)
+{
+    static const struct {
+        const char *type;
+        uint64_t hidden, layers, ffn;
+        enum model_tower tower;
+    } rows[] = {
+        {"gemma3", 1152, 27, 4304, MODEL_TOWER_GEMMA3},
+        {"gemma4", 1152, 27, 4304, MODEL_TOWER_GEMMA4},
+        {"mistral3", 1024, 24, 4096, MODEL_TOWER_MISTRAL3},
+        {"llava", 1024, 24, 4096, MODEL_TOWER_LLAVA},
+        {"qwen2_vl", 1280, 32, 0, MODEL_TOWER_QWEN2VL},
+        {"qwen2_5_vl", 1280, 32, 3420, MODEL_TOWER_QWEN25VL},
+        {"qwen2_5_vl", 1280, 32, 3456, MODEL_TOWER_QWEN25VL_LARGE},
+        {"qwen3_vl", 1024, 24, 4096, MODEL_TOWER_QWEN3VL},
+        {"qwen3_vl", 1152, 27, 4304, MODEL_TOWER_QWEN3VL_LARGE},
+        {"qwen3_vl_moe", 1152, 27, 4304, MODEL_TOWER_QWEN3VL_LARGE},
+        {"qwen3_5", 768, 12, 3072, MODEL_TOWER_QWEN35_TINY},
+        {"qwen3_5", 1024, 24, 4096, MODEL_TOWER_QWEN35_SMALL},
+        {"qwen3_5", 1152, 27, 4304, MODEL_TOWER_QWEN35},
+        {"qwen3_5_moe", 1152, 27, 4304, MODEL_TOWER_QWEN35},
+        {"llama4", 1408, 34, 5632, MODEL_TOWER_LLAMA4},
+        {"paddleocr_vl", 1152, 27, 4304, MODEL_TOWER_PADDLEOCR},
+    };
+    json_t *vision = json_object_get(root, "vision_config");
+
+    if (json_is_object(json_object_get(root, "audio_config"))) return MODEL_TOWER_NONE;
+    for (size_t i = 0; vision && i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(model_config_word(root, "model_type"), rows[i].type) == 0 &&
+            has_vision_number(vision, "embed_dim", "hidden_size", rows[i].hidden) &&
+            has_vision_number(vision, "depth", "num_hidden_layers", rows[i].layers) &&
+            (!rows[i].ffn || has_vision_number(vision, "intermediate_size", "", rows[i].ffn)))
+            return rows[i].tower;
+    return MODEL_TOWER_NONE;
+}
+
 /* The language model's object in the config.json of a model with images or sound. */
 static json_t *inner_config(struct model_reading *r, json_t *root)
 {
@@ -119,6 +168,7 @@ static json_t *inner_config(struct model_reading *r, json_t *root)
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *object = json_object_get(root, keys[i]);
+        if (json_is_object(object) && r->tower) return object;
         if (json_is_object(object)) {
             terminal_clean(clean, sizeof clean, model_config_word(root, "model_type"), true);
             model_config_note(r, "only the language model of '%s' (%s) is counted, not its vision and audio parts",
@@ -134,9 +184,10 @@ static void choose_type(struct model_reading *r, json_t *root)
     const char *outer = model_config_word(root, "model_type"), *name;
     char clean[64];
 
+    if (r->whole) r->tower = tower_of(root);
     r->json =
         config_type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner_config(r, root);
-    if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
+    if (r->json == root && !r->tower && json_is_object(json_object_get(root, "vision_config")))
         model_config_note(r, "only its language model is counted, not its vision part");
     r->outer = r->json == root ? NULL : root;
     name = model_config_word(r->json, "model_type");
@@ -205,6 +256,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
     } else {
         choose_type(r, root);
         if (r->type) model_config_read_shape(r);
+        r->s.tower = r->tower;
     }
     if (*r->problem) return false;
     if (!model_from_shape(f->command, f->path, &r->s, m, &ignored)) {
@@ -265,7 +317,7 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
                        int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, n};
-    struct model_reading r = {0};
+    struct model_reading r = {.whole = true};
     json_t *root;
     bool ok;
 

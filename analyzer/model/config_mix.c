@@ -27,7 +27,7 @@ static enum model_mixer linear_mixer(struct model_reading *r)
     if (model_config_has(r, "linear_num_value_heads|linear_num_key_heads")) return MODEL_MIXER_DELTA;
     if (model_config_has(r, "linear_attn_config|linear_num_heads|short_conv_kernel_size")) return MODEL_MIXER_KDA;
     if (model_config_has(r, "mamba_d_state|ssm_state_size|mamba_n_heads|mamba_num_heads")) return MODEL_MIXER_MAMBA;
-    if (model_config_has(r, "conv_L_cache")) return MODEL_MIXER_CONV;
+    if (model_config_has(r, "conv_L_cache") || strncmp(r->type->name, "lfm2", 4) == 0) return MODEL_MIXER_CONV;
     return MODEL_MIXER_LIGHTNING;
 }
 
@@ -57,7 +57,7 @@ static bool name_layer(struct mix *m, struct model_block *b, const char *word)
         b->mixer = (uint8_t)(words[i].linear ? m->linear : words[i].mixer);
         b->experts = words[i].experts;
         b->compress = words[i].compress;
-        if (words[i].window) b->window = (uint32_t)m->s->window;
+        if (words[i].window) b->window = (uint32_t)(m->s->window ? m->s->window : 512); /* Gemma's default */
         return true;
     }
     model_config_reject(m->r, "layer_types has '%.40s', which gpuspy does not know; give the model's .safetensors",

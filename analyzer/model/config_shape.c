@@ -105,6 +105,16 @@ const char *model_config_word(json_t *object, const char *key)
     return text ? text : "";
 }
 
+/* The first of a list of numbers, one per layer. */
+static uint64_t first_number(struct model_reading *r, const char *key, uint64_t absent)
+{
+    uint64_t n = absent;
+
+    if (!model_config_read_count(json_array_get(json_object_get(r->json, key), 0), &n) || n == 0)
+        model_config_reject(r, "%s does not begin with a whole number from 1 to 1e9", key);
+    return n;
+}
+
 static void read_norms(struct model_reading *r, unsigned traits)
 {
     struct model_shape *s = &r->s;
@@ -477,6 +487,11 @@ static void read_habits(struct model_reading *r)
 /* What types with layers of several kinds have in common. */
 static void read_mixed(struct model_reading *r)
 {
+    static const struct {
+        const char *type;
+        uint64_t layers;
+    } first[] = {{"glm_moe_dsa", 3},  {"glm4_moe_lite", 1}, {"laguna", 1},        {"lfm2_moe", 2},
+                 {"ernie4_5_moe", 1}, {"afmoe", 1},         {"mimo_v2_flash", 1}, {"exaone_moe", 1}};
     struct model_shape *s = &r->s;
     const bool has_window = model_config_flag(r, "use_sliding_window", true);
 
@@ -485,7 +500,8 @@ static void read_mixed(struct model_reading *r)
     if (!s->head_dim && s->heads && s->hidden % s->heads == 0) s->head_dim = s->hidden / s->heads;
     if (model_config_has(r, "kv_lora_rank")) read_config_latent(r);
     model_config_read_states(r);
-    r->dense_layers = strncmp(r->type->name, "deepseek", 8) == 0 && !s->o_groups ? 3 : 0;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (strcmp(first[i].type, r->type->name) == 0) r->dense_layers = first[i].layers;
 }
 
 /* A key whose name suggests a size or a part of the model, and whose value is not that of an absent part. */
@@ -545,10 +561,13 @@ void model_config_read_shape(struct model_reading *r)
         s->kv_heads = read_positive_number(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
     if (t->vocab) s->vocab = read_positive_number(r, "vocab_size", t->vocab, NUMBER_MAX);
     s->head_dim = read_positive_number(r, "head_dim", t->head_dim, NUMBER_MAX);
-    s->ffn = read_positive_number(r,
-                                  t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
-                                                          : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
-                                  t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
+    if (json_is_array(model_config_find(r, "intermediate_size", (char[64]){0})) && (t->traits & MIXED))
+        s->ffn = first_number(r, "intermediate_size", t->ffn); /* config_mix.c reads the others */
+    else
+        s->ffn = read_positive_number(r,
+                                      t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
+                                                              : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
+                                      t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
     s->context = model_config_count(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
     s->positions = t->traits & LEARNED ? s->context : 0;
     s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? model_config_count(r, "type_vocab_size", 2) : 0;

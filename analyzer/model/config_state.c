@@ -91,7 +91,7 @@ void model_config_read_states(struct model_reading *r)
     else if (model_config_has(r, "linear_num_value_heads|linear_num_key_heads|linear_attn_config|linear_num_heads|"
                                  "short_conv_kernel_size"))
         read_linear_attention(r);
-    else if (model_config_has(r, "conv_L_cache"))
+    else if (model_config_has(r, "conv_L_cache") || strncmp(r->type->name, "lfm2", 4) == 0)
         read_short_conv(r);
     s->index_heads = model_config_count(r, "index_n_heads", 0);
     s->index_dim = model_config_count(r, "index_head_dim", 128);
