@@ -59,8 +59,8 @@ struct model_reading {
     char problem[256], note[320];
     json_t *asked; /* the keys that were looked up, as an object; owned */
     bool unknown;  /* the problem is an unknown type */
-    bool assumed; /* the type is unknown, and read as a Llama */
-    bool whole;   /* the image tower is counted, if it is a known one */
+    bool assumed;  /* the type is unknown, and read as a Llama */
+    bool whole;    /* the image tower is counted, if it is a known one */
     enum model_tower tower;
 };
 

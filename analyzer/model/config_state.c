@@ -104,7 +104,7 @@ void model_config_read_states(struct model_reading *r)
     if (s->v_dim == s->head_dim && !s->kv_rank) s->v_dim = 0;
     s->gated_attention =
         model_config_flag(r, "attn_output_gate", strncmp(r->type->name, "qwen3_", 6) == 0 && s->linear_values);
-    s->head_gate = model_config_flag(r, "use_head_wise_attn_gate|gating", false);
+    s->head_gate = model_config_flag(r, "use_head_wise_attn_gate|gating", strcmp(r->type->name, "laguna") == 0);
     s->wide_gate = model_config_flag(r, "mla_use_output_gate", false);
     read_layer_inputs(r);
 }
