@@ -114,13 +114,13 @@ static void unknown_class(struct model_reading *r)
                         clean);
 }
 
-static bool has_vision_number(json_t *vision, const char *key, const char *other, uint64_t wanted)
+static bool has_vision_number(json_t *vision, const char *key, const char *other, uint64_t expected)
 {
     uint64_t n;
 
     return (model_config_read_count(json_object_get(vision, key), &n) ||
             model_config_read_count(json_object_get(vision, other), &n)) &&
-           n == wanted;
+           n == expected;
 }
 
 /* The tower of towers.def whose numbers vision_config states. */

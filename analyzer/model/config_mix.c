@@ -31,7 +31,7 @@ static enum model_mixer linear_mixer(struct model_reading *r)
     return MODEL_MIXER_LIGHTNING;
 }
 
-static bool name_layer(struct mix *m, struct model_block *b, const char *word)
+static bool read_layer_word(struct mix *m, struct model_block *b, const char *word)
 {
     static const struct {
         const char *part;
@@ -106,7 +106,7 @@ static void read_listed_types(struct mix *m, json_t *list)
 
     for (uint64_t i = 0; i < m->s->layers; i++) {
         const char *word = json_string_value(json_array_get(list, i));
-        if (!name_layer(m, &m->each[i], word ? word : "")) return;
+        if (!read_layer_word(m, &m->each[i], word ? word : "")) return;
         split |= m->each[i].mixer == MODEL_MIXER_NONE;
     }
     for (uint64_t i = 0; split && i < m->s->layers; i++) m->each[i].no_mlp = m->each[i].mixer != MODEL_MIXER_NONE;
