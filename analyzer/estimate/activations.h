@@ -93,9 +93,6 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
                         struct estimate_act_tape *tape);
 /* The same for a Mamba. */
 void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
-/* The same for a model whose layers are grouped: one of the last group, or the mean of the others. */
-void estimate_act_block_layer(const struct plan *p, const struct estimate_act_sizes *z, bool last,
-                              struct estimate_act_tape *tape);
 /* Adds a Mamba or a short convolution to a layer, in bytes per token. */
 void estimate_act_mixer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
 /* The norm after the layers, with the input of the output layer. Below: whether tanh caps the logits (Gemma 2, Gemma

@@ -400,6 +400,35 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
     put_attention(&other, z, h, false, t);
 }
 
+static void append_share(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
+{
+    if (t->n < ACT_OPS_MAX)
+        t->ops[t->n++] = (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share,
+                                                  op->params * share};
+}
+
+/* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. Each group is
+ * estimated as a model of its own. */
+static void block_layer(const struct plan *p, const struct estimate_act_sizes *z, bool last,
+                        struct estimate_act_tape *t)
+{
+    const struct model_shape *m = &p->model->shape;
+    const unsigned from = last ? m->blocks_n - 1 : 0, to = last || m->blocks_n == 1 ? m->blocks_n : m->blocks_n - 1;
+    struct model model = *p->model;
+    struct plan one = *p;
+    static struct estimate_act_tape tape;
+    double layers = 0;
+
+    one.model = &model;
+    t->n = 0;
+    for (unsigned i = from; i < to; i++) layers += m->blocks[i].layers;
+    for (unsigned i = from; i < to; i++) {
+        model.shape = model_block_shape(m, i);
+        estimate_act_layer(&one, z, model.shape.experts > 0, &tape);
+        for (size_t k = 0; k < tape.n; k++) append_share(t, &tape.ops[k], (double)m->blocks[i].layers / layers);
+    }
+}
+
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
@@ -412,7 +441,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         return;
     }
     if (m->blocks_n) {
-        estimate_act_block_layer(p, z, moe, t);
+        block_layer(p, z, moe, t);
         return;
     }
     t->n = 0;

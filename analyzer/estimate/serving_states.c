@@ -44,6 +44,8 @@ void estimate_serving_states(const struct plan *p, double size, struct estimate_
         likely += (double)(one.layers * p->batch) * (size * inputs + 4 * state);
     }
     if (!layers) return;
+    low /= (double)p->tp; /* their heads are divided */
+    likely /= (double)p->tp;
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "states, the same at any length",
                                               (struct estimate_interval){low, likely, likely});
     line->why = low < likely ? "the state is kept in float32, or in the model's type" : NULL;

@@ -87,4 +87,3 @@ const char *model_config_word(json_t *object, const char *key)
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
 }
-
