@@ -428,6 +428,7 @@ static const struct count by_config[] = {
     {"lfm2-8b-a1b", 8339929856},
     {"lfm2-vl-450m", 354483968},
     {"falcon-h1-0.5b", 521411104},
+    {"falcon-h1-1.5b-deep", 1554770832},
     {"falcon-h1-3b", 3149256192},
     {"falcon-h1-7b", 7585513568},
     {"falcon-h1-34b", 33642221312},
