@@ -305,6 +305,10 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
         add_eager(p, r);
     if (p->away) move_to_host(p, before, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
+    for (int i = MODEL_MIXER_MAMBA; i < MODEL_MIXERS_N; i++)
+        if (p->model->shape.blocks_n && model_has_mixer(&p->model->shape, (enum model_mixer)i))
+            estimate_note(r, "activations of layers with a %s are worked out from what its kernels save, not measured",
+                          model_mixer_word((enum model_mixer)i));
     if (p->model->shape.linear_layers && p->attention != PLAN_ATTENTION_EAGER)
         estimate_note(r, "gated delta nets with flash-linear-attention's kernels, worked out from what they save, not "
                          "measured; without them: --attention eager");

@@ -51,7 +51,7 @@ struct estimate_act_op {
     double params; /* parameters whose gradient its backward makes */
 };
 
-enum { ACT_OPS_MAX = 32 };
+enum { ACT_OPS_MAX = 32 * MODEL_BLOCKS_MAX };
 
 struct estimate_act_tape {
     struct estimate_act_op ops[ACT_OPS_MAX]; /* in the order of forward */
@@ -93,6 +93,8 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
                         struct estimate_act_tape *tape);
 /* The same for a Mamba. */
 void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
+/* Adds a Mamba or a short convolution to a layer, in bytes per token. */
+void estimate_act_mixer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
 /* The norm after the layers, with the input of the output layer. Below: whether tanh caps the logits (Gemma 2, Gemma
  * 4), and whether the embeddings have dropout. */
 void estimate_act_last_norm(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);

@@ -56,7 +56,8 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
 {
     const struct model_shape *m = &p->model->shape;
     bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
-    struct estimate_act_habits h = {.gemma = (m->norms == 4 && !m->norm_bias && !m->fused_gate) || m->linear_layers};
+    struct estimate_act_habits h = {.gemma = (m->norms == 4 && !m->norm_bias && !m->fused_gate) || m->linear_layers ||
+                                             m->gated_attention};
 
     h.caps = h.gemma && !m->qk_norm;
     /* only OPT and GPT-Neo have learned positions and separate q, k, v */
@@ -137,8 +138,9 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
     double outputs = 0, kept = 0;
 
     EACH (w, p->model->tensors, p->model->tensors_n) {
-        const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim, expert = w->role == TENSOR_EXPERT;
-        const bool other = differ && w->kind && (w->kind == 2) != moe;
+        const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim || m->block,
+                   expert = w->role == TENSOR_EXPERT;
+        const bool other = m->block ? w->kind != m->block : differ && w->kind && (w->kind == 2) != moe;
         const uint64_t layers = differ && w->layers ? w->layers : m->layers;
         if (w->place != TENSOR_IN_LAYER || other || !layers || !estimate_adapter_is_target(p, w)) continue;
         const double n = (double)w->count / (double)layers, rows = (double)w->rows, cols = (double)w->cols;
@@ -287,6 +289,12 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
+/* Heads of other sizes count as so many heads of 128. */
+static double share_of_head(uint64_t dim)
+{
+    return dim ? (double)dim / MODEL_LINEAR_HEAD : 1;
+}
+
 /* A gated delta net. With kernels, what they save: causal_conv1d its input; fla's chunk_gated_delta_rule q and k of
  * each head of values, v, a matrix of each chunk of 64 tokens, decays; then the gate and the norm's input. Without
  * kernels, measured on transformers 5.23.0: bytes per token for each head of values and of keys (a head is 128 wide),
@@ -295,7 +303,8 @@ static void linear_attention(const struct plan *p, const struct estimate_act_siz
 {
     enum { CHUNK = 64 };
     const struct model_shape *m = &p->model->shape;
-    const double head = MODEL_LINEAR_HEAD, values = (double)m->linear_values, keys = (double)m->linear_keys;
+    const double keys = (double)m->linear_keys * share_of_head(m->linear_key_dim),
+                 values = (double)m->linear_values * share_of_head(m->linear_value_dim), head = MODEL_LINEAR_HEAD;
     const double mixed = (2 * keys + values) * head, out = values * head, c = z->compute, width = (double)m->hidden;
     const double kept = p->attention != PLAN_ATTENTION_EAGER
                             ? c * (mixed + 5 * out + CHUNK * values) + 20 * values + (is_base_frozen(p) ? 0 : c * out)
@@ -391,6 +400,35 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
     put_attention(&other, z, h, false, t);
 }
 
+static void append_share(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
+{
+    if (t->n < ACT_OPS_MAX)
+        t->ops[t->n++] = (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share,
+                                                  op->params * share};
+}
+
+/* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. Each group is
+ * estimated as a model of its own. */
+static void block_layer(const struct plan *p, const struct estimate_act_sizes *z, bool last,
+                        struct estimate_act_tape *t)
+{
+    const struct model_shape *m = &p->model->shape;
+    const unsigned from = last ? m->blocks_n - 1 : 0, to = last || m->blocks_n == 1 ? m->blocks_n : m->blocks_n - 1;
+    struct model model = *p->model;
+    struct plan one = *p;
+    static struct estimate_act_tape tape;
+    double layers = 0;
+
+    one.model = &model;
+    t->n = 0;
+    for (unsigned i = from; i < to; i++) layers += m->blocks[i].layers;
+    for (unsigned i = from; i < to; i++) {
+        model.shape = model_block_shape(m, i);
+        estimate_act_layer(&one, z, model.shape.experts > 0, &tape);
+        for (size_t k = 0; k < tape.n; k++) append_share(t, &tape.ops[k], (double)m->blocks[i].layers / layers);
+    }
+}
+
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
@@ -402,11 +440,21 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         estimate_act_mamba_layer(p, z, t);
         return;
     }
+    if (m->blocks_n) {
+        block_layer(p, z, moe, t);
+        return;
+    }
     t->n = 0;
-    put_norm(p, z, &h, width, z->stream, t);
-    put_reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
-    if (m->linear_layers && !moe)
+    if (m->mixer != MODEL_MIXER_NONE) {
+        put_norm(p, z, &h, width, z->stream, t);
+        put_reads(p, z, READ_QKV, width, h.one_matrix || m->mixer ? 1 : 3, 1, t);
+    }
+    if (m->mixer == MODEL_MIXER_MAMBA || m->mixer == MODEL_MIXER_CONV) estimate_act_mixer(p, z, t);
+    if ((m->linear_layers && !moe) || m->mixer == MODEL_MIXER_DELTA || m->mixer == MODEL_MIXER_KDA ||
+        m->mixer == MODEL_MIXER_LIGHTNING)
         linear_attention(p, z, t);
+    else if (m->mixer != MODEL_MIXER_ATTENTION && !m->beside)
+        ;
     else if (m->global_head_dim && moe)
         global_attention(p, z, &h, t);
     else
@@ -423,12 +471,14 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         moe = false;
     }
     if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
-    if (m->norms != 1) /* parallel attention and MLP may read the same norm (Falcon) */
+    if (m->no_mlp) moe = false;
+    if ((m->norms != 1 && !m->no_mlp) || m->mixer == MODEL_MIXER_NONE) /* Falcon's MLP reads attention's norm */
         put_norm(p, z, &h, width, z->stream, t);
-    if (m->norms != 1 || z->amp) put_reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
+    if ((m->norms != 1 || z->amp || m->mixer == MODEL_MIXER_NONE) && !m->no_mlp)
+        put_reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
     if (moe)
         put_experts(p, z, &h, t);
-    else
+    else if (!m->no_mlp)
         put_mlp(p, z, &h, (double)m->ffn, 1, t);
     if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
     if (is_base_frozen(p)) adapter_outputs(p, z, second, t);

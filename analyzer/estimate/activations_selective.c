@@ -171,6 +171,7 @@ uint64_t estimate_act_moe_layers(const struct model_shape *m)
     if (m->family == MODEL_T5 ||
         m->family == MODEL_WHISPER) /* the decoder's layers come last, as do those with experts */
         return m->layers - m->encoder_layers;
+    if (m->blocks_n) return m->blocks[m->blocks_n - 1].layers;
     if (m->linear_layers) return m->layers - m->linear_layers;
     if (m->global_head_dim) return m->layers - m->window_layers;
     return m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;

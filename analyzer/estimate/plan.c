@@ -103,23 +103,34 @@ static bool check_remade(const struct plan *p, char why[WHY])
     if (p->remade && p->remade_every) return REJECT("--checkpointed-layers and --checkpoint-every: give one of them");
     if (p->checkpoint != PLAN_CHECKPOINT_FULL) return REJECT("--%s: add --checkpointing full", option);
     return (family == MODEL_T5 || family == MODEL_WHISPER || family == MODEL_CONV || family == MODEL_DENOISER ||
-            family == MODEL_MAMBA || p->model->shape.linear_layers) &&
+            family == MODEL_MAMBA || p->model->shape.linear_layers || p->model->shape.blocks_n) &&
            REJECT("--%s: known for decoders and encoders of text and images", option);
+}
+
+/* A mixer with a state, which some of the layers have. */
+static enum model_mixer unusual_mixer(const struct model_shape *s)
+{
+    for (int i = MODEL_MIXER_MAMBA; i < MODEL_MIXERS_N; i++)
+        if (model_has_mixer(s, (enum model_mixer)i)) return (enum model_mixer)i;
+    return MODEL_MIXER_ATTENTION;
 }
 
 /* Models whose layers differ, or have a state instead of attention: not all options are known for them. */
 static bool own_kinds(const struct plan *p, char why[WHY])
 {
     const enum model_family family = p->model->shape.family;
-    const bool linear = p->model->shape.linear_layers || p->model->shape.global_head_dim;
-    const char *name = p->model->shape.linear_layers ? "gated delta net"
-                       : linear                      ? "Gemma 4"
-                       : family == MODEL_MAMBA       ? "Mamba"
-                                                     : "Whisper";
+    const enum model_mixer mixer = unusual_mixer(&p->model->shape);
+    const bool linear = p->model->shape.linear_layers || p->model->shape.global_head_dim || mixer;
+    const char *name = mixer                           ? model_mixer_word(mixer)
+                       : p->model->shape.linear_layers ? "gated delta net"
+                       : linear                        ? "Gemma 4"
+                       : family == MODEL_MAMBA         ? "Mamba"
+                                                       : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
-    if (option) return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
+    if (option && !(mixer && p->inference && p->tp > 1 && p->pp == 1 && p->cp == 1)) /* servers divide the heads */
+        return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
         (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family != MODEL_WHISPER))
         return REJECT("--checkpointing: gpuspy does not know what a %s keeps; use full", name);

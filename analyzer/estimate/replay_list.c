@@ -31,6 +31,7 @@ static bool layers_are_known(const struct plan *p)
 
     return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_BERT || m->family == MODEL_T5) &&
            m->layers && m->vocab && !m->experts && !m->kv_rank && !m->linear_layers && !m->global_head_dim &&
+           !m->blocks_n && !m->layer_width && !m->v_dim && (m->gated || m->family != MODEL_LLAMA) && !m->head_gate &&
            !m->gated_attention && !m->tower && norms_are_known(p) &&
            (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) &&
            p->precision->cast != PRECISION_CAST_FP8 && !p->fused_loss && !p->chunked_loss && !p->fused_layers;

@@ -45,13 +45,24 @@ static double kv_heads_here(const struct plan *p)
     return whole_up((double)p->model->shape.kv_heads / (double)p->tp);
 }
 
+/* Elements per token that one layer of a group keeps. */
+static double block_elements(const struct plan *p, const struct model_shape *one)
+{
+    const double heads = whole_up((double)one->kv_heads / (double)p->tp);
+
+    if ((one->mixer != MODEL_MIXER_ATTENTION && !one->beside) || one->no_keys) return 0;
+    if (one->o_groups) return (double)one->head_dim; /* one head, whose keys are the values */
+    if (one->kv_rank) return (double)(one->kv_rank + one->rope_dim);
+    return heads * (double)(one->head_dim + (one->v_dim ? one->v_dim : one->head_dim));
+}
+
 /* Elements per token in one layer: keys and values of the heads on this GPU, or the one latent vector (MLA). */
 static double cache_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
 
     if (s->kv_rank) return (double)(s->kv_rank + s->rope_dim);
-    return 2 * kv_heads_here(p) * (double)s->head_dim;
+    return kv_heads_here(p) * (double)(s->head_dim + (s->v_dim ? s->v_dim : s->head_dim));
 }
 
 /* Tokens that one sequence holds; `window` 0: all. A window may begin within a block, so it needs one block more. */
@@ -72,12 +83,38 @@ struct cached {
     double bytes, whole; /* whole: if layers with a window kept all tokens */
 };
 
+/* The same for a model whose layers are grouped. */
+static struct cached cached_of_blocks(const struct plan *p, uint64_t stage, uint64_t seq)
+{
+    const struct model_shape *s = &p->model->shape;
+    const double share = (double)estimate_serving_layers(p, stage) / (double)s->layers,
+                 element = (double)p->batch * cache_bits(p) / 8;
+    struct cached c = {.tokens = tokens_held(p, (double)seq, 0), .window_tokens = c.tokens};
+
+    for (unsigned i = 0; i < s->blocks_n; i++) {
+        const struct model_shape one = model_block_shape(s, i);
+        const double layers = share * (double)one.layers, each = block_elements(p, &one);
+        const double held = tokens_held(p, (double)seq, (double)one.window);
+        if (each <= 0) continue;
+        if (one.window) c.window_tokens = held;
+        *(one.window ? &c.windowed : &c.full) += layers;
+        c.bytes += layers * held * each * element;
+        c.whole += layers * c.tokens * each * element;
+        if (one.compress) /* entries of several tokens, in addition to the window */
+            c.bytes += layers * whole_up((double)seq / (double)one.compress) * element *
+                       (each + (one.compress < 128 ? (double)one.index_dim : 0));
+    }
+    return c;
+}
+
 static struct cached cached_of_stage(const struct plan *p, uint64_t stage, uint64_t seq)
 {
     const struct model_shape *s = &p->model->shape;
     double here = (double)estimate_serving_layers(p, stage);
     uint64_t window_layers = s->window ? s->window_layers : 0;
     struct cached c;
+
+    if (s->blocks_n) return cached_of_blocks(p, stage, seq);
 
     if (s->family == MODEL_T5) /* the decoder's layers: of its own tokens, and of the encoder's */
         here = 2 * here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
@@ -199,7 +236,7 @@ static bool gelu_in_pieces(const struct model_shape *s)
  * fused kernels, as in vLLM. Likely: transformers, as tests/torch/serve.py measures it: model and caller still hold the
  * embeddings and the layer's input, rotary positions make queries and keys from three temporaries, RMSNorm computes in
  * float32. Keys and values are in the cache and are not counted again. */
-static struct estimate_interval token_elements(const struct plan *p)
+static struct estimate_interval layer_token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
@@ -211,6 +248,12 @@ static struct estimate_interval token_elements(const struct plan *p)
     if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
         q = (double)s->heads * (double)(s->nope_dim + s->rope_dim) / tp;
         kv = q;
+    }
+    if (s->mixer != MODEL_MIXER_ATTENTION) { /* the projections into and out of the state, and the convolution */
+        q = fmax(s->mixer == MODEL_MIXER_MAMBA ? 2 * (double)(s->inner + s->groups * s->state) : 0,
+                 s->mixer == MODEL_MIXER_CONV ? 1.5 * h : (double)(s->linear_values * s->linear_value_dim)) /
+            tp;
+        kv = 0;
     }
     attention.low = 2 * h + 2 * q + 2 * kv;
     attention.likely = fmax(attention.low, early + fmax(4 * q, 2 * q + 3 * kv));
@@ -230,6 +273,23 @@ static struct estimate_interval token_elements(const struct plan *p)
     return (struct estimate_interval){fmax(norm.low, fmax(attention.low, mlp.low)),
                                       fmax(norm.likely, fmax(attention.likely, mlp.likely)),
                                       fmax(norm.high, fmax(attention.high, mlp.high))};
+}
+
+/* Of the layers of a group that needs most. */
+static struct estimate_interval token_elements(const struct plan *p)
+{
+    struct estimate_interval most = {0, 0, 0};
+    struct model model = *p->model;
+    struct plan one = *p;
+
+    if (!p->model->shape.blocks_n) return layer_token_elements(p);
+    one.model = &model;
+    for (unsigned i = 0; i < p->model->shape.blocks_n; i++) {
+        model.shape = model_block_shape(&p->model->shape, i);
+        const struct estimate_interval e = layer_token_elements(&one);
+        most = (struct estimate_interval){fmax(most.low, e.low), fmax(most.likely, e.likely), fmax(most.high, e.high)};
+    }
+    return most;
 }
 
 /* vLLM reads prompts in chunks: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs. get_batch_defaults).
@@ -476,6 +536,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     }
     if (is_decoder_shape(s)) add_cache(p, stage, r);
     if (s->linear_layers) add_linear_state(p, r);
+    if (s->blocks_n) estimate_serving_states(p, element_size(p), r);
     add_activations(p, r);
     if (p->cache_block && is_decoder_shape(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",

@@ -19,3 +19,5 @@ void estimate_serving_beside(const struct plan *p, struct estimate_result *r);
 double estimate_serving_beside_bytes(const struct plan *p);
 /* Whether the model generates token after token, and so has a KV cache. */
 bool estimate_serving_decodes(const struct plan *p);
+/* The states of layers that have no keys and values (serving_states.c); `size`: bytes per element of activations. */
+void estimate_serving_states(const struct plan *p, double size, struct estimate_result *r);

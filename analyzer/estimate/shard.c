@@ -44,7 +44,8 @@ static double layer_share(const struct plan *p, uint64_t stage, const struct mod
 
     if (!layers) return 1.0 / (double)p->pp;
     if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV ||
-        p->model->shape.linear_layers || p->model->shape.global_head_dim) /* kinds alternate */
+        p->model->shape.linear_layers || p->model->shape.global_head_dim ||
+        p->model->shape.blocks_n) /* kinds alternate */
         return (double)estimate_shard_layers(p, stage) / (double)layers;
     if (t->kind > 1) {
         from = layers - t->layers;
@@ -186,7 +187,7 @@ struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stag
  * kind. */
 double estimate_shard_layer(const struct plan *p, uint64_t stage)
 {
-    enum { KINDS = 8 };
+    enum { KINDS = MODEL_BLOCKS_MAX + 1 };
     double kinds[KINDS] = {0}, largest = 0;
     uint64_t layers = p->model->shape.layers;
     struct estimate_shard s;

@@ -49,6 +49,8 @@ static bool with_layers(struct search *s, uint64_t layers)
     s->model.shape.layers = layers;
     s->model.shape.moe_layers = scale_rounded_up(m->shape.moe_layers, from, layers);
     s->model.shape.window_layers = scale_rounded_up(m->shape.window_layers, from, layers);
+    for (unsigned i = 0; i < m->shape.blocks_n; i++)
+        s->model.shape.blocks[i].layers = (uint32_t)scale_rounded_up(m->shape.blocks[i].layers, from, layers);
     for (size_t i = 0; i < m->tensors_n; i++) {
         unsigned __int128 params;
         tensors[i] = m->tensors[i];

@@ -26,10 +26,29 @@ static const char type_names[] =
 
 /* Types whose language model is of another type. */
 static const char *const aliases[][2] = {
-    {"qwen2_vl", "qwen2"},        {"qwen2_vl_text", "qwen2"},    {"qwen2_5_vl", "qwen2"},
-    {"qwen2_5_vl_text", "qwen2"}, {"qwen3_vl_text", "qwen3"},    {"qwen3_vl_moe_text", "qwen3_moe"},
-    {"kimi_k2", "deepseek_v3"},   {"RefinedWebModel", "falcon"}, {"RefinedWeb", "falcon"},
+    {"qwen2_vl", "qwen2"},
+    {"qwen2_vl_text", "qwen2"},
+    {"qwen2_5_vl", "qwen2"},
+    {"qwen2_5_vl_text", "qwen2"},
+    {"qwen3_vl_text", "qwen3"},
+    {"qwen3_vl_moe_text", "qwen3_moe"},
+    {"qwen3_5_moe_text", "qwen3_5_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_text"},
+    {"kimi_k25_text", "deepseek_v3"},
+    {"kimi_k2", "deepseek_v3"},
+    {"axk1", "deepseek_v3"},
+    {"RefinedWebModel", "falcon"},
+    {"RefinedWeb", "falcon"},
     {"ministral3", "ministral"},
+    {"bitnet", "llama"},
+    {"deepseek_v32", "glm_moe_dsa"},
+    {"deepseek_ref", "deepseek_v4"},
+    {"step3p5", "step3p7_text"},
+    {"glm4v_text", "glm4"},
+    {"glm4v_moe_text", "glm4_moe"},
+    {"glm46v_text", "glm4"},
+    {"youtu", "glm_moe_dsa"},
 };
 
 static const struct model_config_type *config_type_of(const char *name)
@@ -41,23 +60,29 @@ static const struct model_config_type *config_type_of(const char *name)
     return NULL;
 }
 
-/* Whether all numbers of a Llama's shape are present, and no key that no Llama has: experts, latent or linear
- * attention, states. */
-static bool like_llama(json_t *json)
+/* Whether all numbers of a decoder's shape are present. */
+static bool like_decoder(json_t *json)
 {
-    static const char *const others[] = {"expert", "moe",     "lora_rank", "ssm",
-                                         "mamba",  "linear_", "conv_",     "state_size"};
-    const char *key;
-    json_t *value;
-
-    static const char *const keys[] = {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                                       "vocab_size"};
+    static const char *const keys[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_number(json_object_get(json, keys[i]))) return false;
-    json_object_foreach(json, key, value) for (size_t i = 0; i < sizeof others / sizeof *others;
-                                               i++) if (strstr(key, others[i]) && !json_is_null(value)) return false;
-    return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size");
+    return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size") &&
+           !json_object_get(json, "projection_dim");
+}
+
+/* A type that is unknown has the form of a Llama, except for what its keys state. */
+static void assume_type(struct model_reading *r)
+{
+    const char *activation = model_config_word(r->json, "hidden_act");
+
+    r->own = *config_type_of("llama");
+    r->own.traits |= MIXED | EXPERTS;
+    if (json_is_true(json_object_get(r->json, "use_qk_norm")) || json_is_true(json_object_get(r->json, "qk_norm")) ||
+        json_is_true(json_object_get(r->json, "qk_layernorm")))
+        r->own.traits |= QK_NORM;
+    if (strcmp(activation, "relu2") == 0 || strcmp(activation, "xielu") == 0) r->own.traits &= ~(unsigned)GATED;
+    r->type = &r->own;
 }
 
 static void unknown_type(struct model_reading *r, const char *name)
@@ -89,6 +114,52 @@ static void unknown_class(struct model_reading *r)
                         clean);
 }
 
+static bool has_vision_number(json_t *vision, const char *key, const char *other, uint64_t expected)
+{
+    uint64_t n;
+
+    return (model_config_read_count(json_object_get(vision, key), &n) ||
+            model_config_read_count(json_object_get(vision, other), &n)) &&
+           n == expected;
+}
+
+/* The tower of towers.def whose numbers vision_config states. */
+static enum model_tower tower_of(json_t *root)
+{
+    static const struct {
+        const char *type;
+        uint64_t hidden, layers, ffn;
+        enum model_tower tower;
+    } rows[] = {
+        {"gemma3", 1152, 27, 4304, MODEL_TOWER_GEMMA3},
+        {"gemma4", 1152, 27, 4304, MODEL_TOWER_GEMMA4},
+        {"mistral3", 1024, 24, 4096, MODEL_TOWER_MISTRAL3},
+        {"llava", 1024, 24, 4096, MODEL_TOWER_LLAVA},
+        {"qwen2_vl", 1280, 32, 0, MODEL_TOWER_QWEN2VL},
+        {"qwen2_5_vl", 1280, 32, 3420, MODEL_TOWER_QWEN25VL},
+        {"qwen2_5_vl", 1280, 32, 3456, MODEL_TOWER_QWEN25VL_LARGE},
+        {"qwen3_vl", 1024, 24, 4096, MODEL_TOWER_QWEN3VL},
+        {"qwen3_vl", 1152, 27, 4304, MODEL_TOWER_QWEN3VL_LARGE},
+        {"qwen3_vl_moe", 1152, 27, 4304, MODEL_TOWER_QWEN3VL_LARGE},
+        {"qwen3_5", 768, 12, 3072, MODEL_TOWER_QWEN35_TINY},
+        {"qwen3_5", 1024, 24, 4096, MODEL_TOWER_QWEN35_SMALL},
+        {"qwen3_5", 1152, 27, 4304, MODEL_TOWER_QWEN35},
+        {"qwen3_5_moe", 1152, 27, 4304, MODEL_TOWER_QWEN35},
+        {"llama4", 1408, 34, 5632, MODEL_TOWER_LLAMA4},
+        {"paddleocr_vl", 1152, 27, 4304, MODEL_TOWER_PADDLEOCR},
+    };
+    json_t *vision = json_object_get(root, "vision_config");
+
+    if (json_is_object(json_object_get(root, "audio_config"))) return MODEL_TOWER_NONE;
+    for (size_t i = 0; vision && i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(model_config_word(root, "model_type"), rows[i].type) == 0 &&
+            has_vision_number(vision, "embed_dim", "hidden_size", rows[i].hidden) &&
+            has_vision_number(vision, "depth", "num_hidden_layers", rows[i].layers) &&
+            (!rows[i].ffn || has_vision_number(vision, "intermediate_size", "", rows[i].ffn)))
+            return rows[i].tower;
+    return MODEL_TOWER_NONE;
+}
+
 /* The language model's object in the config.json of a model with images or sound. */
 static json_t *inner_config(struct model_reading *r, json_t *root)
 {
@@ -97,6 +168,7 @@ static json_t *inner_config(struct model_reading *r, json_t *root)
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *object = json_object_get(root, keys[i]);
+        if (json_is_object(object) && r->tower) return object;
         if (json_is_object(object)) {
             terminal_clean(clean, sizeof clean, model_config_word(root, "model_type"), true);
             model_config_note(r, "only the language model of '%s' (%s) is counted, not its vision and audio parts",
@@ -112,27 +184,30 @@ static void choose_type(struct model_reading *r, json_t *root)
     const char *outer = model_config_word(root, "model_type"), *name;
     char clean[64];
 
+    if (r->whole) r->tower = tower_of(root);
     r->json =
         config_type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner_config(r, root);
-    if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
+    if (r->json == root && !r->tower && json_is_object(json_object_get(root, "vision_config")))
         model_config_note(r, "only its language model is counted, not its vision part");
     r->outer = r->json == root ? NULL : root;
     name = model_config_word(r->json, "model_type");
     if (r->outer && !*name) /* the default of the outer type's class */
         name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
+               : strcmp(outer, "gemma3n") == 0  ? "gemma3n_text"
+               : strcmp(outer, "gemma4") == 0   ? "gemma4_text"
                : strcmp(outer, "mistral3") == 0 ? "mistral"
                : strcmp(outer, "llama4") == 0   ? "llama4_text"
                                                 : "llama";
     r->type = config_type_of(name);
-    if (r->type || !*name || !like_llama(r->json)) {
+    if (r->type || !*name || !like_decoder(r->json)) {
         if (!r->type) unknown_type(r, name);
         return;
     }
-    r->type = config_type_of("llama");
+    assume_type(r);
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    model_config_note(r, "model_type '%s' is unknown; it is read as a Llama, because it has all keys of one", clean);
+    model_config_note(r, "model_type '%s' is unknown; it is read as a Llama with what its keys add", clean);
 }
 
 static void note_type_of_numbers(json_t *root, struct model *m)
@@ -175,11 +250,13 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
         return false;
     }
     r->json = root;
+    r->asked = json_object();
     if (*model_config_word(root, "_class_name")) {
         if (!model_config_read_denoiser(r)) unknown_class(r);
     } else {
         choose_type(r, root);
         if (r->type) model_config_read_shape(r);
+        r->s.tower = r->tower;
     }
     if (*r->problem) return false;
     if (!model_from_shape(f->command, f->path, &r->s, m, &ignored)) {
@@ -240,7 +317,7 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
                        int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, n};
-    struct model_reading r = {0};
+    struct model_reading r = {.whole = true};
     json_t *root;
     bool ok;
 
@@ -249,6 +326,7 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
     root = load_config(&f, bytes, n);
     if (!root) return false;
     ok = read_json(&r, root, &f, m);
+    json_decref(r.asked);
     json_decref(root);
     if (!ok && *r.problem) model_file_reject(&f, "%s", r.problem);
     return ok;
@@ -290,6 +368,7 @@ bool model_config_read_beside(const struct model_file *weights, struct model_con
     if (ok) {
         c->bits = packed_bits(root);
         c->found = read_json(&r, root, &f, &c->model);
+        json_decref(r.asked);
         c->inside = c->found && r.outer;
         c->assumed = c->found && r.assumed;
         snprintf(c->problem, sizeof c->problem, "%s", r.problem);

@@ -35,6 +35,7 @@ enum model_trait {
     WINDOW_6 = 1 << 20,
     LATENT = 1 << 21, /* DeepSeek's latent attention */
     EXPERTS = 1 << 22,
+    MIXED = 1 << 27, /* layers may differ: config_mix.c */
     POOLER = 1 << 23,
     BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
 };
@@ -52,13 +53,18 @@ struct model_reading {
     json_t *json;  /* the object with the shape: the root or its text_config */
     json_t *outer; /* the root, if `json` is not; else NULL */
     const struct model_config_type *type;
+    struct model_config_type own; /* the row of a type that is unknown */
     struct model_shape s;
-    char problem[256], note[192];
-    bool unknown; /* the problem is an unknown type */
-    bool assumed; /* the type is unknown, and read as a Llama */
+    uint64_t dense_layers; /* layers before those with experts, if no key states them */
+    char problem[256], note[320];
+    json_t *asked; /* the keys that were looked up, as an object; owned */
+    bool unknown;  /* the problem is an unknown type */
+    bool assumed;  /* the type is unknown, and read as a Llama */
+    bool whole;    /* the image tower is counted, if it is a known one */
+    enum model_tower tower;
 };
 
-/* Each keeps the first text. */
+/* A problem is kept if it is the first; notes are joined. */
 __attribute__((format(printf, 2, 3))) void model_config_reject(struct model_reading *r, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void model_config_note(struct model_reading *r, const char *format, ...);
 
@@ -66,6 +72,17 @@ __attribute__((format(printf, 2, 3))) void model_config_note(struct model_readin
 bool model_config_read_count(const json_t *value, uint64_t *out);
 /* The text of a key; NULL: it has none. */
 const char *model_config_word(json_t *object, const char *key);
+
+/* The first key of "a|b|c" that is present and not null, in the object with the shape; `name` receives it. */
+json_t *model_config_find(struct model_reading *r, const char *keys, char name[64]);
+bool model_config_has(struct model_reading *r, const char *keys);
+/* Its value, a whole number, or true or false. Reports another one by model_config_reject. */
+uint64_t model_config_count(struct model_reading *r, const char *keys, uint64_t absent);
+bool model_config_flag(struct model_reading *r, const char *keys, bool absent);
+
+/* Reads the sizes of states, and which layers have them. */
+void model_config_read_states(struct model_reading *r);
+void model_config_read_mix(struct model_reading *r);
 
 /* Fills r->s from the keys of r->json; reports contradictions by model_config_reject. */
 void model_config_read_shape(struct model_reading *r);

@@ -1,81 +1,19 @@
 /* Derives a shape from the keys of a config.json. */
 #include "analyzer/model/config_reading.h"
 
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
 
 #define NUMBER_MAX 1000000000u
-
-void model_config_reject(struct model_reading *r, const char *format, ...)
-{
-    va_list arguments;
-
-    if (*r->problem) return;
-    va_start(arguments, format);
-    vsnprintf(r->problem, sizeof r->problem, format, arguments);
-    va_end(arguments);
-}
-
-void model_config_note(struct model_reading *r, const char *format, ...)
-{
-    va_list arguments;
-
-    if (*r->note) return;
-    va_start(arguments, format);
-    vsnprintf(r->note, sizeof r->note, format, arguments);
-    va_end(arguments);
-}
-
-/* The first key of "a|b|c" that is present and not null; `name` receives it. */
-static json_t *find_config_key(json_t *object, const char *keys, char name[64])
-{
-    while (*keys) {
-        size_t n = strcspn(keys, "|");
-        snprintf(name, 64, "%.*s", (int)n, keys);
-        json_t *value = json_object_get(object, name);
-        if (value && !json_is_null(value)) return value;
-        keys += n + (keys[n] == '|');
-    }
-    return NULL;
-}
-
-bool model_config_read_count(const json_t *value, uint64_t *out)
-{
-    if (json_is_integer(value) && json_integer_value(value) >= 0) {
-        *out = (uint64_t)json_integer_value(value);
-        return *out <= NUMBER_MAX;
-    }
-    double real = json_is_real(value) ? json_real_value(value) : -1;
-    if (!(real >= 0 && real <= (double)NUMBER_MAX && real == floor(real))) return false;
-    *out = (uint64_t)real;
-    return true;
-}
-
-static uint64_t uint_in(struct model_reading *r, json_t *object, const char *keys, uint64_t absent)
-{
-    char name[64];
-    json_t *value = find_config_key(object, keys, name);
-    uint64_t n = absent;
-
-    if (!value) return absent;
-    if (!model_config_read_count(value, &n)) model_config_reject(r, "%s is not a whole number from 0 to 1e9", name);
-    return n;
-}
-
-static uint64_t config_uint_of(struct model_reading *r, const char *keys, uint64_t absent)
-{
-    return uint_in(r, r->json, keys, absent);
-}
 
 /* A number that a model must have. */
 static uint64_t read_positive_number(struct model_reading *r, const char *keys, uint64_t absent, uint64_t most)
 {
     char name[64];
-    json_t *value = find_config_key(r->json, keys, name);
+    json_t *value = model_config_find(r, keys, name);
     uint64_t n = absent;
 
     if (!value) return absent;
@@ -84,20 +22,14 @@ static uint64_t read_positive_number(struct model_reading *r, const char *keys, 
     return absent ? absent : 1; /* callers may divide by it before the problem is printed */
 }
 
-static bool read_config_flag(struct model_reading *r, const char *keys, bool absent)
+/* The first of a list of numbers, one per layer. */
+static uint64_t first_number(struct model_reading *r, const char *key, uint64_t absent)
 {
-    char name[64];
-    json_t *value = find_config_key(r->json, keys, name);
+    uint64_t n = absent;
 
-    if (!value) return absent;
-    if (!json_is_boolean(value)) model_config_reject(r, "%s is neither true nor false", name);
-    return json_is_true(value);
-}
-
-const char *model_config_word(json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
+    if (!model_config_read_count(json_array_get(json_object_get(r->json, key), 0), &n) || n == 0)
+        model_config_reject(r, "%s does not begin with a whole number from 1 to 1e9", key);
+    return n;
 }
 
 static void read_norms(struct model_reading *r, unsigned traits)
@@ -121,14 +53,14 @@ static void read_biases(struct model_reading *r, unsigned traits)
     s->mlp_bias = traits & MLP_BIAS;
     s->head_bias = traits & HEAD_BIAS;
     if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS))
-        s->qkv_bias = read_config_flag(r, "attention_bias|qkv_bias", s->qkv_bias);
-    if (traits & KEY_ATTENTION_BIAS) s->out_bias = read_config_flag(r, "attention_bias", s->out_bias);
-    if (traits & KEY_MLP_BIAS) s->mlp_bias = read_config_flag(r, "mlp_bias", s->mlp_bias);
+        s->qkv_bias = model_config_flag(r, "attention_bias|qkv_bias", s->qkv_bias);
+    if (traits & KEY_ATTENTION_BIAS) s->out_bias = model_config_flag(r, "attention_bias", s->out_bias);
+    if (traits & KEY_MLP_BIAS) s->mlp_bias = model_config_flag(r, "mlp_bias", s->mlp_bias);
 }
 
 static uint64_t layers_called(struct model_reading *r, const char *kind)
 {
-    json_t *list = json_object_get(r->json, "layer_types");
+    json_t *list = model_config_find(r, "layer_types", (char[64]){0});
     uint64_t n = 0;
 
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -149,16 +81,16 @@ static void read_config_window(struct model_reading *r, unsigned traits)
                           : 0;
 
     if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6))) return;
-    if ((traits & WINDOW_TOP) && !read_config_flag(r, "use_sliding_window", false)) return;
+    if ((traits & WINDOW_TOP) && !model_config_flag(r, "use_sliding_window", false)) return;
     if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null: no window */
-    s->window = config_uint_of(r, "sliding_window", absent);
+    s->window = model_config_count(r, "sliding_window", absent);
     if (!s->window) return;
     if (traits & WINDOW_6)
         every = read_positive_number(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
-    if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
+    if (json_array_size(model_config_find(r, "layer_types", (char[64]){0})) == s->layers)
         s->window_layers = layers_called(r, "sliding_attention");
     else if (traits & WINDOW_TOP)
-        s->window_layers = s->layers - config_uint_of(r, "max_window_layers", 28);
+        s->window_layers = s->layers - model_config_count(r, "max_window_layers", 28);
     else
         s->window_layers = every ? s->layers - s->layers / every : s->layers;
     if (s->window_layers > s->layers || s->window_layers == 0) s->window = s->window_layers = 0;
@@ -178,10 +110,27 @@ static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
     return n;
 }
 
+/* Shared experts whose size, not their number, is given. */
+static void read_shared_experts(struct model_reading *r)
+{
+    struct model_shape *s = &r->s;
+
+    s->shared_ffn = model_config_count(r,
+                                       "moe_shared_expert_intermediate_size|shared_expert_intermediate_size|"
+                                       "shared_intermediate_size|share_expert_dim",
+                                       0);
+    if (s->shared_ffn && !s->shared_experts) s->shared_experts = 1;
+    if (!s->shared_experts) s->shared_ffn = 0;
+    s->shared_gate = s->shared_ffn && model_config_has(r, "linear_num_value_heads");
+    s->expert_choice_bias = strcmp(r->type->name, "afmoe") == 0 || strcmp(r->type->name, "laguna") == 0 ||
+                            strcmp(r->type->name, "ernie4_5_moe") == 0;
+}
+
 static void read_config_experts(struct model_reading *r, const char *type)
 {
     struct model_shape *s = &r->s;
     const bool deepseek = strncmp(type, "deepseek", 8) == 0 || strcmp(type, "glm4_moe") == 0;
+    const bool mixed = r->type->traits & MIXED;
     struct row {
         const char *type;
         uint64_t experts, used, ffn, shared;
@@ -196,22 +145,27 @@ static void read_config_experts(struct model_reading *r, const char *type)
 
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strcmp(absent[i].type, type) == 0) d = absent[i];
-    s->experts = config_uint_of(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
-    if (s->experts <= 1) {
+    s->experts = model_config_count(r, "num_local_experts|num_experts|n_routed_experts|moe_num_experts", d.experts);
+    if (s->experts <= 1 || !model_config_flag(r, "enable_moe_block", true)) {
+        if (mixed) s->ffn = model_config_count(r, "shared_intermediate_size", s->ffn); /* Granite 4 without experts */
         s->experts = 0;
         return;
     }
-    s->experts_used = config_uint_of(r, "num_experts_per_tok", d.used);
-    s->expert_ffn = read_positive_number(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
-    s->shared_experts = config_uint_of(r, "n_shared_experts", d.shared);
+    s->experts_used = model_config_count(
+        r, "num_experts_per_tok|num_experts_per_token|moe_k|moe_topk|top_k_experts|moe_top_k", d.used);
+    s->expert_ffn = read_positive_number(r, "moe_intermediate_size|expert_ffn_hidden_size|ffn_hidden_size",
+                                         d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
+    s->shared_experts = model_config_count(r, "n_shared_experts|num_shared_experts|moe_num_shared_experts", d.shared);
+    if (mixed) read_shared_experts(r);
     if (!s->experts_used) model_config_reject(r, "num_experts_per_tok is missing or 0");
     if (s->experts_used > s->experts)
         model_config_reject(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
                             (uintmax_t)s->experts);
     s->moe_layers = s->layers;
+    if (mixed) return; /* config_mix.c knows the layers */
     if (deepseek) {
-        uint64_t dense = config_uint_of(r, "first_k_dense_replace",
-                                        strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
+        uint64_t dense = model_config_count(r, "first_k_dense_replace",
+                                            strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
         s->moe_layers = dense < s->layers ? s->layers - dense : 0;
     } else {
         uint64_t step = read_positive_number(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
@@ -225,14 +179,16 @@ static void read_config_latent(struct model_reading *r)
     struct model_shape *s = &r->s;
 
     s->kv_rank = read_positive_number(r, "kv_lora_rank", 512, NUMBER_MAX);
-    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : config_uint_of(r, "q_lora_rank", 1536);
-    s->rope_dim = config_uint_of(r, "qk_rope_head_dim", 64);
-    s->nope_dim = config_uint_of(r, "qk_nope_head_dim", 128);
+    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank"))
+                    ? 0
+                    : model_config_count(r, "q_lora_rank", r->type->traits & MIXED ? 0 : 1536);
+    s->rope_dim = model_config_count(r, "qk_rope_head_dim", 64);
+    s->nope_dim = model_config_count(r, "qk_nope_head_dim", 128);
     s->v_dim = read_positive_number(r, "v_head_dim", 128, NUMBER_MAX);
     s->head_dim = s->rope_dim + s->nope_dim;
     s->kv_heads = s->heads;
     if (!s->head_dim) model_config_reject(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
-    if (read_config_flag(r, "attention_bias", false))
+    if (model_config_flag(r, "attention_bias", false))
         model_config_reject(r, "attention_bias is true, which gpuspy does not support with latent attention; give the "
                                "model's .safetensors");
 }
@@ -259,12 +215,12 @@ static void read_vit(struct model_reading *r)
     s->image = image_side(r, "image_size", 224);
     s->patch = image_side(r, "patch_size", 16);
     s->channels = read_positive_number(r, "num_channels", 3, 100000);
-    s->qkv_bias = read_config_flag(r, "qkv_bias", true);
+    s->qkv_bias = model_config_flag(r, "qkv_bias", true);
     if (!*r->problem && (s->patch > s->image || s->image % s->patch))
         model_config_reject(r, "patch_size %ju does not divide image_size %ju", (uintmax_t)s->patch,
                             (uintmax_t)s->image);
     if (architecture && strstr(architecture, "ForImageClassification"))
-        s->classes = config_uint_of(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
+        s->classes = model_config_count(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
     else
         s->pooler = true;
 }
@@ -273,15 +229,15 @@ static void read_vit(struct model_reading *r)
 static void read_falcon(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
-    bool newer = read_config_flag(r, "new_decoder_architecture", false), bias = read_config_flag(r, "bias", false);
+    bool newer = model_config_flag(r, "new_decoder_architecture", false), bias = model_config_flag(r, "bias", false);
 
     s->qkv_bias = s->out_bias = s->mlp_bias = bias;
     s->kv_heads = newer ? read_positive_number(r, "num_kv_heads", s->heads, NUMBER_MAX)
-                  : read_config_flag(r, "multi_query", true) ? 1
-                                                             : s->heads;
-    s->norms = read_config_flag(r, "parallel_attn", true) && !newer
+                  : model_config_flag(r, "multi_query", true) ? 1
+                                                              : s->heads;
+    s->norms = model_config_flag(r, "parallel_attn", true) && !newer
                    ? 1
-                   : (unsigned)config_uint_of(r, "num_ln_in_parallel_attn", 2);
+                   : (unsigned)model_config_count(r, "num_ln_in_parallel_attn", 2);
     if (s->norms < 1 || s->norms > 2) model_config_reject(r, "num_ln_in_parallel_attn is neither 1 nor 2");
 }
 
@@ -335,8 +291,8 @@ static void read_mamba(struct model_reading *r)
     s->inner = s->hidden * read_positive_number(r, "expand", 2, 1000);
     s->state = read_positive_number(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
     s->taps = read_positive_number(r, "conv_kernel", 4, NUMBER_MAX);
-    s->conv_bias = read_config_flag(r, "use_conv_bias", true);
-    s->inner_bias = read_config_flag(r, "use_bias", false);
+    s->conv_bias = model_config_flag(r, "use_conv_bias", true);
+    s->inner_bias = model_config_flag(r, "use_bias", false);
     s->heads = s->kv_heads = s->head_dim = s->ffn = s->context = 0;
     if (!newer) {
         s->step_rank = automatic ? 0 : read_positive_number(r, "time_step_rank", 0, NUMBER_MAX);
@@ -360,7 +316,7 @@ static void read_llama4(struct model_reading *r)
     s->ffn = read_positive_number(r, "intermediate_size_mlp", 16384, NUMBER_MAX);
     s->shared_experts = 1;
     s->moe_layers = json_is_array(listed_layers) ? json_array_size(listed_layers) : s->layers / every;
-    s->window = config_uint_of(r, "attention_chunk_size", 8192);
+    s->window = model_config_count(r, "attention_chunk_size", 8192);
     s->window_layers = layers_called(r, "chunked_attention");
     if (s->window_layers == 0) s->window = 0;
 }
@@ -382,14 +338,14 @@ static void read_by_type(struct model_reading *r)
     if (r->type->family == MODEL_WHISPER) read_whisper(r);
     if (r->type->family == MODEL_MAMBA) read_mamba(r);
     if (strcmp(type, "llama4_text") == 0) read_llama4(r);
-    if (strcmp(type, "phimoe") == 0) s->head_bias = read_config_flag(r, "lm_head_bias", false);
+    if (strcmp(type, "phimoe") == 0) s->head_bias = model_config_flag(r, "lm_head_bias", false);
     if (strcmp(type, "mpt") == 0) s->ffn = s->hidden * read_positive_number(r, "expansion_ratio", 4, 1000);
-    if (strcmp(type, "gpt_bigcode") == 0 && !read_config_flag(r, "multi_query", true)) s->kv_heads = s->heads;
+    if (strcmp(type, "gpt_bigcode") == 0 && !model_config_flag(r, "multi_query", true)) s->kv_heads = s->heads;
     if (strcmp(type, "opt") == 0) {
         s->positions += 2; /* OPTLearnedPositionalEmbedding.offset */
-        s->qkv_bias = s->out_bias = s->mlp_bias = read_config_flag(r, "enable_bias", true);
-        s->final_norm = read_config_flag(r, "do_layer_norm_before", true) &&
-                        !read_config_flag(r, "_remove_final_layer_norm", false);
+        s->qkv_bias = s->out_bias = s->mlp_bias = model_config_flag(r, "enable_bias", true);
+        s->final_norm = model_config_flag(r, "do_layer_norm_before", true) &&
+                        !model_config_flag(r, "_remove_final_layer_norm", false);
         s->embedding = read_positive_number(r, "word_embed_proj_dim", s->hidden, NUMBER_MAX);
         if (s->embedding == s->hidden) s->embedding = 0;
     }
@@ -399,25 +355,33 @@ static void read_by_type(struct model_reading *r)
         s->new_gelu = is_activation_in_pieces(
             model_config_word(r->json, strcmp(type, "phi") == 0 ? "hidden_act" : "activation_function"));
     if (strcmp(type, "starcoder2") == 0)
-        s->qkv_bias = s->out_bias = s->mlp_bias = read_config_flag(r, "use_bias", true);
+        s->qkv_bias = s->out_bias = s->mlp_bias = model_config_flag(r, "use_bias", true);
     if (strcmp(type, "stablelm") == 0) {
-        s->qkv_bias = read_config_flag(r, "use_qkv_bias", false);
-        s->norms = read_config_flag(r, "use_parallel_residual", false) ? 1 : 2;
+        s->qkv_bias = model_config_flag(r, "use_qkv_bias", false);
+        s->norms = model_config_flag(r, "use_parallel_residual", false) ? 1 : 2;
     }
-    if (strcmp(type, "glm4_moe") == 0) s->qk_norm = read_config_flag(r, "use_qk_norm", false);
+    if (strcmp(type, "glm4_moe") == 0) s->qk_norm = model_config_flag(r, "use_qk_norm", false);
     if (strcmp(type, "cohere") == 0) /* one weight per head and element */
-        s->qk_norm = s->qk_norm_wide = read_config_flag(r, "use_qk_norm", false);
+        s->qk_norm = s->qk_norm_wide = model_config_flag(r, "use_qk_norm", false);
+    if (strcmp(type, "gemma4_text") == 0 && s->experts) {
+        s->experts_beside = true;
+        s->shared_experts = 1;
+        s->shared_ffn = s->ffn;
+    }
+    s->activation_numbers = strcmp(type, "apertus") == 0;
+    if (strcmp(type, "afmoe") == 0) s->wide_gate = true;
+    if (strcmp(type, "minimax_m2") == 0 && !model_config_flag(r, "use_qk_norm", true)) s->qk_norm = false;
     s->sinks = s->router_bias = s->expert_bias = strcmp(type, "gpt_oss") == 0;
     if (strcmp(type, "qwen2_moe") == 0 && s->experts) {
         s->shared_gate = true;
         s->shared_experts = 1;
         s->shared_ffn = read_positive_number(r, "shared_expert_intermediate_size", 5632, NUMBER_MAX);
     }
-    if ((strcmp(type, "stablelm") == 0 && read_config_flag(r, "qk_layernorm", false)) ||
-        (strcmp(type, "phi") == 0 && read_config_flag(r, "qk_layernorm", false)))
+    if ((strcmp(type, "stablelm") == 0 && model_config_flag(r, "qk_layernorm", false)) ||
+        (strcmp(type, "phi") == 0 && model_config_flag(r, "qk_layernorm", false)))
         model_config_reject(
             r, "qk_layernorm is true, which gpuspy does not support for this type; give the model's .safetensors");
-    if (read_config_flag(r, "add_cross_attention", false))
+    if (model_config_flag(r, "add_cross_attention", false))
         model_config_reject(
             r, "add_cross_attention is true, which gpuspy does not support; give the model's .safetensors");
 }
@@ -428,13 +392,74 @@ static void read_habits(struct model_reading *r)
 {
     const char *word = model_config_word(r->json, "activation_function");
     char name[64];
-    json_t *residual = find_config_key(r->json, "resid_pdrop|resid_dropout", name);
-    json_t *scores = find_config_key(r->json, "attn_pdrop|attention_dropout", name);
-    json_t *embedding = find_config_key(r->json, "embd_pdrop|embed_dropout", name);
+    json_t *residual = model_config_find(r, "resid_pdrop|resid_dropout", name);
+    json_t *scores = model_config_find(r, "attn_pdrop|attention_dropout", name);
+    json_t *embedding = model_config_find(r, "embd_pdrop|embed_dropout", name);
 
     r->s.one_kernel_gelu = !is_activation_in_pieces(word);
     r->s.no_dropout = json_number_value(residual) == 0 && json_number_value(scores) == 0 &&
                       json_number_value(embedding) == 0 && residual && scores && embedding;
+}
+
+/* What types with layers of several kinds have in common. */
+static void read_mixed(struct model_reading *r)
+{
+    static const struct {
+        const char *type;
+        uint64_t layers;
+    } first[] = {{"glm_moe_dsa", 3},  {"glm4_moe_lite", 1}, {"laguna", 1},        {"lfm2_moe", 2},
+                 {"ernie4_5_moe", 1}, {"afmoe", 1},         {"mimo_v2_flash", 1}, {"exaone_moe", 1}};
+    struct model_shape *s = &r->s;
+    const bool has_window = model_config_flag(r, "use_sliding_window", true);
+
+    s->window = model_config_count(r, "sliding_window|sliding_window_size", 0);
+    if (!has_window) s->window = 0;
+    if (!s->head_dim && s->heads && s->hidden % s->heads == 0) s->head_dim = s->hidden / s->heads;
+    if (model_config_has(r, "kv_lora_rank")) read_config_latent(r);
+    model_config_read_states(r);
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (strcmp(first[i].type, r->type->name) == 0) r->dense_layers = first[i].layers;
+}
+
+/* A key whose name suggests a size or a part of the model, and whose value is not that of an absent part. */
+static bool may_change_shape(const char *key, const json_t *value)
+{
+    static const char *const parts[] = {"size",    "dim",   "rank", "num_", "n_",    "layer",  "heads",
+                                        "expert",  "width", "ffn",  "mlp",  "state", "latent", "ratio",
+                                        "pattern", "bias",  "gate", "conv", "norm"};
+    static const char *const others[] = {
+        "token",      "beam",     "return",      "rope",           "loss",     "top",         "max_",
+        "dropout",    "labels",   "pretraining", "nextn",          "mtp",      "init",        "scal",
+        "eps",        "position", "logits",      "output_",        "chunk",    "_type",       "aux",
+        "act",        "group",    "time_step",   "rescale",        "n_gram",   "ngram",       "dtype",
+        "cache",      "kernel",   "range",       "epsilon",        "router_",  "norm_before", "ep_size",
+        "image",      "vision",   "audio",       "quant",          "freq",     "moe_renorm",  "multiplier",
+        "kv_sharing", "skip",     "block_size",  "attention_bias", "mlp_bias", "qk_head_dim", "window",
+        "moe_layer",  "sparsity", "norm_topk",   "norm_min",       "lr_"};
+    bool sized = json_number_value(value) > 1 || json_is_true(value) || json_array_size(value) > 0;
+
+    for (size_t i = 0; sized && i < sizeof others / sizeof *others; i++) sized = !strstr(key, others[i]);
+    for (size_t i = 0; sized && i < sizeof parts / sizeof *parts; i++)
+        if (strstr(key, parts[i])) return true;
+    return false;
+}
+
+/* A key is understood if it was looked up. */
+static void note_other_keys(struct model_reading *r)
+{
+    char list[128] = "", clean[48];
+    size_t n = 0;
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(r->json, key, value)
+    {
+        if (json_object_get(r->asked, key) || !may_change_shape(key, value)) continue;
+        terminal_clean(clean, sizeof clean, key, true);
+        if (n + strlen(clean) + 3 > sizeof list) break;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", clean);
+    }
+    if (n) model_config_note(r, "keys that gpuspy does not know and that may change the count: %s", list);
 }
 
 void model_config_read_shape(struct model_reading *r)
@@ -444,21 +469,26 @@ void model_config_read_shape(struct model_reading *r)
 
     *s = (struct model_shape){.family = t->family};
     s->hidden = read_positive_number(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
-    s->layers = read_positive_number(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
+    const uint64_t listed = json_array_size(model_config_find(r, "layers_block_type", (char[64]){0}));
+    s->layers = read_positive_number(r, "num_hidden_layers|n_layer|n_layers|num_layers", listed ? listed : t->layers,
+                                     MODEL_LAYERS_MAX);
     s->heads = read_positive_number(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
     s->kv_heads = t->kv ? t->kv : s->heads;
     if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* the classes of other families ignore this key */
         s->kv_heads = read_positive_number(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
     if (t->vocab) s->vocab = read_positive_number(r, "vocab_size", t->vocab, NUMBER_MAX);
     s->head_dim = read_positive_number(r, "head_dim", t->head_dim, NUMBER_MAX);
-    s->ffn = read_positive_number(r,
-                                  t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
-                                                          : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
-                                  t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
-    s->context = config_uint_of(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
+    if (json_is_array(model_config_find(r, "intermediate_size", (char[64]){0})) && (t->traits & MIXED))
+        s->ffn = first_number(r, "intermediate_size", t->ffn); /* config_mix.c reads the others */
+    else
+        s->ffn = read_positive_number(r,
+                                      t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
+                                                              : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
+                                      t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
+    s->context = model_config_count(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
     s->positions = t->traits & LEARNED ? s->context : 0;
-    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? config_uint_of(r, "type_vocab_size", 2) : 0;
-    s->tied = read_config_flag(r, "tie_word_embeddings", t->traits & TIED);
+    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? model_config_count(r, "type_vocab_size", 2) : 0;
+    s->tied = model_config_flag(r, "tie_word_embeddings", t->traits & TIED);
     if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model decides */
         s->tied = json_is_true(json_object_get(r->outer, "tie_word_embeddings"));
     s->gated = t->traits & GATED;
@@ -469,11 +499,18 @@ void model_config_read_shape(struct model_reading *r)
     read_biases(r, t->traits);
     if (*r->problem) /* the code below loops over the layers */
         return;
-    read_config_window(r, t->traits);
+    if (t->traits & MIXED)
+        read_mixed(r);
+    else
+        read_config_window(r, t->traits);
     if (t->traits & EXPERTS) read_config_experts(r, t->name);
     if (t->traits & LATENT) read_config_latent(r);
     if (t->family == MODEL_VIT) read_vit(r);
     read_by_type(r);
+    if (t->traits & MIXED) {
+        model_config_read_mix(r);
+        if (!*r->problem) note_other_keys(r);
+    }
     if (s->family == MODEL_GPT && s->positions) read_habits(r);
     if (*r->problem) return;
     if (s->family == MODEL_MAMBA) return;

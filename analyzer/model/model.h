@@ -45,6 +45,32 @@ enum model_tower { MODEL_TOWERS(TOWER) };
 
 enum { MODEL_LINEAR_HEAD = 128 }; /* in all published models */
 
+/* What mixes the tokens in a layer. MIXER(id, word) */
+#define MODEL_MIXERS(MIXER)         \
+    MIXER(ATTENTION, "attention")   \
+    MIXER(NONE, "MLP")              \
+    MIXER(MAMBA, "Mamba")           \
+    MIXER(DELTA, "gated delta net") \
+    MIXER(KDA, "Kimi delta attention") MIXER(LIGHTNING, "lightning attention") MIXER(CONV, "short convolution")
+
+#define MIXER(id, word) MODEL_MIXER_##id,
+enum model_mixer { MODEL_MIXERS(MIXER) MODEL_MIXERS_N };
+#undef MIXER
+
+/* A group of equal layers in a model whose layers differ. Numbers that are 0 are those of the model. */
+struct model_block {
+    uint32_t layers, heads, kv_heads, head_dim, v_dim, ffn, window;
+    uint32_t compress; /* DeepSeek-V4: tokens per entry of the compressed cache */
+    uint8_t mixer;     /* enum model_mixer */
+    bool beside;       /* the layer has attention, too, in parallel (Falcon-H1) */
+    bool experts, no_mlp;
+    bool no_keys;         /* uses the keys and values of an earlier layer (Gemma 3n) */
+    bool keys_are_values; /* one projection makes both (Gemma 4) */
+    bool sinks, index;    /* index: selects the tokens that attention reads (DeepSeek-V3.2) */
+};
+
+enum { MODEL_BLOCKS_MAX = 16 };
+
 #define MODEL_AS_CONTEXT UINT64_MAX /* for `positions`: a learned table of `context` rows */
 
 /* DENOISER(id, denoise_… that walks it, class in diffusers) */
@@ -144,6 +170,24 @@ struct model_shape {
      * in parallel with a dense MLP, which counts as shared, and have their own norms */
     uint64_t global_head_dim, global_kv_heads;
     bool experts_beside;
+    /* layers of more than these kinds: `blocks_n` groups, the heaviest last; 0: see above. model_block_shape() makes a
+     * shape of one group, which has only `block`, its number from 1, and its mixer */
+    struct model_block blocks[MODEL_BLOCKS_MAX];
+    unsigned blocks_n, block;
+    enum model_mixer mixer;
+    bool beside, no_mlp, no_keys, keys_are_values;
+    uint64_t state_heads, state_head_dim;       /* Mamba-2 in a layer of a block */
+    bool state_norms, no_inner_norm;            /* Mamba: norms of time steps, B and C (Jamba); Mamba-2: no norm */
+    uint64_t linear_key_dim, linear_value_dim;  /* gated delta nets; 0: MODEL_LINEAR_HEAD */
+    bool full_rank_gates;                       /* Kimi delta attention: gates of one matrix instead of two */
+    bool head_gate, wide_gate;                  /* attention: one gate per head; a matrix for gates */
+    uint64_t index_heads, index_dim;            /* the indexer of sparse attention */
+    uint64_t latent_ffn;                        /* width to which experts' inputs are projected (Nemotron 3) */
+    bool activation_numbers;                    /* two learned numbers in each MLP (Apertus) */
+    bool expert_choice_bias;                    /* a learned bias of the router's choice (AFMoE) */
+    uint64_t layer_vocab, layer_width;          /* embeddings of each layer (Gemma 3n) */
+    uint64_t hyper, o_groups, o_rank, compress; /* DeepSeek-V4: residual streams; output projection in two matrices */
+    uint64_t streams, laurel_rank;              /* Gemma 3n: AltUp's streams, LAuReL's rank */
     /* images; Whisper: channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
     uint64_t sound; /* Whisper: positions of the encoder, always the same: 1500, for a spectrogram twice as long */
@@ -205,7 +249,7 @@ struct model {
     double stored_bytes; /* from the files; 0: not from files */
     double other_bytes;  /* the part of stored_bytes that is not parameters (masks, scales of quantised weights) */
     char stored_as[64];  /* types in the files: "BF16", "F32 + BF16", "Q4_K + Q6_K"; "": not from files */
-    char note[192];      /* one sentence about how a file was read, if that is necessary; else "" */
+    char note[320];      /* one or two sentences about how a file was read, if that is necessary; else "" */
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
@@ -245,6 +289,11 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
 /* Gives an encoder of text the head for masked tokens instead of the pooler. False, with exit code 2: it is not such an
  * encoder. */
 bool model_set_masked_lm(const char *command, struct model *m, int *exit_code);
+/* The shape of the layers of group `i` only; without groups the whole shape. */
+struct model_shape model_block_shape(const struct model_shape *s, unsigned i);
+/* Whether layers have this mixer. */
+bool model_has_mixer(const struct model_shape *s, enum model_mixer mixer);
+const char *model_mixer_word(enum model_mixer mixer);
 void model_free(struct model *m);
 
 /* "gpt2|gpt2-medium|…", for help and completion. */

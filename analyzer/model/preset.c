@@ -16,14 +16,18 @@
 
 static const struct preset {
     const char *name;
-    struct model_shape shape;
+    struct model_shape shape; /* or */
+    const char *config;       /* its config.json */
 } presets[] = {
-#define MODEL(name, ...) {name, {__VA_ARGS__}},
+#define MODEL(name, ...) {name, {__VA_ARGS__}, NULL},
+#define PUBLISHED(name, ...) {name, {.family = MODEL_UNKNOWN}, #__VA_ARGS__},
 #define ALIAS(name, of)
-#define NET(name, ...) {name, {.family = MODEL_CONV}},
+#define NET(name, ...) {name, {.family = MODEL_CONV}, NULL},
 #include "analyzer/model/models.def"
+#include "analyzer/model/published.def"
 #include "analyzer/model/convnets.def"
 #undef MODEL
+#undef PUBLISHED
 #undef ALIAS
 #undef NET
 };
@@ -34,9 +38,12 @@ static const struct {
     const char *name, *of;
 } aliases[] = {
 #define MODEL(name, ...)
+#define PUBLISHED(name, ...)
 #define ALIAS(name, of) {name, of},
 #include "analyzer/model/models.def"
+#include "analyzer/model/published.def"
 #undef MODEL
+#undef PUBLISHED
 #undef ALIAS
 };
 
@@ -152,20 +159,33 @@ bool model_has_tower(const char *name)
     return p && p->shape.tower != MODEL_TOWER_NONE;
 }
 
-uint64_t model_words(const char *name)
-{
-    const struct preset *p = preset_of(name);
-
-    return p ? p->shape.vocab : 0;
-}
-
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
 {
     if (p->shape.family == MODEL_CONV) return model_convnet_make(p->name, m);
+    if (p->config) {
+        const bool ok = model_from_config(command, p->name, p->config, strlen(p->config), m, exit_code);
+        m->source = "preset";
+        snprintf(m->name, sizeof m->name, "%s", p->name);
+        *m->stored_as = 0;
+        return ok;
+    }
     if (!model_from_shape(command, p->name, &p->shape, m, exit_code)) return false;
     m->source = "preset";
     snprintf(m->name, sizeof m->name, "%s", p->name);
     return true;
+}
+
+uint64_t model_words(const char *name)
+{
+    const struct preset *p = preset_of(name);
+    uint64_t words = p ? p->shape.vocab : 0;
+    struct model m;
+    int ignored;
+
+    if (!p || !p->config) return words;
+    if (of_preset("estimate", p, &m, &ignored)) words = m.shape.vocab;
+    model_free(&m);
+    return words;
 }
 
 /* Whether the text has the form "owner/name", as published models. */

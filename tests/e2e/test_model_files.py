@@ -143,7 +143,7 @@ def test_config_with_what_only_python_calls_a_number(tmp_path):
     assert "vocab_size" in estimate(config(tmp_path, vocab_size=float("nan")), code=3)
     assert "is not JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
     safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # next to weights in another format
-    config(tmp_path, model_type="nemotron_h", hidden_size=None, time_step_limit=[0.0, float("inf")])
+    config(tmp_path, model_type="unheard_of", hidden_size=None, time_step_limit=[0.0, float("inf")])
     assert estimate(tmp_path)["params"] == 6
 
 

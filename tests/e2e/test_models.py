@@ -116,16 +116,58 @@ def test_a_config_is_counted(kind, tmp_path):
     assert parameters("--model", tmp_path) == params
 
 
-def test_a_model_with_experts_is_not_read_as_a_llama(tmp_path):
-    """A note that a type is unknown does not excuse a tenth of its parameters."""
-    config = {"model_type": "unheard_of", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+UNHEARD_OF = {"model_type": "unheard_of", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
               "num_attention_heads": 4, "vocab_size": 100}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    assert parameters("--model", path) == 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 128 * 64 + 2 * 64) + 64
-    path.write_text(json.dumps({**config, "num_local_experts": 8}))
-    done = estimate("--model", path)
-    assert done.returncode == 3 and "'unheard_of' is unknown" in done.stderr
+ATTENTION, MLP, NORMS, ENDS = 4 * 64 * 64, 3 * 128 * 64, 2 * 64, 2 * 100 * 64 + 64
+
+
+def unheard_of(path, **keys):
+    (path / "config.json").write_text(json.dumps(dict(UNHEARD_OF, **keys)))
+    return path / "config.json"
+
+
+def test_an_unknown_type_is_read_by_its_keys(tmp_path):
+    """A note that a type is unknown does not excuse a tenth of its parameters."""
+    assert parameters("--model", unheard_of(tmp_path)) == ENDS + 4 * (ATTENTION + MLP + NORMS)
+    experts = dict(num_local_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=1)
+    sparse = 8 * 3 * 32 * 64 + 8 * 64
+    assert parameters("--model", unheard_of(tmp_path, **experts)) == ENDS + 4 * (ATTENTION + NORMS) + MLP + 3 * sparse
+    done = estimate("--model", unheard_of(tmp_path, num_local_experts=8))
+    assert done.returncode == 3 and "num_experts_per_tok is missing" in done.stderr
+    conv = dict(layer_types=["conv", "conv", "conv", "full_attention"], conv_L_cache=3)
+    short = 3 * 64 * 64 + 3 * 64 + 64 * 64
+    assert parameters("--model", unheard_of(tmp_path, **conv)) == ENDS + ATTENTION + 3 * short + 4 * (MLP + NORMS)
+
+
+@pytest.mark.parametrize("keys", [{"memory_layer_size": 512}, {"num_meta_heads": 4}, {"adapter_rank": 8}, {"use_extra_norm": True}])
+def test_keys_that_are_not_understood_are_listed(tmp_path, keys):
+    done = estimate("--model", unheard_of(tmp_path, **keys))
+    assert done.returncode == 0 and "may change the count: " + list(keys)[0] in done.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize("keys", [{"rope_theta": 1e6}, {"num_return_sequences": 2}, {"bos_token_id": 7}, {"attention_dropout": 0.1},
+                                  {"adapter_rank": None}, {"use_extra_norm": False}, {"max_position_embeddings": 4096}])
+def test_other_keys_are_not(tmp_path, keys):
+    assert "may change the count" not in estimate("--model", unheard_of(tmp_path, **keys)).stdout
+
+
+def test_a_layer_that_is_not_understood_is_refused(tmp_path):
+    done = estimate("--model", unheard_of(tmp_path, layer_types=["full_attention", "hyena", "hyena", "hyena"]))
+    assert done.returncode == 3 and "'hyena', which gpuspy does not know" in done.stderr
+
+
+def cache_lines(model, seq):
+    answer = json.loads(estimate("--model", model, "--inference", "--batch", 1, "--seq", seq, "--json").stdout)
+    return {line["name"]: line["bytes"] for line in answer["lines"] if line["part"] == "kv_cache"}
+
+
+def test_only_layers_with_keys_have_a_cache(tmp_path):
+    """Jamba has attention in 4 of 32 layers, LFM2-350M in 6 of 16; the states have the same size at any length."""
+    for model, cache, short in (("jamba-v0.1", 4 * 2 * 8 * 128 * 2, 28 * (8192 * 4 * 2 + 8192 * 16 * 4)),
+                                ("lfm2-350m", 6 * 2 * 8 * 64 * 2, 10 * 1024 * 3 * 2)):
+        for seq in (1000, 3000):
+            lines = cache_lines(model, seq)
+            assert lines["KV cache"] == cache * seq and lines["states, the same at any length"] == short
 
 
 def test_images_of_another_size():

@@ -41,6 +41,14 @@ void fuzz_seeds(fuzz_put put)
         "layers\":9,"
         "\"time_step_limit\":[0.0,Infinity]}",
         "{\"model_type\":\"falcon_mamba\",\"hidden_size\":4096,\"time_step_rank\":256,\"tie_word_embeddings\":false}",
+        "{\"model_type\":\"jamba\",\"num_hidden_layers\":8,\"attn_layer_period\":4,\"expert_layer_period\":2,"
+        "\"mamba_dt_rank\":\"auto\"}",
+        "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-*E|\",\"num_hidden_layers\":4,"
+        "\"mamba_num_heads\":8,\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_latent_size\":64}",
+        "{\"model_type\":\"gemma3n_text\",\"intermediate_size\":[8,9],\"num_hidden_layers\":2,"
+        "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"num_kv_shared_layers\":1}",
+        "{\"model_type\":\"deepseek_v4\",\"compress_ratios\":[0,4,128],\"num_hidden_layers\":3,\"o_groups\":8,"
+        "\"o_lora_rank\":64,\"hc_mult\":4,\"index_n_heads\":4}",
         "{\"model_type\":\"bert\",\"hidden_size\":9223372036854775807,\"num_hidden_layers\":-1}",
         "{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":100000,\"vocab_size\":1000000000,\"hidden_size\":999999999}",
         "{\"model_type\":\"\\u001b[31m\\u202e\",\"hidden_size\":NaN}",
