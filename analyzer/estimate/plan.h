@@ -194,8 +194,8 @@ struct plan {
     bool fused_loss;       /* the loss too: in the type of the logits */
     bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
     bool away;             /* saved activations are in host memory until backward needs them */
-    bool varying_lengths;  /* each micro-batch has its own length, at most `seq` */
-    bool drop_outputs;     /* before backward the training loop drops what the model returned, except the loss */
+    unsigned varying_lengths; /* micro-batches that are longer than all before, the last has `seq`; 0: all are equal */
+    bool drop_outputs;        /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;
@@ -279,6 +279,8 @@ static inline uint64_t plan_positions(const struct model_shape *s)
 
 /* The default rank of adapters. */
 enum { PLAN_RANK = 16 };
+/* ln n: one in 50 sequences is as long as the longest, one in 1,000. */
+enum { PLAN_RECORDS = 4, PLAN_MOST_RECORDS = 7 };
 
 #define PLAN_DEFAULT                                                                                   \
     {                                                                                                  \

@@ -337,7 +337,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
         .away = s->away,
-        .varying_lengths = s->varying_lengths,
+        .varying_lengths = s->varying_lengths ? PLAN_RECORDS : 0,
         .drop_outputs = s->drop_outputs,
         .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,
