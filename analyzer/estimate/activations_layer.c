@@ -7,6 +7,15 @@
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/shard.h"
 
+/* peft's prepare_model_for_kbit_training makes embeddings float32, and quantised layers return the type of their input.
+ * High: scripts with --adapter lora may call it too. Low: they do not, or DeepSpeed converts embeddings back, which
+ * computes the loss in 16 bits, too. */
+static bool widens_stream(const struct plan *p, enum estimate_act_variant variant)
+{
+    return p->adapter == PLAN_ADAPTER_LORA && p->weights && !p->inference && !p->fused_loss && variant != ACT_FUSED &&
+           (p->prepared || variant == ACT_PADDED);
+}
+
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
 {
     const struct model_shape *m = &p->model->shape;
@@ -21,7 +30,8 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     }
     if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
     return (struct estimate_act_sizes){
-        .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
+        /* residual_in_fp32; peft's float32 embeddings, whose type bitsandbytes' products return */
+        .stream = m->family == MODEL_MAMBA || widens_stream(p, variant) ? 4 : precision->weights,
         .compute = compute,
         /* Transformer Engine keeps only the transposed copy; the high variant counts both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
