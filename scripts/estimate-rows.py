@@ -120,7 +120,7 @@ def diffusion(row):
     if training:
         out += ["--optimizer", OPTIMIZERS[row["optimizer"].lower()]]
         out += ["--checkpointing", "full"] if row["checkpointing"] == "full" else []
-        out += ["--step", "loop"] if "ShivamShrirao" in row["source"] else []  # before PyTorch 2.0
+        out += ["--step", "loop", "--torch", "1.13"] if "ShivamShrirao" in row["source"] else []
         out += ["--accumulation", re.search(r"accum (\d+)", row["batch"])[1]] if "accum" in row["batch"] else []
         out += ["--weights", "nf4"] if "nf4" in precision else []
         rank = re.search(r"r=(\d+)", row["notes"])

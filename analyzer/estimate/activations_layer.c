@@ -37,6 +37,7 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
         .gradient = precision->gradients / (divided ? estimate_shard_group(p, false) : 1),
         .amp = amp,
+        .softmax_input = p->keeps_softmax_input,
         .tokens = (double)p->batch * seq,
         .seq = seq,
         .keys = seq + (p->adapter == PLAN_ADAPTER_PREFIX ? (double)p->rank : 0),
@@ -213,7 +214,7 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
                        struct estimate_act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
-    double saved = wide;
+    double saved = z->softmax_input ? 2 * wide : wide;
 
     if (h->caps) saved += z->compute; /* tanh */
     if (h->dropout && !h->opt)

@@ -186,6 +186,8 @@ struct plan {
     uint64_t batch;        /* sequences (or images) per forward pass on one GPU; 0: no activations */
     uint64_t seq;          /* tokens per sequence (prompt and answer in inference) */
     uint64_t accumulation; /* forward and backward passes per step */
+    const char *torch;     /* PyTorch's version; NULL: a current one */
+    bool zeroes_gradients, keeps_softmax_input; /* as before 2.0, before 1.11 */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     uint64_t remade;       /* with full checkpointing: layers that are checkpointed, of each pipeline stage; 0: all */
@@ -242,6 +244,12 @@ static inline uint64_t plan_dp(const struct plan *p)
 {
     uint64_t divided = p->tp * p->pp * p->cp;
     return divided && p->gpus >= divided ? p->gpus / divided : 1;
+}
+
+/* Whether forward finds the gradients of an earlier pass. */
+static inline bool plan_keeps_gradients(const struct plan *p)
+{
+    return p->accumulation > 1 || p->zeroes_gradients;
 }
 
 /* Whether layers are computed again from their input. With SELECTIVE_OP the results of some operations are kept. */

@@ -443,6 +443,7 @@ static void replay_step(struct pass *c)
     for (size_t i = 0; i < copies * n; i++) blocks[i] = take_block(c, c->parameters[1 + i % n].elements * c->weight);
     for (size_t i = 0; i < copies * n; i++) return_block(c, &blocks[i]);
     for (size_t i = 1; i <= n; i++) {
+        if (c->p->zeroes_gradients) continue;
         return_block(c, &c->parameters[i].gradient);
         c->parameters[i].old = false;
     }

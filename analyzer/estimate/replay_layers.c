@@ -203,10 +203,10 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
                             .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
     else
         s = put_map(b, put_map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
-    s = b->h.float_scores || b->z.amp
-            ? put_node(b,
-                       (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
-            : put_map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    const double wide = b->h.float_scores || b->z.amp ? bytes / b->c * 4 : bytes;
+    s = put_node(b,
+                 (struct estimate_replay_op){
+                     .flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = wide, .extra = b->z.softmax_input ? wide : 0});
     if (b->h.dropout && !b->h.opt)
         s = put_node(
             b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});

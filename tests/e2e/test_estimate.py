@@ -1073,6 +1073,27 @@ def test_lengths_that_vary_beside_adapters(model, seq, weights, known):
     assert reserved("bytes") == pytest.approx(known, rel=0.06) and reserved("low_bytes") < known < reserved("high_bytes")
 
 
+@pytest.mark.parametrize("words, known", [("--batch 4", 14949), ("--batch 1 --accumulation 4", 8681), ("--batch 4 --precision amp-fp16", 13939),
+                                          ("--batch 1 --accumulation 4 --checkpointing full", 6775)])
+def test_softmax_keeps_its_input_before_pytorch_1_11(words, known):
+    """Hugging Face's guide to training on one GPU: BERT-large on a V100 with PyTorch 1.10, MiB by NVML."""
+    base = ("--model", "bert-large-uncased", "--seq", "512", "--attention", "eager", "--drop-outputs", "--optimizer", "adamw", "--step", "loop",
+            "--context-size", "1343MiB", "--gpu", "v100-16g", *words.split())
+    old, current = answer(*base, "--torch", "1.10"), answer(*base)
+    assert old["peak"]["bytes"] / 2**20 == pytest.approx(known, rel=0.03) and old["plan"]["torch"] == "1.10" and current["plan"]["torch"] is None
+    assert current["peak"]["bytes"] < old["peak"]["bytes"] <= answer(*base, "--torch", "1.4")["peak"]["bytes"]
+
+
+def test_gradients_are_zeroed_before_pytorch_2():
+    base = ("--model", "gpt2", "--batch", "4", "--seq", "512")
+    freed, zeroed, two = answer(*base), answer(*base, "--torch", "1.13"), answer(*base, "--accumulation", "2")
+    assert 1.05 * freed["peak"]["bytes"] < zeroed["peak"]["bytes"] <= two["peak"]["bytes"]
+    assert [line["phases"] for line in zeroed["lines"] if line["part"] == "gradients"] == [["forward_end", "backward_end", "step"]]
+    assert answer(*base, "--torch", "2.6")["peak"]["bytes"] == freed["peak"]["bytes"]
+    for word in ("new", "2", "0.4", "1."):
+        assert "is not a version" in gpuspy("estimate", *base, "--torch", word, exit_code=2).stderr
+
+
 def test_float32_embeddings_widen_what_checkpoints_keep():
     """transformers 4.36 and peft 0.7 on the simulated GPU: four more layers take 0.127 GiB, in 16 bits 0.064."""
     words = ["--family", "llama", "--hidden", "4096", "--ffn", "14336", "--heads", "32", "--kv-heads", "8", "--vocab", "32000", "--context", "8192", "--precision",
