@@ -14,7 +14,8 @@ before anything was written.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
-other sources. fresh*.tsv: figures found later, whose options were written before their first run. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
+other sources. fresh*.tsv: figures found later, whose options were written before their first run; fresh-4-validation.tsv is the half of them,
+drawn by the SHA-256 of the source, that no formula was written with. Rows whose lengths vary get --varying-lengths. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
 reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
 fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
 the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is
@@ -119,7 +120,7 @@ def diffusion(row):
     if training:
         out += ["--optimizer", OPTIMIZERS[row["optimizer"].lower()]]
         out += ["--checkpointing", "full"] if row["checkpointing"] == "full" else []
-        out += ["--step", "loop"] if "ShivamShrirao" in row["source"] else []  # before PyTorch 2.0
+        out += ["--step", "loop", "--torch", "1.13"] if "ShivamShrirao" in row["source"] else []
         out += ["--accumulation", re.search(r"accum (\d+)", row["batch"])[1]] if "accum" in row["batch"] else []
         out += ["--weights", "nf4"] if "nf4" in precision else []
         rank = re.search(r"r=(\d+)", row["notes"])
@@ -134,7 +135,7 @@ def options(row):
     if row["task"].startswith(("denoiser", "text to image", "text to video")):
         return diffusion(row)
     if row["task"] == "as in its options":
-        return row["notes"].removeprefix("options: ").split()
+        return row["notes"].removeprefix("options: ").split() + (["--varying-lengths"] if "lengths vary" in row["what_measure"] else [])
     if "prototype/quantized_training" in row["source"]:
         raise Skipped("the data set is on the GPU (pretrain_llama2.py)")
     task, precision, model = row["task"].lower(), row["precision"].lower(), model_of(row)
@@ -253,7 +254,7 @@ def estimated(row):
 def judged(path, show=False):
     """(source, model, |error|, between low and high, above high, width, error, row) of each; other tools' errors; skipped rows."""
     found, skipped, others = [], defaultdict(int), defaultdict(list)
-    for row in csv.DictReader(open(path), delimiter="\t", quoting=csv.QUOTE_NONE):
+    for row in csv.DictReader((line for line in open(path) if not line.startswith("#")), delimiter="\t", quoting=csv.QUOTE_NONE):
         try:
             known = measured(row)
             (low, likely, high), command = estimated(row)

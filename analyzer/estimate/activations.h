@@ -64,6 +64,7 @@ struct estimate_act_sizes {
     double stream, compute, gradient;
     double read; /* bytes per element of the input that a linear layer keeps: 1 in float8, else `compute` */
     bool amp;
+    bool softmax_input; /* is kept by softmax */
     double tokens, seq, batch;
     double keys; /* keys per query: `seq`, except for cross-attention to another sequence */
     enum estimate_act_variant variant;

@@ -7,6 +7,15 @@
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/shard.h"
 
+/* peft's prepare_model_for_kbit_training makes embeddings float32, and quantised layers return the type of their input.
+ * High: scripts with --adapter lora may call it too. Low: they do not, or DeepSpeed converts embeddings back, which
+ * computes the loss in 16 bits, too. */
+static bool widens_stream(const struct plan *p, enum estimate_act_variant variant)
+{
+    return p->adapter == PLAN_ADAPTER_LORA && p->weights && !p->inference && !p->fused_loss && variant != ACT_FUSED &&
+           (p->prepared || variant == ACT_PADDED);
+}
+
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
 {
     const struct model_shape *m = &p->model->shape;
@@ -21,12 +30,14 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     }
     if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
     return (struct estimate_act_sizes){
-        .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
+        /* residual_in_fp32; peft's float32 embeddings, whose type bitsandbytes' products return */
+        .stream = m->family == MODEL_MAMBA || widens_stream(p, variant) ? 4 : precision->weights,
         .compute = compute,
         /* Transformer Engine keeps only the transposed copy; the high variant counts both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
         .gradient = precision->gradients / (divided ? estimate_shard_group(p, false) : 1),
         .amp = amp,
+        .softmax_input = p->keeps_softmax_input,
         .tokens = (double)p->batch * seq,
         .seq = seq,
         .keys = seq + (p->adapter == PLAN_ADAPTER_PREFIX ? (double)p->rank : 0),
@@ -205,7 +216,7 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
                        struct estimate_act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
-    double saved = wide;
+    double saved = z->softmax_input ? 2 * wide : wide;
 
     if (h->caps) saved += z->compute; /* tanh */
     if (h->dropout && !h->opt)

@@ -170,7 +170,7 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
 {
     bool states_divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
     bool gradients_divided = p->sharding >= PLAN_SHARDING_ZERO2, whole = p->sharding != PLAN_SHARDING_ZERO3;
-    unsigned kept = p->accumulation > 1 ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP);
+    unsigned kept = plan_keeps_gradients(p) ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP);
     const double least = least_element(p), trained = whole ? a->n.all : a->n.own,
                  made = gradients_divided ? a->n.own : a->n.all;
     struct estimate_interval states = {ceil(a->least.states.low), ceil(a->optimizer.states.likely),
@@ -274,9 +274,9 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
     line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "trained copies of embedding and output layer",
                         EXACTLY(ceil((whole ? n.all : n.own) * element)));
     estimate_states_explain(line, source, p, &n, each, !whole);
-    line = estimate_add(r, ESTIMATE_GRADIENTS, p->accumulation > 1 ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP),
-                        "gradients of these copies",
-                        EXACTLY(ceil((p->sharding >= PLAN_SHARDING_ZERO2 ? n.own : n.all) * element)));
+    line = estimate_add(
+        r, ESTIMATE_GRADIENTS, plan_keeps_gradients(p) ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP),
+        "gradients of these copies", EXACTLY(ceil((p->sharding >= PLAN_SHARDING_ZERO2 ? n.own : n.all) * element)));
     estimate_states_explain(line, source, p, &n, each, p->sharding >= PLAN_SHARDING_ZERO2);
     if (sum.states.high > 0) {
         line = estimate_add(

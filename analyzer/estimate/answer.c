@@ -132,6 +132,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->chunked_loss, "chunked-loss", NULL},
         {p->away, "offload-activations", NULL},
         {p->drop_outputs, "drop-outputs", NULL},
+        {p->torch, "torch", p->torch},
         {p->model->shape.masked_lm, "masked-lm", NULL},
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},

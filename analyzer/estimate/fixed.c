@@ -225,14 +225,28 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
     line->why = "a block of 1 MiB and more is not split if less than 1 MiB would be left";
 }
 
-static double reserved_with_equal_lengths(const struct plan *p, double room, bool converts)
+/* `records`: of plan.varying_lengths. */
+static double reserved_with_lengths(const struct plan *p, unsigned records, double room, bool converts)
 {
-    struct estimate_replay_peaks equal = {0};
+    struct estimate_replay_peaks peaks = {0};
     struct plan one = *p;
 
-    one.varying_lengths = false;
-    estimate_replay(&one, room, workspace_of(p), converts, &equal);
-    return equal.reserved;
+    one.varying_lengths = records;
+    estimate_replay(&one, room, workspace_of(p), converts, &peaks);
+    return peaks.reserved;
+}
+
+/* Low: as with equal lengths. High: with more of them before the longest comes, in the memory that is left, because the
+ * allocator frees what it has cached before it fails. */
+static struct estimate_interval vary_lengths(const struct plan *p, const struct estimate_result *r, double room,
+                                             bool converts, double live, struct estimate_interval bytes)
+{
+    const double equal = reserved_with_lengths(p, 0, room, converts) - live,
+                 most = reserved_with_lengths(p, PLAN_MOST_RECORDS, INFINITY, converts) - live,
+                 left = p->memory > 0 ? p->memory - largest_tensor(p, r, true).high : INFINITY;
+
+    return (struct estimate_interval){fmax(0, fmin(bytes.likely, equal)), bytes.likely,
+                                      fmax(fmax(bytes.likely, equal + bytes.high - bytes.likely), fmin(most, left))};
 }
 
 /* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
@@ -240,6 +254,7 @@ static double reserved_with_equal_lengths(const struct plan *p, double room, boo
 static bool add_replayed_reserve(const struct plan *p, double room, struct estimate_result *r)
 {
     struct estimate_replay_peaks free, within, most;
+    struct estimate_interval bytes;
     const bool converts = is_hopper(p);
     struct estimate_line *line;
     /* the replay covers only the trained model */
@@ -262,20 +277,19 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
            : p->model->shape.family == MODEL_CONV            ? 0
                                                              : free.largest;
     least = fmax(0, within.reserved - live);
-    line = estimate_add(
-        r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments",
-        (struct estimate_interval){
-            p->varying_lengths ? fmax(0, fmin(least, reserved_with_equal_lengths(p, room, converts) - live))
-                               : low * least,
-            least,
-            fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)});
+    bytes = (struct estimate_interval){
+        low * least, least,
+        fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)};
+    if (p->varying_lengths) bytes = vary_lengths(p, r, room, converts, live, bytes);
+    line =
+        estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments", bytes);
     estimate_explain(line,
-                     p->varying_lengths
-                         ? "c10/cuda/CUDACachingAllocator.cpp, replayed for eight steps of evenly spread lengths"
-                         : "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
+                     p->varying_lengths ? "c10/cuda/CUDACachingAllocator.cpp, replayed for lengths in a random order"
+                                        : "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
                      "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
-    line->why = p->varying_lengths ? "low: all lengths are equal; high: other lengths in another order"
-                                   : "the order of requests, and workspaces of cuDNN between them";
+    line->why = p->varying_lengths
+                    ? "low: all lengths are equal; high: more lengths before the longest; none if memory runs short"
+                    : "the order of requests, and workspaces of cuDNN between them";
     return true;
 }
 

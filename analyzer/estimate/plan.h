@@ -186,6 +186,8 @@ struct plan {
     uint64_t batch;        /* sequences (or images) per forward pass on one GPU; 0: no activations */
     uint64_t seq;          /* tokens per sequence (prompt and answer in inference) */
     uint64_t accumulation; /* forward and backward passes per step */
+    const char *torch;     /* PyTorch's version; NULL: a current one */
+    bool zeroes_gradients, keeps_softmax_input; /* as before 2.0, before 1.11 */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     uint64_t remade;       /* with full checkpointing: layers that are checkpointed, of each pipeline stage; 0: all */
@@ -194,8 +196,8 @@ struct plan {
     bool fused_loss;       /* the loss too: in the type of the logits */
     bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
     bool away;             /* saved activations are in host memory until backward needs them */
-    bool varying_lengths;  /* each micro-batch has its own length, at most `seq` */
-    bool drop_outputs;     /* before backward the training loop drops what the model returned, except the loss */
+    unsigned varying_lengths; /* micro-batches that are longer than all before, the last has `seq`; 0: all are equal */
+    bool drop_outputs;        /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;
@@ -244,6 +246,12 @@ static inline uint64_t plan_dp(const struct plan *p)
     return divided && p->gpus >= divided ? p->gpus / divided : 1;
 }
 
+/* Whether forward finds the gradients of an earlier pass. */
+static inline bool plan_keeps_gradients(const struct plan *p)
+{
+    return p->accumulation > 1 || p->zeroes_gradients;
+}
+
 /* Whether layers are computed again from their input. With SELECTIVE_OP the results of some operations are kept. */
 static inline bool plan_remakes_layers(const struct plan *p)
 {
@@ -279,6 +287,8 @@ static inline uint64_t plan_positions(const struct model_shape *s)
 
 /* The default rank of adapters. */
 enum { PLAN_RANK = 16 };
+/* ln n: one in 50 sequences is as long as the longest, one in 1,000. */
+enum { PLAN_RECORDS = 4, PLAN_MOST_RECORDS = 7 };
 
 #define PLAN_DEFAULT                                                                                   \
     {                                                                                                  \

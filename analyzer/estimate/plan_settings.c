@@ -316,6 +316,21 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
     return true;
 }
 
+/* zero_grad() sets gradients to None by default since PyTorch 2.0; softmax's derivative needs the type of its input
+ * instead of the input since 1.11 (derivatives.yaml). */
+static bool read_torch(const char *command, const char *text, struct plan *p)
+{
+    unsigned major, minor;
+
+    if (!text) return true;
+    if (sscanf(text, "%4u.%4u", &major, &minor) != 2 || !major)
+        return complain_with(false, "%s: --torch: '%s' is not a version; give 1.13 or 2.4", command, text);
+    p->torch = text;
+    p->zeroes_gradients = major < 2;
+    p->keeps_softmax_input = major < 2 && minor < 11;
+    return true;
+}
+
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
                         int *exit_code)
 {
@@ -337,7 +352,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
         .away = s->away,
-        .varying_lengths = s->varying_lengths,
+        .varying_lengths = s->varying_lengths ? PLAN_RECORDS : 0,
         .drop_outputs = s->drop_outputs,
         .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,
@@ -379,6 +394,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
+    if (!read_torch(command, s->torch, p)) return false;
     if (!set_adapter(command, s, p)) return false;
     if (!adapter_size_of(command, s, p)) return false;
     if (!read_memory_share(command, s, &p->share)) return false;

@@ -17,7 +17,7 @@ struct plan_settings {
     bool tied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation, remade, remade_every;
-    const char *attention, *checkpointing, *step;
+    const char *attention, *checkpointing, *step, *torch;
     bool fused_layers, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema, varying_lengths;
     const char *frozen;
     uint64_t network;
@@ -99,27 +99,37 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
-#define PLAN_TRAINING_OPTIONS(type, member)                                                                       \
-    PLAN_ACTIVATION_OPTIONS(type, member),                                                                        \
-        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                    \
-        PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                         \
-                  "the loss is compiled or fused, too, and makes no float32 copy of the logits"),                 \
-        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                     \
-                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                            \
-        PLAN_FLAG(type, member, "offload-activations", away,                                                      \
-                  "saved activations are in host memory until backward needs them (torchtune, TRL)"),             \
-        PLAN_FLAG(type, member, "one-kernel-gelu", one_kernel_gelu,                                               \
-                  "nn.GELU instead of transformers' gelu_new (nanoGPT, litgpt)"),                                 \
-        PLAN_FLAG(                                                                                                \
-            type, member, "varying-lengths", varying_lengths,                                                     \
-            "each micro-batch is only as long as its longest sequence, at most --seq: the allocator then caches " \
-            "segments of many sizes"),                                                                            \
-        PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                     \
-                  "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),         \
-        PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                           \
-                  "encoders of text: with the head for masked tokens and its loss"),                              \
-        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                \
-        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                              \
+#define PLAN_TRAINING_OPTIONS(type, member)                                                                         \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                                          \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                      \
+        PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                           \
+                  "the loss is compiled or fused, too, and makes no float32 copy of the logits"),                   \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                       \
+                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                              \
+        PLAN_FLAG(type, member, "offload-activations", away,                                                        \
+                  "saved activations are in host memory until backward needs them (torchtune, TRL)"),               \
+        PLAN_FLAG(type, member, "one-kernel-gelu", one_kernel_gelu,                                                 \
+                  "nn.GELU instead of transformers' gelu_new (nanoGPT, litgpt)"),                                   \
+        PLAN_FLAG(                                                                                                  \
+            type, member, "varying-lengths", varying_lengths,                                                       \
+            "each micro-batch is only as long as its longest sequence, at most --seq: the allocator then caches "   \
+            "segments of many sizes"),                                                                              \
+        PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                       \
+                  "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),           \
+        PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                             \
+                  "encoders of text: with the head for masked tokens and its loss"),                                \
+        {"torch",                                                                                                   \
+         0,                                                                                                         \
+         OPTION_TEXT,                                                                                               \
+         PLAN_AT(type, member, torch),                                                                              \
+         "VERSION",                                                                                                 \
+         NULL,                                                                                                      \
+         0,                                                                                                         \
+         0,                                                                                                         \
+         "PyTorch's version, if it is older than 2.0: optimizers zeroed gradients instead of freeing them; before " \
+         "1.11 softmax kept its input, too"},                                                                       \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                  \
+        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                                \
                   "models of text and images: the part that is not trained (tower: the image tower); default none")
 
 /* How the GPUs divide the model; also used to compare a recording of one of them with an estimate. */

@@ -21,7 +21,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
-    const json_t *remade_every, *remaking, *schedule, *shared, *pattern;
+    const json_t *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
@@ -30,7 +30,7 @@ struct values {
         step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
-    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled;
+    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, packs, pads;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
 };
 
@@ -538,6 +538,18 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     if (value_has_word(s->saved, "embed") || value_has_word(s->saved, "lm_head") || value_has_word(s->saved, "wte"))
         put_recipe_option(r, "--modules-to-save=embeddings");
 }
+
+/* These tools pad a batch only to its longest sample, unless they pack samples. LLaMA-Factory packs in pre-training;
+ * DeepSpeed-Chat, whose scripts are read as TRL's, pads to the maximum. */
+static bool lengths_vary(const struct estimate_recipe *r, const struct values *s)
+{
+    const bool pads_to_longest = is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
+                                 is_written_for(r, "TRL") || is_written_for(r, "torchtune");
+
+    if (is_written_for(r, "TRL") && has_deepspeed(s)) return false;
+    return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
+}
+
 static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
@@ -553,6 +565,7 @@ static void put_batches(struct estimate_recipe *r, const struct values *s, int64
     if (passes > 1) put_recipe_option(r, "--accumulation=%" PRId64, passes);
     if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
     if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put_recipe_option(r, "--seq=1024"); /* SFTConfig's max_length */
+    if ((s->seq > 0 || strcmp(r->tools, "TRL") == 0) && lengths_vary(r, s)) put_recipe_option(r, "--varying-lengths");
 }
 
 static int64_t count_or_one(int64_t n)

@@ -6,7 +6,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
 
-enum { STEPS = 3, VARYING_STEPS = 8, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
+enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
 
 struct tensor {
     uint32_t block, refs;
@@ -443,6 +443,7 @@ static void replay_step(struct pass *c)
     for (size_t i = 0; i < copies * n; i++) blocks[i] = take_block(c, c->parameters[1 + i % n].elements * c->weight);
     for (size_t i = 0; i < copies * n; i++) return_block(c, &blocks[i]);
     for (size_t i = 1; i <= n; i++) {
+        if (c->p->zeroes_gradients) continue;
         return_block(c, &c->parameters[i].gradient);
         c->parameters[i].old = false;
     }
@@ -495,24 +496,34 @@ static void list_operations(const struct plan *p, struct estimate_replay_list *l
                                 : estimate_replay_layers)(p, list);
 }
 
-/* Lengths that are spread evenly over all up to the longest, which is the third: multiples of the golden ratio. */
-static void change_length(struct pass *c, int micro_batch)
+/* Sequences in a random order, of lengths that are spread evenly: of n of them, ln n are longer than all before, and
+ * each of these leaves on average 1/e of what the one before lacked of the longest. For each, the allocator reserves
+ * larger segments while the old ones stay cached. Between them come shorter ones, multiples of the golden ratio. */
+static uint64_t length_of(const struct plan *p, unsigned micro_batch)
 {
-    const double turn = (micro_batch + 1) * 0.6180339887498949;
+    const unsigned record = micro_batch / 2 + 1;
+    const double most = record < p->varying_lengths ? 1 - exp(-(double)record) : 1,
+                 turn = micro_batch * 0.6180339887498949;
+
+    return (uint64_t)fmax(1, ceil((micro_batch % 2 ? most * (turn - floor(turn)) : most) * (double)p->seq));
+}
+
+static void change_length(struct pass *c, unsigned micro_batch)
+{
     struct plan one = *c->p;
 
-    one.seq = micro_batch == 2 ? one.seq : (uint64_t)fmax(1, ceil((turn - floor(turn)) * (double)one.seq));
+    one.seq = length_of(c->p, micro_batch);
     c->list.n = 0;
     list_operations(&one, &c->list);
 }
 
 static void replay_varying(struct pass *c)
 {
-    const int each = c->p->accumulation < 4 ? (int)c->p->accumulation : 4;
+    const unsigned each = c->p->accumulation < 4 ? (unsigned)c->p->accumulation : 4;
     uint32_t input = NOTHING;
 
     replay_load(c);
-    for (int i = 0; i < VARYING_STEPS * each; i++) {
+    for (unsigned i = 0; i < 2 * c->p->varying_lengths; i++) {
         change_length(c, i);
         run_micro_batch(c, &input);
         if (i % each == each - 1) replay_step(c);
@@ -577,7 +588,7 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
     const bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
     const enum model_family family = p->model->shape.family;
-    const bool varying = p->varying_lengths && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;
+    const bool varying = p->varying_lengths > 0 && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;
 
     if (family != MODEL_DENOISER && !estimate_replay_knows(p)) return false;
     c.list.converts = converts;

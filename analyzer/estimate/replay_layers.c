@@ -1,5 +1,6 @@
 /* The operations of decoders and encoders as Hugging Face's modules run them: layers like GPT's, Llama's and BERT's, in
  * which every tensor is known. Sizes are in bytes of one pass. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
@@ -13,6 +14,7 @@ struct build {
     struct estimate_replay_list *list;
     double tokens, c, stream; /* bytes per element of what products read, of the residual stream */
     unsigned adapted;         /* the matrices that have a LoRA; 0: all weights are trained */
+    bool inside;              /* a layer, whose matrices --weights quantises */
 };
 
 enum { NO_ADAPTER };
@@ -20,7 +22,7 @@ enum { NO_ADAPTER };
 static uint32_t put_node(struct build *b, struct estimate_replay_op op)
 {
     if (b->adapted) { /* frozen */
-        op.stored = (op.parameters[0] + op.parameters[1]) * b->p->precision->weights;
+        op.stored = (op.parameters[0] + op.parameters[1]) * (b->p->prepared ? 4 : b->p->precision->weights);
         op.parameters[0] = op.parameters[1] = op.sums = 0;
     }
     return estimate_replay_put(b->list, op);
@@ -146,6 +148,16 @@ static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double wi
     return put_cast(b, put_add(b, base, x), b->c, out);
 }
 
+/* A product with a quantised matrix, which forward and backward unpack to 16 bits. Its result has its input's type. */
+static uint32_t unpacked_product(struct build *b, uint32_t product, uint32_t read, double width, double out)
+{
+    struct estimate_replay_op *op = &b->list->ops[product - 1];
+
+    op->stored = width * out * b->p->weights->bits / 8 + out * b->p->weights->row_bits / 8;
+    op->passing = op->work = 2 * width * out;
+    return put_cast(b, product, fmax(b->c, node_bytes(b, read) / (b->tokens * width)), out);
+}
+
 static uint32_t put_linear(struct build *b, uint32_t in, double width, double out, bool bias, unsigned which)
 {
     uint32_t read = in;
@@ -157,6 +169,7 @@ static uint32_t put_linear(struct build *b, uint32_t in, double width, double ou
                                                 .parameters = {width * out, bias ? out : 0},
                                                 .sums = 8 * b->tokens * out,
                                                 .cast = b->z.amp ? 2 * width * out : 0});
+    if (b->adapted && b->p->weights && b->inside) x = unpacked_product(b, x, read, width, out);
     return which & b->adapted ? with_lora(b, x, read, width, out) : x;
 }
 
@@ -190,10 +203,10 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
                             .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
     else
         s = put_map(b, put_map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
-    s = b->h.float_scores || b->z.amp
-            ? put_node(b,
-                       (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = bytes / b->c * 4})
-            : put_map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    const double wide = b->h.float_scores || b->z.amp ? bytes / b->c * 4 : bytes;
+    s = put_node(b,
+                 (struct estimate_replay_op){
+                     .flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = wide, .extra = b->z.softmax_input ? wide : 0});
     if (b->h.dropout && !b->h.opt)
         s = put_node(
             b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
@@ -517,11 +530,13 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
         return;
     }
     x = put_embeddings(&b, &tokens);
+    b.inside = true;
     for (uint64_t i = 0; i < b.m->layers; i++) {
         size_t first = list->n;
         x = put_layer(&b, x);
         close_checkpoint(&b, i, first);
     }
+    b.inside = false;
     if (b.m->final_norm) x = put_norm_node(&b, x, (double)b.m->hidden);
     b.list->ops[x - 1].lets_go[0] = tokens + b.h.gemma; /* inputs_embeds */
     if (estimate_act_has_logits(b.m)) put_loss(&b, x, tokens);

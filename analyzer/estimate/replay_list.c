@@ -37,14 +37,15 @@ static bool layers_are_known(const struct plan *p)
            p->precision->cast != PRECISION_CAST_FP8 && !p->fused_loss && !p->chunked_loss && !p->fused_layers;
 }
 
-/* LoRA, of layers that are not quantised. */
+/* LoRA; beside quantised weights those of formats that one matrix has alone. */
 static bool adapters_are_known(const struct plan *p)
 {
     const enum model_family family = p->model->shape.family;
 
     return p->adapter == PLAN_ADAPTER_NONE ||
-           (p->adapter == PLAN_ADAPTER_LORA && (family == MODEL_GPT || family == MODEL_LLAMA) && !p->weights &&
-            p->saved == PLAN_SAVED_NONE && p->precision->cast != PRECISION_CAST_FP8);
+           (p->adapter == PLAN_ADAPTER_LORA && (family == MODEL_GPT || family == MODEL_LLAMA) &&
+            (!p->weights || p->weights->scheme == QUANTISATION_LINEAR) && p->saved == PLAN_SAVED_NONE &&
+            p->precision->cast != PRECISION_CAST_FP8);
 }
 
 bool estimate_replay_knows(const struct plan *p)

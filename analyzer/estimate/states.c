@@ -159,12 +159,15 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
     struct estimate_line *line;
     char text[64];
 
-    if (p->accumulation > 1 || views) /* they are kept between passes */
+    if (plan_keeps_gradients(p) || views) /* they are kept between passes */
         phases |= IN_PHASE(FORWARD);
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, views ? "gradients, views of DDP's buckets" : "gradients",
                         EXACTLY(ceil(part_of(n, divided) * each)));
     line->host = away;
-    snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept across the micro-batches of a step" : "");
+    snprintf(text, sizeof text, "%u B%s", each,
+             p->accumulation > 1   ? ", kept across the micro-batches of a step"
+             : p->zeroes_gradients ? ", zeroed in the step"
+                                   : "");
     estimate_states_explain(line, p->precision->source, p, n, text, divided);
     if (views && p->sharding == PLAN_SHARDING_DDP) {
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "a second copy of the buckets",

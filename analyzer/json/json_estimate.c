@@ -121,6 +121,7 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
     json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));
+    json_object_set_new(o, "torch", estimate_text_json(p->torch));
     if (p->model->shape.family == MODEL_DENOISER)
         json_object_set_new(o, "diffusion",
                             json_pack("{s:s, s:s, s:b, s:o}", "resident", residents[p->resident], "vae",

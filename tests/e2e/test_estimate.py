@@ -502,7 +502,7 @@ def test_reasons_are_below_the_table():
 
 def test_qlora_is_a_word():
     q, lora = (answer(*LLAMA, *words)["peak"] for words in (["--adapter", "qlora"], ["--adapter", "lora", "--weights", "nf4-double"]))
-    assert (q["low_bytes"], q["high_bytes"]) == (lora["low_bytes"], lora["high_bytes"])
+    assert q["low_bytes"] == lora["low_bytes"] and q["high_bytes"] == pytest.approx(lora["high_bytes"], rel=0.001)
     assert q["bytes"] - lora["bytes"] == pytest.approx(2 * 2 * 128256 * 4096, rel=0.02)  # peft: embeddings and output in float32
     e = answer(*LLAMA, "--adapter", "qlora", "--weights", "nf4")
     assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"
@@ -1057,6 +1057,54 @@ def test_lengths_that_vary_leave_cached_segments():
     assert varying["live"] == equal["live"]
     assert varying["bytes"] > 1.1 * equal["bytes"]
     assert varying["bytes"] == pytest.approx(31.62, rel=0.1) and varying["low_bytes"] < 31.62 < varying["high_bytes"]
+
+
+@pytest.mark.parametrize("model, seq, weights, known", [("qwen-7b", 2048, "", 27.74), ("qwen-14b", 2048, "", 40.14), ("yi-34b", 2048, "", 71.34),
+                                                        ("qwen-7b", 2048, "--weights gptq", 19.21), ("qwen-14b", 2048, "--weights gptq-8bit", 29.13)])
+def test_lengths_that_vary_beside_adapters(model, seq, weights, known):
+    """ms-swift's benchmark of LoRA, also beside quantised weights: GiB reserved on an A100."""
+    e = answer("--model", model, "--precision", "bf16", "--optimizer", "adamw", "--adapter", "lora", "--lora-rank", "8", "--target", "q_proj,k_proj,v_proj",
+               "--batch", "1", "--accumulation", "16", "--seq", str(seq), "--checkpointing", "full", "--drop-outputs", "--gpu", "a100-80g",
+               "--varying-lengths", *weights.split())
+    lines = [line for line in e["lines"] if line["part"] != "context"]
+
+    def reserved(key):
+        return max(sum(line[key] for line in lines if phase in line["phases"]) for phase in e["phases"]) / 2**30
+    assert reserved("bytes") == pytest.approx(known, rel=0.06) and reserved("low_bytes") < known < reserved("high_bytes")
+
+
+@pytest.mark.parametrize("words, known", [("--batch 4", 14949), ("--batch 1 --accumulation 4", 8681), ("--batch 4 --precision amp-fp16", 13939),
+                                          ("--batch 1 --accumulation 4 --checkpointing full", 6775)])
+def test_softmax_keeps_its_input_before_pytorch_1_11(words, known):
+    """Hugging Face's guide to training on one GPU: BERT-large on a V100 with PyTorch 1.10, MiB by NVML."""
+    base = ("--model", "bert-large-uncased", "--seq", "512", "--attention", "eager", "--drop-outputs", "--optimizer", "adamw", "--step", "loop",
+            "--context-size", "1343MiB", "--gpu", "v100-16g", *words.split())
+    old, current = answer(*base, "--torch", "1.10"), answer(*base)
+    assert old["peak"]["bytes"] / 2**20 == pytest.approx(known, rel=0.03) and old["plan"]["torch"] == "1.10" and current["plan"]["torch"] is None
+    assert current["peak"]["bytes"] < old["peak"]["bytes"] <= answer(*base, "--torch", "1.4")["peak"]["bytes"]
+
+
+def test_gradients_are_zeroed_before_pytorch_2():
+    base = ("--model", "gpt2", "--batch", "4", "--seq", "512")
+    freed, zeroed, two = answer(*base), answer(*base, "--torch", "1.13"), answer(*base, "--accumulation", "2")
+    assert 1.05 * freed["peak"]["bytes"] < zeroed["peak"]["bytes"] <= two["peak"]["bytes"]
+    assert [line["phases"] for line in zeroed["lines"] if line["part"] == "gradients"] == [["forward_end", "backward_end", "step"]]
+    assert answer(*base, "--torch", "2.6")["peak"]["bytes"] == freed["peak"]["bytes"]
+    for word in ("new", "2", "0.4", "1."):
+        refused = gpuspy("estimate", *base, "--torch", word)
+        assert refused.returncode == 2 and "is not a version" in refused.stderr
+
+
+def test_float32_embeddings_widen_what_checkpoints_keep():
+    """transformers 4.36 and peft 0.7 on the simulated GPU: four more layers take 0.127 GiB, in 16 bits 0.064."""
+    words = ["--family", "llama", "--hidden", "4096", "--ffn", "14336", "--heads", "32", "--kv-heads", "8", "--vocab", "32000", "--context", "8192", "--precision",
+             "bf16", "--lora-rank", "8", "--target", "qv", "--batch", "1", "--seq", "2048", "--optimizer", "sgd", "--checkpointing", "full", "--drop-outputs"]
+
+    def kept(layers, *more):
+        lines = answer(*words, "--layers", str(layers), *more)["lines"]
+        return sum(line["bytes"] for line in lines if line["part"] in ("activations", "logits") and "forward_end" in line["phases"]) / 2**30
+    assert kept(6, "--adapter", "qlora") - kept(2, "--adapter", "qlora") == pytest.approx(0.127, rel=0.03)
+    assert kept(6, *"--adapter lora --weights nf4".split()) - kept(2, *"--adapter lora --weights nf4".split()) == pytest.approx(0.064, rel=0.03)
 
 
 def test_tensor_parallelism_with_fsdp_holds_four_copies_of_the_logits():

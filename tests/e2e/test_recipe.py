@@ -214,14 +214,14 @@ CASES = [
      "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --separate-adapters --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
-     "--adapter=lora --lora-rank=8 --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
+     "--adapter=lora --lora-rank=8 --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
     ("torchtune", "c.yaml", TORCHTUNE_FULL, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=in-backward "
-     "--batch=2 --seq=2048 --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
+     "--batch=2 --seq=2048 --varying-lengths --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
-     "--batch=1 --accumulation=2 --seq=2048 --checkpointing=full --drop-outputs --sharding=zero3",
+     "--batch=1 --accumulation=2 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --sharding=zero3",
      ["configs/ds_z3_config.json, which was not found", "the number of GPUs"]),
     ("TRL", "c.yaml", TRL, "--model=Qwen/Qwen2.5-7B --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --target=qv "
-     "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --drop-outputs", []),
+     "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs", []),
     ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
      "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
     ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
@@ -309,7 +309,7 @@ def test_yaml_as_people_write_it(tmp_path):
     (tmp_path / "c.yml").write_text("---\n# comment\nx: &base\n  micro_batch_size: 3\nbase_model: 'llama-3-8b'\n<<: *base\n"
                                     "sequence_len: 2_048\nbf16: yes\noptimizer: \"adamw_torch_fused\"\nlearning_rate: 1e-5\n...\n---\nother: 1\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
-    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048", "--drop-outputs"]
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048", "--varying-lengths", "--drop-outputs"]
 
 
 @pytest.mark.parametrize("name, text, says", [
@@ -427,3 +427,18 @@ def test_pefts_own_file(tmp_path):
                                                               "r": 128, "target_modules": ["q_proj", "v_proj"]}))
     answer, config = read_as(tmp_path, "--config", "adapter_config.json", "--precision", "bf16")
     assert config["tools"] == "peft" and answer["plan"]["rank"] == 128 and answer["model"]["name"] == "llama-3.2-1b"
+
+
+def test_lengths_vary_without_packing_and_padding(tmp_path):
+    """Tools that pad a batch to its longest sample; not those that cut text into blocks."""
+    axolotl = "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\ndatasets:\n  - path: x\n    type: alpaca\n"
+    factory = "model_name_or_path: Qwen/Qwen2.5-7B\ncutoff_len: 2048\nfinetuning_type: lora\nbf16: true\n"
+    trl = "model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nlora_r: 32\nmax_length: 1024\nper_device_train_batch_size: 2\n"
+    for text, vary in ((axolotl, True), (axolotl + "sample_packing: true\n", False), (axolotl + "sample_packing: false\npad_to_sequence_len: true\n", False),
+                       (axolotl + "sample_packing: false\n", True), (factory + "stage: sft\n", True), (factory + "stage: pt\n", False),
+                       (factory + "stage: pt\npacking: false\n", True), (factory + "stage: sft\nneat_packing: true\n", False),
+                       (trl, True), (trl + "packing: true\n", False), (TORCHTITAN, False), (NEMO, False)):
+        name = "c.toml" if text is TORCHTITAN else "c.yaml"
+        (tmp_path / name).write_text(text)
+        _, config = read_as(tmp_path, "--config", name)
+        assert ("--varying-lengths" in config["options"]) == vary, text
