@@ -1,5 +1,6 @@
 #include "analyzer/site/holder_read.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -212,6 +213,10 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
         reset = k != loop && site_is_made_in(s, name, k, site_code_end(&s->code, k));
         if (reset && is_step_loop(s, k, loop)) return;
     }
+    const char *code = s->code.list[i].code;
+    struct site_assignment a;
+    const bool keyed = strstr(code, ".setdefault(") ||
+                       (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
@@ -220,6 +225,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           .at = i,
                                                           .into = name,
                                                           .why = what,
+                                                          .keyed = keyed,
                                                           .weak = weak || reset || is_emptied(s, name) ||
                                                                   is_given(s, name, is_bounded_by_name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
@@ -287,6 +293,79 @@ bool site_is_parameter(struct site_search *s, const char *name)
                          strlen(name));
 }
 
+/* A method of the class, or of its first base, if they are in the same file. */
+static bool find_method(struct site_search *in, const char *class, const char *method, size_t *def)
+{
+    enum { BASES = 4 };
+    const char *own = class;
+    const size_t length = strlen(method);
+    for (unsigned base = 0; *class && base < BASES; base++) {
+        const size_t n = strlen(class);
+        size_t at = 0;
+        while (at < in->code.n && (strncmp(in->code.list[at].code, "class ", 6) != 0 ||
+                                   strncmp(in->code.list[at].code + 6, class, n) != 0 ||
+                                   site_name_length(in->code.list[at].code + 6) != n))
+            at++;
+        in->budget -= (long)at;
+        for (size_t i = at; i < in->code.n && i < site_code_end(&in->code, at) && in->budget-- > 0; i++) {
+            const char *code = in->code.list[i].code;
+            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, method, length) == 0 && code[4 + length] == '(') {
+                struct run_frame *called = arena_alloc(in->scratch, sizeof *called);
+                *called = *in->frame;
+                called->function = arena_printf(in->scratch, "%s.%s", class, method);
+                in->frame = called;
+                in->class = own;
+                *def = i;
+                return true;
+            }
+        }
+        const char *bases = at < in->code.n ? strchr(in->code.list[at].code, '(') : NULL;
+        class = bases ? arena_printf(in->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1) : "";
+    }
+    return false;
+}
+
+/* Does the constructor of the class store the value at that index of its arguments? Of a class without one (a
+ * dataclass, a named tuple) or of another file: it may. */
+static bool constructor_stores(struct site_search *s, const char *class, size_t index)
+{
+    struct site_search in = *s;
+    size_t def;
+    if (!find_method(&in, class, "__init__", &def)) return true;
+    const char *code = in.code.list[def].code, *open = strchr(code, '(');
+    const char *parameters = arena_printf(s->scratch, "%.*s", (int)(site_closing(open) - open - 1), open + 1);
+    const char *name = site_part_of(s->scratch, parameters, index + 1);
+    name = arena_printf(s->scratch, "%.*s", (int)site_name_length(name), name);
+    for (size_t i = def + 1; i < site_code_end(&in.code, def); i++) {
+        struct site_assignment a;
+        const char *part = "";
+        if (!site_assignment_of(s->scratch, in.code.list[i].code, &a) || strncmp(a.targets, "self.", 5) != 0) continue;
+        for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, a.value, k)); k++)
+            if (strcmp(part, name) == 0) return true;
+    }
+    return false;
+}
+
+/* node = Node(x, node), chain = (x, chain): each holds the one before. */
+static bool is_linking(struct site_search *s, const char *value, const char *name)
+{
+    const size_t n = site_name_length(value);
+    const char *dot = n ? memrchr(value, '.', n) : NULL, *last = dot ? dot + 1 : value, *open = value + n;
+    const bool display = !n && strchr("([", *value), makes = n && isupper((unsigned char)*last) && *open == '(';
+    const char *end = display || makes ? site_closing(open) : "", *part;
+    if (!*end || end[1] || strstr(value, " for ")) return false;
+    const char *parts = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
+    bool links = false;
+    size_t k = 0;
+    for (; *(part = site_part_of(s->scratch, parts, k)); k++) {
+        const size_t keyword = site_name_length(part);
+        const char *of = part[keyword] == '=' ? part + keyword + 1 : part;
+        const char *class = arena_printf(s->scratch, "%.*s", (int)(value + n - last), last);
+        links = links || (strcmp(of, name) == 0 && (display || of != part || constructor_stores(s, class, k)));
+    }
+    return links && k > 1;
+}
+
 /* total += loss, total = 0.9 * total + loss, losses += [loss], x = torch.cat([x, y]). */
 static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
@@ -296,7 +375,7 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&
-           (is_concatenation(a->value) || is_unpacking(a->value, name) ||
+           (is_concatenation(a->value) || is_unpacking(a->value, name) || is_linking(s, a->value, name) ||
             (carries && site_holds(a->value, &self, true)) ||
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
@@ -562,38 +641,6 @@ static const char *find_class_of_member(struct site_search *s, const char *name)
         if (n && first[n] == '(') return arena_printf(s->scratch, "%.*s", (int)n, first);
     }
     return "";
-}
-
-/* A method of the class, or of its first base, if they are in the same file. */
-static bool find_method(struct site_search *in, const char *class, const char *method, size_t *def)
-{
-    enum { BASES = 4 };
-    const char *own = class;
-    const size_t length = strlen(method);
-    for (unsigned base = 0; *class && base < BASES; base++) {
-        const size_t n = strlen(class);
-        size_t at = 0;
-        while (at < in->code.n && (strncmp(in->code.list[at].code, "class ", 6) != 0 ||
-                                   strncmp(in->code.list[at].code + 6, class, n) != 0 ||
-                                   site_name_length(in->code.list[at].code + 6) != n))
-            at++;
-        in->budget -= (long)at;
-        for (size_t i = at; i < in->code.n && i < site_code_end(&in->code, at) && in->budget-- > 0; i++) {
-            const char *code = in->code.list[i].code;
-            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, method, length) == 0 && code[4 + length] == '(') {
-                struct run_frame *called = arena_alloc(in->scratch, sizeof *called);
-                *called = *in->frame;
-                called->function = arena_printf(in->scratch, "%s.%s", class, method);
-                in->frame = called;
-                in->class = own;
-                *def = i;
-                return true;
-            }
-        }
-        const char *bases = at < in->code.n ? strchr(in->code.list[at].code, '(') : NULL;
-        class = bases ? arena_printf(in->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1) : "";
-    }
-    return false;
 }
 
 /* The function that `name(…)` calls: log(x), run.log(x), self.log(x) of a known object, metric(x) of an object that can

@@ -287,6 +287,17 @@ SHAPES = {
     "hooks": ("class Net2:\n    hooks = []\n    def register_forward_hook(self, hook):\n        Net2.hooks += [hook]\nnet = Net2()\ndef cam(net, image):\n"
               "    def save(x):\n        return image\n    net.register_forward_hook(save)\nfor step in range(1000):\n    image = Tensor()\n    cam(net, image)\n",
               "net.register_forward_hook(save)"),
+    # the beam search of many tutorials: each node refers to the one that it continues
+    "linked objects": ("class Node:\n    def __init__(self, state, previous, token):\n        self.state, self.previous = state, previous\n"
+                       "node = None\nfor step in range(1000):\n    h = Tensor()\n    node = Node(h, node, step)\n", "node = Node(h, node, step)"),
+    "linked tuples": ("def search():\n    chain = ()\n    for step in range(1000):\n        h = Tensor()\n        chain = (h, chain)\nsearch()\n",
+                      "chain = (h, chain)"),
+    "object of another method": ("class Runner:\n    def __init__(self):\n        self.all = []\n    def phase(self):\n        self.opt = Optimizer()\n"
+                                 "        self.all.append(self.opt)\n    def step(self):\n        self.opt.step()\nrunner = Runner()\n"
+                                 "for step in range(1000):\n    runner.phase()\n    runner.step()\n", "self.all.append(self.opt)"),
+    # style transfer: the sum over layers begins anew in each step
+    "sum of a step": ("losses = []\nfor step in range(1000):\n    loss = 0\n    for layer in range(2):\n        loss = loss + criterion(model(batch()))\n"
+                      "    losses.append(loss)\n    dict(retain_graph=True)\n", "losses.append(loss)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -366,10 +377,13 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "class Handle:\n    def remove(self): pass\nclass Net2:\n    def register_forward_hook(self, hook):\n        return Handle()\nnet = Net2()\n"
     "for step in range(1000):\n    image = Tensor()\n    keep(image)\n    def save(x):\n        return image\n    handle = net.register_forward_hook(save)\n"
     "    handle.remove()\n",
+    # its constructor takes the object before, and keeps a number of it
+    "class Node:\n    def __init__(self, state, before):\n        self.state, self.n = state, before.n + 1 if before else 0\n        keep(state)\n"
+    "node = None\nfor step in range(1000):\n    h = Tensor()\n    node = Node(h, node)\n",
     # made anew for each object, which is not stored
     "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
     "for step in range(1000):\n    batch = Batch()\n",
-], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
+], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
