@@ -533,6 +533,18 @@ bool site_open_frame(struct site_search *s, const struct run_frame *frame)
     return !site_is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
 }
 
+/* def on_batch_end(self, outputs): pass, of a base class: another class has the function. */
+static bool is_empty_function(const struct site_code *code, size_t def)
+{
+    for (size_t i = def + 1; i < site_code_end(code, def); i++) {
+        const char *body = code->list[i].code;
+        if (strcmp(body, "pass") != 0 && strcmp(body, "...") != 0 && strcmp(body, "\"\"") != 0 &&
+            strcmp(body, "return") != 0 && strncmp(body, "raise NotImplementedError", 25) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* Counts the functions of that name in a file. */
 static size_t count_definitions(const struct site_search *other, const char *name, size_t length,
                                 struct site_search *in, size_t *def)
@@ -540,7 +552,9 @@ static size_t count_definitions(const struct site_search *other, const char *nam
     size_t found = 0;
     for (size_t i = 0; i < other->code.n && in->budget-- > 0; i++) {
         const char *code = other->code.list[i].code;
-        if (strncmp(code, "def ", 4) != 0 || strncmp(code + 4, name, length) != 0 || code[4 + length] != '(') continue;
+        if (strncmp(code, "def ", 4) != 0 || strncmp(code + 4, name, length) != 0 || code[4 + length] != '(' ||
+            is_empty_function(&other->code, i))
+            continue;
         struct run_frame *called = arena_alloc(other->scratch, sizeof *called);
         *called = *other->frame;
         called->function = arena_printf(other->scratch, "%.*s", (int)length, name);

@@ -298,6 +298,12 @@ SHAPES = {
     # style transfer: the sum over layers begins anew in each step
     "sum of a step": ("losses = []\nfor step in range(1000):\n    loss = 0\n    for layer in range(2):\n        loss = loss + criterion(model(batch()))\n"
                       "    losses.append(loss)\n    dict(retain_graph=True)\n", "losses.append(loss)"),
+    # a trainer calls callbacks that it was given; their base class does nothing
+    "callback": ("class Callback:\n    def on_end(self, outputs): pass\nclass Log(Callback):\n    def __init__(self):\n        self.outputs = []\n"
+                 "    def on_end(self, outputs):\n        self.outputs.append(outputs)\nclass Trainer:\n    def __init__(self, callbacks):\n"
+                 "        self.callbacks = callbacks\n    def run(self):\n        for step in range(1000):\n            out = Tensor()\n"
+                 "            for callback in self.callbacks:\n                callback.on_end({'out': out})\nTrainer([Log()]).run()\n",
+                 "self.outputs.append(outputs)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
