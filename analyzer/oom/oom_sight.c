@@ -185,6 +185,23 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
     return new;
 }
 
+/* Did the line that calls the model call it before the optimizer's first step, too? Then a whole step has passed. */
+static bool is_pass_repeated(const struct oom_sight *s)
+{
+    const struct run *run = s->b->run;
+    const struct run_frame *caller = model_caller(run, s->f->stack);
+    size_t end = 0;
+    while (end < run_location_count(run) &&
+           (run_series(run, run_location(run, (uint32_t)end)->series)->process != s->v->process ||
+            !oom_stack_passes(run, run_location(run, (uint32_t)end)->stack, "/torch/optim/", NULL)))
+        end++;
+    struct map one = {0};
+    if (caller) *map_at(&one, (uintptr_t)caller) = 0;
+    const bool repeated = caller && end < run_location_count(run) && seen_before(run, s->v->process, &one, end);
+    map_free(&one);
+    return repeated;
+}
+
 static void judge_pass(struct oom_sight *s)
 {
     static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
@@ -198,6 +215,7 @@ static void judge_pass(struct oom_sight *s)
         (never_followed(s, end) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
     s->trains = s->trains || site_is_before_backward(s->b, stack) ||
                 (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
+    s->repeats = is_pass_repeated(s);
     s->phase_new = s->trains && !s->evaluates && is_phase_new(s, end);
     /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
      * each, all still live, show that gradients are on */
