@@ -65,7 +65,10 @@ static bool one_pass(const struct site_builder *b, const struct oom_live *l, con
 {
     static const double ended = 0.5;
     enum { STEPS = 3 };
-    if (!oom_is_in_pass(b->run, run_location(b->run, l->location)->stack)) return false;
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    if (!oom_is_in_pass(b->run, stack)) return false;
+    const uint64_t calls = step_module_calls(b, stack); /* from outside of modules: of a model, or of layers */
+    if (calls != UINT64_MAX && calls >= 2 * LAYERS) return false;
     const struct step_list *steps = oom_steps_of(b, f);
     bool sure = steps && (steps->source != STEP_SOURCE_PERIOD || steps->n >= LAYERS);
     if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) return false;

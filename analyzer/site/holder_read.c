@@ -473,6 +473,9 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)
         if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
+    const char *index = strchr(a->targets, '['); /* logs["loss"] += loss */
+    if (!made.n && !indexed.n && index && !*(site_closing(index) + 1) && is_accumulation(s, a, a->targets))
+        consider_accumulation(s, i, a, a->targets);
     drop_others(s, i, a->value, &made);
     add_targets(s, &made);
 }
@@ -545,15 +548,15 @@ static bool is_empty_function(const struct site_code *code, size_t def)
     return true;
 }
 
-/* Counts the functions of that name in a file. */
-static size_t count_definitions(const struct site_search *other, const char *name, size_t length,
+/* Counts the functions of that name in a file; `in` and `def` get the one that is number `which`. */
+static size_t count_definitions(const struct site_search *other, const char *name, size_t length, size_t which,
                                 struct site_search *in, size_t *def)
 {
     size_t found = 0;
     for (size_t i = 0; i < other->code.n && in->budget-- > 0; i++) {
         const char *code = other->code.list[i].code;
         if (strncmp(code, "def ", 4) != 0 || strncmp(code + 4, name, length) != 0 || code[4 + length] != '(' ||
-            is_empty_function(&other->code, i))
+            is_empty_function(&other->code, i) || found++ != which)
             continue;
         struct run_frame *called = arena_alloc(other->scratch, sizeof *called);
         *called = *other->frame;
@@ -561,7 +564,6 @@ static size_t count_definitions(const struct site_search *other, const char *nam
         in->code = other->code;
         in->frame = called;
         *def = i;
-        found++;
     }
     return found;
 }
@@ -575,32 +577,39 @@ static bool open_imported(const struct site_search *s, const char *code, struct 
     return site_open_frame(module, of);
 }
 
-/* The function of that name, if the files of the call path define one, or else those that they import. */
-static bool find_called(const struct site_search *s, const char *name, size_t length, struct site_search *in,
-                        size_t *def)
+static bool has_read(const struct site_names *files, const char *file)
+{
+    return files->n == SITE_NAMES || site_names_has(files, file);
+}
+
+/* Function number `which` of that name in the files of the call path or, if they have none, in those that they import.
+ */
+static bool find_called(const struct site_search *s, const char *name, size_t length, size_t which,
+                        struct site_search *in, size_t *def)
 {
     const struct run_frame *frame;
+    struct site_names files = {.n = 0};
     size_t found = 0;
     for (unsigned imported = 0; imported < 2 && !found; imported++) {
-        const struct site_statement *read = NULL; /* of the file before */
+        files.n = 0;
         for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
              stack = run_stack_parent(s->b->run, stack)) {
             struct site_search other = *s;
-            if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
-                !site_open_frame(&other, frame) || other.code.list == read ||
-                (found && other.code.list == in->code.list))
+            if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || has_read(&files, frame->file) ||
+                !site_open_frame(&other, frame))
                 continue;
-            read = other.code.list;
-            found += imported ? 0 : count_definitions(&other, name, length, in, def);
+            site_names_add(s->scratch, &files, frame->file, strlen(frame->file));
+            found += imported ? 0 : count_definitions(&other, name, length, which - found, in, def);
             for (size_t i = 0; imported && i < other.code.n && in->budget-- > 0; i++) {
                 struct site_search module = *s;
-                if (open_imported(&other, other.code.list[i].code, &module) &&
-                    !(found && module.code.list == in->code.list))
-                    found += count_definitions(&module, name, length, in, def);
+                if (!open_imported(&other, other.code.list[i].code, &module) || has_read(&files, module.frame->file))
+                    continue;
+                site_names_add(s->scratch, &files, module.frame->file, strlen(module.frame->file));
+                found += count_definitions(&module, name, length, which - found, in, def);
             }
         }
     }
-    return found == 1;
+    return found > which;
 }
 
 size_t site_iterated_length(const char **in)
@@ -657,22 +666,38 @@ static const char *find_class_of_member(struct site_search *s, const char *name)
     return "";
 }
 
+/* Is it the variable of a loop? */
+static bool is_iterated(struct site_search *s, const char *name)
+{
+    for (size_t i = s->from; i < s->to && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_is_loop(&s->code.list[i]) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (site_names_has(&made, name)) return true;
+    }
+    return false;
+}
+
 /* The function that `name(…)` calls: log(x), run.log(x), self.log(x) of a known object, metric(x) of an object that can
- * be called. */
-static bool find_callee(struct site_search *s, const char *name, struct site_search *in, size_t *def, bool *method)
+ * be called; if its class is unknown, number `which` of those that have such a method. */
+static bool find_callee(struct site_search *s, const char *name, size_t which, struct site_search *in, size_t *def,
+                        bool *method)
 {
     const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
     const char *object = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
     const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
     class = *class ? class : find_class_of_member(in, object);
     *method = true;
-    if (dot && strcmp(last, "apply") == 0 && find_method(in, object, "forward", def)) return true; /* of autograd */
-    if (dot ? find_method(in, class, last, def)
-            : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def))
-        return true;
+    bool known = dot && strcmp(last, "apply") == 0 && find_method(in, object, "forward", def); /* of autograd */
+    known = known || (dot ? find_method(in, class, last, def)
+                          : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def));
+    if (known) return !which;
     *method = dot;
     in->class = NULL;
-    return find_called(s, last, strlen(last), in, def);
+    if (find_called(s, last, strlen(last), which, in, def)) return true;
+    *method = true; /* metric(x) of a list that the function was given */
+    return !dot && is_iterated(s, name) && find_called(s, "__call__", strlen("__call__"), which, in, def);
 }
 
 /* Binds the parameters of def to those of the arguments that hold the memory. A parameter *args or **more takes all
@@ -708,6 +733,45 @@ static bool ends_in(const char *name, const char *other)
     return strcmp(a ? a + 1 : name, b ? b + 1 : other) == 0;
 }
 
+/* What the called function stores of the arguments that hold the memory. */
+static void read_callee(struct site_search *s, size_t at, const char *arguments, bool method, size_t def,
+                        struct site_search *in, unsigned depth)
+{
+    in->found.n = in->names.n = in->objects.n = in->owners.n = 0;
+    in->constructs = false;
+    bind_names(s, at, arguments, method, in, in->code.list[def].code);
+    in->at = in->code.n; /* none of the statements is the call itself */
+    in->from = def + 1;
+    in->to = site_code_end(&in->code, def);
+    in->module = false;
+    for (size_t k = in->from; k < in->to && in->names.n; k++) site_read_statement(in, k);
+    for (size_t k = in->from; k < in->to && in->names.n && !in->found.n; k++) site_read_calls(in, k, depth + 1);
+}
+
+/* Reads the function that the statement calls. Of several that it may call, one must store what it is given. */
+static void read_call(struct site_search *s, size_t i, size_t at, const char *name, const char *arguments,
+                      unsigned depth)
+{
+    enum { FUNCTIONS = 16 };
+    struct site_candidates found = {.n = 0};
+    size_t storing = 0, def = 0;
+    bool method;
+    for (size_t which = 0; which < FUNCTIONS; which++) {
+        struct site_search in = *s;
+        const bool is = find_callee(s, name, which, &in, &def, &method);
+        if (is) read_callee(s, at, arguments, method, def, &in, depth);
+        s->budget = in.budget;
+        if (!is) break;
+        storing += in.found.n > 0;
+        found = in.found.n ? in.found : found;
+    }
+    for (size_t k = 0; storing == 1 && k < found.n && k < SITE_FOUND_MAX; k++) {
+        found.list[k].passed = false;
+        found.list[k].why = arena_printf(s->scratch, "it stores what line %d passes to it", s->code.list[i].line);
+        site_add_candidate(&s->found, found.list[k]);
+    }
+}
+
 void site_read_calls(struct site_search *s, size_t i, unsigned depth)
 {
     enum { DEEP = 3 };
@@ -715,31 +779,11 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
     for (const char *p = code; *p && depth < DEEP;) {
         const size_t n = site_name_length(p);
         const char *end = n && p[n] == '(' ? site_closing(p + n) : NULL;
-        size_t def = 0;
-        bool method;
-        struct site_search in = *s;
         const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
         const char *name = arena_printf(s->scratch, "%.*s", (int)n, p);
         const bool outer = s->callee && ends_in(name, s->callee); /* the call that led to the allocation */
         const size_t at = outer ? s->code.n : i;
-        if (end && site_value_holds(s, at, arguments) && find_callee(s, name, &in, &def, &method)) {
-            in.found.n = in.names.n = in.objects.n = in.owners.n = 0;
-            in.constructs = false;
-            bind_names(s, at, arguments, method, &in, in.code.list[def].code);
-            in.at = in.code.n; /* none of the statements is the call itself */
-            in.from = def + 1;
-            in.to = site_code_end(&in.code, def);
-            in.module = false;
-            for (size_t k = in.from; k < in.to && in.names.n; k++) site_read_statement(&in, k);
-            for (size_t k = in.from; k < in.to && in.names.n && !in.found.n; k++) site_read_calls(&in, k, depth + 1);
-            for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
-                in.found.list[k].passed = false;
-                in.found.list[k].why =
-                    arena_printf(s->scratch, "it stores what line %d passes to it", s->code.list[i].line);
-                site_add_candidate(&s->found, in.found.list[k]);
-            }
-        }
-        s->budget = in.budget;
+        if (end && site_value_holds(s, at, arguments)) read_call(s, i, at, name, arguments, depth);
         p += n ? n : 1;
     }
 }

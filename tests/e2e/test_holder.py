@@ -304,6 +304,12 @@ SHAPES = {
                  "        self.callbacks = callbacks\n    def run(self):\n        for step in range(1000):\n            out = Tensor()\n"
                  "            for callback in self.callbacks:\n                callback.on_end({'out': out})\nTrainer([Log()]).run()\n",
                  "self.outputs.append(outputs)"),
+    # metrics that a function is given: one of their classes stores what it is called with
+    "called objects": ("class Count:\n    def __init__(self):\n        self.n = 0\n    def __call__(self, out):\n        self.n += 1\n"
+                       "class Values:\n    def __init__(self):\n        self.all = []\n    def __call__(self, out):\n        self.all.append(out)\n"
+                       "def evaluate(metrics):\n    for step in range(1000):\n        out = Tensor()\n        for metric in metrics:\n"
+                       "            metric(out)\nevaluate([Count(), Values()])\n", "self.all.append(out)"),
+    "constant key": ("results = {'all': Tensor(bytes=512)}\n" + LOOP + "    results['all'] += loss\n", "results['all'] += loss"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -386,10 +392,13 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # its constructor takes the object before, and keeps a number of it
     "class Node:\n    def __init__(self, state, before):\n        self.state, self.n = state, before.n + 1 if before else 0\n        keep(state)\n"
     "node = None\nfor step in range(1000):\n    h = Tensor()\n    node = Node(h, node)\n",
+    # neither of the two functions of that name stores it
+    "class A:\n    def log(self, x): self.n = 1\nclass B:\n    def log(self, x): self.last = x\ndef train(loggers):\n    for step in range(1000):\n"
+    "        out = Tensor()\n        keep(out)\n        for logger in loggers:\n            logger.log(out)\ntrain([A(), B()])\n",
     # made anew for each object, which is not stored
     "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
     "for step in range(1000):\n    batch = Batch()\n",
-], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "anew"])
+], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
