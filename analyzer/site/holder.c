@@ -356,8 +356,8 @@ static void read_next_iteration(struct site_search *s)
     s->names = names;
 }
 
-/* node.hidden = x of an argument: the object outlives the function, and which other object refers to it is not known.
- * The last resort. */
+/* node.hidden = x, trial[""] = x of an argument: the object outlives the function, and which other object refers to it
+ * is not known. The last resort. */
 static void read_given_objects(struct site_search *s)
 {
     for (size_t i = s->at; i < s->to && !s->found.n && !s->module; i++) {
@@ -365,10 +365,11 @@ static void read_given_objects(struct site_search *s)
         struct site_names made = {.n = 0};
         if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_value_holds(s, i, a.value)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (!made.n && strchr(a.targets, '[')) site_names_add(s->scratch, &made, a.targets, strlen(a.targets));
         for (size_t k = 0; k < made.n; k++) {
-            const char *dot = strchr(made.list[k], '.');
-            const char *root = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - made.list[k]), made.list[k]) : "";
-            if (!dot || strcmp(root, "self") == 0 || !site_is_parameter(s, root) ||
+            const size_t n = strcspn(made.list[k], ".[");
+            const char *root = arena_printf(s->scratch, "%.*s", (int)n, made.list[k]);
+            if (!made.list[k][n] || strcmp(root, "self") == 0 || !site_is_parameter(s, root) ||
                 site_is_made_in(s, root, s->from, s->to))
                 continue;
             site_add_candidate(&s->found,

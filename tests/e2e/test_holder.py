@@ -310,6 +310,10 @@ SHAPES = {
                        "def evaluate(metrics):\n    for step in range(1000):\n        out = Tensor()\n        for metric in metrics:\n"
                        "            metric(out)\nevaluate([Count(), Values()])\n", "self.all.append(out)"),
     "constant key": ("results = {'all': Tensor(bytes=512)}\n" + LOOP + "    results['all'] += loss\n", "results['all'] += loss"),
+    # a study of trials: the function stores its model in the trial that it is given
+    "table that was given": ("def objective(trial):\n    model = Tensor()\n    trial['model'] = model\n    return 1\nstudy = []\n"
+                             "for step in range(1000):\n    trial = {'step': step}\n    objective(trial)\n    study += [trial]\n",
+                             "trial['model'] = model"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
