@@ -376,8 +376,8 @@ static void measure_gradients(struct oom_sight *s)
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
                     TEXT(s,
                          "call requires_grad_(False) on the parameters that no optimizer trains (a teacher, a frozen "
-                         "part), or put torch.no_grad() around their forward pass: they hold %s of gradients, besides "
-                         "activations",
+                         "part): they hold %s of gradients; torch.no_grad() around a teacher's forward pass also "
+                         "frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need) lead_measure(s, before);
     } else if (s->phase == OOM_FORWARD && held) {

@@ -191,6 +191,10 @@ static bool is_pass_repeated(const struct oom_sight *s)
     const struct run *run = s->b->run;
     const struct run_frame *caller = model_caller(run, s->f->stack);
     size_t end = 0;
+    for (uint32_t at = s->f->stack; !caller && run_stack_frame(run, at); at = run_stack_parent(run, at)) {
+        const struct run_frame *f = run_stack_frame(run, at); /* of a loss, outside of modules */
+        caller = f->kind == GS_FRAME_PYTHON && !oom_is_part_of(f->file, "/torch/") ? f : NULL;
+    }
     while (end < run_location_count(run) &&
            (run_series(run, run_location(run, (uint32_t)end)->series)->process != s->v->process ||
             !oom_stack_passes(run, run_location(run, (uint32_t)end)->stack, "/torch/optim/", NULL)))

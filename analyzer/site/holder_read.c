@@ -498,6 +498,36 @@ static void read_registration(struct site_search *s, size_t i)
         s->found.list[k].instead = "call remove() on the handle that it returns, after the pass";
 }
 
+/* The class of an object that the file makes by `name = Class(…)`; "" none. */
+static const char *find_class_of(struct site_search *s, const char *name)
+{
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
+            const size_t n = site_name_length(value);
+            if (strcmp(made.list[k], name) == 0 && value[n] == '(')
+                return arena_printf(s->scratch, "%.*s", (int)n, value);
+        }
+    }
+    return "";
+}
+
+/* log.add(x) of a class of the program: what it stores shows in the method. */
+static bool is_own_method(struct site_search *s, const char *code, const char *into)
+{
+    struct site_search in = *s;
+    size_t def;
+    const char *method = code + strlen(into);
+    if (strncmp(code, into, strlen(into)) != 0 || *method++ != '.') return false;
+    const char *class = find_class_of(s, into);
+    return *class &&
+           find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
+}
+
 void site_read_statement(struct site_search *s, size_t i)
 {
     const struct site_statement *st = &s->code.list[i];
@@ -510,7 +540,7 @@ void site_read_statement(struct site_search *s, size_t i)
         if (site_value_holds(s, i, store.value) &&
             (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             const size_t before = s->found.n;
-            site_consider_store(s, i, store.into, store.weak);
+            site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
             supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
@@ -577,11 +607,6 @@ static bool open_imported(const struct site_search *s, const char *code, struct 
     return site_open_frame(module, of);
 }
 
-static bool has_read(const struct site_names *files, const char *file)
-{
-    return files->n == SITE_NAMES || site_names_has(files, file);
-}
-
 /* Function number `which` of that name in the files of the call path or, if they have none, in those that they import.
  */
 static bool find_called(const struct site_search *s, const char *name, size_t length, size_t which,
@@ -595,14 +620,15 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
         for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
              stack = run_stack_parent(s->b->run, stack)) {
             struct site_search other = *s;
-            if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || has_read(&files, frame->file) ||
-                !site_open_frame(&other, frame))
+            if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
+                site_names_has(&files, frame->file) || !site_open_frame(&other, frame))
                 continue;
             site_names_add(s->scratch, &files, frame->file, strlen(frame->file));
             found += imported ? 0 : count_definitions(&other, name, length, which - found, in, def);
             for (size_t i = 0; imported && i < other.code.n && in->budget-- > 0; i++) {
                 struct site_search module = *s;
-                if (!open_imported(&other, other.code.list[i].code, &module) || has_read(&files, module.frame->file))
+                if (!open_imported(&other, other.code.list[i].code, &module) ||
+                    site_names_has(&files, module.frame->file))
                     continue;
                 site_names_add(s->scratch, &files, module.frame->file, strlen(module.frame->file));
                 found += count_definitions(&module, name, length, which - found, in, def);
@@ -619,24 +645,6 @@ size_t site_iterated_length(const char **in)
     if (n > 7 && strncmp(*in + n - 7, ".values", 7) == 0) n -= 7;
     if (n > 6 && strncmp(*in + n - 6, ".items", 6) == 0) n -= 6;
     return n;
-}
-
-/* The class of an object that the file makes by `name = Class(…)`; "" none. */
-static const char *find_class_of(struct site_search *s, const char *name)
-{
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
-        struct site_assignment a;
-        struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) continue;
-        site_targets_of(s->scratch, a.targets, &made, NULL);
-        for (size_t k = 0; k < made.n; k++) {
-            const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
-            const size_t n = site_name_length(value);
-            if (strcmp(made.list[k], name) == 0 && value[n] == '(')
-                return arena_printf(s->scratch, "%.*s", (int)n, value);
-        }
-    }
-    return "";
 }
 
 /* The class of the first of the objects over which a loop with the variable `name` runs: `for m in metrics.values()` of

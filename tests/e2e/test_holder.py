@@ -314,6 +314,9 @@ SHAPES = {
     "table that was given": ("def objective(trial):\n    model = Tensor()\n    trial['model'] = model\n    return 1\nstudy = []\n"
                              "for step in range(1000):\n    trial = {'step': step}\n    objective(trial)\n    study += [trial]\n",
                              "trial['model'] = model"),
+    "method like a set's": ("class Log:\n    def __init__(self):\n        self.values = {}\n    def add(self, name, value):\n"
+                            "        self.values.setdefault(name, []).append(value)\nlog = Log()\nfor step in range(1000):\n    out = Tensor()\n"
+                            "    log.add('out', out)\n", "self.values.setdefault(name, []).append(value)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
