@@ -72,6 +72,8 @@ static bool one_pass(const struct site_builder *b, const struct oom_live *l, con
     const struct step_list *steps = oom_steps_of(b, f);
     bool sure = steps && (steps->source != STEP_SOURCE_PERIOD || steps->n >= LAYERS);
     if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) return false;
+    if (l->count < LAYERS && run_stack_is_in(b->run, stack, "/torch/utils/checkpoint.py", NULL))
+        return true; /* a pass frees what is within its checkpoints, and keeps their inputs */
     if (has_turned_meanwhile(l)) return false;
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
 }

@@ -523,7 +523,10 @@ static bool is_own_method(struct site_search *s, const char *code, const char *i
     size_t def;
     const char *method = code + strlen(into);
     if (strncmp(code, into, strlen(into)) != 0 || *method++ != '.') return false;
-    const char *class = find_class_of(s, into);
+    const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;
+    const char *class = dot && strcmp(into, "self") == 0
+                            ? arena_printf(s->scratch, "%.*s", (int)(dot - function), function) /* Node.expand */
+                            : find_class_of(s, into);
     return *class &&
            find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
 }
