@@ -89,6 +89,8 @@ static void start_category_process(struct work *w, uint32_t process)
 {
     const struct run *run = w->b->run;
     w->steps = step_list_of(w->b, process);
+    if (w->steps && w->steps->source == STEP_SOURCE_PERIOD && run_stack_is_in(run, w->steps->stack, NULL, "_call_impl"))
+        w->steps = NULL; /* the loop over the layers of a pass */
     find_end(w, process);
     w->backward_ns = 0;
     w->late_n = 0;

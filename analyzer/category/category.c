@@ -340,7 +340,7 @@ bool category_needs_setup(unsigned rule)
 
 bool category_is_copied(unsigned rule)
 {
-    return rules[rule % RULES].hint & COPIED;
+    return rules[rule % RULES].hint & (COPIED | LASTING);
 }
 
 const char *category_evidence(unsigned rule)

@@ -325,6 +325,7 @@ static unsigned was_copied(const struct course *c, const struct copies *p, int64
     size_t passes = passes_between(c, alloc_ns, free_ns), steps = 0;
     if (c->steps) steps = step_count_done(c->steps, free_ns) - step_count_done(c->steps, alloc_ns);
     if (c->steps ? steps >= (p->recurs ? SAVED : AGE) : passes > c->soon) return CATEGORY_USE_KEPT;
+    if (p->rounds == 1 && p->blocks > BATCH && free_ns > p->last_ns) return CATEGORY_USE_KEPT; /* several batches */
     return p->recurs                          ? CATEGORY_USE_RECURS
            : p->once && c->turn_ns < alloc_ns ? CATEGORY_USE_ONCE
            : p->rounds > 1                    ? CATEGORY_USE_KEPT

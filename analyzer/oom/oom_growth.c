@@ -1,6 +1,7 @@
 /* Which part of the live bytes at a failure had grown over the run, the ends of the graphs in it, and how much other
  * memory the program had needed before. */
 #include "analyzer/oom/oom.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"
 
@@ -61,14 +62,18 @@ static bool has_turned_meanwhile(const struct oom_live *l)
  * it iterated meanwhile: a line outside of all passes, such as the one that makes the batch, has occurred again. If
  * only passes allocate, most of their allocations must have been freed, and none of their lines may have occurred only
  * once since. */
-static bool one_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+static bool one_pass(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     static const double ended = 0.5;
     enum { STEPS = 3 };
-    if (!oom_is_in_pass(b->run, run_location(b->run, l->location)->stack)) return false;
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    if (!oom_is_in_pass(b->run, stack)) return false;
+    if (l->count >= 2 * LAYERS && site_is_without_gradients(b, stack)) return false; /* no pass needs them */
     const struct step_list *steps = oom_steps_of(b, f);
     bool sure = steps && (steps->source != STEP_SOURCE_PERIOD || steps->n >= LAYERS);
     if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) return false;
+    if (l->count < LAYERS && run_stack_is_in(b->run, stack, "/torch/utils/checkpoint.py", NULL))
+        return true; /* a pass frees what is within its checkpoints, and keeps their inputs */
     if (has_turned_meanwhile(l)) return false;
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
 }
@@ -157,7 +162,7 @@ static bool continues_series(const struct site_builder *b, const struct oom_live
 
 /* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
-static bool does_growth_count(const struct site_builder *b, const struct oom_live *l, bool continued,
+static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
                               const struct oom_facts *f)
 {
     enum { TIMES = 8, APPENDED = 4 };

@@ -356,11 +356,31 @@ static bool is_gradient(const struct oom_sight *s, const struct result_category_
            !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
+/* Adam has two states of each parameter that it trains: the gradients of others, such as a teacher's, are freed by no
+ * optimizer. */
+static int64_t untrained_gradients(const struct oom_sight *s, int64_t held)
+{
+    static const double slack = 1.1;
+    const struct oom_held *states = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
+    const bool adam = states->bytes && oom_stack_passes(s->b->run, states->heaviest, "/torch/optim/adam", NULL);
+    if (!adam || !s->repeats || (double)held < slack * (double)states->bytes / 2) return 0;
+    return held - states->bytes / 2;
+}
+
 static void measure_gradients(struct oom_sight *s)
 {
     const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
-    const int64_t held = bytes_of_kind(s, is_gradient);
-    if (s->phase == OOM_FORWARD && held) {
+    const int64_t held = bytes_of_kind(s, is_gradient), untrained = untrained_gradients(s, held);
+    if (untrained) {
+        const size_t before = s->v->measures_n;
+        add_measure(s, OOM_EFFORT_LINE, untrained, 0,
+                    TEXT(s,
+                         "call requires_grad_(False) on the parameters that no optimizer trains (a teacher, a frozen "
+                         "part): they hold %s of gradients; torch.no_grad() around a teacher's forward pass also "
+                         "frees its activations",
+                         SIZE(s, untrained)));
+        if (untrained >= s->need) lead_measure(s, before);
+    } else if (s->phase == OOM_FORWARD && held) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
                        TEXT(s,
                             "call optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "

@@ -1,6 +1,7 @@
 #include "analyzer/oom/oom_sight.h"
 
 #include <string.h>
+#include "analyzer/site/source_context.h"
 
 bool oom_is_part_of(const char *text, const char *part)
 {
@@ -68,7 +69,7 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
 }
 
 /* The phase for which the request was made, by the category of a block that stayed. */
-static enum oom_phase oom_phase_of(struct category_finder *c, uint32_t stack)
+static enum oom_phase oom_phase_of(const struct run *run, struct category_finder *c, uint32_t stack)
 {
     static const enum oom_phase phases[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_ACTIVATIONS] = OOM_FORWARD,
                                                                [RESULT_CATEGORY_GRADIENTS] = OOM_BACKWARD,
@@ -76,7 +77,9 @@ static enum oom_phase oom_phase_of(struct category_finder *c, uint32_t stack)
     struct category_block block = {
         .stack = stack, .free_stack = RUN_NONE, .tensor = true, .python = true, .kept = true};
     enum oom_phase phase = phases[category_of_rule(category_rule(c, &block))];
-    if (phase == OOM_ELSEWHERE && category_is_backward(c, stack)) phase = OOM_BACKWARD;
+    /* a checkpoint's forward pass runs again in backward */
+    const bool again = phase == OOM_FORWARD && oom_stack_passes(run, stack, "/torch/autograd/__init__.py", NULL);
+    if (again || (phase == OOM_ELSEWHERE && category_is_backward(c, stack))) phase = OOM_BACKWARD;
     return phase;
 }
 
@@ -182,6 +185,27 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
     return new;
 }
 
+/* Did the line that calls the model call it before the optimizer's first step, too? Then a whole step has passed. */
+static bool is_pass_repeated(const struct oom_sight *s)
+{
+    const struct run *run = s->b->run;
+    const struct run_frame *caller = model_caller(run, s->f->stack);
+    size_t end = 0;
+    for (uint32_t at = s->f->stack; !caller && run_stack_frame(run, at); at = run_stack_parent(run, at)) {
+        const struct run_frame *f = run_stack_frame(run, at); /* of a loss, outside of modules */
+        caller = f->kind == GS_FRAME_PYTHON && !oom_is_part_of(f->file, "/torch/") ? f : NULL;
+    }
+    while (end < run_location_count(run) &&
+           (run_series(run, run_location(run, (uint32_t)end)->series)->process != s->v->process ||
+            !oom_stack_passes(run, run_location(run, (uint32_t)end)->stack, "/torch/optim/", NULL)))
+        end++;
+    struct map one = {0};
+    if (caller) *map_at(&one, (uintptr_t)caller) = 0;
+    const bool repeated = caller && end < run_location_count(run) && seen_before(run, s->v->process, &one, end);
+    map_free(&one);
+    return repeated;
+}
+
 static void judge_pass(struct oom_sight *s)
 {
     static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
@@ -193,7 +217,9 @@ static void judge_pass(struct oom_sight *s)
     s->evaluates =
         s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
         (never_followed(s, end) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
-    s->trains = s->trains || (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
+    s->trains = s->trains || site_is_before_backward(s->b, stack) ||
+                (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
+    s->repeats = is_pass_repeated(s);
     s->phase_new = s->trains && !s->evaluates && is_phase_new(s, end);
     /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
      * each, all still live, show that gradients are on */
@@ -211,7 +237,7 @@ struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict 
     s.least = run_is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
-    s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : oom_phase_of(c, f->stack);
+    s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : oom_phase_of(b->run, c, f->stack);
     for (size_t i = 0; i < v->by_category.lines_n; i++) consider_line(&s, &v->by_category.lines[i]);
     s.checkpointed = s.checkpointed ||
                      (f->stack != RUN_NONE && oom_stack_passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));

@@ -37,6 +37,7 @@ struct oom_sight {
     unsigned repeating;      /* such lines */
     bool evaluates;          /* a forward pass that no backward pass follows */
     bool phase_new; /* a forward pass that other lines led to than those of the training: perhaps none follows */
+    bool repeats;   /* the same line called the model before the optimizer's first step, too */
     bool named;     /* … according to the name of a function */
     bool keeps;     /* … which nevertheless keeps the memory that a backward pass would need */
     bool checkpointed, autocast, trains;

@@ -243,12 +243,13 @@ static void explain_buffers(struct oom_words *w)
         TEXT(w, "%s: free each block after its last use, also where a function returns early", leak_line_of(w)));
 }
 
-/* Allocations of many sizes that do not occur in every step. */
-static bool is_memoised(const facts *f)
+/* Allocations of many sizes that do not occur in every step, which no list keeps. */
+static bool is_memoised(const facts *f, const struct result_oom_verdict *v)
 {
     static const double most = 0.9;
     const struct result_growth *g = f->growth;
-    return f->growing_varies && g && !g->jumps && g->by_steps && (double)f->growing_count < most * (double)g->steps;
+    return f->growing_varies && (!v->holders_n || v->holders[0].keyed) && g && !g->jumps && g->by_steps &&
+           (double)f->growing_count < most * (double)g->steps;
 }
 
 static int64_t live_at_site(struct oom_words *w, const struct result_site *site)
@@ -315,16 +316,17 @@ void oom_explain_leak(struct oom_words *w)
         explain_buffers(w);
         return;
     }
-    if (is_memoised(f)) {
+    if (is_memoised(f, w->v)) {
         w->v->verdict = TEXT(w,
                              "a leak: tensors of different sizes created at %s stay referenced, and not every step "
                              "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
                              oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
                              (unsigned long long)f->growing_count);
-        measure_drop(
-            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-            TEXT(w, "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
-                 leak_line_of(w)));
+        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                     TEXT(w,
+                          "%s bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and "
+                          "slice it",
+                          w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
         return;
     }
     const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,

@@ -81,6 +81,7 @@ struct result_holder {
     int line;
     const char *text;    /* "features.append(model.features)", cleaned */
     const char *why;     /* the reason for the guess, a part of a sentence */
+    bool keyed;          /* it stores by a key, as a cache does */
     bool carried;        /* the next pass reads what it stores, with the graph of this one */
     const char *instead; /* what to do instead of dropping the reference; NULL nothing in particular */
 };

@@ -58,6 +58,28 @@ static void take_object(struct site_search *s)
     }
 }
 
+/* self.optimizers.append(self.opt) in another method of the class. */
+static void read_other_methods(struct site_search *s)
+{
+    size_t class = s->module ? s->code.n : site_code_parent(&s->code, s->from - 1);
+    const struct site_names objects = s->objects;
+    struct site_store store;
+    for (size_t i = class; i < s->code.n && i < site_code_end(&s->code, class) && s->budget-- > 0; i++) {
+        if ((i >= s->from && i < s->to) || !site_store_of(s->scratch, s->code.list[i].code, &store) || store.weak ||
+            strncmp(store.into, "self.", 5) != 0)
+            continue;
+        for (size_t k = 0; k < objects.n; k++) {
+            const struct site_names one = {.list = {objects.list[k]}, .n = 1};
+            if (strncmp(one.list[0], "self.", 5) == 0 && site_holds(store.value, &one, s->graph))
+                site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
+                                                                      .code = s->code,
+                                                                      .at = i,
+                                                                      .why = "it stores the object whose method "
+                                                                             "allocates"});
+        }
+    }
+}
+
 static void read_objects(struct site_search *s)
 {
     for (size_t i = s->from; i < s->at && s->objects.n; i++) {
@@ -122,6 +144,7 @@ static void read_decorators(struct site_search *s)
                                (struct site_candidate){.frame = s->frame,
                                                        .code = s->code,
                                                        .at = i,
+                                                       .keyed = true,
                                                        .why = "it caches what the function returns, without a bound"});
         }
     }
@@ -151,6 +174,15 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
     return found;
 }
 
+/* for batch in batches: loss = 0; for part in batch: loss = loss + f(part): the outer loop begins anew. */
+static bool is_reset_around(struct site_search *s, size_t loop, const char *name)
+{
+    bool reset = false;
+    for (size_t k = site_common_loop(s, loop, loop); k < s->code.n && !reset; k = site_common_loop(s, k, k))
+        reset = site_is_made_in(s, name, k, loop);
+    return reset;
+}
+
 /* In a loop without backward(), or with retain_graph=True or create_graph=True: a variable that each
  * iteration takes over from the previous one holds its graph. If graphs are retained, anything else that the loop
  * stores would be held in any case. */
@@ -167,7 +199,7 @@ static void read_carried(struct site_search *s)
     for (size_t i = 0; i < s->names.n; i++) {
         const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
         const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
-        if (at < s->code.n) {
+        if (at < s->code.n && !is_reset_around(s, loop, name.list[0])) {
             site_add_candidate(
                 &carried,
                 (struct site_candidate){.frame = s->frame,
@@ -324,8 +356,8 @@ static void read_next_iteration(struct site_search *s)
     s->names = names;
 }
 
-/* node.hidden = x of an argument: the object outlives the function, and which other object refers to it is not known.
- * The last resort. */
+/* node.hidden = x, trial[""] = x of an argument: the object outlives the function, and which other object refers to it
+ * is not known. The last resort. */
 static void read_given_objects(struct site_search *s)
 {
     for (size_t i = s->at; i < s->to && !s->found.n && !s->module; i++) {
@@ -333,10 +365,11 @@ static void read_given_objects(struct site_search *s)
         struct site_names made = {.n = 0};
         if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_value_holds(s, i, a.value)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (!made.n && strchr(a.targets, '[')) site_names_add(s->scratch, &made, a.targets, strlen(a.targets));
         for (size_t k = 0; k < made.n; k++) {
-            const char *dot = strchr(made.list[k], '.');
-            const char *root = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - made.list[k]), made.list[k]) : "";
-            if (!dot || strcmp(root, "self") == 0 || !site_is_parameter(s, root) ||
+            const size_t n = strcspn(made.list[k], ".[");
+            const char *root = arena_printf(s->scratch, "%.*s", (int)n, made.list[k]);
+            if (!made.list[k][n] || strcmp(root, "self") == 0 || !site_is_parameter(s, root) ||
                 site_is_made_in(s, root, s->from, s->to))
                 continue;
             site_add_candidate(&s->found,
@@ -369,6 +402,7 @@ static bool read_frame(struct site_search *s, bool first)
     for (size_t i = s->at + !came_back; i < s->to && !has_strong(&s->found); i++) site_read_calls(s, i, 0);
     if (came_back) read_next_iteration(s);
     read_objects(s);
+    if (!s->found.n) read_other_methods(s);
     read_decorators(s);
     if (!read_carried_state(s)) {
         read_carried(s);
@@ -552,6 +586,7 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
                                   .line = st->line,
                                   .function = *function ? arena_printf(s->b->arena, "%s", function) : NULL,
                                   .text = arena_printf(s->b->arena, "%s", line),
+                                  .keyed = c->keyed,
                                   .carried = c->carried,
                                   .instead = c->instead,
                                   .why = own      ? arena_printf(s->b->arena, "%s", c->why)

@@ -1,5 +1,6 @@
 #include "analyzer/site/holder_read.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -212,6 +213,10 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
         reset = k != loop && site_is_made_in(s, name, k, site_code_end(&s->code, k));
         if (reset && is_step_loop(s, k, loop)) return;
     }
+    const char *code = s->code.list[i].code;
+    struct site_assignment a;
+    const bool keyed = strstr(code, ".setdefault(") ||
+                       (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
@@ -220,6 +225,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           .at = i,
                                                           .into = name,
                                                           .why = what,
+                                                          .keyed = keyed,
                                                           .weak = weak || reset || is_emptied(s, name) ||
                                                                   is_given(s, name, is_bounded_by_name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
@@ -287,6 +293,79 @@ bool site_is_parameter(struct site_search *s, const char *name)
                          strlen(name));
 }
 
+/* A method of the class, or of its first base, if they are in the same file. */
+static bool find_method(struct site_search *in, const char *class, const char *method, size_t *def)
+{
+    enum { BASES = 4 };
+    const char *own = class;
+    const size_t length = strlen(method);
+    for (unsigned base = 0; *class && base < BASES; base++) {
+        const size_t n = strlen(class);
+        size_t at = 0;
+        while (at < in->code.n && (strncmp(in->code.list[at].code, "class ", 6) != 0 ||
+                                   strncmp(in->code.list[at].code + 6, class, n) != 0 ||
+                                   site_name_length(in->code.list[at].code + 6) != n))
+            at++;
+        in->budget -= (long)at;
+        for (size_t i = at; i < in->code.n && i < site_code_end(&in->code, at) && in->budget-- > 0; i++) {
+            const char *code = in->code.list[i].code;
+            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, method, length) == 0 && code[4 + length] == '(') {
+                struct run_frame *called = arena_alloc(in->scratch, sizeof *called);
+                *called = *in->frame;
+                called->function = arena_printf(in->scratch, "%s.%s", class, method);
+                in->frame = called;
+                in->class = own;
+                *def = i;
+                return true;
+            }
+        }
+        const char *bases = at < in->code.n ? strchr(in->code.list[at].code, '(') : NULL;
+        class = bases ? arena_printf(in->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1) : "";
+    }
+    return false;
+}
+
+/* Does the constructor of the class store the value at that index of its arguments? Of a class without one (a
+ * dataclass, a named tuple) or of another file: it may. */
+static bool constructor_stores(struct site_search *s, const char *class, size_t index)
+{
+    struct site_search in = *s;
+    size_t def;
+    if (!find_method(&in, class, "__init__", &def)) return true;
+    const char *code = in.code.list[def].code, *open = strchr(code, '(');
+    const char *parameters = arena_printf(s->scratch, "%.*s", (int)(site_closing(open) - open - 1), open + 1);
+    const char *name = site_part_of(s->scratch, parameters, index + 1);
+    name = arena_printf(s->scratch, "%.*s", (int)site_name_length(name), name);
+    for (size_t i = def + 1; i < site_code_end(&in.code, def); i++) {
+        struct site_assignment a;
+        const char *part = "";
+        if (!site_assignment_of(s->scratch, in.code.list[i].code, &a) || strncmp(a.targets, "self.", 5) != 0) continue;
+        for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, a.value, k)); k++)
+            if (strcmp(part, name) == 0) return true;
+    }
+    return false;
+}
+
+/* node = Node(x, node), chain = (x, chain): each holds the one before. */
+static bool is_linking(struct site_search *s, const char *value, const char *name)
+{
+    const size_t n = site_name_length(value);
+    const char *dot = n ? memrchr(value, '.', n) : NULL, *last = dot ? dot + 1 : value, *open = value + n;
+    const bool display = !n && strchr("([", *value), makes = n && isupper((unsigned char)*last) && *open == '(';
+    const char *end = display || makes ? site_closing(open) : "", *part;
+    if (!*end || end[1] || strstr(value, " for ")) return false;
+    const char *parts = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
+    bool links = false;
+    size_t k = 0;
+    for (; *(part = site_part_of(s->scratch, parts, k)); k++) {
+        const size_t keyword = site_name_length(part);
+        const char *of = part[keyword] == '=' ? part + keyword + 1 : part;
+        const char *class = arena_printf(s->scratch, "%.*s", (int)(value + n - last), last);
+        links = links || (strcmp(of, name) == 0 && (display || of != part || constructor_stores(s, class, k)));
+    }
+    return links && k > 1;
+}
+
 /* total += loss, total = 0.9 * total + loss, losses += [loss], x = torch.cat([x, y]). */
 static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
@@ -296,7 +375,7 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&
-           (is_concatenation(a->value) || is_unpacking(a->value, name) ||
+           (is_concatenation(a->value) || is_unpacking(a->value, name) || is_linking(s, a->value, name) ||
             (carries && site_holds(a->value, &self, true)) ||
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
@@ -394,6 +473,9 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)
         if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
+    const char *index = strchr(a->targets, '['); /* logs["loss"] += loss */
+    if (!made.n && !indexed.n && index && !*(site_closing(index) + 1) && is_accumulation(s, a, a->targets))
+        consider_accumulation(s, i, a, a->targets);
     drop_others(s, i, a->value, &made);
     add_targets(s, &made);
 }
@@ -416,6 +498,39 @@ static void read_registration(struct site_search *s, size_t i)
         s->found.list[k].instead = "call remove() on the handle that it returns, after the pass";
 }
 
+/* The class of an object that the file makes by `name = Class(…)`; "" none. */
+static const char *find_class_of(struct site_search *s, const char *name)
+{
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
+            const size_t n = site_name_length(value);
+            if (strcmp(made.list[k], name) == 0 && value[n] == '(')
+                return arena_printf(s->scratch, "%.*s", (int)n, value);
+        }
+    }
+    return "";
+}
+
+/* log.add(x) of a class of the program: what it stores shows in the method. */
+static bool is_own_method(struct site_search *s, const char *code, const char *into)
+{
+    struct site_search in = *s;
+    size_t def;
+    const char *method = code + strlen(into);
+    if (strncmp(code, into, strlen(into)) != 0 || *method++ != '.') return false;
+    const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;
+    const char *class = dot && strcmp(into, "self") == 0
+                            ? arena_printf(s->scratch, "%.*s", (int)(dot - function), function) /* Node.expand */
+                            : find_class_of(s, into);
+    return *class &&
+           find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
+}
+
 void site_read_statement(struct site_search *s, size_t i)
 {
     const struct site_statement *st = &s->code.list[i];
@@ -428,7 +543,7 @@ void site_read_statement(struct site_search *s, size_t i)
         if (site_value_holds(s, i, store.value) &&
             (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             const size_t before = s->found.n;
-            site_consider_store(s, i, store.into, store.weak);
+            site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
             supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
@@ -454,21 +569,34 @@ bool site_open_frame(struct site_search *s, const struct run_frame *frame)
     return !site_is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
 }
 
-/* Counts the functions of that name in a file. */
-static size_t count_definitions(const struct site_search *other, const char *name, size_t length,
+/* def on_batch_end(self, outputs): pass, of a base class: another class has the function. */
+static bool is_empty_function(const struct site_code *code, size_t def)
+{
+    for (size_t i = def + 1; i < site_code_end(code, def); i++) {
+        const char *body = code->list[i].code;
+        if (strcmp(body, "pass") != 0 && strcmp(body, "...") != 0 && strcmp(body, "\"\"") != 0 &&
+            strcmp(body, "return") != 0 && strncmp(body, "raise NotImplementedError", 25) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Counts the functions of that name in a file; `in` and `def` get the one that is number `which`. */
+static size_t count_definitions(const struct site_search *other, const char *name, size_t length, size_t which,
                                 struct site_search *in, size_t *def)
 {
     size_t found = 0;
     for (size_t i = 0; i < other->code.n && in->budget-- > 0; i++) {
         const char *code = other->code.list[i].code;
-        if (strncmp(code, "def ", 4) != 0 || strncmp(code + 4, name, length) != 0 || code[4 + length] != '(') continue;
+        if (strncmp(code, "def ", 4) != 0 || strncmp(code + 4, name, length) != 0 || code[4 + length] != '(' ||
+            is_empty_function(&other->code, i) || found++ != which)
+            continue;
         struct run_frame *called = arena_alloc(other->scratch, sizeof *called);
         *called = *other->frame;
         called->function = arena_printf(other->scratch, "%.*s", (int)length, name);
         in->code = other->code;
         in->frame = called;
         *def = i;
-        found++;
     }
     return found;
 }
@@ -482,32 +610,35 @@ static bool open_imported(const struct site_search *s, const char *code, struct 
     return site_open_frame(module, of);
 }
 
-/* The function of that name, if the files of the call path define one, or else those that they import. */
-static bool find_called(const struct site_search *s, const char *name, size_t length, struct site_search *in,
-                        size_t *def)
+/* Function number `which` of that name in the files of the call path or, if they have none, in those that they import.
+ */
+static bool find_called(const struct site_search *s, const char *name, size_t length, size_t which,
+                        struct site_search *in, size_t *def)
 {
     const struct run_frame *frame;
+    struct site_names files = {.n = 0};
     size_t found = 0;
     for (unsigned imported = 0; imported < 2 && !found; imported++) {
-        const struct site_statement *read = NULL; /* of the file before */
+        files.n = 0;
         for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
              stack = run_stack_parent(s->b->run, stack)) {
             struct site_search other = *s;
             if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
-                !site_open_frame(&other, frame) || other.code.list == read ||
-                (found && other.code.list == in->code.list))
+                site_names_has(&files, frame->file) || !site_open_frame(&other, frame))
                 continue;
-            read = other.code.list;
-            found += imported ? 0 : count_definitions(&other, name, length, in, def);
+            site_names_add(s->scratch, &files, frame->file, strlen(frame->file));
+            found += imported ? 0 : count_definitions(&other, name, length, which - found, in, def);
             for (size_t i = 0; imported && i < other.code.n && in->budget-- > 0; i++) {
                 struct site_search module = *s;
-                if (open_imported(&other, other.code.list[i].code, &module) &&
-                    !(found && module.code.list == in->code.list))
-                    found += count_definitions(&module, name, length, in, def);
+                if (!open_imported(&other, other.code.list[i].code, &module) ||
+                    site_names_has(&files, module.frame->file))
+                    continue;
+                site_names_add(s->scratch, &files, module.frame->file, strlen(module.frame->file));
+                found += count_definitions(&module, name, length, which - found, in, def);
             }
         }
     }
-    return found == 1;
+    return found > which;
 }
 
 size_t site_iterated_length(const char **in)
@@ -517,24 +648,6 @@ size_t site_iterated_length(const char **in)
     if (n > 7 && strncmp(*in + n - 7, ".values", 7) == 0) n -= 7;
     if (n > 6 && strncmp(*in + n - 6, ".items", 6) == 0) n -= 6;
     return n;
-}
-
-/* The class of an object that the file makes by `name = Class(…)`; "" none. */
-static const char *find_class_of(struct site_search *s, const char *name)
-{
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
-        struct site_assignment a;
-        struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a)) continue;
-        site_targets_of(s->scratch, a.targets, &made, NULL);
-        for (size_t k = 0; k < made.n; k++) {
-            const char *value = made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k);
-            const size_t n = site_name_length(value);
-            if (strcmp(made.list[k], name) == 0 && value[n] == '(')
-                return arena_printf(s->scratch, "%.*s", (int)n, value);
-        }
-    }
-    return "";
 }
 
 /* The class of the first of the objects over which a loop with the variable `name` runs: `for m in metrics.values()` of
@@ -564,54 +677,38 @@ static const char *find_class_of_member(struct site_search *s, const char *name)
     return "";
 }
 
-/* A method of the class, or of its first base, if they are in the same file. */
-static bool find_method(struct site_search *in, const char *class, const char *method, size_t *def)
+/* Is it the variable of a loop? */
+static bool is_iterated(struct site_search *s, const char *name)
 {
-    enum { BASES = 4 };
-    const char *own = class;
-    const size_t length = strlen(method);
-    for (unsigned base = 0; *class && base < BASES; base++) {
-        const size_t n = strlen(class);
-        size_t at = 0;
-        while (at < in->code.n && (strncmp(in->code.list[at].code, "class ", 6) != 0 ||
-                                   strncmp(in->code.list[at].code + 6, class, n) != 0 ||
-                                   site_name_length(in->code.list[at].code + 6) != n))
-            at++;
-        in->budget -= (long)at;
-        for (size_t i = at; i < in->code.n && i < site_code_end(&in->code, at) && in->budget-- > 0; i++) {
-            const char *code = in->code.list[i].code;
-            if (strncmp(code, "def ", 4) == 0 && strncmp(code + 4, method, length) == 0 && code[4 + length] == '(') {
-                struct run_frame *called = arena_alloc(in->scratch, sizeof *called);
-                *called = *in->frame;
-                called->function = arena_printf(in->scratch, "%s.%s", class, method);
-                in->frame = called;
-                in->class = own;
-                *def = i;
-                return true;
-            }
-        }
-        const char *bases = at < in->code.n ? strchr(in->code.list[at].code, '(') : NULL;
-        class = bases ? arena_printf(in->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1) : "";
+    for (size_t i = s->from; i < s->to && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_is_loop(&s->code.list[i]) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (site_names_has(&made, name)) return true;
     }
     return false;
 }
 
 /* The function that `name(…)` calls: log(x), run.log(x), self.log(x) of a known object, metric(x) of an object that can
- * be called. */
-static bool find_callee(struct site_search *s, const char *name, struct site_search *in, size_t *def, bool *method)
+ * be called; if its class is unknown, number `which` of those that have such a method. */
+static bool find_callee(struct site_search *s, const char *name, size_t which, struct site_search *in, size_t *def,
+                        bool *method)
 {
     const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
     const char *object = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
     const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : find_class_of(in, object);
     class = *class ? class : find_class_of_member(in, object);
     *method = true;
-    if (dot && strcmp(last, "apply") == 0 && find_method(in, object, "forward", def)) return true; /* of autograd */
-    if (dot ? find_method(in, class, last, def)
-            : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def))
-        return true;
+    bool known = dot && strcmp(last, "apply") == 0 && find_method(in, object, "forward", def); /* of autograd */
+    known = known || (dot ? find_method(in, class, last, def)
+                          : find_method(in, class, "forward", def) || find_method(in, class, "__call__", def));
+    if (known) return !which;
     *method = dot;
     in->class = NULL;
-    return find_called(s, last, strlen(last), in, def);
+    if (find_called(s, last, strlen(last), which, in, def)) return true;
+    *method = true; /* metric(x) of a list that the function was given */
+    return !dot && is_iterated(s, name) && find_called(s, "__call__", strlen("__call__"), which, in, def);
 }
 
 /* Binds the parameters of def to those of the arguments that hold the memory. A parameter *args or **more takes all
@@ -647,6 +744,45 @@ static bool ends_in(const char *name, const char *other)
     return strcmp(a ? a + 1 : name, b ? b + 1 : other) == 0;
 }
 
+/* What the called function stores of the arguments that hold the memory. */
+static void read_callee(struct site_search *s, size_t at, const char *arguments, bool method, size_t def,
+                        struct site_search *in, unsigned depth)
+{
+    in->found.n = in->names.n = in->objects.n = in->owners.n = 0;
+    in->constructs = false;
+    bind_names(s, at, arguments, method, in, in->code.list[def].code);
+    in->at = in->code.n; /* none of the statements is the call itself */
+    in->from = def + 1;
+    in->to = site_code_end(&in->code, def);
+    in->module = false;
+    for (size_t k = in->from; k < in->to && in->names.n; k++) site_read_statement(in, k);
+    for (size_t k = in->from; k < in->to && in->names.n && !in->found.n; k++) site_read_calls(in, k, depth + 1);
+}
+
+/* Reads the function that the statement calls. Of several that it may call, one must store what it is given. */
+static void read_call(struct site_search *s, size_t i, size_t at, const char *name, const char *arguments,
+                      unsigned depth)
+{
+    enum { FUNCTIONS = 16 };
+    struct site_candidates found = {.n = 0};
+    size_t storing = 0, def = 0;
+    bool method;
+    for (size_t which = 0; which < FUNCTIONS; which++) {
+        struct site_search in = *s;
+        const bool is = find_callee(s, name, which, &in, &def, &method);
+        if (is) read_callee(s, at, arguments, method, def, &in, depth);
+        s->budget = in.budget;
+        if (!is) break;
+        storing += in.found.n > 0;
+        found = in.found.n ? in.found : found;
+    }
+    for (size_t k = 0; storing == 1 && k < found.n && k < SITE_FOUND_MAX; k++) {
+        found.list[k].passed = false;
+        found.list[k].why = arena_printf(s->scratch, "it stores what line %d passes to it", s->code.list[i].line);
+        site_add_candidate(&s->found, found.list[k]);
+    }
+}
+
 void site_read_calls(struct site_search *s, size_t i, unsigned depth)
 {
     enum { DEEP = 3 };
@@ -654,31 +790,11 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
     for (const char *p = code; *p && depth < DEEP;) {
         const size_t n = site_name_length(p);
         const char *end = n && p[n] == '(' ? site_closing(p + n) : NULL;
-        size_t def = 0;
-        bool method;
-        struct site_search in = *s;
         const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
         const char *name = arena_printf(s->scratch, "%.*s", (int)n, p);
         const bool outer = s->callee && ends_in(name, s->callee); /* the call that led to the allocation */
         const size_t at = outer ? s->code.n : i;
-        if (end && site_value_holds(s, at, arguments) && find_callee(s, name, &in, &def, &method)) {
-            in.found.n = in.names.n = in.objects.n = in.owners.n = 0;
-            in.constructs = false;
-            bind_names(s, at, arguments, method, &in, in.code.list[def].code);
-            in.at = in.code.n; /* none of the statements is the call itself */
-            in.from = def + 1;
-            in.to = site_code_end(&in.code, def);
-            in.module = false;
-            for (size_t k = in.from; k < in.to && in.names.n; k++) site_read_statement(&in, k);
-            for (size_t k = in.from; k < in.to && in.names.n && !in.found.n; k++) site_read_calls(&in, k, depth + 1);
-            for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
-                in.found.list[k].passed = false;
-                in.found.list[k].why =
-                    arena_printf(s->scratch, "it stores what line %d passes to it", s->code.list[i].line);
-                site_add_candidate(&s->found, in.found.list[k]);
-            }
-        }
-        s->budget = in.budget;
+        if (end && site_value_holds(s, at, arguments)) read_call(s, i, at, name, arguments, depth);
         p += n ? n : 1;
     }
 }

@@ -15,6 +15,7 @@ struct site_candidate {
     const char *why;
     const char *instead; /* as in result_holder */
     bool weak;           /* update(), of another loop than the call, or into what the file empties somewhere */
+    bool keyed;          /* as in result_holder */
     bool reset;          /* the container is made anew by a loop around the one that fills it */
     bool carried;        /* as in result_holder */
     bool passed;         /* into a local variable that the function returns: a caller's statement is more likely */

@@ -313,13 +313,25 @@ static const char *bracket_around(const char *code, const char *p)
     return NULL;
 }
 
+/* What it returns has no graph. */
+static bool is_graph_end(const char *p)
+{
+    static const char *const words[] = {".detach()", ".data", ".argmax(", ".argmin(", ".argsort(", ".eq(",
+                                        ".ne(",      ".gt(",  ".lt(",     ".long()",  ".int()",    ".bool()"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t n = strlen(words[i]);
+        if (strncmp(p, words[i], n) == 0 && (strchr("()", words[i][n - 1]) || !is_name_character(p[n]))) return true;
+    }
+    return false;
+}
+
 /* The mention of a value from p to `end`: is the value, or the result computed from it, only a number, on the host or,
  * with `copies`, a copy? */
 static bool is_other_mention(const char *code, const char *p, const char *end, bool graph, bool copies)
 {
     for (;;) {
         while (*end && strchr(".[(", *end)) { /* attributes, indexes and calls that follow it */
-            if (is_host_attribute(end) || is_property(end) || (graph && strncmp(end, ".detach()", 9) == 0) ||
+            if (is_host_attribute(end) || is_property(end) || (graph && is_graph_end(end)) ||
                 (copies && strncmp(end, ".clone(", 7) == 0))
                 return true;
             const size_t n = *end == '.' ? 1 + site_name_length(end + 1) : 0;

@@ -78,6 +78,36 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
     return false;
 }
 
+static bool has_between(const struct site_code *code, size_t from, size_t to, const char *words)
+{
+    for (size_t i = from; i < to; i++)
+        if (strstr(code->list[i].code, words) && !site_code_begins(&code->list[i], "def")) return true;
+    return false;
+}
+
+bool site_is_before_backward(struct site_builder *b, uint32_t stack)
+{
+    static const char words[] = "backward(";
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+        struct site_code code;
+        size_t at;
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
+            !site_open_source(b, frame, &code, &at))
+            continue;
+        size_t end = at, loop = code.n;
+        for (size_t k = at; k < code.n && !site_code_begins(&code.list[k], "def"); k = site_code_parent(&code, k)) {
+            const bool is_loop = site_code_begins(&code.list[k], "for") || site_code_begins(&code.list[k], "while");
+            loop = is_loop && loop == code.n && k != at ? k : loop;
+            end = k;
+        }
+        const size_t function = site_code_parent(&code, end);
+        end = function < code.n ? site_code_end(&code, function) : code.n;
+        if (has_between(&code, loop < code.n ? loop : at, end, words)) return true;
+    }
+    return false;
+}
+
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
 {
     const struct run_frame *frame;

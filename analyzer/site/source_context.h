@@ -8,6 +8,8 @@
 bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at);
 /* A line of the program's calls below `with torch.no_grad():` or the like, or its file turns gradients off. */
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
+/* Does backward() follow a line of the program's calls: later in its function, or in the innermost loop around it? */
+bool site_is_before_backward(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
 /* Does any statement of the file have the words? False also if the source is not known. */

@@ -287,6 +287,36 @@ SHAPES = {
     "hooks": ("class Net2:\n    hooks = []\n    def register_forward_hook(self, hook):\n        Net2.hooks += [hook]\nnet = Net2()\ndef cam(net, image):\n"
               "    def save(x):\n        return image\n    net.register_forward_hook(save)\nfor step in range(1000):\n    image = Tensor()\n    cam(net, image)\n",
               "net.register_forward_hook(save)"),
+    # the beam search of many tutorials: each node refers to the one that it continues
+    "linked objects": ("class Node:\n    def __init__(self, state, previous, token):\n        self.state, self.previous = state, previous\n"
+                       "node = None\nfor step in range(1000):\n    h = Tensor()\n    node = Node(h, node, step)\n", "node = Node(h, node, step)"),
+    "linked tuples": ("def search():\n    chain = ()\n    for step in range(1000):\n        h = Tensor()\n        chain = (h, chain)\nsearch()\n",
+                      "chain = (h, chain)"),
+    "object of another method": ("class Runner:\n    def __init__(self):\n        self.all = []\n    def phase(self):\n        self.opt = Optimizer()\n"
+                                 "        self.all.append(self.opt)\n    def step(self):\n        self.opt.step()\nrunner = Runner()\n"
+                                 "for step in range(1000):\n    runner.phase()\n    runner.step()\n", "self.all.append(self.opt)"),
+    # style transfer: the sum over layers begins anew in each step
+    "sum of a step": ("losses = []\nfor step in range(1000):\n    loss = 0\n    for layer in range(2):\n        loss = loss + criterion(model(batch()))\n"
+                      "    losses.append(loss)\n    dict(retain_graph=True)\n", "losses.append(loss)"),
+    # a trainer calls callbacks that it was given; their base class does nothing
+    "callback": ("class Callback:\n    def on_end(self, outputs): pass\nclass Log(Callback):\n    def __init__(self):\n        self.outputs = []\n"
+                 "    def on_end(self, outputs):\n        self.outputs.append(outputs)\nclass Trainer:\n    def __init__(self, callbacks):\n"
+                 "        self.callbacks = callbacks\n    def run(self):\n        for step in range(1000):\n            out = Tensor()\n"
+                 "            for callback in self.callbacks:\n                callback.on_end({'out': out})\nTrainer([Log()]).run()\n",
+                 "self.outputs.append(outputs)"),
+    # metrics that a function is given: one of their classes stores what it is called with
+    "called objects": ("class Count:\n    def __init__(self):\n        self.n = 0\n    def __call__(self, out):\n        self.n += 1\n"
+                       "class Values:\n    def __init__(self):\n        self.all = []\n    def __call__(self, out):\n        self.all.append(out)\n"
+                       "def evaluate(metrics):\n    for step in range(1000):\n        out = Tensor()\n        for metric in metrics:\n"
+                       "            metric(out)\nevaluate([Count(), Values()])\n", "self.all.append(out)"),
+    "constant key": ("results = {'all': Tensor(bytes=512)}\n" + LOOP + "    results['all'] += loss\n", "results['all'] += loss"),
+    # a study of trials: the function stores its model in the trial that it is given
+    "table that was given": ("def objective(trial):\n    model = Tensor()\n    trial['model'] = model\n    return 1\nstudy = []\n"
+                             "for step in range(1000):\n    trial = {'step': step}\n    objective(trial)\n    study += [trial]\n",
+                             "trial['model'] = model"),
+    "method like a set's": ("class Log:\n    def __init__(self):\n        self.values = {}\n    def add(self, name, value):\n"
+                            "        self.values.setdefault(name, []).append(value)\nlog = Log()\nfor step in range(1000):\n    out = Tensor()\n"
+                            "    log.add('out', out)\n", "self.values.setdefault(name, []).append(value)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
@@ -366,10 +396,16 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "class Handle:\n    def remove(self): pass\nclass Net2:\n    def register_forward_hook(self, hook):\n        return Handle()\nnet = Net2()\n"
     "for step in range(1000):\n    image = Tensor()\n    keep(image)\n    def save(x):\n        return image\n    handle = net.register_forward_hook(save)\n"
     "    handle.remove()\n",
+    # its constructor takes the object before, and keeps a number of it
+    "class Node:\n    def __init__(self, state, before):\n        self.state, self.n = state, before.n + 1 if before else 0\n        keep(state)\n"
+    "node = None\nfor step in range(1000):\n    h = Tensor()\n    node = Node(h, node)\n",
+    # neither of the two functions of that name stores it
+    "class A:\n    def log(self, x): self.n = 1\nclass B:\n    def log(self, x): self.last = x\ndef train(loggers):\n    for step in range(1000):\n"
+    "        out = Tensor()\n        keep(out)\n        for logger in loggers:\n            logger.log(out)\ntrain([A(), B()])\n",
     # made anew for each object, which is not stored
     "class Batch:\n    def __init__(self):\n        self.parts = []\n        for part in range(2):\n            self.parts.append(part)\n        keep(Tensor())\n"
     "for step in range(1000):\n    batch = Batch()\n",
-], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "anew"])
+], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
