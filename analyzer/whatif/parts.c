@@ -33,6 +33,7 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
     *d = (struct whatif_device){.process = process,
                                 .device = device,
                                 .total = INT64_MAX,
+                                .thread = RUN_NONE,
                                 .recorded = {.fits = true, .process = process, .device = device}};
     size_t n;
     const struct run_device *list = run_devices(w->run, &n);

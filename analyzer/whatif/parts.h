@@ -35,6 +35,8 @@ struct whatif_device {
     size_t streams_n, streams_cap;
     bool user_pools;    /* torch.cuda.MemPool */
     bool captures;      /* CUDA graphs */
+    uint32_t thread;    /* the last one on which a script or a thread that it started allocated; RUN_NONE */
+    uint32_t turns;     /* how often that was another thread than before */
     bool freed_unknown; /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
@@ -110,8 +112,8 @@ bool whatif_is_in_pause(const struct step_list *steps, int64_t ns);
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 /* Does a call path belong to steps: an optimizer's, backward's, or one that creates a handle of cuBLAS or cuDNN? */
 bool whatif_is_of_step(struct whatif *w, uint32_t stack);
-/* A parameter or the state of an optimizer, as far as its calls show. */
-bool whatif_is_needed(struct whatif *w, const struct run_lifetime *life);
+/* What a tensor is for, as far as its own calls show. */
+enum result_category whatif_category(struct whatif *w, const struct run_lifetime *life);
 
 /* Of whatif_device.flushes. */
 static inline void whatif_empty_as_recorded(struct caching_allocator *a, const struct whatif_moment *flush)

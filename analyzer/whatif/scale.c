@@ -22,12 +22,11 @@ bool whatif_is_of_step(struct whatif *w, uint32_t stack)
            whatif_is_workspace(w, stack);
 }
 
-bool whatif_is_needed(struct whatif *w, const struct run_lifetime *life)
+enum result_category whatif_category(struct whatif *w, const struct run_lifetime *life)
 {
     const bool kept = life->free_ns == RUN_NEVER;
-    const enum result_category category = category_of_rule(
+    return category_of_rule(
         category_rule_of(categorizer_of(w), true, life->stack, run_free_stack(w->run, life), kept, 0));
-    return category == RESULT_CATEGORY_PARAMETERS || category == RESULT_CATEGORY_OPTIMIZER_STATE;
 }
 
 static enum result_category category_of_tensor(const struct whatif *w, const struct run_lifetime *life,

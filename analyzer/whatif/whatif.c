@@ -37,6 +37,10 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "the recording; with other settings that can differ",
     "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others",
     "The line allocates parameters or the optimizer's state, which later steps need",
+    "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
+    "does, "
+    "the program frees more memory without them than the replay",
+    "Several threads allocate tensors in turn: their order can be another one in each run",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

@@ -39,9 +39,11 @@ enum whatif_doubt {
     WHATIF_SIZES = 4096,    /* some requests are known up to 1 MiB only */
     WHATIF_FREES = 8192,    /* some freed blocks waited for other streams */
     WHATIF_CONTEXT = 16384, /* the size of the context is known for another GPU only */
-    WHATIF_NEEDED = 32768   /* the line that is left out allocates what all later steps need */
+    WHATIF_NEEDED = 32768,  /* the line that is left out allocates what all later steps need */
+    WHATIF_HOLDS = 65536,   /* other tensors outlive their step with those of the line that is left out */
+    WHATIF_THREADS = 131072 /* threads allocate in turn */
 };
-enum { WHATIF_DOUBTS = 16 };
+enum { WHATIF_DOUBTS = 18 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

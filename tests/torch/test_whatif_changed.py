@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import zlib
 
 import pytest
 from conftest import BUILD, HERE, REAL, limit_of
@@ -16,6 +17,7 @@ for number, text in enumerate(SCRIPT.read_text().splitlines(), 1):
         LINES[LINES["def"]] = number
 PROGRAMS = [name for name in LINES if name != "def"]
 INFERRED = ("inference", "generation")  # loops without an optimizer
+HOLDING = ("training",)  # losses outlive their steps, too
 CONTEXT, LARGE, MIB = 100 << 20, 64 << 30, 1 << 20
 ALL = bool(os.environ.get("CHANGED_ALL"))
 
@@ -58,11 +60,11 @@ def test_a_changed_program_needs_what_the_what_if_states(once, program, change, 
              *(["--empty-cache-every", str(change["EMPTY"])] if "EMPTY" in change else [])]
     ours, real = asked(first.database, *words)["whatif"][0], recorded_of(run_of(once, program, bytes_, **change))
     assert figures(ours) == figures(real), (ours, real)
-    assert ours["exact"] != (program in INFERRED), ours["doubts"]
+    assert ours["exact"] != (program in INFERRED or (program in HOLDING and "DROP" in change)), ours["doubts"]
 
 
 @pytest.mark.skipif(REAL, reason="the sizes of GPUs are simulated")
-@pytest.mark.parametrize("program", PROGRAMS if ALL else ["mixed", "two_devices"])
+@pytest.mark.parametrize("program", PROGRAMS if ALL else ["mixed"])
 def test_what_a_search_finds_is_what_happens(once, program):
     """Each setting that it ranks, the smallest GPU on which the program completes and the next smaller one."""
     first = run_of(once, program, FACTOR=40)
@@ -75,7 +77,7 @@ def test_what_a_search_finds_is_what_happens(once, program):
 
 # Half and twice the batch: sizes that do not follow it, or follow it otherwise, make a difference.
 SCALES = [(program, base, factor) for row, program in enumerate(PROGRAMS) for column, (base, factor) in enumerate(((1, 0.5), (1, 2), (16, 0.5), (16, 2)))
-          if ALL or row % 4 == column]
+          if ALL or row % 8 == column]
 
 
 @pytest.mark.parametrize("program, base, factor", SCALES)
@@ -88,14 +90,38 @@ def test_another_batch_needs_about_what_the_what_if_states(once, program, base, 
     assert not ours["exact"] and "inference" in ours["doubts"][0] and ours["settings"]["scale"] == {"batch": factor}
 
 
-@pytest.mark.parametrize("line, needed", [("weights", True), ("optimizer.step()", True), ("kept.append", False)])
-def test_a_line_whose_tensors_later_steps_need_makes_a_what_if_inexact(once, tmp_path_factory, line, needed):
-    script = tmp_path_factory.getbasetemp() / "needed.py"
-    script.write_text("import torch\nmodel, kept = torch.nn.Linear(512, 512), []\nmodel.cuda()  # weights\n"
-                      "optimizer = torch.optim.Adam(model.parameters())\nfor _ in range(6):\n"
-                      "    y = model(torch.randn(2000, 512, device='cuda'))\n    kept.append(y.detach() + 1)\n"
-                      "    y.mean().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n")
-    number = next(n for n, text in enumerate(script.read_text().splitlines(), 1) if line in text)
-    run = once("needed", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
-    ours = asked(run.database, "--without", f"needed.py:{number}")["whatif"][0]
-    assert ours["exact"] is not needed and ("later steps need" in "".join(ours["doubts"])) is needed, ours
+LOOP = """import queue, threading, torch
+model, kept, ready = torch.nn.Linear(512, 512), [], queue.Queue(1)
+model.cuda()  # weights
+optimizer = torch.optim.Adam(model.parameters())
+def load():
+    for _ in range(6):
+        ready.put(torch.randn(2000, 512, device="cuda"))
+THREAD
+for _ in range(6):
+    x = BATCH
+    y = model(x)  # outputs
+    kept.append(KEPT)
+    y.mean().backward()
+    optimizer.step()  # state
+    optimizer.zero_grad()
+"""
+ALONE = {"BATCH": "torch.randn(2000, 512, device='cuda')", "KEPT": "y.detach() + 1", "THREAD": ""}
+
+
+@pytest.mark.parametrize("line, changed, doubt", [
+    ("# weights", {}, "later steps need"), ("# state", {}, "later steps need"), ("kept.append", {}, ""), ("# outputs", {}, ""),
+    ("# outputs", {"KEPT": "y"}, ""), ("kept.append", {"KEPT": "model(x)"}, "the graph of an output"),
+    ("kept.append", {"BATCH": "ready.get()", "THREAD": "threading.Thread(target=load).start()"}, "threads allocate")])
+def test_why_a_line_cannot_be_left_out_exactly(once, tmp_path_factory, line, changed, doubt):
+    """The loss of an output that is kept outlives its step only with that output; a graph keeps what other lines made."""
+    text = LOOP
+    for word, code in {**ALONE, **changed}.items():
+        text = text.replace(word, code)
+    script = tmp_path_factory.getbasetemp() / f"left_out_{zlib.crc32(text.encode())}.py"
+    script.write_text(text)
+    number = next(n for n, text in enumerate(text.splitlines(), 1) if line in text)
+    run = once(f"left out {changed}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    assert run.code == 0, run.stderr[-2000:]
+    ours = asked(run.database, "--without", f"{script.name}:{number}")["whatif"][0]
+    assert ours["exact"] is not bool(doubt) and doubt in "".join(ours["doubts"]), ours
