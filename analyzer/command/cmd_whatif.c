@@ -25,7 +25,8 @@ struct settings {
 #define KEYS                                                                                    \
     "expandable_segments|max_split_size_mb|max_non_split_rounding_mb|roundup_power2_divisions|" \
     "garbage_collection_threshold|per_process_memory_fraction|large_segment_size_mb|expandable_segments_reserve"
-#define CATEGORIES "parameters|gradients|optimizer_state|activations|inputs|temporaries|workspaces|unknown"
+#define CATEGORIES \
+    "batch|parameters|gradients|optimizer_state|activations|inputs|temporaries|workspaces|kv_cache|unknown"
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "override this setting of PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True"},
@@ -34,7 +35,7 @@ static const struct option_row options[] = {
     {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
      "free the tensors allocated at this line at the end of their step at the latest"},
     {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
-     "multiply the sizes of a category's tensors, such as activations=0.5"},
+     "multiply the sizes of a category's tensors; batch: of all tensors whose size depends on the batch"},
     {"empty-cache-every", 0, OPTION_NUMBER, offsetof(struct settings, flush_every), "N", NULL, 1, 1000000,
      "call torch.cuda.empty_cache() every N steps"},
     {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
@@ -50,7 +51,7 @@ static const struct command_example examples[] = {
     {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
     {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
     {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors were freed after each step"},
-    {"gpuspy whatif --scale activations=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
+    {"gpuspy whatif --scale batch=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
     {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
     {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
     {0},
@@ -105,29 +106,31 @@ static bool parse_limit(const struct settings *s, int64_t *bytes)
     return *bytes > 0;
 }
 
-/* Parses "activations=0.5,gradients=2" into `scale`, indexed by result_category. */
-static bool parse_scale(const struct option_list *list, double *scale)
+/* Parses "activations=0.5,gradients=2". */
+static bool parse_scale(const struct option_list *list, struct whatif_scale *scale)
 {
-    for (int c = 0; c < RESULT_CATEGORIES_N; c++) scale[c] = 1;
+    scale->batch = 1;
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) scale->of[c] = 1;
     for (size_t i = 0; i < list->n; i++) {
         char text[64], *equals;
         int c = 0;
         snprintf(text, sizeof text, "%.*s", list->item[i].length, list->item[i].text);
         equals = strchr(text, '=');
         if (equals) *equals = 0;
-        while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
+        const bool batch = strcmp(text, "batch") == 0;
+        while (!batch && c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0)
+            c++;
         double factor = 0;
         const char *end = equals ? units_read_decimal(equals + 1, &factor) : NULL;
         if (!end || c == RESULT_CATEGORIES_N || *end || factor > 1000) {
             char categories[160];
             options_list(CATEGORIES, categories, sizeof categories);
-            return complain_with(
-                false,
-                "whatif: --scale: '%.*s' is not CATEGORY=FACTOR such as activations=0.5; categories are "
-                "%s; a factor is from 0 to 1000",
-                list->item[i].length, list->item[i].text, categories);
+            return complain_with(false,
+                                 "whatif: --scale: '%.*s' is not CATEGORY=FACTOR such as batch=0.5; categories are "
+                                 "%s; a factor is from 0 to 1000",
+                                 list->item[i].length, list->item[i].text, categories);
         }
-        scale[c] = factor;
+        *(batch ? &scale->batch : &scale->of[c]) = factor;
     }
     return true;
 }
@@ -164,7 +167,7 @@ struct question {
     struct whatif_scenario list[SCENARIOS];
     size_t n;
     char *conf, *scaled, *name;
-    double scale[RESULT_CATEGORIES_N];
+    struct whatif_scale scale;
     struct whatif_curve curve; /* only for a page */
 };
 
@@ -255,7 +258,7 @@ static int ask_whatif(struct viewing *v, const struct settings *s, int64_t limit
                                                    .conf = *q->conf ? q->conf : NULL,
                                                    .limit = limit,
                                                    .without = s->without,
-                                                   .scale = s->scale.n ? q->scale : NULL,
+                                                   .scale = s->scale.n ? &q->scale : NULL,
                                                    .flush_every = (uint64_t)s->flush_every,
                                                    .curve = page ? &q->curve : NULL};
         ok = whatif_run(w, q->list, 1, error, sizeof error);
@@ -303,7 +306,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
         done = true;
     }
     if (!done && s.html && (code = page_save_check(TARGET(&v, &s), false)) != EXIT_YES) done = true;
-    if (!done && (!parse_limit(&s, &limit) || !parse_scale(&s.scale, q->scale))) {
+    if (!done && (!parse_limit(&s, &limit) || !parse_scale(&s.scale, &q->scale))) {
         code = EXIT_USAGE;
     } else if (!done) {
         struct page *page = s.html ? page_new(v.run, &v.options) : NULL;

@@ -455,6 +455,8 @@ struct run_source_text {
     bool from_disk;
 };
 const struct run_source_text *run_source_text(struct run *run, const char *file);
+/* The same of a library's file, to be examined and not to be displayed. */
+const struct run_source_text *run_library_text(struct run *run, const char *file);
 /* A line of it, with up to `before` lines before it and `after` lines after it. False: unknown. */
 enum { RUN_SOURCE_AROUND = 32 }; /* at most */
 struct run_source {

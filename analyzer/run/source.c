@@ -12,6 +12,7 @@ enum { FILES = 256, TEXT_MAX = 2 * GS_SOURCE_FILE_BYTES + 16 };
 struct run_source_file {
     const char *file; /* a string of the run */
     struct run_source_text text;
+    bool library; /* run_library_text */
 };
 
 /* A view with the table's name could compute forever. */
@@ -81,7 +82,7 @@ static int64_t began_real_ns(const struct run_process *p)
 static void from_disk(struct run *run, struct run_source_file *f)
 {
     const size_t length = strlen(f->file);
-    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 || !gs_source_is_own(f->file)) return;
+    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 || (!f->library && !gs_source_is_own(f->file))) return;
     for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
         const struct run_process *p = &run->processes[i];
         const char *left_out;
@@ -97,20 +98,32 @@ static void from_disk(struct run *run, struct run_source_file *f)
     }
 }
 
-const struct run_source_text *run_source_text(struct run *run, const char *file)
+static const struct run_source_text *text_of_file(struct run *run, const char *file, bool library)
 {
     if (!file || !*file) return NULL;
     const char *name = run_intern(run, file, strlen(file));
     for (size_t i = 0; i < run->sources_n; i++)
-        if (run->sources[i]->file == name) return run->sources[i]->text.n ? &run->sources[i]->text : NULL;
+        if (run->sources[i]->file == name && run->sources[i]->library == library)
+            return run->sources[i]->text.n ? &run->sources[i]->text : NULL;
     if (run->sources_n >= FILES) return NULL;
     struct run_source_file *f = arena_alloc(&run->arena, sizeof *f);
     f->file = name;
+    f->library = library;
     *ARENA_PUSH(run->sources, run->sources_n, run->sources_cap) = f;
     bool found = false;
     for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
     if (!found) from_disk(run, f);
     return f->text.n ? &f->text : NULL;
+}
+
+const struct run_source_text *run_source_text(struct run *run, const char *file)
+{
+    return text_of_file(run, file, false);
+}
+
+const struct run_source_text *run_library_text(struct run *run, const char *file)
+{
+    return text_of_file(run, file, true);
 }
 
 bool run_source_lines(struct run *run, const char *file, int line, int before, int after, struct run_source *out)

@@ -321,6 +321,7 @@ static void steps_on_process_start(void *self, uint32_t process)
     size_t n;
     f->tensors = false;
     f->kept_from_ns = run_processes(f->b->run, &n)[process].kept_from_ns;
+    if (run_why_unknown(f->b->run, RUN_FACT_WAITS)) f->kept_from_ns = 1; /* at 0 is what was live before, in no order */
     step_places_restart(&f->tree, false);
 }
 

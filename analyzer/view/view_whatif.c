@@ -124,24 +124,6 @@ static void print_limits(const struct draw_text *t, const struct view_whatif *w)
 {
     unsigned found = 0;
     for (size_t i = 0; i < w->n; i++) found |= w->scenarios[i].error ? 0 : w->scenarios[i].outcome.doubts;
-    const struct {
-        bool holds;
-        const char *text;
-    } limits[] = {
-        {w->proof->unsure_sizes,
-         "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to "
-         "1 MiB for each such block"},
-        {w->proof->unsure_frees,
-         "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait as long "
-         "as in the recording; with other settings that can differ"},
-        {w->n && w->proof->unsure_context && w->scenarios[0].limit,
-         "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others"},
-    };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if (!limits[i].holds) continue;
-        fputc('\n', t->out);
-        draw_wrap(t, INDENT, "", limits[i].text);
-    }
     for (size_t i = 0; i < WHATIF_DOUBTS; i++) {
         if (!(found >> i & 1)) continue;
         fputc('\n', t->out);
@@ -318,7 +300,8 @@ static json_t *settings_json(const struct whatif_scenario *s)
     if (s->scale) {
         json_t *scale = json_object();
         for (int c = 0; c < RESULT_CATEGORIES_N; c++)
-            if (s->scale[c] != 1) set_real(scale, result_category_word((enum result_category)c), s->scale[c]);
+            if (s->scale->of[c] != 1) set_real(scale, result_category_word((enum result_category)c), s->scale->of[c]);
+        if (s->scale->batch != 1) set_real(scale, "batch", s->scale->batch);
         set_json(o, "scale", scale);
     }
     return o;
@@ -342,8 +325,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));
-        const bool sure = p->exact && !p->unsure_sizes && !p->unsure_frees && !(p->unsure_context && s->limit);
-        set_bool(x, "exact", sure && !s->error && !s->scale && !s->outcome.doubts);
+        set_bool(x, "exact", p->exact && !s->error && !s->outcome.doubts);
         set_text(x, "error", s->error);
         if (!s->error) {
             set_json(x, "doubts", doubts_json(s->outcome.doubts));

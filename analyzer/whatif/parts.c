@@ -1,6 +1,5 @@
 #include "analyzer/whatif/parts.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
@@ -34,6 +33,7 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
     *d = (struct whatif_device){.process = process,
                                 .device = device,
                                 .total = INT64_MAX,
+                                .thread = RUN_NONE,
                                 .recorded = {.fits = true, .process = process, .device = device}};
     size_t n;
     const struct run_device *list = run_devices(w->run, &n);
@@ -111,38 +111,6 @@ bool whatif_is_in_pause(const struct step_list *steps, int64_t ns)
 {
     const int64_t first = step_start_ns(steps, 0), last = step_start_ns(steps, steps->n);
     return steps->end_ns && ns >= first && ns <= last && step_at(steps, ns) == SIZE_MAX;
-}
-
-static struct category_finder *categorizer_of(struct whatif *w)
-{
-    if (!w->categorizer) w->categorizer = category_finder_new(w->run);
-    return w->categorizer;
-}
-
-bool whatif_is_workspace(struct whatif *w, uint32_t stack)
-{
-    const unsigned rule = category_rule_of(categorizer_of(w), true, stack, RUN_NONE, true, 0);
-    return category_of_rule(rule) == RESULT_CATEGORY_WORKSPACES;
-}
-
-bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
-{
-    if (!w->uses) w->uses = category_uses_read(w->run, error, error_size);
-    return w->uses && categorizer_of(w);
-}
-
-int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,
-                      uint32_t process, const double *scale)
-{
-    size_t n;
-    const bool kept = life->free_ns > run_processes(w->run, &n)[process].last_alloc_ns;
-    const unsigned use = category_uses_of(w->uses, process, life->stack, life->alloc_ns, life->free_ns);
-    const unsigned rule = category_rule_of(w->categorizer, true, life->stack, run_free_stack(w->run, life), kept, use);
-    const double factor = scale[category_of_rule(rule)];
-    if (factor == 1) return whatif_asked(rules, life);
-    const int64_t requested = run_requested(life);
-    const double bytes = ceil((double)(requested == RUN_UNKNOWN ? life->bytes : requested) * factor);
-    return caching_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }
 
 int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life)

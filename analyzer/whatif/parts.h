@@ -35,6 +35,8 @@ struct whatif_device {
     size_t streams_n, streams_cap;
     bool user_pools;    /* torch.cuda.MemPool */
     bool captures;      /* CUDA graphs */
+    uint32_t thread;    /* the last one on which a script or a thread that it started allocated; RUN_NONE */
+    uint32_t turns;     /* how often that was another thread than before */
     bool freed_unknown; /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
@@ -58,6 +60,7 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
+    struct map parameters; /* bytes requested for parameters → 1 */
     unsigned source_facts; /* enum whatif_source; known once source_was_read */
     bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */
@@ -107,6 +110,10 @@ bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32
 bool whatif_is_in_pause(const struct step_list *steps, int64_t ns);
 /* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);
+/* Does a call path belong to steps: an optimizer's, backward's, or one that creates a handle of cuBLAS or cuDNN? */
+bool whatif_is_of_step(struct whatif *w, uint32_t stack);
+/* What a tensor is for, as far as its own calls show. */
+enum result_category whatif_category(struct whatif *w, const struct run_lifetime *life);
 
 /* Of whatif_device.flushes. */
 static inline void whatif_empty_as_recorded(struct caching_allocator *a, const struct whatif_moment *flush)
@@ -135,11 +142,11 @@ static inline int64_t whatif_asked(const struct caching_rules *rules, const stru
  * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
 int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life);
 
-/* Reads the categories of tensors in a separate replay. */
+/* scale.c: reads the categories of tensors in separate replays. */
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size);
 /* The bytes that an allocation requests, with the sizes of the categories scaled. */
 int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules, const struct run_lifetime *life,
-                      uint32_t process, const double *scale);
+                      uint32_t process, const struct whatif_scale *scale);
 
 struct whatif_due {
     int64_t ns;

@@ -495,6 +495,18 @@ static void note_pause(struct whatif *w, const struct step_list *steps, const st
         w->spread[stack] |= 1;
 }
 
+/* Counts how often a script and the threads that it starts allocate in turn. Autograd's threads run while their caller
+ * waits, and have its call path. */
+static void note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life)
+{
+    if (life->thread == d->thread || life->stack == RUN_NONE || w->imported) return;
+    const bool known = run_stack_is_in(w->run, life->stack, NULL, "_bootstrap_inner") ||
+                       run_stack_is_in(w->run, life->stack, NULL, "<module>");
+    if (!known || run_stack_is_in(w->run, life->stack, "/torch/autograd/", NULL)) return;
+    d->turns += d->thread != RUN_NONE;
+    d->thread = life->thread;
+}
+
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
 {
     struct whatif *w = b->proof->w;
@@ -523,6 +535,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     apply_facts(b, life->alloc_ns);
     note_step(b, life->alloc_ns);
     note_pause(w, whatif_steps_of(w, d->process), life);
+    note_thread(w, d, life);
     b->begin_ns = 0;
     b->events++;
     w->proof.blocks++;

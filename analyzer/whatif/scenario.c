@@ -10,7 +10,9 @@ struct left_out {
     uint32_t number;  /* run_live_number */
     uint64_t address; /* recorded */
     int64_t free_ns;
+    bool needed; /* a parameter or the state of an optimizer */
 };
+enum { MORE_TURNS = 3 }; /* than a thread has that loads a model */
 
 enum { LAST_STACKS = 64 };
 struct track { /* a device under one scenario */
@@ -20,6 +22,8 @@ struct track { /* a device under one scenario */
     struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
     size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
     uint64_t steps_done;
+    int64_t others_until;   /* until when other tensors of the step live that are no part of the model */
+    uint64_t holding_steps; /* in which they and some of `without` outlive the next step */
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events, requests;
     bool open, over;                   /* over: it ran out of memory */
@@ -109,14 +113,37 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     return t;
 }
 
-static void drop_left_out(struct track *t, int64_t ns)
+/* At the end of a step, `next_ns` before the end of the next one. */
+static void drop_left_out(struct play *p, struct track *t, int64_t ns, int64_t next_ns)
 {
+    bool outlives = false;
     for (size_t i = 0; i < t->without_n; i++) {
         if (t->without[i].free_ns <= ns) continue; /* another one may have its number now */
         const uint32_t block = whatif_lane_take(&t->lane, t->without[i].number, t->without[i].address);
-        if (block != CACHING_NO_BLOCK) caching_release(t->lane.allocator, block);
+        if (block == CACHING_NO_BLOCK) continue;
+        caching_release(t->lane.allocator, block);
+        if (t->without[i].needed) p->scenario->outcome.doubts |= WHATIF_NEEDED;
+        outlives = outlives || t->without[i].free_ns > next_ns;
     }
+    t->holding_steps += outlives && t->others_until > next_ns;
+    if (t->holding_steps > 1) p->scenario->outcome.doubts |= WHATIF_HOLDS; /* once: the first step's own */
     t->without_n = 0;
+    t->others_until = 0;
+}
+
+/* A tensor that stays. */
+static void note_other(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
+{
+    if (!p->matches || life->free_ns <= t->others_until) return;
+    const struct step_list *steps = whatif_steps_of(p->w, process);
+    if (!steps || step_at(steps, life->alloc_ns) == SIZE_MAX) return;
+    switch (whatif_category(p->w, life)) {
+    case RESULT_CATEGORY_PARAMETERS:
+    case RESULT_CATEGORY_GRADIENTS:
+    case RESULT_CATEGORY_OPTIMIZER_STATE:
+    case RESULT_CATEGORY_WORKSPACES: return;
+    default: t->others_until = life->free_ns;
+    }
 }
 
 /* Applies events without a request up to a time. */
@@ -143,7 +170,8 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
         whatif_empty_as_recorded(t->lane.allocator, &d->flushes[t->next_flush]);
     for (; t->next_end < d->ends_n && d->ends[t->next_end].ns <= ns; t->next_end++) {
         const uint64_t done = (uint64_t)d->ends[t->next_end].bytes;
-        drop_left_out(t, d->ends[t->next_end].ns);
+        drop_left_out(p, t, d->ends[t->next_end].ns,
+                      t->next_end + 1 < d->ends_n ? d->ends[t->next_end + 1].ns : RUN_NEVER);
         if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
         t->steps_done = done;
     }
@@ -281,7 +309,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
     t->last_stream = play_stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, waits_from(p, t, life->alloc_ns));
-    const double *scale = p->scenario->scale;
+    const struct whatif_scale *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     bool unknown; /* the proof reports it */
@@ -303,8 +331,14 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     note_figures(p, t);
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
-    if (!is_left_out(p, life->stack)) return;
-    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){number, life->address, life->free_ns};
+    if (!is_left_out(p, life->stack)) {
+        note_other(p, t, life, process);
+        return;
+    }
+    const enum result_category category = whatif_category(p->w, life);
+    const bool needed = category == RESULT_CATEGORY_PARAMETERS || category == RESULT_CATEGORY_OPTIMIZER_STATE;
+    *ARENA_PUSH(t->without, t->without_n, t->without_cap) =
+        (struct left_out){number, life->address, life->free_ns, needed};
 }
 
 static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
@@ -427,11 +461,12 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
 }
 
 /* Did the program only wait in the pauses between steps? Then a step ends where the next one begins. An evaluation
- * allocates by call paths that no step has. */
-static bool are_pauses_idle(const struct whatif *w)
+ * allocates by call paths that no step has. What a slow first step allocates only once is its own. */
+static bool are_pauses_idle(struct whatif *w)
 {
     bool idle = true;
-    for (size_t i = 0; i <= w->owners_n; i++) idle = idle && w->spread[i] != 2;
+    for (size_t i = 0; i <= w->owners_n; i++)
+        idle = idle && (w->spread[i] != 2 || whatif_is_of_step(w, i < w->owners_n ? (uint32_t)i : RUN_NONE));
     for (size_t i = 0; i < w->devices_n; i++) {
         const struct whatif_device *d = &w->devices[i];
         const struct step_list *steps = whatif_steps_of(w, d->process);
@@ -442,7 +477,7 @@ static bool are_pauses_idle(const struct whatif *w)
 
 /* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. A loop that
  * replays a CUDA graph calls neither. */
-static bool are_ends_sure(const struct whatif *w)
+static bool are_ends_sure(struct whatif *w)
 {
     bool sure = !w->imported && are_pauses_idle(w);
     for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
@@ -536,12 +571,18 @@ static void conclude_play(struct play *p)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
     const struct track *worst = NULL;
+    const struct whatif_proof *proof = &p->w->proof;
     doubt_decisions(p);
+    if (p->scenario->scale) o->doubts |= WHATIF_SCALED;
+    if (proof->unsure_sizes) o->doubts |= WHATIF_SIZES;
+    if (proof->unsure_frees) o->doubts |= WHATIF_FREES;
+    if (proof->unsure_context && p->scenario->limit) o->doubts |= WHATIF_CONTEXT;
     for (size_t i = 0; i < p->w->devices_n; i++) {
         const struct track *t = &p->tracks[i];
         const struct whatif_device *d = &p->w->devices[i];
         if (!t->open) continue;
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
+        if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
         if (failed) break;

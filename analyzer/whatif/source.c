@@ -384,12 +384,15 @@ unsigned whatif_source_facts(struct run *run)
 
 /* ---------------------------------------------------------------- errors that are handled */
 
-/* `except torch.OutOfMemoryError:`, of a class that it is derived from, or of any; `with suppress(RuntimeError):`. */
+/* `except torch.OutOfMemoryError:`, of a class that it is derived from, of any, or of a variable's; `with
+ * suppress(RuntimeError):`. */
 static bool does_catch(const char *code)
 {
     static const char *const classes[] = {"OutOfMemory", "RuntimeError", "Exception", "OOM"};
-    const char *after = code + strlen("except");
-    bool catches = strncmp(code, "except", 6) == 0 && after[strspn(after, " :")] == 0;
+    const bool except = strncmp(code, "except", 6) == 0;
+    const char *after = except ? code + strlen("except") : "";
+    after += strspn(after, " :(");
+    bool catches = except && (*after == 0 || (islower((unsigned char)*after) && after[site_name_length(after)] != '.'));
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) catches = catches || strstr(code, classes[i]);
     return catches;
 }
@@ -436,6 +439,16 @@ static bool is_statement_caught(const struct site_code *c, size_t at)
     return false;
 }
 
+/* Does a line of the program call the function at this stack? Then a library that handles errors, such as one that
+ * tries again, returns to the program. */
+static bool is_called_by_program(struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    while ((frame = run_stack_frame(run, stack = run_stack_parent(run, stack))) != NULL)
+        if (frame->kind == GS_FRAME_PYTHON && frame->line && !site_is_library_file(frame->file)) return true;
+    return false;
+}
+
 bool whatif_is_caught(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
@@ -444,8 +457,10 @@ bool whatif_is_caught(struct run *run, uint32_t stack)
     for (; !caught && (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON || !frame->line) continue;
         caught = frame->function && strstr(frame->function, "_bootstrap_inner"); /* threading.py */
-        if (caught || site_is_library_file(frame->file)) continue;
-        const struct run_source_text *text = run_source_text(run, frame->file);
+        if (caught) continue;
+        const bool library = site_is_library_file(frame->file);
+        if (library && !(site_is_third_party(frame->file) && is_called_by_program(run, stack))) continue;
+        const struct run_source_text *text = (library ? run_library_text : run_source_text)(run, frame->file);
         if (!text) continue;
         const struct site_code code = site_code_of(&arena, text->lines, text->n);
         const size_t at = site_code_at(&code, frame->line);

@@ -29,6 +29,18 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "recording does not state which, or the size of the GPU; --limit sets the size",
     "Other processes used the GPU, too, and their highest use does not fit beside this process's peak. The replay "
     "counts other memory only where the program queried CUDA",
+    "Which tensors are scaled is an inference from the calls that allocate and free them. Tensors whose size does not "
+    "follow the batch, such as a queue of fixed length, are scaled, too",
+    "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to 1 MiB for "
+    "each such block",
+    "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait as long as in "
+    "the recording; with other settings that can differ",
+    "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others",
+    "The line allocates parameters or the optimizer's state, which later steps need",
+    "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
+    "does, "
+    "the program frees more memory without them than the replay",
+    "Several threads allocate tensors in turn: their order can be another one in each run",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
@@ -143,6 +155,7 @@ void whatif_free(struct whatif *w)
     forget_devices(w);
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
+    map_free(&w->parameters);
     free(w->devices);
     free(w->pending);
     arena_free(&w->arena);

@@ -25,18 +25,25 @@ struct whatif_failure { /* a request that got no memory */
 /* Why the program may differ from its replay, although the recorded settings are reproduced; as bits. */
 enum whatif_doubt {
     WHATIF_USE_ON_OOM = 1,
-    WHATIF_HANDLED = 2,  /* a request that failed in the recording, and that the program handled, succeeds */
-    WHATIF_FREE = 4,     /* the program asked CUDA how much memory is free, and gets another answer */
-    WHATIF_FRACTION = 8, /* the program sets the fraction that this scenario sets, too */
-    WHATIF_STEPS = 16,   /* the scenario frees memory where steps end, and where they do is an inference */
-    WHATIF_SIZE = 32,    /* the program decides by the size of the GPU, which the scenario changes */
-    WHATIF_FIGURES = 64, /* the program decides by figures of the allocator, which differ in the scenario */
-    WHATIF_CAUGHT = 128, /* the program handles the failure of the request that fails only in the scenario */
-    WHATIF_RESETS = 256, /* the program changes settings that the scenario changes, and the recording lacks that */
-    WHATIF_FREED = 512,  /* why the recorded allocator freed segments is not known */
-    WHATIF_SHARED = 1024 /* the GPU has no room for the memory that other processes held */
+    WHATIF_HANDLED = 2,     /* a request that failed in the recording, and that the program handled, succeeds */
+    WHATIF_FREE = 4,        /* the program asked CUDA how much memory is free, and gets another answer */
+    WHATIF_FRACTION = 8,    /* the program sets the fraction that this scenario sets, too */
+    WHATIF_STEPS = 16,      /* the scenario frees memory where steps end, and where they do is an inference */
+    WHATIF_SIZE = 32,       /* the program decides by the size of the GPU, which the scenario changes */
+    WHATIF_FIGURES = 64,    /* the program decides by figures of the allocator, which differ in the scenario */
+    WHATIF_CAUGHT = 128,    /* the program handles the failure of the request that fails only in the scenario */
+    WHATIF_RESETS = 256,    /* the program changes settings that the scenario changes, and the recording lacks that */
+    WHATIF_FREED = 512,     /* why the recorded allocator freed segments is not known */
+    WHATIF_SHARED = 1024,   /* the GPU has no room for the memory that other processes held */
+    WHATIF_SCALED = 2048,   /* the scenario scales sizes, and which ones is an inference */
+    WHATIF_SIZES = 4096,    /* some requests are known up to 1 MiB only */
+    WHATIF_FREES = 8192,    /* some freed blocks waited for other streams */
+    WHATIF_CONTEXT = 16384, /* the size of the context is known for another GPU only */
+    WHATIF_NEEDED = 32768,  /* the line that is left out allocates what all later steps need */
+    WHATIF_HOLDS = 65536,   /* other tensors outlive their step with those of the line that is left out */
+    WHATIF_THREADS = 131072 /* threads allocate in turn */
 };
-enum { WHATIF_DOUBTS = 11 };
+enum { WHATIF_DOUBTS = 18 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 
@@ -66,14 +73,19 @@ struct whatif_curve {
     int64_t reserved[WHATIF_CURVE]; /* bytes in PyTorch's segments; RUN_UNKNOWN after a failure */
 };
 
+struct whatif_scale {               /* factors for the sizes of tensors */
+    double of[RESULT_CATEGORIES_N]; /* by category */
+    double batch;                   /* of all whose size depends on the batch */
+};
+
 struct whatif_scenario {
     const char *name;
-    const char *conf;           /* "key:value,…" over the recorded settings; NULL */
-    int64_t limit;              /* bytes of each device; 0: as recorded */
-    const char *without;        /* "train.py:42": its tensors are freed at the end of their step; NULL */
-    uint64_t flush_every;       /* steps; 0 never */
-    const double *scale;        /* by result_category: the factor for the sizes of its tensors; NULL */
-    struct whatif_curve *curve; /* filled; NULL: not requested */
+    const char *conf;                 /* "key:value,…" over the recorded settings; NULL */
+    int64_t limit;                    /* bytes of each device; 0: as recorded */
+    const char *without;              /* "train.py:42": its tensors are freed at the end of their step; NULL */
+    uint64_t flush_every;             /* steps; 0 never */
+    const struct whatif_scale *scale; /* NULL: none */
+    struct whatif_curve *curve;       /* filled; NULL: not requested */
     struct whatif_outcome outcome;
     struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not requested */
     const char *error;               /* why it cannot be replayed; NULL */

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import zlib
 
 import pytest
 from conftest import BUILD, HERE, REAL, limit_of
@@ -216,6 +217,36 @@ def test_a_program_that_would_handle_the_failure_makes_a_what_if_inexact(once, t
     assert run.code == 0, run.stderr[-2000:]
     ours = asked(run.database, "--limit", "200MiB")["whatif"][0]
     assert not ours["fits"] and ours["exact"] != handles and ("handles the error" in "".join(ours["doubts"])) == handles, ours
+
+
+LIBRARY = """def retried(function):
+    def wrapper(*words):
+        for attempt in range(3):
+            try:
+                return function(*words)
+            except BODY
+    return wrapper
+"""
+
+
+@pytest.mark.parametrize("body, handles", [
+    ("Exception as e:\n                if 'out of memory' not in str(e):\n                    raise", True),  # accelerate's
+    ("BaseException:\n                state = 'failed'", True),  # tenacity's
+    ("wanted as e:\n                print(e)", True),  # backoff's, with a variable
+    ("Exception:\n                print('failed')\n                raise", False),
+    ("KeyboardInterrupt:\n                pass", False)])
+def test_a_library_that_tries_again_makes_a_what_if_inexact(once, tmp_path_factory, body, handles):
+    folder = tmp_path_factory.getbasetemp() / f"handler{zlib.crc32(body.encode())}"
+    library = folder / "site-packages" / "again.py"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    library.write_text("wanted = RuntimeError\n" + LIBRARY.replace("BODY", body))
+    (folder / "main.py").write_text("import sys, torch\nsys.path.insert(0, " + repr(str(library.parent)) + ")\nfrom again import retried\n"
+                                    "def mib(n): return torch.empty(int(n) << 20, dtype=torch.uint8, device='cuda')\nkept = [mib(40)]\n"
+                                    "@retried\ndef work(n):\n    kept.append(mib(n))\nwork(90)\n")
+    run = once(f"library {body}", folder / "main.py", SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    assert run.code == 0, run.stderr[-2000:]
+    ours = asked(run.database, "--limit", "200MiB")["whatif"][0]
+    assert not ours["fits"] and ours["exact"] != handles, ours
 
 
 def test_a_query_of_free_memory_before_the_first_tensor_counts(once):

@@ -182,6 +182,31 @@ static void test_forward_inside_backward(void **state)
     syn_end(&s);
 }
 
+/* What an optimizer's step() calls back is the program's code; a step() of the program's own is the optimizer's. */
+static void test_a_closure_is_no_optimizer(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    int64_t called = syn_python(&s, p.step, "decorate_context", TORCH "utils/_contextlib.py", 8);
+    int64_t closure = syn_python(&s, called, "closure", "/home/u/torch/train.py", 5);
+    int64_t wrapper = syn_python(&s, p.main, "Optimizer.profile_hook_step.wrapper", TORCH "optim/optimizer.py", 5);
+    int64_t own = syn_python(&s, wrapper, "Lion.step", "/home/u/lion.py", 5);
+    int64_t helper = syn_python(&s, p.step, "typename", TORCH "__init__.py", 5);
+    block(&s, 1, 64, closure, -1, 0);
+    block(&s, 2, 256, own, -1, 0);
+    block(&s, 3, 1024, helper, -1, 0);
+    block(&s, 9, 1, p.main, 10, p.main);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_UNKNOWN], 64 + 1);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_OPTIMIZER_STATE], 256 + 1024);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_what_was_live_at_a_failure(void **state)
 {
     (void)state;
@@ -401,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_a_move_is_judged_by_the_passes_since_the_previous_one),
         cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
         cmocka_unit_test(test_forward_inside_backward),
+        cmocka_unit_test(test_a_closure_is_no_optimizer),
         cmocka_unit_test(test_what_was_live_at_a_failure),
         cmocka_unit_test(test_a_first_backward_that_failed),
         cmocka_unit_test(test_a_later_backward_that_failed),

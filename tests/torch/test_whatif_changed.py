@@ -1,0 +1,127 @@
+"""What-ifs that change the program (--without, --empty-cache-every, --scale) or are found by --search, compared with runs
+of the changed program, with that setting, on that GPU. CHANGED_ALL=1 runs every change of each program."""
+import json
+import os
+import re
+import subprocess
+import zlib
+
+import pytest
+from conftest import BUILD, HERE, REAL, limit_of
+
+SCRIPT = HERE / "changed.py"
+LINES = {}
+for number, text in enumerate(SCRIPT.read_text().splitlines(), 1):
+    LINES["def"] = (re.match(r"def (\w+)\(\):", text) or [0, LINES.get("def")])[1]
+    if text.endswith("# --without"):
+        LINES[LINES["def"]] = number
+PROGRAMS = [name for name in LINES if name != "def"]
+INFERRED = ("inference", "generation")  # loops without an optimizer
+HOLDING = ("training",)  # losses outlive their steps, too
+CONTEXT, LARGE, MIB = 100 << 20, 64 << 30, 1 << 20
+ALL = bool(os.environ.get("CHANGED_ALL"))
+
+
+def asked(file, *words):
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", *words, file], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def run_of(once, program, size=LARGE, **more):
+    return once(f"changed {program} {size} {more}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=size,
+                SIMCUDA_DEVICES=2 if program == "two_devices" else 1, **more)
+
+
+def figures(x):
+    site = (x["oom"] or {}).get("site") or {}
+    return x["fits"], x["peak_allocated_bytes"], x["peak_reserved_bytes"], site.get("line"), (x["oom"] or {}).get("requested_bytes")
+
+
+def recorded_of(run):
+    assert run.code == 0 or "out of memory" in run.stderr, run.stderr[-2000:]
+    answer = asked(run.database, "--limit", "64GiB")
+    assert answer["replay"]["exact"], answer["replay"]
+    return answer["recorded"]
+
+
+CHANGES = [({"DROP": 1}, "large"), ({"DROP": 1, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "large"),
+           ({"DROP": 1, "EMPTY": 2}, "large"), ({"DROP": 1}, "small"), ({"EMPTY": 3}, "small")]
+
+
+@pytest.mark.parametrize("program, change, size", [(program, *change) for row, program in enumerate(PROGRAMS)
+                                                   for column, change in enumerate(CHANGES) if ALL or row % len(CHANGES) == column])
+def test_a_changed_program_needs_what_the_what_if_states(once, program, change, size):
+    first = run_of(once, program)
+    bytes_ = LARGE if size == "large" else (CONTEXT + recorded_of(first)["peak_allocated_bytes"] * 7 // 8) >> 21 << 21
+    setting = change.get("PYTORCH_CUDA_ALLOC_CONF")
+    words = ["--limit", limit_of(f"{bytes_ // MIB}MiB", "100MiB"), *(["--set", setting] if setting else []),
+             *(["--without", f"changed.py:{LINES[program]}"] if "DROP" in change else []),
+             *(["--empty-cache-every", str(change["EMPTY"])] if "EMPTY" in change else [])]
+    ours, real = asked(first.database, *words)["whatif"][0], recorded_of(run_of(once, program, bytes_, **change))
+    assert figures(ours) == figures(real), (ours, real)
+    assert ours["exact"] != (program in INFERRED or (program in HOLDING and "DROP" in change)), ours["doubts"]
+
+
+@pytest.mark.skipif(REAL, reason="the sizes of GPUs are simulated")
+@pytest.mark.parametrize("program", PROGRAMS if ALL else ["mixed"])
+def test_what_a_search_finds_is_what_happens(once, program):
+    """Each setting that it ranks, the smallest GPU on which the program completes and the next smaller one."""
+    first = run_of(once, program, FACTOR=40)
+    for found in asked(first.database, "--search")["whatif"]:
+        setting = found["settings"].get("allocator")
+        real = recorded_of(run_of(once, program, found["settings"].get("limit_bytes", LARGE), FACTOR=40,
+                                  **({"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {})))
+        assert found["exact"] and figures(found) == figures(real), (found, real)
+
+
+# Half and twice the batch: sizes that do not follow it, or follow it otherwise, make a difference.
+SCALES = [(program, base, factor) for row, program in enumerate(PROGRAMS) for column, (base, factor) in enumerate(((1, 0.5), (1, 2), (16, 0.5), (16, 2)))
+          if ALL or row % 8 == column]
+
+
+@pytest.mark.parametrize("program, base, factor", SCALES)
+def test_another_batch_needs_about_what_the_what_if_states(once, program, base, factor):
+    ours = asked(run_of(once, program, FACTOR=base).database, "--scale", f"batch={factor}")["whatif"][0]
+    real = recorded_of(run_of(once, program, FACTOR=base * factor))
+    allocated, reserved = (0.4, 0.4) if program == "contrast" else (0.07, 0.25)  # its queue does not follow the batch
+    assert abs(ours["peak_allocated_bytes"] / real["peak_allocated_bytes"] - 1) <= allocated, (ours, real)
+    assert abs(ours["peak_reserved_bytes"] / real["peak_reserved_bytes"] - 1) <= reserved, (ours, real)
+    assert not ours["exact"] and "inference" in ours["doubts"][0] and ours["settings"]["scale"] == {"batch": factor}
+
+
+LOOP = """import queue, threading, torch
+model, kept, ready = torch.nn.Linear(512, 512), [], queue.Queue(1)
+model.cuda()  # weights
+optimizer = torch.optim.Adam(model.parameters())
+def load():
+    for _ in range(6):
+        ready.put(torch.randn(2000, 512, device="cuda"))
+THREAD
+for _ in range(6):
+    x = BATCH
+    y = model(x)  # outputs
+    kept.append(KEPT)
+    y.mean().backward()
+    optimizer.step()  # state
+    optimizer.zero_grad()
+"""
+ALONE = {"BATCH": "torch.randn(2000, 512, device='cuda')", "KEPT": "y.detach() + 1", "THREAD": ""}
+
+
+@pytest.mark.parametrize("line, changed, doubt", [
+    ("# weights", {}, "later steps need"), ("# state", {}, "later steps need"), ("kept.append", {}, ""), ("# outputs", {}, ""),
+    ("# outputs", {"KEPT": "y"}, ""), ("kept.append", {"KEPT": "model(x)"}, "the graph of an output"),
+    ("kept.append", {"BATCH": "ready.get()", "THREAD": "threading.Thread(target=load).start()"}, "threads allocate")])
+def test_why_a_line_cannot_be_left_out_exactly(once, tmp_path_factory, line, changed, doubt):
+    """The loss of an output that is kept outlives its step only with that output; a graph keeps what other lines made."""
+    text = LOOP
+    for word, code in {**ALONE, **changed}.items():
+        text = text.replace(word, code)
+    script = tmp_path_factory.getbasetemp() / f"left_out_{zlib.crc32(text.encode())}.py"
+    script.write_text(text)
+    number = next(n for n, text in enumerate(text.splitlines(), 1) if line in text)
+    run = once(f"left out {changed}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    assert run.code == 0, run.stderr[-2000:]
+    ours = asked(run.database, "--without", f"{script.name}:{number}")["whatif"][0]
+    assert ours["exact"] is not bool(doubt) and doubt in "".join(ours["doubts"]), ours
