@@ -358,7 +358,12 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
                         struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
-    double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
+    double used = (double)m->experts_used, f = (double)m->expert_ffn, hidden = (double)m->hidden;
+    struct model narrow = *p->model; /* a projection narrows what experts read, and another widens their sum */
+    struct plan inner = *p;
+    narrow.shape.hidden = m->latent_ffn ? m->latent_ffn : m->hidden;
+    inner.model = &narrow;
+    double width = (double)narrow.shape.hidden;
     /* autocast does not cover PyTorch's grouped product, which computes in the weights' precision */
     struct estimate_act_sizes wide = *z;
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
@@ -369,14 +374,17 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
     size_t first;
 
     if (z->variant != ACT_FUSED && z->amp) wide.compute = z->stream;
-    put_activation(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0,
-                   weight_bytes(p, width * (double)m->experts));
+    put_activation(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * hidden, 0,
+                   weight_bytes(p, hidden * (double)m->experts));
+    if (m->latent_ffn) put_activation(t, ACT_MLP, 0, wide.compute * width, 0, weight_bytes(p, hidden * width));
     put_activation(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
-    put_mlp(p, &wide, h, f, used, t);
+    put_mlp(&inner, &wide, h, f, used, t);
     /* all experts on this GPU have gradients, not only those that a token uses */
     for (size_t i = first; i < t->n; i++) t->ops[i].params *= here / (used > 0 ? used : 1);
     put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
+    if (m->latent_ffn)
+        put_activation(t, ACT_MLP, wide.compute * width, wide.compute * hidden, 0, weight_bytes(p, hidden * width));
     if (m->shared_experts)
         put_mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
 }
