@@ -288,8 +288,8 @@ int command_sql(const struct command *self, int argc, char **argv)
                                          : operands > 2 ? "sql: give one query, in quotes"
                                                         : "sql: give --json or --csv, not both");
     }
-    const bool swapped = operands > 1 ? access(argv[1], F_OK) == 0
-                                      : strchr(argv[0], ' ') && !text_ends_with(argv[0], ".db");
+    const bool swapped =
+        operands > 1 ? access(argv[1], F_OK) == 0 : strchr(argv[0], ' ') && !text_ends_with(argv[0], ".db");
     if (access(argv[0], F_OK) != 0 && swapped) {
         return complain_with(EXIT_USAGE,
                              "sql: '%s' is not a file; give the recording before the query: gpuspy sql %s "
