@@ -38,8 +38,10 @@ bool input_is_recording(const char *path)
 {
     enum { APPLICATION_ID = 68 };
     unsigned char head[APPLICATION_ID + 4];
+    struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+    const bool file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode); /* a read takes bytes from a pipe */
+    ssize_t n = file ? read(fd, head, sizeof head) : -1;
 
     if (fd >= 0) close(fd);
     if (n != (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) return false;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
+#include "analyzer/base/text.h"
 #include "analyzer/sql/sql.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
@@ -287,7 +288,9 @@ int command_sql(const struct command *self, int argc, char **argv)
                                          : operands > 2 ? "sql: give one query, in quotes"
                                                         : "sql: give --json or --csv, not both");
     }
-    if (access(argv[0], F_OK) != 0 && (strchr(argv[0], ' ') || (operands > 1 && access(argv[1], F_OK) == 0))) {
+    const bool swapped =
+        operands > 1 ? access(argv[1], F_OK) == 0 : strchr(argv[0], ' ') && !text_ends_with(argv[0], ".db");
+    if (access(argv[0], F_OK) != 0 && swapped) {
         return complain_with(EXIT_USAGE,
                              "sql: '%s' is not a file; give the recording before the query: gpuspy sql %s "
                              "\"SELECT * FROM leaks\"",

@@ -109,6 +109,7 @@ static bool parse_limit(const struct settings *s, int64_t *bytes)
 /* Parses "activations=0.5,gradients=2". */
 static bool parse_scale(const struct option_list *list, struct whatif_scale *scale)
 {
+    bool given[RESULT_CATEGORIES_N + 1] = {false}; /* the last: the batch */
     scale->batch = 1;
     for (int c = 0; c < RESULT_CATEGORIES_N; c++) scale->of[c] = 1;
     for (size_t i = 0; i < list->n; i++) {
@@ -130,6 +131,9 @@ static bool parse_scale(const struct option_list *list, struct whatif_scale *sca
                                  "%s; a factor is from 0 to 1000",
                                  list->item[i].length, list->item[i].text, categories);
         }
+        bool *before = &given[batch ? RESULT_CATEGORIES_N : c];
+        if (*before) return complain_with(false, "whatif: --scale %s is given twice; give it once", text);
+        *before = true;
         *(batch ? &scale->batch : &scale->of[c]) = factor;
     }
     return true;

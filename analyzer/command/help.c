@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/options.h"
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
@@ -174,7 +175,8 @@ int command_unknown(const char *name, const char *next)
 #include "analyzer/command/commands.def"
 #undef COMMAND
         "--help|--version";
-    const char *program = find_program_in(name, next);
+    /* `gpuspy hlep top` */
+    const char *program = find_program_in(name, next && options_is_word(next, words) ? NULL : next);
     char near[32];
 
     if (program)

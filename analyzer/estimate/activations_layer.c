@@ -442,6 +442,7 @@ static void block_layer(const struct plan *p, const struct estimate_act_sizes *z
     t->n = 0;
     for (unsigned i = from; i < to; i++) layers += m->blocks[i].layers;
     for (unsigned i = from; i < to; i++) {
+        if (!m->blocks[i].layers) continue; /* a group that --solve layers leaves out */
         model.shape = model_block_shape(m, i);
         estimate_act_layer(&one, z, model.shape.experts > 0, &tape);
         for (size_t k = 0; k < tape.n; k++) append_share(t, &tape.ops[k], (double)m->blocks[i].layers / layers);

@@ -1,5 +1,6 @@
 #include "analyzer/estimate/plan_settings.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,7 +324,8 @@ static bool read_torch(const char *command, const char *text, struct plan *p)
     unsigned major, minor;
 
     if (!text) return true;
-    if (sscanf(text, "%4u.%4u", &major, &minor) != 2 || !major)
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || !major ||
+        text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
         return complain_with(false, "%s: --torch: '%s' is not a version; give 1.13 or 2.4", command, text);
     p->torch = text;
     p->zeroes_gradients = major < 2;

@@ -425,6 +425,7 @@ static void replay_load(struct pass *c)
     for (size_t i = 1; i < c->parameters_n; i++) {
         struct parameter *one = &c->parameters[i];
         one->gradient = CACHING_NO_BLOCK;
+        one->old = false;
         for (size_t k = 0; k < STATES; k++) one->states[k] = CACHING_NO_BLOCK;
         one->weight = take_block(c, one->elements * c->weight);
     }

@@ -89,7 +89,8 @@ static struct cached cached_of_blocks(const struct plan *p, uint64_t stage, uint
     const struct model_shape *s = &p->model->shape;
     const double share = (double)estimate_serving_layers(p, stage) / (double)s->layers,
                  element = (double)p->batch * cache_bits(p) / 8;
-    struct cached c = {.tokens = tokens_held(p, (double)seq, 0), .window_tokens = c.tokens};
+    const double tokens = tokens_held(p, (double)seq, 0);
+    struct cached c = {.tokens = tokens, .window_tokens = tokens};
 
     for (unsigned i = 0; i < s->blocks_n; i++) {
         const struct model_shape one = model_block_shape(s, i);

@@ -40,7 +40,7 @@ static uint64_t scale_rounded_up(uint64_t n, uint64_t from, uint64_t to)
 static bool with_layers(struct search *s, uint64_t layers)
 {
     const struct model *m = s->p->model;
-    uint64_t from = m->shape.layers;
+    uint64_t from = m->shape.layers, of_groups = 0;
     struct model_tensor *tensors = s->model.tensors;
 
     s->model = *m;
@@ -49,8 +49,11 @@ static bool with_layers(struct search *s, uint64_t layers)
     s->model.shape.layers = layers;
     s->model.shape.moe_layers = scale_rounded_up(m->shape.moe_layers, from, layers);
     s->model.shape.window_layers = scale_rounded_up(m->shape.window_layers, from, layers);
-    for (unsigned i = 0; i < m->shape.blocks_n; i++)
-        s->model.shape.blocks[i].layers = (uint32_t)scale_rounded_up(m->shape.blocks[i].layers, from, layers);
+    for (unsigned i = 0; i < m->shape.blocks_n; i++) { /* their sum is `layers` */
+        const uint64_t before = scale_rounded_up(of_groups, from, layers);
+        of_groups += m->shape.blocks[i].layers;
+        s->model.shape.blocks[i].layers = (uint32_t)(scale_rounded_up(of_groups, from, layers) - before);
+    }
     for (size_t i = 0; i < m->tensors_n; i++) {
         unsigned __int128 params;
         tensors[i] = m->tensors[i];

@@ -1,4 +1,5 @@
 /* Reads the sizes of mixers other than ordinary attention, and of what some families add to each layer. */
+#include <math.h>
 #include <string.h>
 #include "analyzer/model/config_reading.h"
 
@@ -63,7 +64,10 @@ static void read_short_conv(struct model_reading *r)
     s->ffn = model_config_count(r, "block_ff_dim|intermediate_size", 12288);
     if (!model_config_flag(r, "block_auto_adjust_ff_dim", true)) return;
     s->ffn = 2 * s->ffn / 3;
-    if (json_is_number(factor)) s->ffn = (uint64_t)(json_number_value(factor) * (double)s->ffn);
+    if (json_is_number(factor)) { /* the result may be any number; its range is checked later */
+        const double ffn = json_number_value(factor) * (double)s->ffn;
+        s->ffn = ffn > 0 ? (uint64_t)fmin(ffn, 1e15) : 0;
+    }
     if (multiple) s->ffn = (s->ffn + multiple - 1) / multiple * multiple;
 }
 

@@ -356,14 +356,23 @@ static bool is_gradient(const struct oom_sight *s, const struct result_category_
            !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
+static bool is_adam_state(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
+           oom_stack_passes(s->b->run, l->stack, "/torch/optim/adam", NULL);
+}
+
 /* Adam has two states of each parameter that it trains: the gradients of others, such as a teacher's, are freed by no
- * optimizer. */
+ * optimizer. Another optimizer has states of its own, except SGD. */
 static int64_t untrained_gradients(const struct oom_sight *s, int64_t held)
 {
     static const double slack = 1.1;
+    static const char *const stateless[] = {"SGD"};
     const struct oom_held *states = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
-    const bool adam = states->bytes && oom_stack_passes(s->b->run, states->heaviest, "/torch/optim/adam", NULL);
-    if (!adam || !s->repeats || (double)held < slack * (double)states->bytes / 2) return 0;
+    if (!states->bytes || !s->repeats || (double)held < slack * (double)states->bytes / 2 ||
+        bytes_of_kind(s, is_adam_state) < states->bytes ||
+        !site_source_lacks(s->b, states->heaviest, stateless, sizeof stateless / sizeof *stateless))
+        return 0;
     return held - states->bytes / 2;
 }
 
@@ -376,8 +385,8 @@ static void measure_gradients(struct oom_sight *s)
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
                     TEXT(s,
                          "call requires_grad_(False) on the parameters that no optimizer trains (a teacher, a frozen "
-                         "part): they hold %s of gradients; torch.no_grad() around a teacher's forward pass also "
-                         "frees its activations",
+                         "part): Adam has no state for %s of gradients; torch.no_grad() around a teacher's forward "
+                         "pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need) lead_measure(s, before);
     } else if (s->phase == OOM_FORWARD && held) {

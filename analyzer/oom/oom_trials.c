@@ -228,7 +228,7 @@ void oom_explain_optimizers(struct oom_words *w)
 {
     const struct oom_earlier *e = &w->f->optimizers;
     const struct oom_holder *known = oom_holder_of(w->b->run, e->stack);
-    w->v->growing = w->b->sites[site_index(w->b, e->stack)];
+    w->v->growing = site_trace(w->b, e->stack).site;
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
     w->v->verdict = TEXT(w,
                          "a leak: the states of %zu earlier optimizers, created at %s, are still live beside those of "

@@ -157,7 +157,7 @@ static void explain_graph(struct oom_words *w)
 static void explain_create_graph(struct oom_words *w)
 {
     const struct oom_facts *f = w->f;
-    w->v->blame = w->v->growing = w->b->sites[site_index(w->b, f->growth->creates)];
+    w->v->blame = w->v->growing = site_trace(w->b, f->growth->creates).site;
     w->v->blame_role = "growing";
     w->v->verdict = TEXT(w,
                          "a leak: backward(create_graph=True) at %s gives each leaf a gradient whose graph refers to "
@@ -265,10 +265,10 @@ static void find_leak_holders(struct oom_words *w)
     enum { MOST = 16 };
     const facts *f = w->f;
     const bool graph = f->graph == OOM_GRAPH_INFERRED;
-    w->v->growing = w->b->sites[site_index(w->b, f->growing_stack)];
+    w->v->growing = site_trace(w->b, f->growing_stack).site;
     w->v->holders_n = site_find_holders(w->b, f->growing_stack, graph, &w->v->holders);
     for (size_t i = 0; i < f->growing_stacks_n && i < MOST && !w->v->holders_n && !graph; i++) {
-        const struct result_site site = w->b->sites[site_index(w->b, f->growing_stacks[i])];
+        const struct result_site site = site_trace(w->b, f->growing_stacks[i]).site;
         if (live_at_site(w, &site) < f->growing_heaviest / 2) continue;
         w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
         if (w->v->holders_n) w->v->growing = w->v->blame = site;

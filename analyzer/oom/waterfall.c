@@ -167,7 +167,8 @@ struct lines {
 
 static void add_stack_line(struct lines *l, const char *text, uint32_t stack, int64_t bytes, uint64_t count)
 {
-    const struct result_site *site = &l->b->sites[site_index(l->b, stack)];
+    const uint32_t number = site_index(l->b, stack); /* may move the sites */
+    const struct result_site *site = &l->b->sites[number];
     const uint64_t kind = map_hash((uintptr_t)text);
     uint32_t *at = map_at(&l->index, map_hash(site_line_key(site) ^ kind));
     uint32_t *path = map_at(&l->paths, map_hash(site_key(site) ^ kind));

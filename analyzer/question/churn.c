@@ -145,7 +145,7 @@ static void recognise_churn(struct question_churns *c, struct question_signer *s
             question_signature(signer, question_sign(signer, q->list[i].stack, QUESTION_SHAPE_IMPLICIT));
         if (q->list[i].stack != RUN_NONE && s.advice && s.by_count) {
             x->pattern = s.name;
-            x->freed = c->b->sites[site_index(c->b, q->list[i].stack)];
+            x->freed = site_trace(c->b, q->list[i].stack).site;
             x->advice = question_library_advice(&x->freed, s.advice, false);
         }
     }

@@ -473,8 +473,8 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)
         if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
-    const char *index = strchr(a->targets, '['); /* logs["loss"] += loss */
-    if (!made.n && !indexed.n && index && !*(site_closing(index) + 1) && is_accumulation(s, a, a->targets))
+    const char *index = strchr(a->targets, '['), *end = index ? site_closing(index) : ""; /* logs["loss"] += loss */
+    if (!made.n && !indexed.n && *end && !end[1] && is_accumulation(s, a, a->targets))
         consider_accumulation(s, i, a, a->targets);
     drop_others(s, i, a->value, &made);
     add_targets(s, &made);

@@ -389,9 +389,9 @@ struct zeroed { /* moments at which gradients were dropped */
 static void choice_on_zeroed(void *self, const struct run_row *row)
 {
     struct zeroed *z = self;
-    if (row->free_stack == RUN_NONE || row->free_ns == RUN_NEVER ||
-        z->t->places[step_place_of(z->t, row->free_stack)].kind != STEP_PLACE_ZERO)
-        return;
+    if (row->free_stack == RUN_NONE || row->free_ns == RUN_NEVER) return;
+    const uint32_t place = step_place_of(z->t, row->free_stack); /* may move the places */
+    if (z->t->places[place].kind != STEP_PLACE_ZERO) return;
     if ((!z->n || row->alloc_ns > z->last_ns) && z->n < STEP_MOMENTS_MAX) {
         *ARENA_PUSH(z->times, z->n, z->cap) = row->free_ns;
         z->last_ns = row->free_ns;

@@ -61,6 +61,7 @@ struct whatif {
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
     struct map parameters; /* bytes requested for parameters → 1 */
+    struct map scripts;    /* call path → 1: of a script or of a thread that it starts, 0 */
     unsigned source_facts; /* enum whatif_source; known once source_was_read */
     bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */

@@ -495,14 +495,22 @@ static void note_pause(struct whatif *w, const struct step_list *steps, const st
         w->spread[stack] |= 1;
 }
 
-/* Counts how often a script and the threads that it starts allocate in turn. Autograd's threads run while their caller
- * waits, and have its call path. */
+/* Is it a call path of a script or of a thread that it starts? Autograd's threads run while their caller waits, and
+ * have its call path. */
+static bool is_of_script(struct whatif *w, uint32_t stack)
+{
+    uint32_t *is = map_at(&w->scripts, stack);
+    if (*is == MAP_NEW)
+        *is = (run_stack_is_in(w->run, stack, NULL, "_bootstrap_inner") ||
+               run_stack_is_in(w->run, stack, NULL, "<module>")) &&
+              !run_stack_is_in(w->run, stack, "/torch/autograd/", NULL);
+    return *is;
+}
+
+/* Counts how often a script and the threads that it starts allocate in turn. */
 static void note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life)
 {
-    if (life->thread == d->thread || life->stack == RUN_NONE || w->imported) return;
-    const bool known = run_stack_is_in(w->run, life->stack, NULL, "_bootstrap_inner") ||
-                       run_stack_is_in(w->run, life->stack, NULL, "<module>");
-    if (!known || run_stack_is_in(w->run, life->stack, "/torch/autograd/", NULL)) return;
+    if (life->thread == d->thread || life->stack == RUN_NONE || w->imported || !is_of_script(w, life->stack)) return;
     d->turns += d->thread != RUN_NONE;
     d->thread = life->thread;
 }

@@ -156,6 +156,7 @@ void whatif_free(struct whatif *w)
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
     map_free(&w->parameters);
+    map_free(&w->scripts);
     free(w->devices);
     free(w->pending);
     arena_free(&w->arena);

@@ -67,7 +67,7 @@ def test_the_overview_lists_the_commands():
 
 
 @pytest.mark.parametrize("words, hint", [
-    (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
+    (["reprot"], "did you mean 'gpuspy report'?"), (["hlep", "top"], "did you mean 'gpuspy help'?"), (["frobnicate"], "'gpuspy --help' lists them"),
     (["python3"], "lists the commands; to record the program 'python3': gpuspy run -- python3 ARGUMENT..."),
     (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "no recording in this folder"),
     (["run"], "no program given"), (["estimate"], "no model given"), (["estimate", "1e9"], "--params"),
@@ -110,6 +110,12 @@ def test_what_is_not_a_program_gets_what_to_give_instead(tmp_path):
     assert "without quotes: gpuspy run -- true x" in one_line(gpuspy("run", "true x"), 127)
 
 
+def test_output_to_a_pipe_leaves_what_is_in_it(recorded):
+    done = subprocess.run(f"(echo first; '{GPUSPY}' report --html /dev/stdout '{recorded / 'run.db'}') | (sleep 1; cat)", shell=True,
+                          stdout=subprocess.PIPE, text=True, check=True, env=environment(), timeout=60)
+    assert done.stdout.startswith("first\n<!doctype html>")
+
+
 def test_output_never_replaces_a_recording(recorded, tmp_path):
     """Whichever recording it is, and whichever command writes."""
     other = tmp_path / "other.db"
@@ -123,6 +129,8 @@ def test_output_never_replaces_a_recording(recorded, tmp_path):
 
 def test_files_that_are_missing_empty_or_something_else(recorded, tmp_path):
     assert "record a run with: gpuspy run" in one_line(gpuspy("tree", "rum.db", cwd=tmp_path), 3)
+    for query in [], ["SELECT 1"]:
+        assert "cannot read 'of today.db'" in one_line(gpuspy("sql", "of today.db", *query, cwd=tmp_path), 3)
     shutil.copy(recorded / "run.db", tmp_path)
     assert "the newest recording in this folder is 'run.db'" in one_line(gpuspy("tree", "rum.db", cwd=tmp_path), 3)
     assert "type: gpuspy report run.db" in one_line(gpuspy("estimate", "run.db", cwd=tmp_path), 2)

@@ -182,3 +182,12 @@ def test_images_of_another_size():
     assert "too small" in refused("--model", "alexnet", "--image", 16)
     assert "not an image model" in refused("--model", "gpt2", "--image", 224)
     assert "--model resnet-50" in refused("--params", "7B", "--image", 224)
+
+
+def test_few_layers_of_several_kinds_have_activations():
+    """--solve layers: one layer of Jamba beside 8 x 4,096 tokens needs more than its weights."""
+    def most(*words):
+        return json.loads(estimate("--model", "jamba-v0.1", *words, "--memory", "60GiB", "--solve", "layers", "--json").stdout)["solve"]["likely"]
+
+    assert most("--batch", 1, "--seq", 128)["value"] == 1
+    assert most("--batch", 8, "--seq", 4096) is None

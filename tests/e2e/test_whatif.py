@@ -110,7 +110,8 @@ def test_words_that_make_no_sense_are_refused(tmp_path):
                         (("--without", "train.py"), "train.py:42"), (("--without", "train.py:999"), "in no call path"),
                         (("--scale", "activations"), "CATEGORY=FACTOR"),
                         (("--scale", "tensors=2"), "optimizer_state"), (("--scale", "inputs=-1"), "from 0 to 1000"),
-                        (("--scale", "inputs=nan"), "from 0 to 1000")]:
+                        (("--scale", "inputs=nan"), "from 0 to 1000"),
+                        (("--scale", "batch=2,inputs=2", "--scale", "batch=3"), "--scale batch is given twice")]:
         done = gpuspy("whatif", *words, file, code=2)
         assert part in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout, done.stderr
 
