@@ -1,6 +1,7 @@
 /* Blocks of one size share a list of free ones, eight sizes per power of two; a large block is a mapping of its own.
  * Small blocks go back to the kernel only with the process: SQLite's page cache, which has a bound, is nearly all of
- * them. */
+ * them. The first region has addresses for all that it usually needs, so that a program which uses up its own
+ * (RLIMIT_AS) does not end its recording. */
 #include "schema/store_heap.h"
 
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #define LEAST 64
 #define STEPS 8 /* sizes per power of two */
 #define LARGE (32 * 1024)
+#define FIRST_REGION (16 * 1024 * 1024)
 #define REGION (256 * 1024)
 #define SIZES 80
 #define PAGE 4096u
@@ -59,10 +61,12 @@ static void *map_heap_memory(size_t size)
 static void *cut_block(size_t size)
 {
     if ((size_t)(heap.end - heap.at) < size) {
-        char *region = map_heap_memory(REGION);
+        size_t room = heap.end ? REGION : FIRST_REGION;
+        char *region = map_heap_memory(room);
+        if (!region && !heap.end) region = map_heap_memory(room = REGION);
         if (!region) return NULL;
         heap.at = region;
-        heap.end = region + REGION;
+        heap.end = region + room;
     }
     void *p = heap.at;
     heap.at += size;
