@@ -136,8 +136,9 @@ static bool find_callee(struct site_search *s, const char *name, size_t which, s
     class = *class ? class : find_class_of_member(in, object);
     *method = true;
     bool known = dot && strcmp(last, "apply") == 0 && site_find_method(in, object, "forward", def); /* of autograd */
-    known = known || (dot ? site_find_method(in, class, last, def)
-                          : site_find_method(in, class, "forward", def) || site_find_method(in, class, "__call__", def));
+    known =
+        known || (dot ? site_find_method(in, class, last, def)
+                      : site_find_method(in, class, "forward", def) || site_find_method(in, class, "__call__", def));
     if (known) return !which;
     *method = dot;
     in->class = NULL;

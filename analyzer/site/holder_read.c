@@ -433,7 +433,8 @@ bool site_is_view(struct site_search *s, size_t i, const char *value)
 {
     static const char detach[] = ".detach()";
     const char *parts = values_of(s, value), *part;
-    for (size_t k = 0; parts != value && k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
+    const bool several = parts != value || *site_part_of(s->scratch, value, 1);
+    for (size_t k = 0; several && k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
         const char *colon = *value == '{' ? strchr(part, ':') : NULL, *of = colon ? colon + 1 : part;
         of += strspn(of, " *");
         if (site_value_holds(s, i, of)) return site_is_view(s, i, of);
@@ -503,10 +504,12 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     const char *index = strchr(a->targets, '['), *end = index ? site_closing(index) : ""; /* logs["loss"] += loss */
     if (!made.n && !indexed.n && *end && !end[1] && is_accumulation(s, a, a->targets))
         consider_accumulation(s, i, a, a->targets);
-    const bool view = made.n == 1 && site_is_view(s, i, a->value);
+    const bool one = !*site_part_of(s->scratch, a->value, 1);
+    for (size_t k = 0; k < made.n; k++)
+        if (site_is_view(s, i, one ? a->value : site_part_of(s->scratch, a->value, k)))
+            site_names_add(s->scratch, &s->views, made.list[k], strlen(made.list[k]));
     drop_others(s, i, a->value, &made);
     add_targets(s, &made);
-    if (view) site_names_add(s->scratch, &s->views, made.list[0], strlen(made.list[0]));
 }
 
 /* module.register_forward_hook(save), whose handle nothing stores: the module keeps what save() refers to. */
