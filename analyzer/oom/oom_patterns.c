@@ -2,6 +2,7 @@
 #include "analyzer/oom/oom_words.h"
 
 #include <string.h>
+#include "analyzer/oom/oom_sight.h"
 
 struct row {
     const char *file, *function;
@@ -84,6 +85,19 @@ const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack)
         if (run_stack_calls(run, stack, called[i].symbol) && run_stack_calls(run, stack, called[i].caller))
             return &called[i].holder;
     return first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
+}
+
+bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement)
+{
+    const struct run_frame *frame;
+    const char *name = statement->function;
+    for (; name && (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON || !frame->file) continue;
+        if (strstr(frame->file, "/transformers/trainer")) return false;
+        if (strcmp(frame->file, statement->file) == 0 && frame->function && strcmp(frame->function, name) == 0)
+            return oom_stack_passes(run, stack, "/transformers/trainer", NULL);
+    }
+    return false;
 }
 
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack)

@@ -284,6 +284,7 @@ void oom_explain_leak(struct oom_words *w)
     find_leak_holders(w);
     if (holder && holder->share < 1 && !f->growing_larger && w->v->holders_n) /* whole caches are kept */
         holder = NULL;
+    if (holder && w->v->holders_n && oom_is_gathered_inside(w->b->run, f->growing_stack, w->v->holders)) holder = NULL;
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by =

@@ -9,6 +9,9 @@
 
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
+static const char view_advice[] =
+    "store .detach().cpu() instead, or .clone() of the slice, which keeps the whole tensor";
+
 /* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
 static void take_attributes(struct site_search *s)
 {
@@ -387,7 +390,7 @@ static void read_given_objects(struct site_search *s)
 static bool read_frame(struct site_search *s, bool first)
 {
     const bool came_back = first || s->returned;
-    s->names.n = s->objects.n = s->owners.n = 0;
+    s->names.n = s->views.n = s->objects.n = s->owners.n = 0;
     take_attributes(s);
     take_object(s);
     s->returned = false;
@@ -414,6 +417,7 @@ static bool read_frame(struct site_search *s, bool first)
             site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
     s->constructed = site_is_constructor(s->frame->function);
     s->returned = s->returned || s->graph || s->constructed;
+    s->returned_view = s->returned && s->returned_view;
     return s->returned || s->attributes.n || s->objects.n;
 }
 
@@ -528,7 +532,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
         s->at = s->from = i + 1;
         s->to = site_code_end(&s->code, i);
         s->module = s->constructs = false;
-        s->names.n = s->objects.n = s->owners.n = 0;
+        s->names.n = s->views.n = s->objects.n = s->owners.n = 0;
         for (size_t k = makes ? i + 1 : i; k < s->to; k++) {
             if (site_is_function(&s->code.list[k]))
                 site_targets_of(s->scratch, s->code.list[k].code + strcspn(s->code.list[k].code, "("), &s->names, NULL);
@@ -571,6 +575,46 @@ static void find_hooks(struct site_search *s, uint32_t stack)
     }
 }
 
+/* Is the method called in the file? */
+static bool is_method_called(const struct site_search *s, const char *name, size_t length)
+{
+    for (size_t i = 0; i < s->code.n; i++)
+        for (const char *p = strstr(s->code.list[i].code, name); p; p = strstr(p + 1, name))
+            if (p > s->code.list[i].code && p[-1] == '.' && p[length] == '(') return true;
+    return false;
+}
+
+/* def on_train_batch_end(self, trainer, module, outputs, batch), of a class whose base is in another file: what a
+ * library allocates, it passes to such methods. */
+static void find_callbacks(struct site_search *s, uint32_t stack)
+{
+    const struct run_frame *frame;
+    bool library = false;
+    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON) continue;
+        if (!site_is_library_file(frame->file)) break;
+        library = library || !strstr(frame->file, "/torch/");
+    }
+    if (!library || !frame || !site_open_frame(s, frame)) return;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const size_t class = site_code_parent(&s->code, i);
+        const char *code = s->code.list[i].code;
+        const char *bases = class < s->code.n ? s->code.list[class].code : "";
+        const size_t n = strncmp(code, "def ", 4) == 0 ? site_name_length(code + 4) : 0;
+        size_t def;
+        struct site_search in = *s;
+        bases = strncmp(bases, "class ", 6) == 0 ? strchr(bases, '(') : NULL;
+        const char *name = arena_printf(s->scratch, "%.*s", (int)n, code + 4);
+        if (!n || !bases || bases[1] == ')' || site_is_constructor(name) || is_method_called(s, name, n) ||
+            site_find_method(&in, arena_printf(s->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1),
+                             "__init__", &def))
+            continue;
+        read_hook(s, name, n, false);
+    }
+    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
+        s->found.list[i].why = "a library calls the method, which stores what it is given";
+}
+
 static struct result_holder best_holder_of(struct site_search *s, const struct site_candidate *c, size_t n)
 {
     enum { TEXT_MAX = 160 };
@@ -588,7 +632,7 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
                                   .text = arena_printf(s->b->arena, "%s", line),
                                   .keyed = c->keyed,
                                   .carried = c->carried,
-                                  .instead = c->instead,
+                                  .instead = !c->instead && c->view && !s->graph ? view_advice : c->instead,
                                   .why = own      ? arena_printf(s->b->arena, "%s", c->why)
                                          : n == 1 ? arena_printf(s->b->arena, "the only statement %s", c->why)
                                                   : arena_printf(s->b->arena, "one of two statements %s", c->why)};
@@ -622,6 +666,7 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     walk_statements(s, stack);
     if (!s->found.n) s->found = s->kept_errors;
     if (!s->found.n) find_hooks(s, stack);
+    if (!s->found.n) find_callbacks(s, stack);
     keep_those(&s->found, is_strong);
     keep_those(&s->found, is_lasting);
     const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0

@@ -18,6 +18,7 @@ struct site_candidate {
     bool keyed;          /* as in result_holder */
     bool reset;          /* the container is made anew by a loop around the one that fills it */
     bool carried;        /* as in result_holder */
+    bool view;           /* it stores a slice */
     bool passed;         /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct site_candidates {
@@ -37,6 +38,7 @@ struct site_search {
     size_t at, from, to;              /* the statement that called; the bounds of its function */
     bool module;                      /* not in a function but at the top level of the file */
     struct site_names names, objects; /* that refer to the memory; objects whose method allocated it */
+    struct site_names views;          /* those of the names that refer to a slice, which keeps the whole tensor */
     struct site_names owners;       /* objects with an attribute that refers to it: what is stored must be the object */
     bool constructs;                /* the function runs in the construction of its object */
     const char *class;              /* of self; NULL unknown */
@@ -45,6 +47,7 @@ struct site_search {
     /* of the frame that it called */
     const char *callee;           /* its name; NULL none */
     bool returned;                /* the value is returned */
+    bool returned_view;           /* as a slice */
     bool constructed;             /* it is a constructor, and the value is the object */
     bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
@@ -56,6 +59,12 @@ bool site_is_loop(const struct site_statement *s);
 void site_find_function(struct site_search *s);
 /* Is the name assigned anew in these statements, other than from itself? */
 bool site_is_made_in(struct site_search *s, const char *name, size_t from, size_t to);
+/* A method of the class, or of its first bases, if they are in the same file. */
+bool site_find_method(struct site_search *in, const char *class, const char *method, size_t *def);
+/* The class of an object that the file makes by `name = Class(…)`; "" none. */
+const char *site_find_class_of(struct site_search *s, const char *name);
+/* Do the comma-separated parameters include the name, of n characters? */
+bool site_has_parameter(struct site_search *s, const char *parameters, const char *name, size_t n);
 /* Is it an argument of the function? */
 bool site_is_parameter(struct site_search *s, const char *name);
 /* The innermost loop around both; code.n if there is none. */
@@ -67,6 +76,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
 bool site_is_constructor(const char *function);
 /* Any of the values of a tuple. */
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
+/* Is the value, at statement i, a slice of the memory: h[:, 0], or what a function returned so? */
+bool site_is_view(struct site_search *s, size_t i, const char *value);
 void site_read_statement(struct site_search *s, size_t i);
 /* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
 size_t site_iterated_length(const char **in);

@@ -325,6 +325,14 @@ static bool is_graph_end(const char *p)
     return false;
 }
 
+/* trainer.evaluate()["loss"]: an entry of what the method returned. batch.to(device)["ids"] is one of the batch. */
+static bool is_result_entry(const char *p)
+{
+    const size_t n = *p == '.' ? site_name_length(p + 1) : 0;
+    const char *close = n && p[1 + n] == '(' ? site_closing(p + 1 + n) : "";
+    return *close && strncmp(close + 1, "[\"", 2) == 0 && strncmp(p, ".to(", 4) != 0 && strncmp(p, ".cuda(", 6) != 0;
+}
+
 /* The mention of a value from p to `end`: is the value, or the result computed from it, only a number, on the host or,
  * with `copies`, a copy? */
 static bool is_other_mention(const char *code, const char *p, const char *end, bool graph, bool copies)
@@ -334,6 +342,7 @@ static bool is_other_mention(const char *code, const char *p, const char *end, b
             if (is_host_attribute(end) || is_property(end) || (graph && is_graph_end(end)) ||
                 (copies && strncmp(end, ".clone(", 7) == 0))
                 return true;
+            if (is_result_entry(end)) return true;
             const size_t n = *end == '.' ? 1 + site_name_length(end + 1) : 0;
             const char *close = n ? end + n : site_closing(end);
             end = n || !*close ? close : close + 1;
