@@ -60,7 +60,7 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
 static void put_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in,
                            double work, double params)
 {
-    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params};
+    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params, false};
 }
 
 struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const struct estimate_act_sizes *z)
@@ -380,8 +380,11 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
     put_activation(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
     put_mlp(&inner, &wide, h, f, used, t);
-    /* all experts on this GPU have gradients, not only those that a token uses */
-    for (size_t i = first; i < t->n; i++) t->ops[i].params *= here / (used > 0 ? used : 1);
+    for (size_t i = first; i < t->n; i++) {
+        /* all experts on this GPU have gradients, not only those that a token uses */
+        t->ops[i].params *= here / (used > 0 ? used : 1);
+        t->ops[i].uncast = z->variant != ACT_FUSED;
+    }
     put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->latent_ffn)
         put_activation(t, ACT_MLP, wide.compute * width, wide.compute * hidden, 0, weight_bytes(p, hidden * width));
@@ -423,7 +426,7 @@ static void append_share(struct estimate_act_tape *t, const struct estimate_act_
 {
     if (t->n < ACT_OPS_MAX)
         t->ops[t->n++] = (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share,
-                                                  op->params * share};
+                                                  op->params * share, op->uncast};
 }
 
 /* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. Each group is

@@ -10,7 +10,7 @@
 static void put_scan_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double work,
                                 double params)
 {
-    t->ops[t->n++] = (struct estimate_act_op){group, saved, 0, work, params};
+    t->ops[t->n++] = (struct estimate_act_op){group, saved, 0, work, params, false};
 }
 
 /* Bytes per token of the scan: its inputs and outputs, its states, and what backward allocates temporarily. */

@@ -27,11 +27,16 @@ static void see_pass_peak(struct walk *w, double more, double new_grads)
         w->first_peak = fmax(w->first_peak, at);
 }
 
-static double params_of(const struct estimate_act_tape *t, bool matrices)
+static bool is_copied(const struct estimate_act_op *op)
+{
+    return op->group != ACT_NORM && !op->uncast;
+}
+
+static double params_of(const struct estimate_act_tape *t, bool copied)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < t->n; i++) sum += matrices && t->ops[i].group == ACT_NORM ? 0 : t->ops[i].params;
+    for (size_t i = 0; i < t->n; i++) sum += copied && !is_copied(&t->ops[i]) ? 0 : t->ops[i].params;
     return sum;
 }
 
@@ -49,7 +54,7 @@ static void walk_backward(struct walk *w, const struct estimate_act_tape *t, con
 
     for (size_t i = t->n; i-- > 0;) {
         const struct estimate_act_op *op = &t->ops[i];
-        double cast = w->copies && op->group != ACT_NORM ? op->params * z->compute : 0;
+        double cast = w->copies && is_copied(op) ? op->params * z->compute : 0;
         see_pass_peak(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
         w->live += op->in - taken - op->saved - cast;
         see_pass_peak(w, cast, op->params * z->gradient);
