@@ -425,29 +425,35 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
 static void append_share(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
 {
     if (t->n < ACT_OPS_MAX)
-        t->ops[t->n++] = (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share,
-                                                  op->params * share, op->uncast};
+        t->ops[t->n++] = (struct estimate_act_op){op->group,        op->saved * share,  op->in * share,
+                                                  op->work * share, op->params * share, op->uncast};
 }
 
-/* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. Each group is
- * estimated as a model of its own. */
+void estimate_act_group_layer(const struct plan *p, const struct estimate_act_sizes *z, unsigned group,
+                              struct estimate_act_tape *t)
+{
+    struct model model = *p->model;
+    struct plan one = *p;
+
+    one.model = &model;
+    model.shape = model_block_shape(&p->model->shape, group);
+    estimate_act_layer(&one, z, model.shape.experts > 0, t);
+}
+
+/* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. */
 static void block_layer(const struct plan *p, const struct estimate_act_sizes *z, bool last,
                         struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     const unsigned from = last ? m->blocks_n - 1 : 0, to = last || m->blocks_n == 1 ? m->blocks_n : m->blocks_n - 1;
-    struct model model = *p->model;
-    struct plan one = *p;
     static struct estimate_act_tape tape;
     double layers = 0;
 
-    one.model = &model;
     t->n = 0;
     for (unsigned i = from; i < to; i++) layers += m->blocks[i].layers;
     for (unsigned i = from; i < to; i++) {
         if (!m->blocks[i].layers) continue; /* a group that --solve layers leaves out */
-        model.shape = model_block_shape(m, i);
-        estimate_act_layer(&one, z, model.shape.experts > 0, &tape);
+        estimate_act_group_layer(p, z, i, &tape);
         for (size_t k = 0; k < tape.n; k++) append_share(t, &tape.ops[k], (double)m->blocks[i].layers / layers);
     }
 }

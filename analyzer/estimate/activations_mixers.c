@@ -38,5 +38,6 @@ void estimate_act_mixer(const struct plan *p, const struct estimate_act_sizes *z
         op.work /= z->tokens;
         append_mixer_activation(t, &op);
     }
-    if (tape.n > 1) append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, 0, 0, 0, tape.ops[1].params, false});
+    if (tape.n > 1)
+        append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, 0, 0, 0, tape.ops[1].params, false});
 }

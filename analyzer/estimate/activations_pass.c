@@ -163,6 +163,7 @@ struct layers {
     struct estimate_act_sizes z, e;
     struct estimate_act_tape dense, moe, last; /* last: the norm after all of them */
     struct estimate_act_kept of_dense, of_moe; /* of recomputed ones */
+    struct estimate_act_tape group;            /* of a model whose layers are grouped: one of them */
     double dense_n, moe_n;
     double stream, encoder_stream; /* bytes of one layer's input */
     double embedding;              /* trained elements */
@@ -214,10 +215,27 @@ static void save_layers(const struct layers *l, struct estimate_act_pass *out)
     if (l->sound) save_encoder_ends(l->p, &l->e, out);
 }
 
+/* A recomputed layer of each group in the place of one with the mean tape `mean`: groups follow each other in short
+ * periods, so the largest is near both ends of backward. */
+static void see_groups(struct layers *l, struct walk *w, const struct estimate_act_tape *mean, double apart)
+{
+    for (unsigned i = 0; i < l->m->blocks_n; i++) {
+        struct walk one = *w;
+        if (!l->m->blocks[i].layers) continue;
+        estimate_act_group_layer(l->p, &l->z, i, &l->group);
+        if (w->when == LATE) one.grads += l->z.gradient * (params_of(mean, false) - params_of(&l->group, false));
+        one.live += estimate_act_saved(&l->group) + casts_of(w, &l->group, &l->z) - (l->stream - apart);
+        see_pass_peak(&one, 0, 0);
+        walk_backward(&one, &l->group, &l->z);
+        w->first_peak = fmax(w->first_peak, one.first_peak);
+        w->second_peak = fmax(w->second_peak, one.second_peak);
+    }
+}
+
 /* Backward of all layers and the embedding. The embedding's gradient is dense. If the output layer is tied, the two are
  * added before they reach the parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor
  * of its own. */
-static void walk_layers(const struct layers *l, struct walk *w)
+static void walk_layers(struct layers *l, struct walk *w)
 {
     const struct model_shape *m = l->m;
     const struct estimate_act_sizes *z = &l->z;
@@ -241,6 +259,7 @@ static void walk_layers(const struct layers *l, struct walk *w)
             w->live -= l->stream;
             apart = 0;
         }
+        if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
         if (again) { /* kept results are part of what is recomputed, or are freed then */
             w->live += estimate_act_saved(t) + casts_of(w, t, z) - ((moe ? l->stream : l->encoder_stream) - apart) -
                        (moe ? &l->of_moe : &l->of_dense)->sum;
