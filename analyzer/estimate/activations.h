@@ -49,6 +49,7 @@ struct estimate_act_op {
     double in;     /* bytes of the gradients that its backward makes for the operation before it */
     double work;   /* additional bytes that its backward allocates temporarily */
     double params; /* parameters whose gradient its backward makes */
+    double around; /* additional bytes that its forward allocates temporarily */
     bool uncast;   /* autocast does not copy them: a grouped product of experts */
 };
 

@@ -60,7 +60,7 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
 static void put_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in,
                            double work, double params)
 {
-    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params, false};
+    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params, 0, false};
 }
 
 struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const struct estimate_act_sizes *z)
@@ -425,8 +425,9 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
 static void append_share(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
 {
     if (t->n < ACT_OPS_MAX)
-        t->ops[t->n++] = (struct estimate_act_op){op->group,        op->saved * share,  op->in * share,
-                                                  op->work * share, op->params * share, op->uncast};
+        t->ops[t->n++] =
+            (struct estimate_act_op){op->group,          op->saved * share,  op->in * share, op->work * share,
+                                     op->params * share, op->around * share, op->uncast};
 }
 
 void estimate_act_group_layer(const struct plan *p, const struct estimate_act_sizes *z, unsigned group,
@@ -515,6 +516,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
         t->ops[i].work *= z->tokens;
+        t->ops[i].around *= z->tokens;
     }
 }
 

@@ -46,6 +46,20 @@ static double casts_of(const struct walk *w, const struct estimate_act_tape *t, 
     return w->copies ? z->compute * params_of(t, true) : 0;
 }
 
+/* The layer's forward runs again, and then the live bytes include what it keeps. */
+static void walk_forward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
+{
+    const double kept = estimate_act_saved(t) + casts_of(w, t, z), before = w->live;
+    double sum = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        sum += t->ops[i].saved + (w->copies && is_copied(&t->ops[i]) ? t->ops[i].params * z->compute : 0);
+        if (t->ops[i].around > 0) see_pass_peak(w, sum + t->ops[i].around, 0);
+    }
+    w->live = before + kept;
+    see_pass_peak(w, 0, 0);
+}
+
 /* Backward of one tape: each operation receives the gradient that the operation after it made. The gradient of the
  * residual stream is not among them. Under autocast the gradient of a weight is made in 16 bits and cast. */
 static void walk_backward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
@@ -98,8 +112,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
         w->grads += weight * z->gradient;
         return;
     }
-    if (m->family == MODEL_MAMBA) /* a Mamba returns float32 logits */
-        held = 4 * logits;
+    if (m->family == MODEL_MAMBA || m->wide_logits) held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     if (compiled) { /* the logits are kept for backward, which makes only their gradient */
         wide = 0;
@@ -224,8 +237,8 @@ static void see_groups(struct layers *l, struct walk *w, const struct estimate_a
         if (!l->m->blocks[i].layers) continue;
         estimate_act_group_layer(l->p, &l->z, i, &l->group);
         if (w->when == LATE) one.grads += l->z.gradient * (params_of(mean, false) - params_of(&l->group, false));
-        one.live += estimate_act_saved(&l->group) + casts_of(w, &l->group, &l->z) - (l->stream - apart);
-        see_pass_peak(&one, 0, 0);
+        one.live -= l->stream - apart;
+        walk_forward(&one, &l->group, &l->z);
         walk_backward(&one, &l->group, &l->z);
         w->first_peak = fmax(w->first_peak, one.first_peak);
         w->second_peak = fmax(w->second_peak, one.second_peak);
@@ -261,9 +274,8 @@ static void walk_layers(struct layers *l, struct walk *w)
         }
         if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
         if (again) { /* kept results are part of what is recomputed, or are freed then */
-            w->live += estimate_act_saved(t) + casts_of(w, t, z) - ((moe ? l->stream : l->encoder_stream) - apart) -
-                       (moe ? &l->of_moe : &l->of_dense)->sum;
-            see_pass_peak(w, 0, 0);
+            w->live -= (moe ? l->stream : l->encoder_stream) - apart + (moe ? &l->of_moe : &l->of_dense)->sum;
+            walk_forward(w, t, z);
         }
         walk_backward(w, t, z);
         if (again) w->live -= apart;

@@ -42,6 +42,7 @@ static void read_norms(struct model_reading *r, unsigned traits)
     s->embedding_norm = (traits & EMBEDDING_NORM) || s->family == MODEL_BERT;
     s->qk_norm = traits & (QK_NORM | QK_NORM_WIDE);
     s->qk_norm_wide = traits & QK_NORM_WIDE;
+    s->wide_logits = strcmp(r->type->name, "nemotron_h") == 0;
 }
 
 static void read_biases(struct model_reading *r, unsigned traits)

@@ -196,6 +196,7 @@ struct model_shape {
     uint64_t inner, state, taps, step_rank, groups;
     bool conv_bias, inner_bias; /* of the convolution; of the input and output projections */
     bool pooler;
+    bool wide_logits;       /* the model returns its logits in float32 (Mamba, Nemotron-H) */
     bool masked_lm;         /* BERT: the head for masked tokens, whose output layer is tied */
     enum model_tower tower; /* the image tower beside the language model, which all other numbers describe */
     unsigned conv_net;      /* the convolutional network: 1 + its row in convnets.def */
