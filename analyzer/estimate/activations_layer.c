@@ -192,7 +192,7 @@ static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, c
         saved = input * width + 8;
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
-    } else if (h->gemma) { /* float32 input, normalised in float32 */
+    } else if (h->gemma || p->model->shape.wide_norms) { /* float32 input, normalised in float32 */
         saved = (is_base_frozen(p) ? 4 : 8) * width + 4;
         inside = 8 * width;
     } else { /* x in float32, and, for the gradient of the weight, x·rsqrt (cast back before) */

@@ -5,7 +5,6 @@
 #include "analyzer/estimate/activations.h"
 
 #define SCANNED 2048 /* tokens between two states that the scan's kernel keeps: selective_scan.cpp */
-#define CHUNK 256    /* chunk_size, which all published configurations of Mamba-2 have */
 
 static void put_scan_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double work,
                                 double params, double around)
@@ -18,6 +17,11 @@ static void put_scan_activation(struct estimate_act_tape *t, enum estimate_act_g
 struct scan {
     double inner, states, work, around;
 };
+
+static double chunk_tokens(const struct model_shape *m)
+{
+    return m->chunk ? (double)m->chunk : 256;
+}
 
 /* Mamba: discretised A and B, and a state, for each token, element and state dimension. */
 static struct scan scan_of_steps(const struct model_shape *m, const struct estimate_act_sizes *z)
@@ -41,10 +45,10 @@ static struct scan scan_of_kernel(const struct model_shape *m, const struct esti
 static struct scan scan_of_chunks(const struct model_shape *m, const struct estimate_act_sizes *z, double in,
                                   double mixed)
 {
-    double i = (double)m->inner, c = z->compute, heads = (double)m->heads;
-    double whole = z->seq > 0 ? ceil(z->seq / CHUNK) * CHUNK / z->seq : 1;
+    double i = (double)m->inner, c = z->compute, heads = (double)m->heads, chunk = chunk_tokens(m);
+    double whole = z->seq > 0 ? ceil(z->seq / chunk) * chunk / z->seq : 1;
     const double freed = 10 * heads * (double)m->state; /* copies of B and C, before the matrices' own backward */
-    double one = 4 * heads * CHUNK, state = 8 * i * (double)m->state / CHUNK,
+    double one = 4 * heads * chunk, state = 8 * i * (double)m->state / chunk,
            floats = c < 4 ? 10 * 4 * i + c * i : 9 * 4 * i + 4 * mixed;
 
     if (z->amp) /* under autocast matrix products read 16 bits */
@@ -57,9 +61,9 @@ static struct scan scan_of_chunks(const struct model_shape *m, const struct esti
 
 static struct scan chunk_kernel(const struct model_shape *m, const struct estimate_act_sizes *z, double in)
 {
-    double i = (double)m->inner, c = z->compute, states = 8 * i * (double)m->state / CHUNK;
+    double i = (double)m->inner, c = z->compute, chunk = chunk_tokens(m), states = 8 * i * (double)m->state / chunk;
 
-    return (struct scan){c * (in + i) + 4, 0, 2 * c * in + 4 * c * i + states + 4 * (double)m->groups * CHUNK, 0};
+    return (struct scan){c * (in + i) + 4, 0, 2 * c * in + 4 * c * i + states + 4 * (double)m->groups * chunk, 0};
 }
 
 void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
