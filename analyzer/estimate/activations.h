@@ -49,6 +49,8 @@ struct estimate_act_op {
     double in;     /* bytes of the gradients that its backward makes for the operation before it */
     double work;   /* additional bytes that its backward allocates temporarily */
     double params; /* parameters whose gradient its backward makes */
+    double around; /* additional bytes that its forward allocates temporarily */
+    bool uncast;   /* autocast does not copy them: a grouped product of experts */
 };
 
 enum { ACT_OPS_MAX = 32 * MODEL_BLOCKS_MAX };
@@ -89,6 +91,9 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
 /* The sizes of the encoder if it reads something other than the decoder's tokens (Whisper's sound); else the same
  * sizes. */
 struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const struct estimate_act_sizes *z);
+/* A layer of a model whose layers are grouped, which is estimated as a model of its own. */
+void estimate_act_group_layer(const struct plan *p, const struct estimate_act_sizes *z, unsigned group,
+                              struct estimate_act_tape *t);
 /* One layer of the plan's model. `moe` selects a layer that estimate_act_moe_layers counts, else one of the others. */
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
                         struct estimate_act_tape *tape);

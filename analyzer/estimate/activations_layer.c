@@ -60,7 +60,7 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
 static void put_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in,
                            double work, double params)
 {
-    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params};
+    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params, 0, false};
 }
 
 struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const struct estimate_act_sizes *z)
@@ -192,7 +192,7 @@ static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, c
         saved = input * width + 8;
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
-    } else if (h->gemma) { /* float32 input, normalised in float32 */
+    } else if (h->gemma || p->model->shape.wide_norms) { /* float32 input, normalised in float32 */
         saved = (is_base_frozen(p) ? 4 : 8) * width + 4;
         inside = 8 * width;
     } else { /* x in float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
@@ -380,8 +380,11 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
     put_activation(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
     put_mlp(&inner, &wide, h, f, used, t);
-    /* all experts on this GPU have gradients, not only those that a token uses */
-    for (size_t i = first; i < t->n; i++) t->ops[i].params *= here / (used > 0 ? used : 1);
+    for (size_t i = first; i < t->n; i++) {
+        /* all experts on this GPU have gradients, not only those that a token uses */
+        t->ops[i].params *= here / (used > 0 ? used : 1);
+        t->ops[i].uncast = z->variant != ACT_FUSED;
+    }
     put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->latent_ffn)
         put_activation(t, ACT_MLP, wide.compute * width, wide.compute * hidden, 0, weight_bytes(p, hidden * width));
@@ -422,29 +425,36 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
 static void append_share(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
 {
     if (t->n < ACT_OPS_MAX)
-        t->ops[t->n++] = (struct estimate_act_op){op->group, op->saved * share, op->in * share, op->work * share,
-                                                  op->params * share};
+        t->ops[t->n++] =
+            (struct estimate_act_op){op->group,          op->saved * share,  op->in * share, op->work * share,
+                                     op->params * share, op->around * share, op->uncast};
 }
 
-/* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. Each group is
- * estimated as a model of its own. */
+void estimate_act_group_layer(const struct plan *p, const struct estimate_act_sizes *z, unsigned group,
+                              struct estimate_act_tape *t)
+{
+    struct model model = *p->model;
+    struct plan one = *p;
+
+    one.model = &model;
+    model.shape = model_block_shape(&p->model->shape, group);
+    estimate_act_layer(&one, z, model.shape.experts > 0, t);
+}
+
+/* A layer of a model whose layers are grouped: one of the last group, or the mean of the others. */
 static void block_layer(const struct plan *p, const struct estimate_act_sizes *z, bool last,
                         struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     const unsigned from = last ? m->blocks_n - 1 : 0, to = last || m->blocks_n == 1 ? m->blocks_n : m->blocks_n - 1;
-    struct model model = *p->model;
-    struct plan one = *p;
     static struct estimate_act_tape tape;
     double layers = 0;
 
-    one.model = &model;
     t->n = 0;
     for (unsigned i = from; i < to; i++) layers += m->blocks[i].layers;
     for (unsigned i = from; i < to; i++) {
         if (!m->blocks[i].layers) continue; /* a group that --solve layers leaves out */
-        model.shape = model_block_shape(m, i);
-        estimate_act_layer(&one, z, model.shape.experts > 0, &tape);
+        estimate_act_group_layer(p, z, i, &tape);
         for (size_t k = 0; k < tape.n; k++) append_share(t, &tape.ops[k], (double)m->blocks[i].layers / layers);
     }
 }
@@ -506,6 +516,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
         t->ops[i].work *= z->tokens;
+        t->ops[i].around *= z->tokens;
     }
 }
 

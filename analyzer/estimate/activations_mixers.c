@@ -12,9 +12,9 @@ static void short_conv(const struct plan *p, const struct estimate_act_sizes *z,
 {
     const double h = (double)p->model->shape.hidden, c = z->compute, trained = p->adapter == PLAN_ADAPTER_NONE ? h : 0;
 
-    append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, c * 3 * h, c * h, 0, 3 * h * trained});
-    append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, c * 3 * h, c * 3 * h, 0, trained});
-    append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, 0, c * h, 0, h * trained});
+    append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, c * 3 * h, c * h, 0, 3 * h * trained, 0, false});
+    append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, c * 3 * h, c * 3 * h, 0, trained, 0, false});
+    append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, 0, c * h, 0, h * trained, 0, false});
 }
 
 void estimate_act_mixer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
@@ -36,7 +36,9 @@ void estimate_act_mixer(const struct plan *p, const struct estimate_act_sizes *z
         struct estimate_act_op op = tape.ops[k];
         op.saved /= z->tokens;
         op.work /= z->tokens;
+        op.around /= z->tokens;
         append_mixer_activation(t, &op);
     }
-    if (tape.n > 1) append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, 0, 0, 0, tape.ops[1].params});
+    if (tape.n > 1)
+        append_mixer_activation(t, &(struct estimate_act_op){ACT_INNER, 0, 0, 0, tape.ops[1].params, 0, false});
 }

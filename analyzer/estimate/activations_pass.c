@@ -27,11 +27,16 @@ static void see_pass_peak(struct walk *w, double more, double new_grads)
         w->first_peak = fmax(w->first_peak, at);
 }
 
-static double params_of(const struct estimate_act_tape *t, bool matrices)
+static bool is_copied(const struct estimate_act_op *op)
+{
+    return op->group != ACT_NORM && !op->uncast;
+}
+
+static double params_of(const struct estimate_act_tape *t, bool copied)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < t->n; i++) sum += matrices && t->ops[i].group == ACT_NORM ? 0 : t->ops[i].params;
+    for (size_t i = 0; i < t->n; i++) sum += copied && !is_copied(&t->ops[i]) ? 0 : t->ops[i].params;
     return sum;
 }
 
@@ -39,6 +44,20 @@ static double params_of(const struct estimate_act_tape *t, bool matrices)
 static double casts_of(const struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
 {
     return w->copies ? z->compute * params_of(t, true) : 0;
+}
+
+/* The layer's forward runs again, and then the live bytes include what it keeps. */
+static void walk_forward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
+{
+    const double kept = estimate_act_saved(t) + casts_of(w, t, z), before = w->live;
+    double sum = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        sum += t->ops[i].saved + (w->copies && is_copied(&t->ops[i]) ? t->ops[i].params * z->compute : 0);
+        if (t->ops[i].around > 0) see_pass_peak(w, sum + t->ops[i].around, 0);
+    }
+    w->live = before + kept;
+    see_pass_peak(w, 0, 0);
 }
 
 /* Backward of one tape: each operation receives the gradient that the operation after it made. The gradient of the
@@ -49,7 +68,7 @@ static void walk_backward(struct walk *w, const struct estimate_act_tape *t, con
 
     for (size_t i = t->n; i-- > 0;) {
         const struct estimate_act_op *op = &t->ops[i];
-        double cast = w->copies && op->group != ACT_NORM ? op->params * z->compute : 0;
+        double cast = w->copies && is_copied(op) ? op->params * z->compute : 0;
         see_pass_peak(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
         w->live += op->in - taken - op->saved - cast;
         see_pass_peak(w, cast, op->params * z->gradient);
@@ -93,8 +112,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
         w->grads += weight * z->gradient;
         return;
     }
-    if (m->family == MODEL_MAMBA) /* a Mamba returns float32 logits */
-        held = 4 * logits;
+    if (m->family == MODEL_MAMBA || m->wide_logits) held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     if (compiled) { /* the logits are kept for backward, which makes only their gradient */
         wide = 0;
@@ -158,6 +176,7 @@ struct layers {
     struct estimate_act_sizes z, e;
     struct estimate_act_tape dense, moe, last; /* last: the norm after all of them */
     struct estimate_act_kept of_dense, of_moe; /* of recomputed ones */
+    struct estimate_act_tape group;            /* of a model whose layers are grouped: one of them */
     double dense_n, moe_n;
     double stream, encoder_stream; /* bytes of one layer's input */
     double embedding;              /* trained elements */
@@ -209,10 +228,27 @@ static void save_layers(const struct layers *l, struct estimate_act_pass *out)
     if (l->sound) save_encoder_ends(l->p, &l->e, out);
 }
 
+/* A recomputed layer of each group in the place of one with the mean tape `mean`: groups follow each other in short
+ * periods, so the largest is near both ends of backward. */
+static void see_groups(struct layers *l, struct walk *w, const struct estimate_act_tape *mean, double apart)
+{
+    for (unsigned i = 0; i < l->m->blocks_n; i++) {
+        struct walk one = *w;
+        if (!l->m->blocks[i].layers) continue;
+        estimate_act_group_layer(l->p, &l->z, i, &l->group);
+        if (w->when == LATE) one.grads += l->z.gradient * (params_of(mean, false) - params_of(&l->group, false));
+        one.live -= l->stream - apart;
+        walk_forward(&one, &l->group, &l->z);
+        walk_backward(&one, &l->group, &l->z);
+        w->first_peak = fmax(w->first_peak, one.first_peak);
+        w->second_peak = fmax(w->second_peak, one.second_peak);
+    }
+}
+
 /* Backward of all layers and the embedding. The embedding's gradient is dense. If the output layer is tied, the two are
  * added before they reach the parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor
  * of its own. */
-static void walk_layers(const struct layers *l, struct walk *w)
+static void walk_layers(struct layers *l, struct walk *w)
 {
     const struct model_shape *m = l->m;
     const struct estimate_act_sizes *z = &l->z;
@@ -236,10 +272,10 @@ static void walk_layers(const struct layers *l, struct walk *w)
             w->live -= l->stream;
             apart = 0;
         }
+        if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
         if (again) { /* kept results are part of what is recomputed, or are freed then */
-            w->live += estimate_act_saved(t) + casts_of(w, t, z) - ((moe ? l->stream : l->encoder_stream) - apart) -
-                       (moe ? &l->of_moe : &l->of_dense)->sum;
-            see_pass_peak(w, 0, 0);
+            w->live -= (moe ? l->stream : l->encoder_stream) - apart + (moe ? &l->of_moe : &l->of_dense)->sum;
+            walk_forward(w, t, z);
         }
         walk_backward(w, t, z);
         if (again) w->live -= apart;

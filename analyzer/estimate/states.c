@@ -427,11 +427,18 @@ static bool multiplied_outside(const struct plan *p, const struct model_tensor *
     return estimate_shard_multiplied(p, t) && t->place != TENSOR_IN_LAYER;
 }
 
+/* transformers 5 computes experts by PyTorch's grouped product, which autocast does not cover. */
+static bool is_cast(const struct plan *p, const struct model_tensor *t)
+{
+    return estimate_shard_multiplied(p, t) && (t->role != TENSOR_EXPERT || p->fused_layers);
+}
+
 /* Weights of which autocast makes copies for backward. A checkpointed layer's are freed with its first forward;
  * activations.c counts those of its second. */
-static double copied_for_backward(const struct plan *p, uint64_t stage)
+static double copied_for_backward(const struct plan *p, uint64_t stage,
+                                  bool (*is_copied)(const struct plan *, const struct model_tensor *))
 {
-    const double all = estimate_shard_sum(p, stage, estimate_shard_multiplied).all,
+    const double all = estimate_shard_sum(p, stage, is_copied).all,
                  outside = estimate_shard_sum(p, stage, multiplied_outside).all;
     const uint64_t layers = p->model->shape.layers ? estimate_shard_layers(p, stage) : 0;
 
@@ -442,7 +449,8 @@ static double copied_for_backward(const struct plan *p, uint64_t stage)
 static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct estimate_shard_sum hidden = estimate_shard_sum(p, stage, is_tensor_unknown);
-    const double n = copied_for_backward(p, stage);
+    const double n = copied_for_backward(p, stage, is_cast),
+                 most = ceil(copied_for_backward(p, stage, estimate_shard_multiplied) * p->precision->cast_copy);
     double bytes = ceil(n * p->precision->cast_copy);
     struct estimate_line *line;
     char count[UNITS_TEXT];
@@ -450,13 +458,16 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     units_format_count(count, units_whole(n));
     if (estimate_shard_gathers(p)) return; /* FSDP's MixedPrecision gathers 16-bit weights: estimate_states_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
-                        (struct estimate_interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
+                        (struct estimate_interval){hidden.all > 0 ? 0 : bytes, bytes, most});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
                      "%s weights used in matrix products · %u B", count, p->precision->cast_copy);
-    if (hidden.all > 0) line->why = "it is unknown which parameters are used in matrix products";
+    if (hidden.all > 0)
+        line->why = "it is unknown which parameters are used in matrix products";
+    else if (most > bytes)
+        line->why = "high: experts are linear layers, as before transformers 5, instead of a grouped product";
     if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps only what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
-                        (struct estimate_interval){0, 0, bytes});
+                        (struct estimate_interval){0, 0, most});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
                      "%s weights used in matrix products · %u B", count, p->precision->cast_copy);
     line->why = "none if autocast ends before backward, as in PyTorch's examples";

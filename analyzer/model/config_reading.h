@@ -35,7 +35,8 @@ enum model_trait {
     WINDOW_6 = 1 << 20,
     LATENT = 1 << 21, /* DeepSeek's latent attention */
     EXPERTS = 1 << 22,
-    MIXED = 1 << 27, /* layers may differ: config_mix.c */
+    WIDE_NORMS = 1 << 28, /* RMSNorm multiplies by its weight in float32 */
+    MIXED = 1 << 27,      /* layers may differ: config_mix.c */
     POOLER = 1 << 23,
     BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
 };

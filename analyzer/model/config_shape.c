@@ -42,6 +42,8 @@ static void read_norms(struct model_reading *r, unsigned traits)
     s->embedding_norm = (traits & EMBEDDING_NORM) || s->family == MODEL_BERT;
     s->qk_norm = traits & (QK_NORM | QK_NORM_WIDE);
     s->qk_norm_wide = traits & QK_NORM_WIDE;
+    s->wide_norms = traits & WIDE_NORMS;
+    s->wide_logits = strcmp(r->type->name, "nemotron_h") == 0;
 }
 
 static void read_biases(struct model_reading *r, unsigned traits)
@@ -291,6 +293,7 @@ static void read_mamba(struct model_reading *r)
     s->inner = s->hidden * read_positive_number(r, "expand", 2, 1000);
     s->state = read_positive_number(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
     s->taps = read_positive_number(r, "conv_kernel", 4, NUMBER_MAX);
+    s->chunk = model_config_count(r, "chunk_size", 256);
     s->conv_bias = model_config_flag(r, "use_conv_bias", true);
     s->inner_bias = model_config_flag(r, "use_bias", false);
     s->heads = s->kv_heads = s->head_dim = s->ffn = s->context = 0;

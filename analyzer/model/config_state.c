@@ -14,6 +14,8 @@ static void read_inner_mamba(struct model_reading *r)
     s->inner = s->hidden * model_config_count(r, "mamba_expand|expand", 2);
     s->state = model_config_count(r, "mamba_d_state|ssm_state_size|state_size", 16);
     s->taps = model_config_count(r, "mamba_d_conv|conv_kernel", 4);
+    s->chunk =
+        model_config_count(r, "mamba_chunk_size|chunk_size", strcmp(r->type->name, "nemotron_h") == 0 ? 128 : 256);
     s->groups = model_config_count(r, "mamba_n_groups|n_groups|mamba_ngroups", 1);
     s->conv_bias = model_config_flag(r, "mamba_conv_bias|use_conv_bias", true);
     s->inner_bias = model_config_flag(r, "mamba_proj_bias|use_bias", false);

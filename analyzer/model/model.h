@@ -194,8 +194,11 @@ struct model_shape {
     /* Mamba: inner width of a layer, states per element of it, taps of the convolution; Mamba: rank of the time steps;
      * Mamba-2, which has heads: groups that share the projections into and out of the state */
     uint64_t inner, state, taps, step_rank, groups;
+    uint64_t chunk;             /* Mamba-2: tokens per chunk of the scan; 0: 256, as in most configurations */
     bool conv_bias, inner_bias; /* of the convolution; of the input and output projections */
     bool pooler;
+    bool wide_norms;        /* RMSNorm multiplies by its weight in float32 (OLMo-2), as Gemma's does */
+    bool wide_logits;       /* the model returns its logits in float32 (Mamba, Nemotron-H) */
     bool masked_lm;         /* BERT: the head for masked tokens, whose output layer is tied */
     enum model_tower tower; /* the image tower beside the language model, which all other numbers describe */
     unsigned conv_net;      /* the convolutional network: 1 + its row in convnets.def */

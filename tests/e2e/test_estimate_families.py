@@ -1,0 +1,35 @@
+"""Trainings of small models of transformers 5.24, measured on the simulated GPU (PyTorch 2.11, batch 2, 512 tokens, AdamW):
+the bytes that the script requested from PyTorch's allocator, without cuBLAS's workspaces."""
+import json
+import pathlib
+import subprocess
+
+import pytest
+from conftest import BUILD, SECONDS
+
+MODELS = json.loads((pathlib.Path(__file__).parent / "estimate_families.json").read_text())
+TENSORS = ("weights", "gradients", "optimizer_states", "activations", "logits", "temporaries")
+# of the bytes that forward and backward add to weights and states
+PASS_ERROR = {"deepseek_v3": 0.06, "glm4_moe": 0.055}
+
+
+def bytes_at(estimate, phase, parts=TENSORS):
+    return sum(l["bytes"] for l in estimate["lines"] if phase in l["phases"] and l["part"] in parts and not l["host"])
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model["name"])
+def test_a_family(model, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(model["config"]))
+    for run in model["runs"]:
+        done = subprocess.run(
+            [BUILD / "gpuspy", "estimate", "--model", tmp_path / "config.json", "--optimizer", "adamw", "--batch", "2", "--seq",
+             "512", "--precision", run["precision"], "--attention", run["attention"], "--checkpointing", run["checkpointing"],
+             "--no-calibration", "--json"], capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr
+        estimate = json.loads(done.stdout)
+        assert estimate["params"] == model["parameters"]
+        kept = bytes_at(estimate, "forward_end", ("weights", "optimizer_states"))
+        likely = max(bytes_at(estimate, "forward_end"), bytes_at(estimate, "backward_end")) - kept
+        error = likely / (run["pass_bytes"] - kept) - 1
+        assert abs(error) <= PASS_ERROR.get(model["name"], 0.04), (run, error)
+        assert abs(bytes_at(estimate, "step") / run["step_bytes"] - 1) <= 0.005, run
