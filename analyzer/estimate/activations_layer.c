@@ -383,7 +383,7 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
     for (size_t i = first; i < t->n; i++) {
         /* all experts on this GPU have gradients, not only those that a token uses */
         t->ops[i].params *= here / (used > 0 ? used : 1);
-        t->ops[i].uncast = z->variant != ACT_FUSED;
+        t->ops[i].uncast = true;
     }
     put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->latent_ffn)

@@ -430,7 +430,7 @@ static bool multiplied_outside(const struct plan *p, const struct model_tensor *
 /* transformers 5 computes experts by PyTorch's grouped product, which autocast does not cover. */
 static bool is_cast(const struct plan *p, const struct model_tensor *t)
 {
-    return estimate_shard_multiplied(p, t) && (t->role != TENSOR_EXPERT || p->fused_layers);
+    return estimate_shard_multiplied(p, t) && t->role != TENSOR_EXPERT;
 }
 
 /* Weights of which autocast makes copies for backward. A checkpointed layer's are freed with its first forward;
