@@ -267,8 +267,7 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
 }
 
 /* From the root inwards, along the path with the most events: the first loop. One with few iterations, such as epochs,
- * counts only if it contains no other; a loop inside a module counts only if nothing else repeats, and if it has more
- * iterations than a model has layers. */
+ * counts only if it contains no other; a loop inside a module counts only if nothing else repeats. */
 struct step_moments step_moments_of_period(struct step_place_tree *t)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
@@ -284,7 +283,7 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
         found = found == RUN_NONE ? round_of(t, at, sums, FEW_PERIODS) : found;
     }
     free(sums);
-    if (found != RUN_NONE && (!t->places[found].module || t->places[found].visits >= LAYERS)) {
+    if (found != RUN_NONE) {
         join_anchors(t, &found, 1, &m);
         m.stack = at_parent(t, found) ? t->places[t->places[found].parent].stack : m.stack;
     }
@@ -322,15 +321,10 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
     return usual;
 }
 
-/* A few of them may be the layers of one pass: each keeps its block while the next one makes its own, or what a model
- * does before and after its layers (embeddings, logits) has occurred once. */
-static bool are_layers(const struct step_place_tree *t, uint32_t place, uint64_t n, uint64_t apart)
+/* A few of them may be the layers of one pass, each of which keeps its block while the next one makes its own. */
+static bool are_layers(const struct step_place *p, uint64_t n, uint64_t apart)
 {
-    enum { ONCE = 4 }; /* libraries make a few workspaces once, too */
-    const struct step_place *p = &t->places[place];
-    unsigned once = 0;
-    for (size_t i = 0; i < t->stacks_n; i++) once += t->stacks[i].place == place + 1 && t->stacks[i].events == 1;
-    return (p->module || p->kind == STEP_PLACE_BACKWARD) && n < LAYERS && (apart < n / 2 || once >= ONCE);
+    return (p->module || p->kind == STEP_PLACE_BACKWARD) && n < LAYERS && apart < n / 2;
 }
 
 struct at_stack {
@@ -368,7 +362,7 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
         int64_t span = m.times[m.n - 1] - m.times[0];
         bool spans = span >= (t->last_ns - m.times[0]) / 2 && /* begins: numbers of rows */
                      m.begins[m.n - 1] - m.begins[0] >= (at.rows - m.begins[0]) / 2 &&
-                     !are_layers(t, place, m.count, at.apart);
+                     !are_layers(&t->places[place], m.count, at.apart);
         m.count = spans && step_moments_are_even(m.begins, m.n) ? m.count : 0;
         free(m.begins);
         m.begins = NULL;

@@ -86,7 +86,10 @@ def test_without_a_line_is_the_program_without_it(once, lines, changed, setting,
     if "EMPTY" in changed:
         words += ["--empty-cache-every", str(changed["EMPTY"])]
     ours, real = asked(first.database, *words)["whatif"][0], asked(last.database, "--limit", "8GiB")["recorded"]
-    assert ours["exact"] and ours["fits"] == real["fits"] and failed_at(ours) == failed_at(real), (ours, real)
+    # outputs may hold tensors of other lines by their graph: gpuspy cannot tell that these ones do not
+    doubts = [d for d in ours["doubts"] if lines != "OUTPUTS" or not d.startswith("Tensors of other lines outlive")]
+    assert not doubts and ours["fits"] == real["fits"] and failed_at(ours) == failed_at(real), (ours, real)
+    assert ours["exact"] is not bool(ours["doubts"])
     assert ours["peak_reserved_bytes"] == real["peak_reserved_bytes"] and ours["retries"] == real["retries"], (ours, real)
 
 
