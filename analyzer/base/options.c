@@ -317,11 +317,11 @@ static int reject_unknown_option(const struct line *l, const char *word, const c
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
     list_commands_with(l->command, name, length, others, sizeof others);
     if (*others)
-        complain("%s: there is no option '%s' here; these have it: %s", l->command->name, word, others);
+        complain("%s: unknown option '%s'; these commands have it: %s", l->command->name, word, others);
     else if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
-        complain("%s: there is no option '%s'; did you mean '--%s'?", l->command->name, word, near);
+        complain("%s: unknown option '%s'; did you mean '--%s'?", l->command->name, word, near);
     else
-        complain("%s: there is no option '%s'; see 'gpuspy %s --help'", l->command->name, word, l->command->name);
+        complain("%s: unknown option '%s'; see 'gpuspy %s --help'", l->command->name, word, l->command->name);
     return OPTIONS_BAD;
 }
 

@@ -180,14 +180,14 @@ int command_unknown(const char *name, const char *next)
     char near[32];
 
     if (program)
-        complain("there is no command '%s'; 'gpuspy --help' lists the commands; to record the program '%s': gpuspy run "
+        complain("unknown command '%s'; 'gpuspy --help' lists the commands; to record the program '%s': gpuspy run "
                  "-- %s ARGUMENT...",
                  name, program, program);
     else if (options_nearest(name, words, near, sizeof near))
-        complain("there is no command '%s'; did you mean 'gpuspy %s'?", name, near);
+        complain("unknown command '%s'; did you mean 'gpuspy %s'?", name, near);
     else if (name[0] == '-')
-        complain("there is no option '%s' before the command; 'gpuspy COMMAND --help' lists those of a command", name);
+        complain("unknown option '%s' before the command; 'gpuspy COMMAND --help' lists a command's options", name);
     else
-        complain("there is no command '%s'; 'gpuspy --help' lists them", name);
+        complain("unknown command '%s'; 'gpuspy --help' lists them", name);
     return EXIT_USAGE;
 }

@@ -240,8 +240,8 @@ static int not_started(const char *program, int error)
     else if (program_explain(program, why, sizeof why))
         complain("run: cannot run '%s': it %s", program, why);
     else if (missing && strchr(program, ' '))
-        complain("run: cannot run '%s': there is no such program; write it and its arguments without quotes: gpuspy "
-                 "run -- %s",
+        complain("run: cannot run '%s': no such program; write it and its arguments without quotes: gpuspy run "
+                 "-- %s",
                  program, program);
     else
         complain("run: cannot run '%s': %s; %s", program, strerror(error),

@@ -79,11 +79,10 @@ struct result_excerpt {
 struct result_holder {
     const char *file, *function; /* function NULL: outside of functions */
     int line;
-    const char *text;    /* "features.append(model.features)", cleaned */
-    const char *why;     /* the reason for the guess, a part of a sentence */
-    bool keyed;          /* it stores by a key, as a cache does */
-    bool carried;        /* the next pass reads what it stores, with the graph of this one */
-    const char *instead; /* what to do instead of dropping the reference; NULL nothing in particular */
+    const char *text, *why; /* "features.append(model.features)", cleaned; the reason for the guess */
+    bool keyed;             /* it stores by a key, as a cache does */
+    bool carried;           /* the next pass reads what it stores, with the graph of this one */
+    const char *instead;    /* what to do instead of dropping the reference; NULL nothing in particular */
 };
 enum { RESULT_HOLDERS = 2 }; /* a guess names at most two */
 

@@ -53,6 +53,12 @@ static bool source_has_any(const char *code, const char *const *words, size_t n)
     return has;
 }
 
+/* Of a frame of the user's own code. */
+static bool open_own_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at)
+{
+    return frame->kind == GS_FRAME_PYTHON && !site_is_library_file(frame->file) && site_open_source(b, frame, code, at);
+}
+
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
 {
     static const char *const blocks[] = {"no_grad(", "inference_mode(", "set_grad_enabled(False)"};
@@ -60,9 +66,7 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
-            !site_open_source(b, frame, &code, &at))
-            continue;
+        if (!open_own_source(b, frame, &code, &at)) continue;
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
             const char *header = code.list[k].code;
             if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) && !strstr(header, " if "))
@@ -92,9 +96,7 @@ bool site_is_before_backward(struct site_builder *b, uint32_t stack)
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
-            !site_open_source(b, frame, &code, &at))
-            continue;
+        if (!open_own_source(b, frame, &code, &at)) continue;
         size_t end = at, loop = code.n;
         for (size_t k = at; k < code.n && !site_code_begins(&code.list[k], "def"); k = site_code_parent(&code, k)) {
             const bool is_loop = site_code_begins(&code.list[k], "for") || site_code_begins(&code.list[k], "while");

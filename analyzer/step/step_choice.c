@@ -5,7 +5,7 @@
 #include "analyzer/step/step_tree.h"
 #include "analyzer/base/sort.h"
 
-enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256, LAYERS = 64 };
+enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
 /* The time of its second visit. The first iteration is not representative: PyTorch loads its kernels in it. */
 static int64_t second_ns(const struct step_place *p)
@@ -324,6 +324,7 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
 /* A few of them may be the layers of one pass, each of which keeps its block while the next one makes its own. */
 static bool are_layers(const struct step_place *p, uint64_t n, uint64_t apart)
 {
+    enum { LAYERS = 64 };
     return (p->module || p->kind == STEP_PLACE_BACKWARD) && n < LAYERS && apart < n / 2;
 }
 
