@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/clock.h"
-#include "interpose/limit.h"
+#include "interpose/limit_value.h"
 #include "interpose/stack.h"
 #include "schema/attach.h"
 #include "schema/store.h"

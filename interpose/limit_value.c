@@ -1,7 +1,7 @@
 /* GPUSPY_LIMIT's value, and what other processes hold of a capped device. */
 #include <stdlib.h>
 #include <string.h>
-#include "interpose/limit.h"
+#include "interpose/limit_value.h"
 
 #define DEVICES GS_LIMIT_DEVICES
 #define UNKNOWN UINT64_MAX

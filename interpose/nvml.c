@@ -24,7 +24,7 @@
 #include "interpose/clock.h"
 #include "interpose/config.h"
 #include "interpose/device.h"
-#include "interpose/limit.h"
+#include "interpose/limit_value.h"
 #include "schema/nvml_abi.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"

@@ -1,6 +1,6 @@
 /* The store's state, and the functions that its files share:
  *
- *   store.c         opens the database, commits, finishes
+ *   store_open.c    opens the database, commits, finishes
  *   store_add.c     an event → rows in memory
  *   store_life.c    … lifetimes, and the totals of live memory
  *   store_mark.c    … NVTX ranges and marks
@@ -27,6 +27,7 @@
 #include "schema/ranges.h"
 #include "schema/store.h"
 #include "schema/store_keep.h"
+#include "schema/store_scope.h"
 #include "schema/tables.h"
 
 #define GS_PROCESS 1 /* process.id: a database holds one process */
@@ -400,7 +401,7 @@ struct gs_store {
     } saved_live;
 };
 
-/* store.c: opens an existing database; sets `finished` if its recording is complete. */
+/* store_open.c: opens an existing database; sets `finished` if its recording is complete. */
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
 
 /* store_log.c */

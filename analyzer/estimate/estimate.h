@@ -150,16 +150,8 @@ struct estimate_line {
     const char *why;    /* why low and high differ; static, NULL if they do not */
 };
 
-/* Whether the loader makes more than the weights that it leaves: serving_weights.c. */
-bool estimate_serving_loads(const struct plan *p);
-
-/* The phases of a plan. */
-static inline unsigned estimate_phases(const struct plan *p)
-{
-    return !p->inference                              ? IN_TRAINING
-           : p->model->shape.family == MODEL_DENOISER ? IN_DIFFUSION
-                                                      : IN_INFERENCE | (estimate_serving_loads(p) ? IN_PHASE(LOAD) : 0);
-}
+/* The phases of a plan (IN_PHASE bits). */
+unsigned estimate_phases(const struct plan *p);
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };
 

@@ -206,9 +206,16 @@ static double joined_by_awq(const struct plan *p, uint64_t stage)
 }
 
 /* LLM.int8 is quantised on the GPU, matrix by matrix; all others are there when it is the last one's turn. */
-bool estimate_serving_loads(const struct plan *p)
+static bool makes_more_while_loading(const struct plan *p)
 {
     return p->inference && !p->cache_block && is_stored_as(p, "int8|awq|");
+}
+
+unsigned estimate_phases(const struct plan *p)
+{
+    if (!p->inference) return IN_TRAINING;
+    if (p->model->shape.family == MODEL_DENOISER) return IN_DIFFUSION;
+    return IN_INFERENCE | (makes_more_while_loading(p) ? IN_PHASE(LOAD) : 0);
 }
 
 static void add_loading(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -216,7 +223,7 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
     const double matrix = largest_quantised(p), joined = joined_by_awq(p, stage);
     struct estimate_line *line;
 
-    if (!estimate_serving_loads(p)) return;
+    if (!makes_more_while_loading(p)) return;
     if (is_stored_as(p, "int8|")) { /* litgpt's plugin quantises empty weights first, and keeps them until then */
         const double least = p->runtime == PLAN_RUNTIME_LITGPT ? 4 * matrix : 2 * matrix;
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(LOAD), "a matrix while it is quantised",

@@ -1,4 +1,4 @@
-/* The metadata that gguf.c reads and gguf_shape.c interprets. */
+/* The metadata that gguf_read.c reads and gguf_shape.c interprets. */
 #pragma once
 
 #include "analyzer/model/stored.h"

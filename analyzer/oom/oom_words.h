@@ -1,4 +1,4 @@
-/* An OOM's cause in words, and the advice. Connects oom_cause.c, which decides, and oom_words.c, which writes the
+/* An OOM's cause in words, and the advice. Connects oom_cause.c, which decides, and oom_words_*.c, which write the
  * sentences; oom_facts.c has the derived facts that both need. */
 #pragma once
 
