@@ -1,5 +1,6 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
 #include <string.h>
+#include "analyzer/base/units.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/question/question.h"
@@ -30,9 +31,10 @@ struct oom_rhythm oom_rhythm(const facts *f)
 static const char *rhythm_text(struct oom_words *w)
 {
     struct oom_rhythm r = oom_rhythm(w->f);
-    const char *s = r.times == 1 ? "" : "s";
-    return r.steps ? TEXT(w, "%s per step, for %llu step%s", SIZE(w, r.each), (unsigned long long)r.times, s)
-                   : TEXT(w, "%s each time, %llu time%s so far", SIZE(w, r.each), (unsigned long long)r.times, s);
+    char count[UNITS_TEXT];
+    return r.steps
+               ? TEXT(w, "%s per step, for %s", SIZE(w, r.each), units_format_plural(count, r.times, "step", NULL))
+               : TEXT(w, "%s each time, %s so far", SIZE(w, r.each), units_format_plural(count, r.times, "time", NULL));
 }
 
 /* Growth before the step in progress: the memory of that step stays live in any case. */
@@ -117,6 +119,7 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
+    if (w->f->layer != RUN_SERIES_TENSOR) return "drop the reference after each step, or store a copy on the host";
     if (!question_is_number(bytes))
         return graph ? "store .detach().cpu() instead of the tensor"
                      : "drop the reference after each step, or store .detach().cpu() instead";
@@ -193,10 +196,11 @@ static void explain_outputs(struct oom_words *w)
 static void explain_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
+    char blocks[UNITS_TEXT];
     w->v->verdict =
-        TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %llu block%s",
+        TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %s",
              oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
-             (unsigned long long)f->growing_count, f->growing_count == 1 ? "" : "s");
+             units_format_plural(blocks, f->growing_count, "block", NULL));
     if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
@@ -330,12 +334,13 @@ void oom_explain_leak(struct oom_words *w)
                           w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
         return;
     }
+    const bool tensors = f->layer == RUN_SERIES_TENSOR;
     const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,
                                                      f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
                                               : "";
-    w->v->verdict =
-        TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
-             rhythm_text(w), leak_share_text(w, f->growing_heaviest), others);
+    w->v->verdict = TEXT(w, "a leak: %s at %s stay %s, %s: %s%s", tensors ? "tensors created" : "CUDA allocations",
+                         oom_place_text(w, f->growing_stack), tensors ? "referenced" : "live", rhythm_text(w),
+                         leak_share_text(w, f->growing_heaviest), others);
     const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
     measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
