@@ -157,6 +157,34 @@ static bool is_advised(const struct result_report *r, const char *text)
     return false;
 }
 
+enum { CHURNS = 3 }; /* of which advice is given */
+
+static bool is_earlier_churn(const struct result_report *r, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (r->churn[i].advice == r->churn[at].advice) return true;
+    return false;
+}
+
+/* "a.py:3, b.py:7": each line of the program with the advice of the first, once. */
+static const char *churn_lines(struct advices *a, size_t first)
+{
+    const struct result_report *r = a->b->report;
+    const char *seen[CHURNS], *text = "";
+    size_t n = 0;
+    for (size_t i = first; i < r->churn_n && i < CHURNS; i++) {
+        const struct result_churn *c = &r->churn[i];
+        if (c->advice != r->churn[first].advice || (i > first && c->pattern)) continue;
+        const char *one = site_short_text(a->b, c->freed.known && c->freed.line ? &c->freed : &c->stack.site);
+        bool again = false;
+        for (size_t k = 0; k < n; k++) again = again || strcmp(seen[k], one) == 0;
+        if (again) continue;
+        seen[n++] = one;
+        text = arena_printf(a->b->arena, "%s%s%s", text, n > 1 ? ", " : "", one);
+    }
+    return text;
+}
+
 static void of_time(struct advices *a)
 {
     const struct result_report *r = a->b->report;
@@ -170,13 +198,10 @@ static void of_time(struct advices *a)
             add_advice(a, "transfer", counted ? 0.02 : share, advice_at_site(a, &t->site, t->advice));
     }
     /* If the waits are caused by frees, the advice is the same. */
-    for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
+    for (size_t i = 0; i < r->churn_n && i < CHURNS && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
-        bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
-        const struct result_site *where =
-            c->freed.known && c->freed.line ? &c->freed : &c->stack.site; /* a line of the program */
-        if (c->advice && !again && !is_advised(r, c->advice))
-            add_advice(a, "churn", 0.02, advice_at_site(a, where, c->advice));
+        if (c->advice && !is_advised(r, c->advice) && !is_earlier_churn(r, i))
+            add_advice(a, "churn", 0.02, arena_printf(a->b->arena, "%s: %s", churn_lines(a, i), c->advice));
     }
 }
 
@@ -204,7 +229,7 @@ static void of_polling(struct advices *a)
 static bool emptying_advised(const struct result_report *r, const struct result_site *site)
 {
     bool freed = false;
-    for (size_t i = 0; i < r->churn_n && i < 3; i++) {
+    for (size_t i = 0; i < r->churn_n && i < CHURNS; i++) {
         const struct result_churn *c = &r->churn[i];
         freed = freed || (c->advice && c->freed.known && site_key(&c->freed) == site_key(site));
     }

@@ -297,3 +297,14 @@ def test_advice_for_a_program_without_python(recording):
     recording.run(recording.folder / "plain", "leak")
     text = [a if isinstance(a, str) else a["text"] for a in recording.report()["advice"]]
     assert any("free each block" in t and "plain.c:5" in t for t in text) and not any("detach" in t for t in text), text
+
+
+def test_lines_that_allocate_again_and_again_share_one_advice(recording):
+    """Among them two of which one begins as the other does."""
+    with Rows(recording.database, command="solver") as r:
+        r.device()
+        lines = [r.stack("/home/me/solver.cu:10 main", f"/home/me/solver.cu:{line} step") for line in (5, 53, 54)]
+        for k in range(900):
+            r.block(0.1 + k * .01, MIB, .005, lines[k % 3], DEVICE)
+    advice = [a["text"] for a in recording.report()["advice"]]
+    assert len(advice) == 1 and advice[0].startswith("solver.cu:5, solver.cu:53, solver.cu:54: ") and "reuse" in advice[0]
