@@ -16,13 +16,23 @@ static bool widens_stream(const struct plan *p, enum estimate_act_variant varian
            (p->prepared || variant == ACT_PADDED);
 }
 
+/* Trainers on FSDP give it 16-bit parameters (MixedPrecision, MixedPrecisionPolicy): embeddings are read in 16 bits,
+ * and autocast has nothing to cast (accelerate dataclasses.py: set_mixed_precision; torchtitan parallelize.py). High:
+ * plain autocast, whose residual stream has the parameters' 32 bits. */
+static bool computes_narrow(const struct plan *p, enum estimate_act_variant variant)
+{
+    return p->flat && variant != ACT_PADDED && p->precision->cast == PRECISION_CAST_AUTOCAST &&
+           estimate_shard_gathers(p);
+}
+
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
 {
     const struct model_shape *m = &p->model->shape;
     const struct estimate_precision *precision = p->precision;
-    bool amp = precision->cast == PRECISION_CAST_AUTOCAST, fp8 = precision->cast == PRECISION_CAST_FP8;
+    const bool narrow = computes_narrow(p, variant);
+    bool amp = precision->cast == PRECISION_CAST_AUTOCAST && !narrow, fp8 = precision->cast == PRECISION_CAST_FP8;
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
-    double compute = amp || fp8 ? 2 : precision->weights, seq = (double)p->seq / (double)p->cp;
+    double compute = amp || narrow || fp8 ? 2 : precision->weights, seq = (double)p->seq / (double)p->cp;
 
     if (m->family == MODEL_VIT && m->patch) {
         double side = (double)(m->image / m->patch);
@@ -31,7 +41,9 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
     return (struct estimate_act_sizes){
         /* residual_in_fp32; peft's float32 embeddings, whose type bitsandbytes' products return */
-        .stream = m->family == MODEL_MAMBA || widens_stream(p, variant) ? 4 : precision->weights,
+        .stream = m->family == MODEL_MAMBA || widens_stream(p, variant) ? 4
+                  : narrow                                              ? compute
+                                                                        : precision->weights,
         .compute = compute,
         /* Transformer Engine keeps only the transposed copy; the high variant counts both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,

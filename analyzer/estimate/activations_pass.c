@@ -121,6 +121,8 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     }
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
+    if (!bare && z->variant == ACT_PADDED && p->batch > 1 && held <= 0 && c < 4)
+        made += c; /* transformers before 4.50: 16-bit and 32-bit logits live beside a copy without the last token */
     see_pass_peak(w, made * logits, 0);
     out->logits = w->live + made * logits - before;
     out->at_loss = true;

@@ -50,6 +50,9 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
                 r, "With --pp, torchtitan keeps gathered weights from forward until backward, much like --sharding "
                    "zero2, unless fsdp_reshard_after_forward is \"always\"");
     }
+    if (p->prepared_remakes)
+        estimate_note(r, "peft's prepare_model_for_kbit_training turns on checkpointing; --checkpointing none is for "
+                         "use_gradient_checkpointing=False");
     if (p->model->shape.tower)
         estimate_note(r, "Of the image tower only the weights%s are counted: the memory that images need is left out",
                       p->inference || p->frozen == PLAN_FROZEN_TOWER || p->adapter != PLAN_ADAPTER_NONE

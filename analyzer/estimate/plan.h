@@ -213,7 +213,8 @@ struct plan {
 
     enum plan_frozen frozen;
     enum plan_adapter adapter;
-    bool prepared;    /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
+    bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
+    bool prepared_remakes; /* and it turns on checkpointing, which the user did not set */
     uint64_t rank;    /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */
     unsigned targets; /* PLAN_QUERIES and so on: what has adapters */
     enum plan_saved saved;                       /* peft's modules_to_save */

@@ -229,6 +229,10 @@ static bool set_adapter(const char *command, const struct plan_settings *s, stru
     p->adapter = qlora ? PLAN_ADAPTER_LORA : setting_word_index(s->adapter, plan_adapters);
     p->prepared = qlora;
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
+    /* peft/utils/other.py: prepare_model_for_kbit_training(model, use_gradient_checkpointing=True). diffusers' scripts
+     * pass False. */
+    p->prepared_remakes = qlora && !s->checkpointing && p->model->shape.family != MODEL_DENOISER;
+    if (p->prepared_remakes) p->checkpoint = PLAN_CHECKPOINT_FULL;
     p->targets = s->target.n ? 0 : estimate_adapter_usual_matrices(p);
     for (size_t i = 0; i < s->target.n; i++) {
         const unsigned matrices =

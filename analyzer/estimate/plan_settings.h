@@ -177,7 +177,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 #define PLAN_ADAPTER_OPTIONS(type, member)                                                                          \
     PLAN_WORD(                                                                                                      \
         type, member, "adapter", adapter, plan_adapters,                                                            \
-        "an adapter of peft beside frozen weights; qlora: lora with --weights=nf4-double, and float32 embeddings"), \
+        "an adapter of peft beside frozen weights; qlora: lora with --weights=nf4-double, float32 embeddings and "  \
+        "--checkpointing=full"),                                                                                    \
         PLAN_COUNT(type, member, "lora-rank", rank, "N",                                                            \
                    "rank of adapters; default 16 (loha, lokr: 8; adalora: 12; vera: 256)"),                         \
         PLAN_COUNT(type, member, "block-size", block_size, "N", "inputs per block of oft and boft; default 32, 4"), \

@@ -299,7 +299,9 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else all gradients exist anyway */
     double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = fmax(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
-    double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * each, begin;
+    /* FSDP's first version reduces what it computes with (accelerate: MixedPrecision's reduce_dtype) */
+    double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * (p->flat ? unit_element(p) : each),
+           begin;
     struct estimate_interval bytes = {
         0,
         float32_from_the_start(p) ? 0
