@@ -150,6 +150,14 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
                        0, 0, 0);
 }
 
+/* peft's ParamWrapper, for stacked experts (transformers 5), adds the product of the factors to the weight: autograd
+ * keeps the sum, as large as all experts of the layer, for the gradient of their inputs. Low: experts that are modules,
+ * as before. */
+static bool keeps_sums(const struct plan *p, const struct estimate_act_sizes *z)
+{
+    return p->adapter == PLAN_ADAPTER_LORA && !p->weights && z->variant != ACT_FUSED && z->variant != ACT_LEAN;
+}
+
 /* What adapters keep of their outputs, and what they keep at any number of tokens, in the layers that `moe` selects or
  * in the others. */
 static void adapter_outputs(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
@@ -175,6 +183,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
         else if (w->role == TENSOR_ATTENTION)
             outputs += n * rows * z->compute;
         kept += n * (kind->weight * rows * cols * element + estimate_adapter_blocks(p, cols, z->amp));
+        if (expert && keeps_sums(p, z)) kept += n * rows * cols * p->precision->weights / (double)p->ep;
     }
     if (outputs > 0 || kept > 0) put_activation(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
 }

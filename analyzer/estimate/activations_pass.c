@@ -275,11 +275,17 @@ static void walk_layers(struct layers *l, struct walk *w)
             apart = 0;
         }
         if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
+        /* fms-acceleration's LoRA on FSDP's first version (PyTorch 2.4, peft 0.13) took what a second layer keeps;
+         * PyTorch 2.11 with peft 0.21 does not */
+        const bool second = again && z->variant == ACT_PADDED && l->p->flat && l->p->adapter != PLAN_ADAPTER_NONE;
+        const double other = second ? estimate_act_saved(t) : 0;
         if (again) { /* kept results are part of what is recomputed, or are freed then */
             w->live -= (moe ? l->stream : l->encoder_stream) - apart + (moe ? &l->of_moe : &l->of_dense)->sum;
             walk_forward(w, t, z);
         }
+        w->live += other;
         walk_backward(w, t, z);
+        w->live -= other;
         if (again) w->live -= apart;
     }
     w->when = LATE;

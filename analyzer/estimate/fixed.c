@@ -243,10 +243,11 @@ static struct estimate_interval vary_lengths(const struct plan *p, const struct 
 {
     const double equal = reserved_with_lengths(p, 0, room, converts) - live,
                  most = reserved_with_lengths(p, PLAN_MOST_RECORDS, INFINITY, converts) - live,
-                 left = p->memory > 0 ? p->memory - largest_tensor(p, r, true).high : INFINITY;
+                 left = p->memory > 0 ? p->memory - largest_tensor(p, r, true).high : INFINITY,
+                 unsure = bytes.high - bytes.likely; /* of the order of requests */
 
     return (struct estimate_interval){fmax(0, fmin(bytes.likely, equal)), bytes.likely,
-                                      fmax(fmax(bytes.likely, equal + bytes.high - bytes.likely), fmin(most, left))};
+                                      fmax(fmax(bytes.likely, equal + unsure), fmin(most + unsure, left))};
 }
 
 /* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is

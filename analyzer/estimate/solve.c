@@ -281,6 +281,9 @@ static bool prepare_solution(const char *command, struct plan *p, struct estimat
         return complain_with(
             false, "%s: --solve layers: the model's layers are unknown; add --model, or --layers, --hidden …", command);
     }
+    if (s->what == SOLVE_LAYERS && strcmp(p->model->source, "options") != 0)
+        snprintf(s->note, sizeof s->note,
+                 "--layers is refused beside --model: change num_hidden_layers in a copy of the model's config.json");
     if (s->what == SOLVE_SEQ && images)
         return complain_with(false, "%s: --solve seq: images have no sequence length to choose", command);
     if (s->what == SOLVE_SEQ && !p->batch) {

@@ -302,13 +302,13 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     /* FSDP's first version reduces what it computes with (accelerate: MixedPrecision's reduce_dtype) */
     double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * (p->flat ? unit_element(p) : each),
            begin;
-    struct estimate_interval bytes = {
-        0,
-        float32_from_the_start(p) ? 0
-        : p->master_weights       ? bucket
-        : units                   ? two
-                                  : 0,
-        (units && p->fsdp ? fmin(unit + (FSDP_UNITS - 1) * layer, others) : fmin(n->all, 2 * BUCKET)) * each};
+    struct estimate_interval bytes = {0,
+                                      float32_from_the_start(p) ? 0
+                                      : p->master_weights       ? bucket
+                                      : units                   ? two
+                                                                : 0,
+                                      (units && p->fsdp ? fmin(unit + (FSDP_UNITS - 1) * layer, others) : 2 * BUCKET) *
+                                          each};
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
 
@@ -319,6 +319,13 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
                      units_format_count(one, units_whole(fmin(n->all, BUCKET))),
                      units_format_count(large, units_whole(unit)), each);
     line->why = "reduced in place (Megatron-LM), in units in flight (FSDP) or in one or two buckets (DeepSpeed)";
+    if (!p->fsdp) { /* stage_1_and_2.py, backward(): before the pass, at any size of the model */
+        line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "DeepSpeed's empty buckets",
+                            (struct estimate_interval){0, 0, ceil(2 * BUCKET * each)});
+        estimate_explain(line, "DeepSpeed stage_1_and_2.py, stage3.py: torch.empty(reduce_bucket_size)",
+                         "2 · %s · %.0f B", units_format_count(one, units_whole(BUCKET)), each);
+        line->why = "Hugging Face's \"auto\" makes them as small as hidden · hidden";
+    }
     if (!units) return;
     two = fmin(2 * layer, others) * unit_element(p);
     begin = fmax(0, two - fmax(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
