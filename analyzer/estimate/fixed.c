@@ -448,7 +448,8 @@ static void add_gradients_before(const struct plan *p, struct estimate_result *r
     double gradients = 0, backward = 0, high;
     struct estimate_line *line;
 
-    if (p->inference || p->drop_outputs || p->fsdp || p->model->shape.family == MODEL_DENOISER) return;
+    if (p->inference || p->drop_outputs || p->fsdp || p->master_weights || p->model->shape.family == MODEL_DENOISER)
+        return;
     EACH (l, r->lines, r->lines_n) {
         if (l->host) continue;
         if (l->part == ESTIMATE_GRADIENTS && l->phases & IN_PHASE(STEP) && !(l->phases & IN_PHASE(FORWARD)))

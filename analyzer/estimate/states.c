@@ -297,6 +297,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
 {
     bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* this GPU's own part too */
     bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else all gradients exist anyway */
+    const bool deepspeed = p->master_weights && !p->fsdp;                  /* or Megatron-LM */
     double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = fmax(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     /* FSDP's first version reduces what it computes with (accelerate: MixedPrecision's reduce_dtype) */
@@ -307,7 +308,9 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
                                       : p->master_weights       ? bucket
                                       : units                   ? two
                                                                 : 0,
-                                      (units && p->fsdp ? fmin(unit + (FSDP_UNITS - 1) * layer, others) : 2 * BUCKET) *
+                                      (units && p->fsdp ? fmin(unit + (FSDP_UNITS - 1) * layer, others)
+                                       : deepspeed      ? 2 * BUCKET
+                                                        : fmin(n->all, 2 * BUCKET)) *
                                           each};
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
@@ -319,7 +322,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
                      units_format_count(one, units_whole(fmin(n->all, BUCKET))),
                      units_format_count(large, units_whole(unit)), each);
     line->why = "reduced in place (Megatron-LM), in units in flight (FSDP) or in one or two buckets (DeepSpeed)";
-    if (!p->fsdp) { /* stage_1_and_2.py, backward(): before the pass, at any size of the model */
+    if (deepspeed) { /* stage_1_and_2.py, backward(): before the pass, at any size of the model */
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "DeepSpeed's empty buckets",
                             (struct estimate_interval){0, 0, ceil(2 * BUCKET * each)});
         estimate_explain(line, "DeepSpeed stage_1_and_2.py, stage3.py: torch.empty(reduce_bucket_size)",

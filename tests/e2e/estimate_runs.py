@@ -250,12 +250,12 @@ def fresh(name="fresh"):
     return lines + [distribution(found, "all")]
 
 
-def fresh_halves():
+def fresh_halves(name):
     """Figures that were divided by a hash before anything was changed."""
     rows = rows_script()
     lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
     for half in ("development", "validation"):
-        found, _, _ = rows.judged(ROWS / f"fresh-4-{half}.tsv")
+        found, _, _ = rows.judged(ROWS / f"{name}-{half}.tsv")
         sources = dict.fromkeys(row[0] for row in found) if half == "validation" else ()
         lines += [distribution([row for row in found if row[0] == source], source.removeprefix("https://").split(",")[0]) for source in sources]
         lines.append(distribution(found, f"{half}, all"))
@@ -264,7 +264,7 @@ def fresh_halves():
 
 TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
           "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"), "fresh-3": lambda: fresh("fresh-3"),
-          "fresh-4": fresh_halves, "same-sources": lambda: fresh("same-sources")}
+          "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "same-sources": lambda: fresh("same-sources")}
 
 
 def between(text, name):
