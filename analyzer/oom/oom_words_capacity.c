@@ -1,7 +1,6 @@
 /* Verdicts about an OOM's cause, with the numbers that support them, and advice. */
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
-#include "analyzer/oom/waterfall.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,25 +153,24 @@ void oom_explain_other_process(struct oom_words *w)
 /* True if most of the idle memory is in private pools. */
 static bool explain_private_pools(struct oom_words *w)
 {
-    const struct oom_idle idle = oom_idle(w->b->report, w->v);
     const int64_t free = run_is_known(w->f->free) ? w->f->free : 0;
-    if (w->f->row->space == GS_SPACE_POOL || idle.private <= oom_cached_bytes(w->f) / 2) return false;
+    if (w->f->row->space == GS_SPACE_POOL || w->f->private_idle <= oom_cached_bytes(w->f) / 2) return false;
     w->v->verdict = TEXT(w,
                          "fragmentation: private pools, which only CUDA graphs or a torch.cuda.MemPool can use, hold "
                          "%s that no tensor uses",
-                         SIZE(w, idle.private));
-    const bool enough = arena_add_capped(idle.private, free) >= oom_segment_bytes(w->f->requested, false);
+                         SIZE(w, w->f->private_idle));
+    const bool enough = arena_add_capped(w->f->private_idle, free) >= oom_segment_bytes(w->f->requested, false);
     oom_add_measure(w->b, w->v,
-                    (struct result_measure){.frees_bytes = idle.private,
+                    (struct result_measure){.frees_bytes = w->f->private_idle,
                                             .effort = OOM_EFFORT_LINE,
-                                            .enough = idle.shared ? OOM_MEASURE_AT_MOST
-                                                      : enough    ? OOM_MEASURE_FITS
-                                                                  : OOM_MEASURE_FITS_NOT,
+                                            .enough = !w->f->private_whole ? OOM_MEASURE_AT_MOST
+                                                      : enough             ? OOM_MEASURE_FITS
+                                                                           : OOM_MEASURE_FITS_NOT,
                                             .certainty = RESULT_CERTAINTY_INFERRED,
                                             .first = true,
-                                            .text = "delete private pools that are no longer used before this request: "
-                                                    "graph.reset() for a CUDA graph, del pool for a "
-                                                    "torch.cuda.MemPool"});
+                                            .text = "delete private pools that are no longer used before this request "
+                                                    "(graph.reset(), del pool), or let graphs share one "
+                                                    "(torch.cuda.graph(graph, pool=first.pool()))"});
     return true;
 }
 
