@@ -209,6 +209,7 @@ const char *question_advice_small_copies(void)
 const char *question_advice_many(const char *one)
 {
     return one == advice_texts[TO_DO_ITEM]      ? advice_texts[TO_DO_MANY_ITEMS]
+           : one == advice_texts[TO_DO_SIZE]    ? advice_texts[TO_DO_MANY_ITEMS]
            : one == advice_texts[TO_DO_BRANCH]  ? advice_texts[TO_DO_BRANCHES]
            : one == advice_texts[TO_DO_ELEMENT] ? advice_texts[TO_DO_ELEMENTS]
                                                 : one;

@@ -297,3 +297,29 @@ def test_advice_for_a_program_without_python(recording):
     recording.run(recording.folder / "plain", "leak")
     text = [a if isinstance(a, str) else a["text"] for a in recording.report()["advice"]]
     assert any("free each block" in t and "plain.c:5" in t for t in text) and not any("detach" in t for t in text), text
+
+
+GRAPH = """#include "fixtures/simcuda/include/simcuda.h"
+int main(void)
+{
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t x;
+    void *p = 0;
+    cudaStreamCreate(&s);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+    cudaMallocAsync(&p, 16 << 20, s);
+    cudaFreeAsync(p, s);
+    cudaStreamEndCapture(s, &g);
+    cudaGraphInstantiate(&x, g, 0);
+    for (int i = 0; i < 5; i++) cudaGraphLaunch(x, s);
+    return cudaStreamSynchronize(s);
+}
+"""
+
+
+def test_the_memory_of_a_graph_is_not_nothing(recording):
+    (recording.folder / "graph.c").write_text(GRAPH)
+    subprocess.run(["gcc", "-g", f"-I{ROOT}", "-o", "graph", "graph.c", BUILD / "sim" / "libcudart.so.13"], cwd=recording.folder, check=True)
+    recording.run(recording.folder / "graph")
+    assert "no GPU memory was allocated but 16.00 MiB for graphs" in " ".join(text(recording, recording.database).split())
