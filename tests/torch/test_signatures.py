@@ -67,7 +67,7 @@ def test_one_thing_to_do_each(seen):
         assert "as a size" in todo[line["table.sum()"]] and "torch.where" in todo[line["value = flag"]]
         assert "several environments" in todo[line["action ="]]
         assert "accumulate" in todo[line["flag.item()  #"]] and "every N steps" in todo[line["end.sync"]]
-        assert "one read" in todo[line["any(v < 0"]] and "leave it a tensor" in todo[line["n = mask.sum"]]
+        assert "one read" in todo[line["any(v < 0"]] and "use the tensor itself" in todo[line["n = mask.sum"]]
         assert "fill_" in todo[line["square[0, 1]"]] and "fill_" not in todo[line["x[index] = 1"]] # it would fill a copy
         assert todo[line["pinned.to(dev)  #"]].startswith("the memory is pinned already")
     for a in report["advice"]:
