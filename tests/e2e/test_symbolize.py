@@ -164,6 +164,21 @@ def test_neither_cudas_header_nor_its_static_runtime_is_the_line(recording, flag
         assert (site["file"].rsplit("/", 1)[-1], site["line"]) == ("user.cc", line)
 
 
+@pytest.mark.parametrize("flags", ["-O0 -g", "-O2 -g"])
+def test_a_lambda_is_called_that(recording, flags):
+    (recording.folder / "code.cc").write_text("""extern "C" int cudaMalloc(void **, unsigned long);
+int main() {
+    void *p = nullptr;
+    auto work = [&](unsigned long n) __attribute__((noinline)) { int r = cudaMalloc(&p, n); asm volatile("" : "+r"(r)); return r; };
+    return work(1 << 20);
+}
+""")
+    sh(recording.folder, f"g++ {flags} -o program code.cc -L{BUILD}/sim -l:libcudart.so.12")
+    record(recording)
+    site = recording.report()["peak"][0]["by_stack"][0]["site"]
+    assert site["line"] == 4 and "lambda" in site["function"], site
+
+
 def text_section(path):
     out = subprocess.run(["readelf", "-SW", path], text=True, stdout=subprocess.PIPE, check=True).stdout
     start, size = re.search(r" \.text +PROGBITS +(\w+) \w+ (\w+)", out).groups()
