@@ -248,7 +248,7 @@ static bool is_interpreter_finalised(struct run *run, const struct found *f)
 
 /* CUDA's runtime, linked into the program (-cudart static) without debugging information, or a function that is
  * compiled from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h. */
-static bool is_wrapper(const struct run_frame *f)
+static bool is_system_wrapper(const struct run_frame *f)
 {
     static const char *const runtime[] = {"libcudart_static_", "cudart::", "cuda"};
     if (f->file) return symbolizer_is_system_file(f->file);
@@ -268,7 +268,7 @@ static uint32_t pass_wrappers(struct run *run, uint32_t stack)
     uint32_t at = stack;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, at)) != NULL; hops++) {
         const bool own = frame->kind == GS_FRAME_NATIVE && site_module_rank(frame->module) == 0;
-        if (own && !is_wrapper(run_frame_named(run, at))) return at;
+        if (own && !is_system_wrapper(run_frame_named(run, at))) return at;
         at = run_stack_parent(run, at);
     }
     return stack;
