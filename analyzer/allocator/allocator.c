@@ -106,9 +106,22 @@ struct allocator_affinity allocator_block_affinity(const struct allocator_replay
                          : (small ? ALLOCATOR_POOL_SMALL : ALLOCATOR_POOL_LARGE)};
 }
 
-static struct allocator_affinity affinity_of(const struct allocator_replay *a, const struct run_lifetime *block)
+/* The memory of a graph, or of a torch.cuda.MemPool. */
+static bool is_private(struct allocator_replay *a, const struct run_lifetime *block)
 {
-    return allocator_block_affinity(a, block->bytes, block->stream, block->space == GS_SPACE_POOL);
+    size_t n;
+    const struct run_allocator_fact *facts = run_allocator_facts(a->b->run, &n);
+    for (; a->facts_next < n && facts[a->facts_next].time_ns <= block->alloc_ns; a->facts_next++) {
+        const struct run_allocator_fact *f = &facts[a->facts_next];
+        if (f->process == a->process && f->kind == GS_ALLOCATOR_POOL)
+            *map_at(&a->private_of, f->address) = f->value > 0;
+    }
+    return block->space == GS_SPACE_POOL || map_get(&a->private_of, block->address) == 1;
+}
+
+static struct allocator_affinity affinity_of(struct allocator_replay *a, const struct run_lifetime *block)
+{
+    return allocator_block_affinity(a, block->bytes, block->stream, is_private(a, block));
 }
 
 static void set_segment_affinity(struct allocator_replay *a, const struct run_lifetime *block)
@@ -205,6 +218,9 @@ static void segments_on_process_start(void *self, uint32_t process)
     a->segments_n = a->spare_n = a->unseen_n = a->unseen_mappings_n = 0;
     map_free(&a->of_address);
     a->of_address = (struct map){0};
+    map_free(&a->private_of);
+    a->private_of = (struct map){0};
+    a->facts_next = 0;
     a->mapping_next = 0;
     while (a->mapping_next < a->mappings_n && a->mappings[a->mapping_next].process < process) a->mapping_next++;
     for (size_t i = 0; i < 128; i++) a->peak[i] = (struct allocator_peak_now){0, -1};

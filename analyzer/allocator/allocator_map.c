@@ -441,6 +441,7 @@ void allocator_free(struct site_builder *b)
     free(a->kept_list);
     free(a->mapping_affinity);
     map_free(&a->of_address);
+    map_free(&a->private_of);
     map_free(&a->kept);
     free(a);
     b->allocators = NULL;

@@ -34,6 +34,8 @@ struct allocator_replay {
     struct map kept; /* address and time → freed ones that are kept; of all processes */
     struct allocator_segment *kept_list;
     size_t kept_n, kept_cap;
+    struct map private_of; /* address of a block → 1: in a private pool, by the facts up to now */
+    size_t facts_next;
     uint32_t unseen[64]; /* segments in which no block was seen yet */
     size_t unseen_n;
     /* pieces of expandable segments: by row of run_mappings */

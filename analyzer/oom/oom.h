@@ -64,6 +64,8 @@ struct oom_facts {
     enum run_series_layer layer;    /* whose live bytes count: tensors if there are any */
     int64_t live, device_live;
     int64_t tensor_allocated, tensor_reserved; /* RUN_UNKNOWN */
+    int64_t private_idle;                      /* free in private pools of PyTorch's */
+    bool private_whole;                        /* … and all of their memory is */
     int64_t outside, outside_first;            /* RUN_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
     const struct run_device_sample *nvml;      /* of NVML, at about that time; NULL none */

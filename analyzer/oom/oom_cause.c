@@ -1,6 +1,7 @@
 /* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the first that holds is the
  * verdict, `capacity` is the default. Each rule's sentence contains the numbers that support it. */
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/oom/waterfall.h"
 
 #include <math.h>
 #include <string.h>
@@ -90,6 +91,8 @@ static bool is_cache_fragmentation(const facts *f)
     int64_t room = run_is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
     if (f->layer != RUN_SERIES_TENSOR || holes <= 0 || (run_is_known(f->total) && holes < f->total / CRUMBS))
         return false;
+    if (f->private_whole && f->private_idle >= holes / 2 && arena_add_capped(f->private_idle, room) >= f->requested)
+        return true;
     if (f->pending && f->growing >= f->live / 2) return false; /* more passes would fill the holes, too */
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
@@ -109,7 +112,7 @@ static bool is_preallocation(const facts *f)
 
 /* Memory that the process uses outside of PyTorch's allocator, or outside of all recorded calls if there is none:
  * direct allocations, libraries, contexts other than the one that every process needs. Memory of other processes does
- * not count. */
+ * not count. Half of the device, or what the request lacks and more than PyTorch holds. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) || f->attached)
@@ -118,7 +121,10 @@ static bool is_outside_allocator(const facts *f)
     int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
     int64_t beside = arena_add_capped(oom_other_bytes(f), oom_context_bytes(f));
     int64_t outside = run_is_known(f->outside) && f->outside > beside ? f->outside - beside : 0;
-    return (double)direct + (double)outside >= outside_share * (double)(f->total - oom_context_bytes(f));
+    const int64_t all = arena_add_capped(direct, outside), free = run_is_known(f->free) ? f->free : 0;
+    const bool most = all >= f->requested - free && (double)all >= foreign_share * (double)f->total && tensors &&
+                      all > f->tensor_reserved;
+    return most || (double)all >= outside_share * (double)(f->total - oom_context_bytes(f));
 }
 
 /* `refuted_by`: the observation that would show that an inferred cause is wrong. */
@@ -310,10 +316,14 @@ static void blame_cause(struct oom_words *w)
 
 void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct result_oom_verdict *v)
 {
-    struct oom_words w = {b, f, v};
+    const struct oom_idle idle = oom_idle(b->report, v);
+    struct oom_facts known = *f;
+    known.private_idle = idle.private;
+    known.private_whole = idle.private > 0 && !idle.shared;
+    struct oom_words w = {b, &known, v};
     collect_evidence(&w);
     for (size_t i = 0; i < RULES; i++) {
-        if (!causes[i].holds || causes[i].holds(f)) {
+        if (!causes[i].holds || causes[i].holds(&known)) {
             v->cause = causes[i].cause;
             v->certainty = causes[i].certainty;
             v->refuted_by = causes[i].refuted_by;

@@ -150,6 +150,30 @@ void oom_explain_other_process(struct oom_words *w)
                     "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
 }
 
+/* True if most of the idle memory is in private pools. */
+static bool explain_private_pools(struct oom_words *w)
+{
+    const int64_t free = run_is_known(w->f->free) ? w->f->free : 0;
+    if (w->f->row->space == GS_SPACE_POOL || w->f->private_idle <= oom_cached_bytes(w->f) / 2) return false;
+    w->v->verdict = TEXT(w,
+                         "fragmentation: private pools, which only CUDA graphs or a torch.cuda.MemPool can use, hold "
+                         "%s that no tensor uses",
+                         SIZE(w, w->f->private_idle));
+    const bool enough = arena_add_capped(w->f->private_idle, free) >= oom_segment_bytes(w->f->requested, false);
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){.frees_bytes = w->f->private_idle,
+                                            .effort = OOM_EFFORT_LINE,
+                                            .enough = !w->f->private_whole ? OOM_MEASURE_AT_MOST
+                                                      : enough             ? OOM_MEASURE_FITS
+                                                                           : OOM_MEASURE_FITS_NOT,
+                                            .certainty = RESULT_CERTAINTY_INFERRED,
+                                            .first = true,
+                                            .text = "delete private pools that are no longer used before this request "
+                                                    "(graph.reset(), del pool), or let graphs share one "
+                                                    "(torch.cuda.graph(graph, pool=first.pool()))"});
+    return true;
+}
+
 void oom_explain_cache_fragmentation(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -165,6 +189,7 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
                                                         "let sizes vary less, or use a smaller batch"});
         return;
     }
+    if (explain_private_pools(w)) return;
     int64_t most = f->map.largest_free_bytes;
     bool pieces = f->map.segments && most < f->requested && most <= oom_cached_bytes(f);
     w->v->verdict =

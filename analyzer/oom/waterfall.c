@@ -261,9 +261,11 @@ struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_
             s->time_ns != v->time_ns)
             continue;
         idle.pending = or_zero(s->pending);
-        EACH (share, s->by_pool, s->by_pool_n)
-            if (share->pool == ALLOCATOR_POOL_PRIVATE_SMALL || share->pool == ALLOCATOR_POOL_PRIVATE_LARGE)
-                idle.private = arena_add_capped(idle.private, or_zero(share->reserved - share->active));
+        EACH (share, s->by_pool, s->by_pool_n) {
+            if (share->pool != ALLOCATOR_POOL_PRIVATE_SMALL && share->pool != ALLOCATOR_POOL_PRIVATE_LARGE) continue;
+            idle.private = arena_add_capped(idle.private, or_zero(share->reserved - share->active));
+            idle.shared = idle.shared || share->active > 0;
+        }
     }
     return idle;
 }

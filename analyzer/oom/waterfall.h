@@ -21,9 +21,10 @@ struct oom_waterfall_facts {
 bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N]);
 
 /* The part of PyTorch's cache that no other request can use: freed blocks that a stream may still use, and memory of
- * CUDA graphs. */
+ * private pools (of CUDA graphs or a torch.cuda.MemPool). */
 struct oom_idle {
     int64_t pending, private;
+    bool shared; /* live blocks are in those private pools, too */
 };
 struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_verdict *v);
 

@@ -52,20 +52,33 @@ static const char *list_of(const struct alike *a, const char *comma, const char 
     return n > MOST ? arena_printf(a->b->arena, "%s and %zu more", text, n - MOST) : text;
 }
 
+/* That of all its waits together, which several call paths may reach. */
+static struct result_pace pace_of_place(const struct alike *a, size_t i)
+{
+    struct result_pace pace = a->list[i]->pace;
+    const char *place = wait_place_of(a, i);
+    for (size_t k = 0; k < a->n; k++) {
+        const struct result_pace *p = &a->list[k]->pace;
+        const bool both = p->phase == RESULT_PHASE_STEP && pace.phase == RESULT_PHASE_STEP;
+        if (k != i && both && strcmp(wait_place_of(a, k), place) == 0) pace.calls_per_step += p->calls_per_step;
+    }
+    return pace;
+}
+
 /* ", 1 per step", ", up to 5 per step", "". */
 static const char *wait_pace_of(const struct alike *a)
 {
-    const struct result_pace *most = &a->list[0]->pace;
+    struct result_pace most = pace_of_place(a, 0);
     bool differ = false;
     char text[STEP_PACE_TEXT], other[STEP_PACE_TEXT];
-    step_pace_text(most, text);
+    step_pace_text(&most, text);
     for (size_t i = 1; i < a->n; i++) {
-        const struct result_pace *p = &a->list[i]->pace;
-        differ = differ || strcmp(step_pace_text(p, other), text) != 0;
-        most = p->calls_per_step > most->calls_per_step ? p : most;
+        const struct result_pace p = pace_of_place(a, i);
+        differ = differ || strcmp(step_pace_text(&p, other), text) != 0;
+        most = p.calls_per_step > most.calls_per_step ? p : most;
     }
-    bool steps = most->phase == RESULT_PHASE_STEP;
-    return *step_pace_text(most, text) && (steps || !differ)
+    bool steps = most.phase == RESULT_PHASE_STEP;
+    return *step_pace_text(&most, text) && (steps || !differ)
                ? arena_printf(a->b->arena, ", %s%s", differ ? "up to " : "", text)
                : "";
 }

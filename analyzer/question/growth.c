@@ -468,6 +468,16 @@ static bool is_of_ensemble(const struct question_growths *g, const struct run_lo
             run_stack_is_in(run, l->stack, "/torch/optim/", NULL));
 }
 
+/* A set of buffers that a program without Python makes, uses and frees itself: without steps or a failure nothing shows
+ * that it would have made more. */
+static bool is_freed_set(const struct question_growths *g, const struct site_growth *s, uint32_t process,
+                         const struct step_list *steps)
+{
+    size_t n;
+    return !steps && !s->never && !g->spans[process].oom && !g->b->report->imported &&
+           !run_processes(g->b->run, &n)[process].python_version;
+}
+
 static void judge_location_growth(struct question_growths *g, uint32_t location)
 {
     struct run *run = g->b->run;
@@ -479,7 +489,8 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     struct samples a;
     if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) return;
     double fit;
-    if (!s->least_of || s->once || !is_growing(s, span, steps, &a, &fit) ||
+    if (!s->least_of || s->once || is_freed_set(g, s, series->process, steps) ||
+        !is_growing(s, span, steps, &a, &fit) ||
         (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
         series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
         return;

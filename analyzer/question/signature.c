@@ -7,7 +7,7 @@
 /* clang-format off */
 enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LOAD, MOVE, LOADER, CHECKS,
     QUIET, SYNCHRONIZE, STREAM_SYNC, EMPTY_CACHE, ALLOCATOR, UNCACHED, TORCH, ENGINE, NODE, BOOL, FLOAT, INT,
-    BOUND, ITEM, LIST, CPU, NUMPY, TO, CUDA, COPY, MAKE, UNIQUE, COALESCE, REPEAT, ONE_HOT, ELEMENT, INDEXED, ASSIGNED,
+    BOUND, ITEM, LIST, CPU, NUMPY, TO, CUDA, COPY, MAKE, UNIQUE, COALESCE, REPEAT, ONE_HOT, ELEMENT, INDEXED, SETITEM, PUT, HOST_INDEX,
     MASKED, NONZERO,
     /* without a row: the stack has a Python frame; PyTorch's name of an operator */
     PYTHON, OPERATOR, FACTS };
@@ -209,8 +209,15 @@ const char *question_advice_small_copies(void)
 const char *question_advice_many(const char *one)
 {
     return one == advice_texts[TO_DO_ITEM]      ? advice_texts[TO_DO_MANY_ITEMS]
+           : one == advice_texts[TO_DO_SIZE]    ? advice_texts[TO_DO_MANY_ITEMS]
+           : one == advice_texts[TO_DO_BRANCH]  ? advice_texts[TO_DO_BRANCHES]
            : one == advice_texts[TO_DO_ELEMENT] ? advice_texts[TO_DO_ELEMENTS]
                                                 : one;
+}
+
+bool question_advice_joins(const char *one)
+{
+    return one == advice_texts[TO_DO_ITEM] || one == advice_texts[TO_DO_BRANCH];
 }
 
 const char *question_advice_for_use(const char *one, enum site_use use)
@@ -218,7 +225,8 @@ const char *question_advice_for_use(const char *one, enum site_use use)
     static const uint8_t by_use[] = {[SITE_USE_UNKNOWN] = TO_DO_ITEM,
                                      [SITE_USE_BRANCH] = TO_DO_BRANCH,
                                      [SITE_USE_SIZE] = TO_DO_SIZE,
-                                     [SITE_USE_ACTION] = TO_DO_ACTION};
+                                     [SITE_USE_ACTION] = TO_DO_ACTION,
+                                     [SITE_USE_OPERAND] = TO_DO_OPERAND};
     return one == advice_texts[TO_DO_ITEM] ? advice_texts[by_use[use]] : one;
 }
 

@@ -45,6 +45,8 @@ uint32_t question_sign_line(struct question_signer *s, uint32_t stack);
 const char *question_advice_small_copies(void);
 /* The advice for many calls in a row, if that for each of them is `one`. */
 const char *question_advice_many(const char *one);
+/* Does the advice concern numbers or conditions, two of which can be read together? */
+bool question_advice_joins(const char *one);
 /* The advice for a number that the program reads and uses so, if that for a number is `one`. */
 const char *question_advice_for_use(const char *one, enum site_use use);
 /* The signature of a wait for an event of a program that measures times with events. */

@@ -1,9 +1,11 @@
 #include "analyzer/site/site.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/sort.h"
 #include "analyzer/base/text.h"
+#include "analyzer/symbol/symbol.h"
 #include "schema/source_file.h"
 
 /* Libraries below other libraries: their lines are of no interest to the user. */
@@ -244,6 +246,34 @@ static bool is_interpreter_finalised(struct run *run, const struct found *f)
     return true;
 }
 
+/* CUDA's runtime, linked into the program (-cudart static) without debugging information, or a function that is
+ * compiled from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h. */
+static bool is_system_wrapper(const struct run_frame *f)
+{
+    static const char *const runtime[] = {"libcudart_static_", "cudart::", "cuda"};
+    if (f->file) return symbolizer_is_system_file(f->file);
+    for (size_t i = 0; f->function && i < sizeof runtime / sizeof *runtime; i++) {
+        const size_t length = strlen(runtime[i]);
+        const bool prefix = strncmp(f->function, runtime[i], length) == 0;
+        if (prefix && (i + 1 < sizeof runtime / sizeof *runtime || isupper((unsigned char)f->function[length])))
+            return true;
+    }
+    return false;
+}
+
+/* The innermost native frame of the program's own, from `stack` on, that is no wrapper; `stack` if all are. */
+static uint32_t pass_wrappers(struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    uint32_t at = stack;
+    for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, at)) != NULL; hops++) {
+        const bool own = frame->kind == GS_FRAME_NATIVE && site_module_rank(frame->module) == 0;
+        if (own && !is_system_wrapper(run_frame_named(run, at))) return at;
+        at = run_stack_parent(run, at);
+    }
+    return stack;
+}
+
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers)
 {
     struct found f = {RUN_NONE, RUN_NONE, RUN_NONE, RUN_NONE, RUN_NONE, RUN_NONE, {RUN_NONE, RUN_NONE, RUN_NONE}};
@@ -260,7 +290,7 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
         }
     }
     for (size_t rank = 0; at == RUN_NONE && rank < 3; rank++) {
-        at = f.native[rank];
+        at = rank ? f.native[rank] : pass_wrappers(run, f.native[0]);
         site.library = rank > 0;
     }
     const struct run_frame *frame = run_frame_named(run, at);

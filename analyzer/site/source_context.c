@@ -188,6 +188,63 @@ static enum site_use use_at(const struct site_statement *st, const char *here)
     return use_in_brackets(st->code, here);
 }
 
+static bool is_operator(char c)
+{
+    return c && strchr("+-*/", c);
+}
+
+/* The innermost bracket that is open before `from`; NULL: none. */
+static const char *open_bracket(const char *code, const char *from)
+{
+    int depth = 0;
+    for (const char *p = from; p > code;) {
+        depth += strchr(")]}", *--p) ? 1 : strchr("([{", *p) ? -1 : 0;
+        if (depth < 0) return p;
+    }
+    return NULL;
+}
+
+/* Is what begins at `from` and ends before `to` an operand? Also as n in max(n, 1), but not in another call or index.
+ */
+static bool is_operand(const char *code, const char *from, const char *to)
+{
+    const char *open = open_bracket(code, from), *name = open;
+    while (name > code && (isalnum((unsigned char)name[-1]) || strchr("_.)]", name[-1]))) name--;
+    if (open && open > name) {
+        const bool most = open - name == 3 && (strncmp(name, "max", 3) == 0 || strncmp(name, "min", 3) == 0);
+        if (*open != '(' || !most) return false;
+        from = name;
+        to = "";
+    } else if (open && *open != '(') {
+        return false;
+    }
+    while (from > code && from[-1] == ' ') from--;
+    while (*to == ' ') to++;
+    return is_operator(from > code ? from[-1] : 0) || (is_operator(*to) && to[1] != '=');
+}
+
+/* Does a later statement of the block call backward() with the name? */
+static bool calls_backward_of(const struct site_code *code, size_t at, size_t end, const char *name)
+{
+    for (size_t i = at; i < end; i++)
+        if (strstr(code->list[i].code, "backward(") && find_mention(code->list[i].code, code->list[i].code, name))
+            return true;
+    return false;
+}
+
+/* loss = total / n, and loss.backward() later: the number need not be read. */
+static bool becomes_loss(struct site_builder *b, const struct site_code *code, size_t at, size_t end, const char *name)
+{
+    for (size_t i = at + 1; i < end; i++) {
+        const char *text = code->list[i].code, *here = find_mention(text, text, name);
+        const size_t n = site_name_length(text);
+        if (!here || !n || strncmp(text + n, " = ", 3) != 0 || !is_operand(text + n + 3, here, here + strlen(name)))
+            continue;
+        if (calls_backward_of(code, i + 1, end, arena_printf(b->arena, "%.*s", (int)n, text))) return true;
+    }
+    return false;
+}
+
 enum site_use site_number_use(struct site_builder *b, const char *file, int line)
 {
     static const char *const reads[] = {".item(", "int(", "float("};
@@ -200,7 +257,7 @@ enum site_use site_number_use(struct site_builder *b, const char *file, int line
     const struct site_statement *st = &code.list[at];
     const char *here = NULL;
     for (size_t i = 0; i < sizeof reads / sizeof *reads && !here; i++) here = strstr(st->code, reads[i]);
-    use = here ? use_at(st, here) : use;
+    use = use_at(st, here ? here : st->code); /* without: in a function that the statement calls */
     const size_t n = site_name_length(st->code);
     if (use || strncmp(st->code + n, " = ", 3) != 0 || !site_assignment_of(b->arena, st->code, &a)) return use;
     const char *name = arena_printf(b->arena, "%.*s", (int)n, st->code);
@@ -211,5 +268,5 @@ enum site_use site_number_use(struct site_builder *b, const char *file, int line
             use = use_at(&code.list[i], p);
         if (strncmp(text, name, n) == 0 && strncmp(text + n, " = ", 3) == 0) break; /* another value */
     }
-    return use;
+    return use ? use : becomes_loss(b, &code, at, end, name) ? SITE_USE_OPERAND : SITE_USE_UNKNOWN;
 }

@@ -19,6 +19,6 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
 /* `from lib.replay import Memory`, `import replay`: the program's own module, beside the file or its package; NULL. */
 const char *site_imported_file(struct arena *arena, const char *file, const char *code);
 /* What a statement of the program does with a number that it reads from the GPU. */
-enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE, SITE_USE_ACTION };
+enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE, SITE_USE_ACTION, SITE_USE_OPERAND };
 /* Of x.item(), float(x) or int(x) in the statement at a line, or of the name to which the statement assigns it. */
 enum site_use site_number_use(struct site_builder *b, const char *file, int line);

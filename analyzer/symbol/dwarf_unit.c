@@ -123,11 +123,13 @@ static void add_function(struct unit *u, Dwarf_Die *die, uint32_t scope)
             *ARENA_PUSH(u->functions, u->functions_n, u->functions_cap) = (struct function){low, high, *die};
 }
 
+static const char unnamed[] = "(unnamed)";
+
 static uint32_t add_inline_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
 {
     const char *name = dwarf_diename(die);
 
-    if (!name) name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : "(unnamed)";
+    if (!name) name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : unnamed;
     *ARENA_PUSH(u->scopes, u->scopes_n, u->scopes_cap) = (struct scope){name, parent};
     return (uint32_t)u->scopes_n;
 }
@@ -200,6 +202,7 @@ static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
         parts[n++] = u->scopes[s - 1].name;
         length += strlen(u->scopes[s - 1].name) + 2;
     }
+    if (n && strcmp(name, "operator()") == 0 && strcmp(parts[0], unnamed) == 0) parts[0] = "(lambda)";
     char *text = malloc(length), *at = text;
     while (text && n--) at += sprintf(at, "%s::", parts[n]);
     if (text) strcpy(at, name);

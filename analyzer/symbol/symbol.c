@@ -145,12 +145,17 @@ static struct loaded *load_symbols(struct symbolizer *s, const char *path, const
     return m;
 }
 
-/* Headers that all programs use: if std::vector allocates, the code that uses it is responsible. */
-static bool of_system(const char *file)
+bool symbolizer_is_system_file(const char *file)
 {
-    static const char *const parts[] = {
-        "/include/c++/",           "/usr/include/", "/usr/lib/gcc/", "/lib/clang/", "/targets/x86_64-linux/include/",
-        "/usr/local/cuda/include/"};
+    static const char *const parts[] = {"/include/c++/",
+                                        "/usr/include/",
+                                        "/usr/lib/gcc/",
+                                        "/lib/clang/",
+                                        "/targets/x86_64-linux/include/",
+                                        "/targets/sbsa-linux/include/",
+                                        "/usr/local/cuda/include/",
+                                        "/include/thrust/",
+                                        "/cuda_runtime.h"};
 
     if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/")) return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -169,7 +174,9 @@ static void fill_answer(struct answer *a, struct symbol_module *module)
             a->places[a->n++] = (struct run_symbol_place){found[i].function, found[i].file, found[i].line};
         else
             free(found[i].function), free(found[i].file);
-    while (a->shown + 1 < a->n && (of_system(a->places[a->shown].file) || !a->places[a->shown].function)) a->shown++;
+    while (a->shown + 1 < a->n &&
+           (symbolizer_is_system_file(a->places[a->shown].file) || !a->places[a->shown].function))
+        a->shown++;
 }
 
 static struct answer *answer_at_offset(struct loaded *m, uint64_t offset)

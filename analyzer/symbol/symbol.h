@@ -35,6 +35,10 @@ extern const struct run_symbol_more symbolizer_more;
 #define SYMBOLIZER_OPTIONS(symbols) \
     .symbol = (symbols) ? symbolizer_find : NULL, .symbol_more = &symbolizer_more, .symbol_data = (symbols)
 
+/* Is it a header that all programs use? If std::vector or cuda_runtime.h's cudaMalloc(T **) allocates, the code that
+ * calls it is responsible. True for NULL. */
+bool symbolizer_is_system_file(const char *file);
+
 /* Modules that could not be used, for a line to the user: "cannot read", "has changed since the recording". NULL if i
  * is past the last. */
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/symbol/symbol.h"
 #include "analyzer/site/site.h"
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
@@ -258,7 +259,7 @@ static bool start_of_all(const struct run_frame *f)
 static bool native_line(const struct run_frame *f)
 {
     return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !is_internal_frame(f) &&
-           strncmp(f->file, "/usr/include/", 13) != 0;
+           !symbolizer_is_system_file(f->file);
 }
 
 /* Is the frame named in a chain? Of a framework's own calls, which are equally uninformative, only the first. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -248,13 +249,24 @@ static char first_in_clause(const char *sentence)
     return (char)(abbreviation ? sentence[0] : sentence[0] - 'A' + 'a');
 }
 
+/* Without an allocation: CUDA may still have taken memory for the allocations inside graphs. */
+static const char *no_allocation_text(const struct draw_text *v, char *out, size_t size)
+{
+    int64_t graphs = 0;
+    char bytes[UNITS_TEXT];
+    EACH (d, v->report->devices, v->report->devices_n) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
+    if (!graphs) return "no GPU memory was allocated";
+    text_put(out, size, "no GPU memory was allocated but %s for graphs", draw_bytes(bytes, graphs));
+    return out;
+}
+
 static void no_oom(const struct draw_text *v)
 {
     const char *none = result_outcome_text(v->report);
     int64_t total;
     const struct result_peak *p = fullest_peak(v->report, true, &total);
-    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[RUN_FAILURE_TEXT + 64],
-        why[RUN_FAILURE_TEXT + 64], crash[RUN_FAILURE_TEXT + 128];
+    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], graphs[96],
+        raw[RUN_FAILURE_TEXT + 64], why[RUN_FAILURE_TEXT + 64], crash[RUN_FAILURE_TEXT + 128];
 
     if (!p) p = fullest_peak(v->report, false, &total);
     enum terminal_style colour = TERMINAL_GREEN;
@@ -275,7 +287,7 @@ static void no_oom(const struct draw_text *v)
         return;
     }
     if (!p) {
-        draw_heading(v, colour, none, "; no GPU memory was allocated");
+        draw_heading(v, colour, none, "; %s", no_allocation_text(v, graphs, sizeof graphs));
         return;
     }
     draw_device(v, place, sizeof place, p->process, p->device, p->layer);
@@ -287,9 +299,9 @@ static void no_oom(const struct draw_text *v)
                      draw_bytes(size, total), units_format_share(share, (double)p->bytes / (double)total), place,
                      units_format_seconds(at, p->time_s));
     else
-        draw_heading(v, colour, none, "; peak %s %s %s, at %s%s", draw_bytes(peak, p->bytes),
+        draw_heading(v, colour, none, "; peak %s %s %s, at %s%s%s", draw_bytes(peak, p->bytes),
                      p->device >= 0 ? "on" : "of", place, units_format_seconds(at, p->time_s),
-                     p->device >= 0 ? "" : "; no GPU memory was allocated");
+                     p->device >= 0 ? "" : "; ", p->device >= 0 ? "" : no_allocation_text(v, graphs, sizeof graphs));
 }
 
 void view_text_verdict(const struct draw_text *v)

@@ -685,7 +685,7 @@ def test_the_chart_is_saved_as_svg_and_png(leak, page):
     view = page(leak.page)
     root = ElementTree.fromstring(view.js("return gpuspyPage.svg()"))
     texts = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(text.startswith("A leak: tensors created at train_leak.py:18") for text in texts)
+    assert any(text.startswith("A leak: CUDA allocations at train_leak.py:18") for text in texts)
     assert any(text.startswith("peak ") for text in texts) and "the device: 2.00 GiB" in texts
     assert set(view.js("return gpuspyPage.chart.shown.map(l => l.words)")) <= set(texts)
     colours = {e.get("fill") for e in root.iter("{http://www.w3.org/2000/svg}path")}

@@ -60,7 +60,7 @@ def test_the_verdict_reads_well(recording):
     assert brief.count("\n") <= 40 and brief.index("Cause") < brief.index("To do") < brief.index("Of the GPU's")
     verdict = out[out.index("OUT OF MEMORY"):out.index("\nAlso to do")]
     assert re.search(r"Request +16\.00 MiB, with \S+ MiB of 2\.00 GiB free, at train_leak\.py:\d+ in Model\.", verdict)
-    assert f"a leak: tensors created at train_leak.py:{line} in Model.forward stay referenced, 6.00 MiB per step" in " ".join(verdict.split())
+    assert f"a leak: CUDA allocations at train_leak.py:{line} in Model.forward stay live, 6.00 MiB per step" in " ".join(verdict.split())
     assert f"To do   train_leak.py:{line}: " in verdict
     assert re.search(r"512\.00 MiB +25 % .* context", verdict) and re.search(r"14\.00 MiB +0\.7 % .* free", verdict)
     assert "Evidence" not in out and "Keeps growing" not in out and " ".join(out.split()).count("6.00 MiB per step") == 1

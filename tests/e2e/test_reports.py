@@ -308,3 +308,29 @@ def test_lines_that_allocate_again_and_again_share_one_advice(recording):
             r.block(0.1 + k * .01, MIB, .005, lines[k % 3], DEVICE)
     advice = [a["text"] for a in recording.report()["advice"]]
     assert len(advice) == 1 and advice[0].startswith("solver.cu:5, solver.cu:53, solver.cu:54: ") and "reuse" in advice[0]
+
+
+GRAPH = """#include "fixtures/simcuda/include/simcuda.h"
+int main(void)
+{
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t x;
+    void *p = 0;
+    cudaStreamCreate(&s);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal);
+    cudaMallocAsync(&p, 16 << 20, s);
+    cudaFreeAsync(p, s);
+    cudaStreamEndCapture(s, &g);
+    cudaGraphInstantiate(&x, g, 0);
+    for (int i = 0; i < 5; i++) cudaGraphLaunch(x, s);
+    return cudaStreamSynchronize(s);
+}
+"""
+
+
+def test_the_memory_of_a_graph_is_not_nothing(recording):
+    (recording.folder / "graph.c").write_text(GRAPH)
+    subprocess.run(["gcc", "-g", f"-I{ROOT}", "-o", "graph", "graph.c", BUILD / "sim" / "libcudart.so.13"], cwd=recording.folder, check=True)
+    recording.run(recording.folder / "graph")
+    assert "no GPU memory was allocated but 16.00 MiB for graphs" in " ".join(text(recording, recording.database).split())

@@ -119,6 +119,66 @@ def test_a_system_header_does_not_replace_its_user(recording):
     assert "/include/c++/" in files[0] and is_whole(chain(recording))
 
 
+# As nvcc builds by default: a wrapper from CUDA's header, and the runtime inside the program, without lines.
+RUNTIME_HEADER = """
+enum cudaError { cudaSuccess };
+extern "C" cudaError inside(void **, unsigned long) __asm__("cudaMallocInside");
+template <class T> static inline cudaError cudaMalloc(T **p, unsigned long n) { return inside((void **)p, n); }
+"""
+STATIC_RUNTIME = """
+extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuMemAlloc_v2(void **, unsigned long);
+__attribute__((noinline)) static int libcudart_static_0000ceb4406c(void **p, unsigned long n) { int r = cuMemAlloc_v2(p, n); __asm__(""); return r; }
+int inside(void **, unsigned long) __asm__("cudaMallocInside");
+int inside(void **p, unsigned long n) { int r = libcudart_static_0000ceb4406c(p, n); __asm__(""); return r; }
+void start_runtime(void) { void *c; cuInit(0); cuDevicePrimaryCtxRetain(&c, 0); cuCtxSetCurrent(c); }
+"""
+RUNTIME_USER = """
+#include <cuda_runtime.h>
+extern "C" void start_runtime(void);
+static float *weights() {
+    float *p = nullptr;
+    cudaMalloc(&p, 1 << 20); // THE CALL
+    return p;
+}
+int main() {
+    start_runtime();
+    return weights() ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", ["-O0 -g", "-O2 -g", "-O0"])
+def test_neither_cudas_header_nor_its_static_runtime_is_the_line(recording, flags):
+    folder = recording.folder
+    include = folder / "cuda" / "targets" / "x86_64-linux" / "include"
+    include.mkdir(parents=True)
+    (include / "cuda_runtime.h").write_text(RUNTIME_HEADER)
+    (folder / "runtime.c").write_text(STATIC_RUNTIME)
+    (folder / "user.cc").write_text(RUNTIME_USER)
+    sh(folder, "gcc -c runtime.c", f"g++ {flags} -fno-inline -I{include} -o program user.cc runtime.o -L{BUILD}/sim -lcuda")
+    record(recording)
+    site = recording.report()["peak"][0]["by_stack"][0]["site"]
+    assert "weights" in site["function"], site
+    if "-g" in flags:
+        line = next(n for n, text in enumerate(RUNTIME_USER.splitlines(), 1) if "THE CALL" in text)
+        assert (site["file"].rsplit("/", 1)[-1], site["line"]) == ("user.cc", line)
+
+
+@pytest.mark.parametrize("flags", ["-O0 -g", "-O2 -g"])
+def test_a_lambda_is_called_that(recording, flags):
+    (recording.folder / "code.cc").write_text("""extern "C" int cudaMalloc(void **, unsigned long);
+int main() {
+    void *p = nullptr;
+    auto work = [&](unsigned long n) __attribute__((noinline)) { int r = cudaMalloc(&p, n); asm volatile("" : "+r"(r)); return r; };
+    return work(1 << 20);
+}
+""")
+    sh(recording.folder, f"g++ {flags} -o program code.cc -L{BUILD}/sim -l:libcudart.so.12")
+    record(recording)
+    site = recording.report()["peak"][0]["by_stack"][0]["site"]
+    assert site["line"] == 4 and "lambda" in site["function"], site
+
+
 def text_section(path):
     out = subprocess.run(["readelf", "-SW", path], text=True, stdout=subprocess.PIPE, check=True).stdout
     start, size = re.search(r" \.text +PROGBITS +(\w+) \w+ (\w+)", out).groups()

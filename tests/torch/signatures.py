@@ -31,6 +31,7 @@ def reads(x, flag, table, mask, losses):
     while flag > 0 and flag < 0:  # says if tensor × 1
         pass
     assert not torch.isnan(x).any()  # says if tensor × 1
+    any(v < 0 for v in losses)  # says if tensor × 5
     bool((x == x).all())  # says if tensor × 1
     x.cpu()  # says .cpu() × 1
     x.cpu().numpy()  # says .cpu() × 1
@@ -66,6 +67,7 @@ def reads(x, flag, table, mask, losses):
 
 
 def copies(x, host, pinned, index):
+    square, one = x.view(32, 32), torch.ones((), device=dev)
     host.to(dev)  # says .to(device), blocking × 1
     host.cuda()  # says .cuda(), blocking × 1
     pinned.to(dev)  # says .to(device), blocking × 1
@@ -77,6 +79,12 @@ def copies(x, host, pinned, index):
     x[torch.tensor([1, 2, 3])]  # says index from the host × 1
     x[index]
     x[5] = 1.0  # says x[i] = value of the host × 1
+    square[0, 1] = 1.0  # says x[i] = value of the host × 1
+    square[0, 2:4] = torch.ones(2)  # says x[i] = value of the host × 1
+    x[index] = 1.0  # says x[i] = value of the host × 1
+    x[index] = one
+    x[torch.tensor([1, 2])] = one  # says index from the host × 1
+    square[:, [1, 2]] = 2.0  # says index from the host × 1, x[i] = value of the host × 1
     x.copy_(torch.zeros(1024))  # says copy_() to the GPU, blocking × 1
     pinned.copy_(x[:1])  # says copy_() from the GPU × 1
     for value in host[:20].unbind():
@@ -103,7 +111,9 @@ def main():
     scaler = torch.amp.GradScaler("cuda")
     stream = torch.cuda.Stream()
     for _ in range(STEPS):
-        loss = net(torch.zeros(8, 64, device=dev)).square().mean()
+        loss = net(torch.zeros(8, 64, device=dev)).square().sum()
+        n = mask.sum().item()  # says .item() × 1
+        loss = loss / max(n, 1)
         scaler.scale(loss).backward()
         scaler.unscale_(opt)
         try:

@@ -269,6 +269,23 @@ static void test_once_an_epoch_is_growth_in_jumps(void **state)
 }
 
 /* Reaches its final size at a half, at three quarters, and shortly before the end. */
+/* A program of C that makes buffers in a loop, works, and frees them; one that never frees them leaks. */
+static void test_buffers_that_a_program_frees_itself_do_not_grow(void **state)
+{
+    (void)state;
+    for (int never = 0; never < 2; never++) {
+        struct syn s;
+        struct result_report *r;
+        syn_start(&s);
+        syn_process(&s, "r", 1, STEPS * 10 * SYN_MS, 1);
+        int64_t stack = syn_native(&s, 0, "/home/u/solver", 0x1234);
+        for (int i = 0; i < 100; i++) keep(&s, stack, i, 1 << 20, never ? SYN_LIVE : STEPS * 9 * SYN_MS);
+        r = grown(&s, (size_t)never);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 static void test_what_levels_off_does_not_grow(void **state)
 {
     (void)state;
@@ -410,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_a_pause_before_the_last_allocation_ends_no_growth),
         cmocka_unit_test(test_a_kept_graph_is_one_leak_of_many_lines),
         cmocka_unit_test(test_once_an_epoch_is_growth_in_jumps),
+        cmocka_unit_test(test_buffers_that_a_program_frees_itself_do_not_grow),
         cmocka_unit_test(test_what_levels_off_does_not_grow),
         cmocka_unit_test(test_growth_that_ends_with_training_is_growth),
         cmocka_unit_test(test_churn),
