@@ -15,7 +15,7 @@ struct series { /* marks of one name */
     bool moment, named, library;
     uint32_t thread;
     uint64_t nested;
-    int64_t total_ns;
+    int64_t total_ns, until_ns; /* until_ns: when the last of them ends */
 };
 
 struct finder {
@@ -104,7 +104,8 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
         return;
     int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
     struct series *s = mark_series_of(f, mark);
-    if (s->thread != mark->thread) return;
+    if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */
+    s->until_ns = mark->end_ns;
     s->nested += mark->start_ns < *end;
     *end = mark->end_ns > *end ? mark->end_ns : *end;
     s->total_ns = arena_add_capped(s->total_ns, mark->end_ns - mark->start_ns);

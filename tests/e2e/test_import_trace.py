@@ -413,6 +413,57 @@ def test_copies_waits_and_fills(tmp_path):
     assert "waits" not in report_of(file)["run"].get("lacks", [])
 
 
+OPERATORS = {  # around a copy and the wait that follows it → what the report calls it
+    ("aten::item", "aten::_local_scalar_dense"): ("d2h", 4, ".item()"),
+    ("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"): ("d2h", 1, "if tensor"),
+    ("aten::nonzero",): ("d2h", 8, "nonzero"),
+    ("aten::index", "aten::nonzero"): ("d2h", 8, "boolean mask"),
+    ("aten::_unique2",): ("d2h", 8, "torch.unique"),
+    ("aten::to", "aten::_to_copy", "aten::copy_"): ("d2h", 1 << 20, '.to("cpu")'),
+    ("aten::to", "aten::to", "aten::copy_"): ("h2d", 1 << 20, ".to(device), blocking"),
+}
+
+
+def read_back(trace, at, operators, direction, size, *, call="cudaMemcpyAsync", waits=True):
+    for i, name in enumerate(operators):
+        trace.slice("cpu_op", name, at + i, 6000 - 2 * i)
+    kind = "Memcpy DtoH (Device -> Pageable)" if direction == "d2h" else "Memcpy HtoD (Pageable -> Device)"
+    trace.copy(at + 10, 5000, size, kind, call)
+    if waits:
+        trace.slice("cuda_runtime", "cudaStreamSynchronize", at + 5020, 10)
+
+
+@pytest.mark.parametrize("operators", OPERATORS, ids=lambda o: o[0] + "…" + o[-1])
+def test_operators_name_the_waits(tmp_path, operators):
+    """A trace does not state the stream of a wait: the operator around both calls shows that they are one."""
+    direction, size, cause = OPERATORS[operators]
+    trace = Trace()
+    for step in range(10):
+        start = trace.us + step * 10_000
+        trace.slice("user_annotation", f"ProfilerStep#{step}", start, 9_900)
+        read_back(trace, start + 100, operators, direction, size)
+    waits = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert [(w["pattern"], w["count"], w["blocked_s"]) for w in waits] == [(cause, 10, pytest.approx(0.0501))]
+
+
+@pytest.mark.parametrize("call", ("cudaMemcpyAsync", "hipMemcpyWithStream"))
+def test_a_copy_that_waits_by_itself_is_named_by_its_operator(tmp_path, call):
+    trace = Trace()
+    for step in range(10):
+        read_back(trace, trace.us + step * 10_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4, call=call, waits=False)
+    wait, = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert wait["pattern"] == ".item()" and "every N steps" in wait["advice"]
+
+
+def test_a_wait_of_another_operator_is_its_own(tmp_path):
+    trace = Trace()
+    for step in range(10):
+        start = trace.us + step * 10_000
+        read_back(trace, start, ("aten::copy_",), "d2h", 1 << 20, waits=False)
+        trace.slice("cuda_runtime", "cudaStreamSynchronize", start + 6_500, 10)
+    assert sorted(w["count"] for w in report_of(trace.write(tmp_path / "t.json"))["sync"]) == [10, 10]
+
+
 def test_an_out_of_memory(tmp_path):
     trace = Trace()
     trace.slice("python_function", "train.py(12): step", 5, 100)
@@ -448,6 +499,16 @@ def test_steps_rank_clock_and_threads(tmp_path):
     db = imported(file, tmp_path)
     assert db.execute("SELECT rank, start_real_ns FROM process").fetchone() == (3, 1_700_000_000_000_000_000 + 5_000_000 - 1000)
     assert db.execute("SELECT tid, name FROM thread").fetchall() == [(100, "thread 100 (python)")]
+
+
+def test_ranges_within_ranges_of_the_same_name_are_not_steps(tmp_path):
+    """An optimizer that consists of others: each has a range of its own"""
+    trace = Trace()
+    for step in range(3):
+        for depth in range(3):
+            trace.slice("user_annotation", "Optimizer.step#CombinedOptimizer.step", trace.us + 10_000 * step + depth, 9_000 - 2 * depth)
+    assert [(s["n"], s["evidence"]) for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == \
+        [(3, 'range "Optimizer.step#CombinedOptimizer.step", 3 times')]
 
 
 def test_fractions_and_texts_as_times(tmp_path):
