@@ -91,6 +91,9 @@ static const char *advice_of_growth(const struct result_growth *g)
     if (g->creates != RUN_NONE)
         return "backward(create_graph=True) makes gradients and their leaves keep each "
                "other: " QUESTION_CREATE_GRAPH_ADVICE;
+    if (g->layer == RUN_SERIES_HOST)
+        return g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"
+                        : "drop the reference after each step, or write the results to a file";
     if (g->graph && question_is_number(g->newest_bytes))
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .item(), or "
                ".detach() if backward() does not need them; or use torch.no_grad() if no backward() follows";
@@ -115,8 +118,9 @@ static void of_growth(struct advices *a)
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
         add_advice(a, "leak", share,
                    advice_at_site(a, &g->stack.site,
-                                  arena_printf(a->b->arena, "%s more %s, %s%s in total: %s",
+                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s",
                                                site_bytes_text(a->b, g->bytes_per_step),
+                                               g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line runs",
                                                processes[g->process].kept_from_ns ? "at least " : "",
                                                site_bytes_text(a->b, (double)g->bytes), advice_of_growth(g))));

@@ -446,6 +446,22 @@ def test_operators_name_the_waits(tmp_path, operators):
     assert [(w["pattern"], w["count"], w["blocked_s"]) for w in waits] == [(cause, 10, pytest.approx(0.0501))]
 
 
+@pytest.mark.parametrize("frame, advice", (
+    ("transformers/trainer.py(3400): _prepare_input", "TrainingArguments"),
+    ("transformers/pipelines/base.py(1173): _ensure_tensor_on_device", "already on the GPU"),
+    ("transformers/models/owlv2/modeling_owlv2.py(1421): box_predictor", "already on the GPU"),
+))
+def test_settings_of_a_trainer_are_for_its_own_copies(tmp_path, frame, advice):
+    trace = Trace()
+    for step in range(10):
+        start = trace.us + step * 10_000
+        trace.slice("python_function", "run.py(10): main", start, 9_000, **{"Python id": 2 * step + 1, "Python parent id": None})
+        trace.slice("python_function", frame, start + 10, 8_000, **{"Python id": 2 * step + 2, "Python parent id": 2 * step + 1})
+        read_back(trace, start + 100, ("aten::to", "aten::_to_copy", "aten::copy_"), "h2d", 1 << 20)
+    wait, = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert advice in wait["advice"]
+
+
 @pytest.mark.parametrize("call", ("cudaMemcpyAsync", "hipMemcpyWithStream"))
 def test_a_copy_that_waits_by_itself_is_named_by_its_operator(tmp_path, call):
     trace = Trace()
@@ -542,6 +558,18 @@ def test_cpu_tensors(tmp_path):
     file = trace.write(tmp_path / "t.json")
     assert measured_memory(imported(file, tmp_path))[-1]["end"] == 700
     assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies", "segments", "pinned"}
+
+
+def test_cpu_tensors_that_accumulate_are_not_moved_to_the_cpu(tmp_path):
+    trace = Trace()
+    for step in range(20):
+        start = trace.us + step * 10_000
+        trace.slice("user_annotation", f"ProfilerStep#{step}", start, 9_900)
+        trace.slice("python_function", "train.py(12): evaluate", start + 100, 9_000)
+        trace.slice("cpu_op", "aten::to", start + 200, 50)
+        trace.memory(start + 210, 1 << 30 | step << 24, 8 * MIB, device=-1)
+    advice, = report_of(trace.write(tmp_path / "t.json"))["advice"]
+    assert "train.py:12" in advice["text"] and "drop the reference" in advice["text"] and ".cpu()" not in advice["text"]
 
 
 def test_a_trace_without_memory_states_so(tmp_path):
