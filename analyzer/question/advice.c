@@ -92,8 +92,9 @@ static const char *advice_of_growth(const struct result_growth *g)
         return "backward(create_graph=True) makes gradients and their leaves keep each "
                "other: " QUESTION_CREATE_GRAPH_ADVICE;
     if (g->layer == RUN_SERIES_HOST)
-        return g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"
-                        : "drop the reference after each step, or write the results to a file";
+        return g->graph
+                   ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"
+                   : "drop the reference after each step, or write the results to a file";
     if (g->graph && question_is_number(g->newest_bytes))
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .item(), or "
                ".detach() if backward() does not need them; or use torch.no_grad() if no backward() follows";
