@@ -86,7 +86,8 @@ static bool died_of_something_else(const struct result_report *r, const struct r
 
 static const char *advice_of_growth(const struct result_growth *g)
 {
-    const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
+    const bool native =
+        g->layer != RUN_SERIES_TENSOR && g->layer != RUN_SERIES_HOST && g->stack.site.kind == GS_FRAME_NATIVE;
     if (native) return "free each block after its last use, also where a function returns early";
     if (g->creates != RUN_NONE)
         return "backward(create_graph=True) makes gradients and their leaves keep each "

@@ -527,6 +527,25 @@ def test_ranges_within_ranges_of_the_same_name_are_not_steps(tmp_path):
         [(3, 'range "Optimizer.step#CombinedOptimizer.step", 3 times')]
 
 
+def layers(trace, start, n, *, keep=True):
+    """One forward pass of n equal layers: each operator occurs once per layer."""
+    for i in range(n):
+        at = start + 100 * i
+        for k, name in enumerate(("aten::baddbmm", "aten::_softmax", "aten::empty_strided")):
+            trace.slice("cpu_op", name, at + 10 * k, 8)
+            trace.memory(at + 10 * k + 2, 1 << 30 | (3 * i + k) << 24, 4 * MIB)
+            if not keep:
+                trace.memory(at + 90 + k, 1 << 30 | (3 * i + k) << 24, -4 * MIB)
+
+
+def test_operators_without_a_stack_are_not_lines_of_a_loop(tmp_path):
+    """The layers of one pass are not steps, and their activations are not a leak."""
+    trace = Trace()
+    layers(trace, trace.us, 20)
+    report = report_of(trace.write(tmp_path / "t.json"))
+    assert not report["steps"] and not report["growth"] and not report["advice"]
+
+
 def test_fractions_and_texts_as_times(tmp_path):
     trace = Trace(first_us=0)
     trace.slice("cpu_op", "aten::empty", "1700000000000000.125", "10.875")
