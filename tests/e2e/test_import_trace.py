@@ -527,6 +527,29 @@ def test_ranges_within_ranges_of_the_same_name_are_not_steps(tmp_path):
         [(3, 'range "Optimizer.step#CombinedOptimizer.step", 3 times')]
 
 
+STEPS = ("train_step", "TrainStep", "Training step", "Optimizer.step#SGD.step", "iteration", "Iter", "run_training_batch", "micro_batch",
+         "batch 7", "Batch#7", "timestep", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "[pl]training_step")
+NOT_STEPS = ("BatchNorm affine=False", "aten::batch_norm", "aten::_batch_norm_impl_index", "cudnn_batch_norm", "BatchNorm2d",
+             "NativeBatchNormBackward0", "criterion", "SummaryWriter", "Rebatch::concat", "batch_size", "batched_nms", "arbiter", "forward")
+
+
+@pytest.mark.parametrize("name", STEPS + NOT_STEPS)
+def test_names_of_steps(tmp_path, name):
+    trace = Trace()
+    for i in range(6):
+        trace.slice("user_annotation", name, trace.us + 1000 * i, 100)
+    trace.slice("cpu_op", "aten::empty", trace.us, 50)
+    assert [s["n"] for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == [6] * (name in STEPS)
+
+
+def test_one_range_that_fills_the_time_is_not_a_repetition(tmp_path):
+    trace = Trace()
+    for i in range(10):
+        trace.slice("user_annotation", "module", trace.us + (1_000_000 + 1000 * i if i else 0), 100 if i else 1_000_000)
+    trace.slice("cpu_op", "aten::empty", trace.us, 50)
+    assert not report_of(trace.write(tmp_path / "t.json"))["steps"]
+
+
 def layers(trace, start, n, *, keep=True):
     """One forward pass of n equal layers: each operator occurs once per layer."""
     for i in range(n):
