@@ -53,11 +53,15 @@ static void of_ooms(struct advices *a)
     }
 }
 
+/* For CPU tensors the highest of the process: a few bytes per step matter little beside the memory of its GPUs. */
 static int64_t peak_of_growth(const struct result_report *r, const struct result_growth *g)
 {
-    EACH (p, r->peaks, r->peaks_n)
-        if (p->process == g->process && p->device == g->device && p->layer == g->layer) return p->bytes;
-    return 0;
+    int64_t most = 0;
+    EACH (p, r->peaks, r->peaks_n) {
+        const bool counts = g->layer == RUN_SERIES_HOST || (p->device == g->device && p->layer == g->layer);
+        if (p->process == g->process && counts && p->bytes > most) most = p->bytes;
+    }
+    return most;
 }
 
 /* The OOM's verdict already has it, for that line, for the line that keeps its graph, or for everything that earlier

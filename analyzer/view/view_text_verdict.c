@@ -275,7 +275,7 @@ static void no_oom(const struct draw_text *v)
         return;
     }
     if (!p) {
-        draw_heading(v, colour, none, "; no GPU memory was allocated");
+        draw_heading(v, colour, none, "; no GPU memory was %s", v->report->no_history ? "live" : "allocated");
         return;
     }
     draw_device(v, place, sizeof place, p->process, p->device, p->layer);

@@ -746,6 +746,11 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     assert "Which memory leaks is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
 
 
+def test_an_empty_moment_does_not_show_what_was_allocated_before(tmp_path):
+    text = gpuspy("report", write(tmp_path / "s.pickle", {"segments": [], "device_traces": [[]]})).stdout
+    assert "no GPU memory was live" in text and "was allocated" not in text
+
+
 def test_two_moments_are_compared_by_what_was_live(tmp_path):
     files = []
     for name, lines in ("before", 1), ("after", 2):
