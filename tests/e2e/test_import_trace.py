@@ -563,10 +563,11 @@ def layers(trace, start, n, *, keep=True):
 
 def test_operators_without_a_stack_are_not_lines_of_a_loop(tmp_path):
     """The layers of one pass are not steps, and their activations are not a leak."""
-    trace = Trace()
+    trace = Trace(total=100 * MIB)  # from before the trace
     layers(trace, trace.us, 20)
     report = report_of(trace.write(tmp_path / "t.json"))
     assert not report["steps"] and not report["growth"] and not report["advice"]
+    assert {c["category"] for p in report["peak"] for c in p["categories"]} <= {"unknown", "temporaries"}
 
 
 def test_fractions_and_texts_as_times(tmp_path):
