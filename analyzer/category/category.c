@@ -304,8 +304,10 @@ unsigned category_rule_count(void)
 
 bool category_has_python(const struct run *run)
 {
-    for (uint32_t s = 0; s < run_stack_count(run); s++)
-        if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) return true;
+    for (uint32_t s = 0; s < run_stack_count(run); s++) {
+        const struct run_frame *f = run_stack_frame(run, s);
+        if (f->kind == GS_FRAME_PYTHON && f->file) return true; /* without one: "(allocated before the recording)" */
+    }
     return false;
 }
 

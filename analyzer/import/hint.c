@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include "analyzer/import/import.h"
+#include "analyzer/import/protobuf.h"
 
 enum { HEAD = 256 };
 
@@ -52,6 +53,24 @@ static const struct {
     BEGINS("\xfe\xff", "text in UTF-16, which gpuspy does not read; convert it first: iconv -f UTF-16 -t UTF-8 FILE"),
 };
 
+/* A protobuf that begins with the type of its samples, a pair of two numbers, or with its time, duration and period. */
+static bool is_pprof(const unsigned char *head, size_t n)
+{
+    enum { SAMPLE_TYPE = 1, TIME = 9, DURATION = 10, PERIOD_TYPE = 11 };
+    struct import_message m = {head, head + n, false};
+    struct import_field f = {0}, type, unit;
+    while (import_protobuf_next(&m, &f) && (f.number == TIME || f.number == DURATION) && !f.is_bytes) continue;
+    if (m.broken || !f.is_bytes || (f.number != SAMPLE_TYPE && f.number != PERIOD_TYPE)) return false;
+    return import_protobuf_next(&f.bytes, &type) && import_protobuf_next(&f.bytes, &unit) && type.number == 1 &&
+           unit.number == 2 && !type.is_bytes && !unit.is_bytes && f.bytes.at == f.bytes.end;
+}
+
+/* A dict of marshal (the type's byte may have the bit of a reference) whose first key is a tuple. */
+static bool is_cprofile(const unsigned char *head, size_t n)
+{
+    return n > 2 && (head[0] & 0x7f) == '{' && ((head[1] & 0x7f) == ')' || (head[1] & 0x7f) == '(');
+}
+
 /* Reads the unpacked beginning of a file. `broken`: the file begins as gzip's do, but cannot be unpacked. */
 static size_t read_hint_head(const char *path, unsigned char head[HEAD + 1], bool *broken)
 {
@@ -83,6 +102,9 @@ static const char *hint_of_text(const char *text)
     if (strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0)
         return "a web page; open it in a browser, or give gpuspy the recording that it was made from";
     if (*text != '{' && *text != '[') return NULL;
+    if (strncmp(text, "[[", 2) == 0)
+        return "JSON of a memory timeline's curves, without its events; save these with "
+               "export_memory_timeline(\"timeline.raw.json.gz\")";
     if (strstr(text, "\"architectures\"") || strstr(text, "\"model_type\"")) return IS_MODEL;
     return strstr(text, "\"segments\"") || strstr(text, "\"total_size\"")
                ? "JSON of a PyTorch snapshot; gpuspy reads the pickle that torch.cuda.memory._dump_snapshot() writes"
@@ -106,5 +128,9 @@ const char *import_hint(const char *path)
         if (got < by_content[i].n || memcmp(head, by_content[i].begins, by_content[i].n) != 0) continue;
         return head[0] == 'P' && is_checkpoint(head, got) ? IMPORT_CHECKPOINT : by_content[i].hint;
     }
+    if (is_pprof(head, got))
+        return "a pprof profile, but not of the memory of a device; JAX writes one with "
+               "jax.profiler.save_device_memory_profile(\"memory.prof\")";
+    if (is_cprofile(head, got)) return "a profile of Python's cProfile, which does not record memory";
     return hint_of_text((const char *)head);
 }

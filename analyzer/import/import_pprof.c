@@ -365,7 +365,7 @@ static void write_pprof_notes(struct profile *p)
         }
     }
     if (p->others)
-        import_feed_remark(p->feed, ++notes, "the profile is of devices that are no GPUs; they are called GPU here");
+        import_feed_remark(p->feed, ++notes, "the profile is of devices that are not GPUs; they are called GPU here");
     if (p->unsized) {
         import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
                            units_format_plural(count, p->unsized, "executable", NULL));

@@ -216,6 +216,7 @@ static void write_call(struct writing *w, const struct import_trace_record *r, s
     e->api = import_feed_api(w->feed, name);
     if (r->kind == IMPORT_TRACE_WAIT) {
         e->device = w->device;
+        e->stream = GS_STREAM_UNKNOWN;
         import_feed_wait(w->feed, e, r->sync, blocked_ns);
         return;
     }

@@ -53,11 +53,15 @@ static void of_ooms(struct advices *a)
     }
 }
 
+/* For CPU tensors the highest of the process: a few bytes per step matter little beside the memory of its GPUs. */
 static int64_t peak_of_growth(const struct result_report *r, const struct result_growth *g)
 {
-    EACH (p, r->peaks, r->peaks_n)
-        if (p->process == g->process && p->device == g->device && p->layer == g->layer) return p->bytes;
-    return 0;
+    int64_t most = 0;
+    EACH (p, r->peaks, r->peaks_n) {
+        const bool counts = g->layer == RUN_SERIES_HOST || (p->device == g->device && p->layer == g->layer);
+        if (p->process == g->process && counts && p->bytes > most) most = p->bytes;
+    }
+    return most;
 }
 
 /* The OOM's verdict already has it, for that line, for the line that keeps its graph, or for everything that earlier
@@ -86,11 +90,16 @@ static bool died_of_something_else(const struct result_report *r, const struct r
 
 static const char *advice_of_growth(const struct result_growth *g)
 {
-    const bool native = g->layer != RUN_SERIES_TENSOR && g->stack.site.kind == GS_FRAME_NATIVE;
+    const bool native =
+        g->layer != RUN_SERIES_TENSOR && g->layer != RUN_SERIES_HOST && g->stack.site.kind == GS_FRAME_NATIVE;
     if (native) return "free each block after its last use, also where a function returns early";
     if (g->creates != RUN_NONE)
         return "backward(create_graph=True) makes gradients and their leaves keep each "
                "other: " QUESTION_CREATE_GRAPH_ADVICE;
+    if (g->layer == RUN_SERIES_HOST)
+        return g->graph
+                   ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"
+                   : "drop the reference after each step, or write the results to a file";
     if (g->graph && question_is_number(g->newest_bytes))
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .item(), or "
                ".detach() if backward() does not need them; or use torch.no_grad() if no backward() follows";
@@ -115,8 +124,9 @@ static void of_growth(struct advices *a)
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
         add_advice(a, "leak", share,
                    advice_at_site(a, &g->stack.site,
-                                  arena_printf(a->b->arena, "%s more %s, %s%s in total: %s",
+                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s",
                                                site_bytes_text(a->b, g->bytes_per_step),
+                                               g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line runs",
                                                processes[g->process].kept_from_ns ? "at least " : "",
                                                site_bytes_text(a->b, (double)g->bytes), advice_of_growth(g))));

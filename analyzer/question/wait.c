@@ -99,12 +99,15 @@ static bool waits_for_late(struct readback *r, const struct run_sync *sync)
     return waits;
 }
 
-/* One operation: both calls come from one line of Python, or both from none. */
+/* One operation: both calls come from one line of Python, or both from none. If the wait's stream is unknown, both come
+ * from one call path, which ends in PyTorch's operator. */
 static bool one_operation(struct question_waits *w, const struct run_copy *c, const struct run_sync *sync)
 {
     uint32_t line = question_sign_line(w->signer, c->stack);
-    return sync->kind == GS_SYNC_STREAM && sync->handle == c->stream &&
-           line == question_sign_line(w->signer, sync->stack) && (c->direction == GS_DIR_D2H || line != RUN_NONE);
+    if (sync->kind != GS_SYNC_STREAM) return false;
+    if (sync->handle == GS_STREAM_UNKNOWN) return c->stack != RUN_NONE && c->stack == sync->stack;
+    return sync->handle == c->stream && line == question_sign_line(w->signer, sync->stack) &&
+           (c->direction == GS_DIR_D2H || line != RUN_NONE);
 }
 
 static enum question_shape copy_shape_of(const struct run_copy *c)

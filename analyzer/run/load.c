@@ -681,11 +681,10 @@ void run_load_finish(struct run *run)
     run_note_removed(run);
     run_note_levels(run);
     if (run->unblocked) {
-        run_add_note(
-            run,
-            "%llu copies and fills have no recorded call; how long they blocked the host is unknown and counts "
-            "as 0",
-            (unsigned long long)run->unblocked);
+        char count[UNITS_TEXT];
+        run_add_note(run, "%s %s no recorded call; how long the host was blocked is unknown and counts as 0",
+                     units_format_count(count, run->unblocked),
+                     run->unblocked == 1 ? "copy or fill has" : "copies and fills have");
     }
     sort_loaded((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
     sort_loaded((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);

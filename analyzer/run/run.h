@@ -429,6 +429,9 @@ uint32_t run_stack_python(const struct run *run, uint32_t stack);
 /* Does one of its Python frames have a function with `function` in its name, in a file with `file` in its path? NULL:
  * any. */
 bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function);
+/* Does it name a place in the code? Operators of a profiler trace and categories of a memory timeline are only names,
+ * which all layers of a pass share. */
+bool run_stack_is_located(const struct run *run, uint32_t stack);
 /* The frame with its symbol looked up (once). */
 const struct run_frame *run_frame_named(struct run *run, uint32_t stack);
 /* Finds a function in a named frame: the frame itself, or one that was inlined there, whose name contains `part` and

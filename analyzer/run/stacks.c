@@ -273,6 +273,14 @@ const struct run_frame *run_frame_named(struct run *run, uint32_t stack)
     return f;
 }
 
+bool run_stack_is_located(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *f;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->file || f->module || f->offset) return true;
+    return false;
+}
+
 const struct run_frame *run_frame_calling(const struct run_frame *frame, const char *prefix, const char *part)
 {
     const struct run_frame *places = frame->inlined_n ? frame->inlined : frame;

@@ -356,7 +356,7 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
     uint32_t usual = 2 * here >= all ? usual_count(t, place) : 0;
     if (t->places[place].kind == STEP_PLACE_OPTIMIZER) usual = 0; /* a stack per parameter */
     while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) stack++;
-    if (usual && step_is_category(run_stack_frame(t->run, stack))) usual = 0;
+    if (usual && !run_stack_is_located(t->run, stack)) usual = 0;
     char error[256]; /* the replay has reported unreadable rows */
     struct at_stack at = {.stack = stack, .m = &m};
     if (usual && run_each_row(t->run, process, choice_on_row, &at, error, sizeof error) && m.n) {

@@ -1,10 +1,11 @@
-/* Steps by NVTX: ranges or moments that a program repeats. A mark whose name contains "step", "iter" or "batch" counts
- * wherever it is; others only if no other range contains them and they fill the time between the first and the last of
- * them: nearly all of it, or most of it if they are evenly spread. Of several, the one with the most time in it,
- * because a step contains its parts. */
+/* Steps by NVTX: ranges or moments that a program repeats. A mark whose name has the word step, iter, iteration or
+ * batch counts wherever it is; others only if no other range contains them and they fill the time between the first and
+ * the last of them: nearly all of it, or most of it if they are evenly spread. Of several, the one with the most time
+ * in it, because a step contains its parts. */
 #include "analyzer/step/step_moments.h"
 #include "analyzer/base/sort.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -15,7 +16,7 @@ struct series { /* marks of one name */
     bool moment, named, library;
     uint32_t thread;
     uint64_t nested;
-    int64_t total_ns;
+    int64_t total_ns, longest_ns, until_ns; /* until_ns: when the last of them ends */
 };
 
 struct finder {
@@ -77,11 +78,31 @@ void step_moments_free(struct step_moments *m)
     free(m->begins);
 }
 
+/* Of batch_norm and BatchNorm2d, each layer has one; "batch" must be the last word, or numbered. */
+static bool is_step_word(const char *word, size_t n)
+{
+    static const char step[] = "step", batch[] = "batch";
+    const size_t step_n = sizeof step - 1, batch_n = sizeof batch - 1;
+    if (n >= step_n && strncasecmp(word + n - step_n, step, step_n) == 0) return true;
+    if (n >= batch_n && strncasecmp(word + n - batch_n, batch, batch_n) == 0) {
+        const char *next = word + n + strspn(word + n, " _-:.");
+        return !isalpha((unsigned char)*next);
+    }
+    return (n == strlen("iter") && strncasecmp(word, "iter", n) == 0) ||
+           (n == strlen("iteration") && strncasecmp(word, "iteration", n) == 0);
+}
+
+/* A capital after a small letter begins a word. */
 static bool says_step(const char *name)
 {
-    static const char *const names[] = {"step", "iter", "batch"};
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (strcasestr(name, names[i])) return true;
+    for (const char *at = name; at && *at;) {
+        const char *end = at;
+        while (isalpha((unsigned char)*end) &&
+               !(end > at && isupper((unsigned char)*end) && islower((unsigned char)end[-1])))
+            end++;
+        if (is_step_word(at, (size_t)(end - at))) return true;
+        at = end > at ? end : at + 1;
+    }
     return false;
 }
 
@@ -104,10 +125,12 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
         return;
     int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
     struct series *s = mark_series_of(f, mark);
-    if (s->thread != mark->thread) return;
+    if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */
+    s->until_ns = mark->end_ns;
     s->nested += mark->start_ns < *end;
     *end = mark->end_ns > *end ? mark->end_ns : *end;
     s->total_ns = arena_add_capped(s->total_ns, mark->end_ns - mark->start_ns);
+    if (mark->end_ns - mark->start_ns > s->longest_ns) s->longest_ns = mark->end_ns - mark->start_ns;
     step_moments_add(&s->moments, mark->start_ns, mark->end_ns);
 }
 
@@ -116,7 +139,8 @@ static bool is_series_repeated(const struct series *s)
     const struct step_moments *m = &s->moments;
     if (s->named && !s->library) return m->count >= 2;
     if (m->count < 8 || s->moment || s->nested) return false;
-    double filled = (double)s->total_ns / (double)(m->times[m->n - 1] - m->begins[0]);
+    /* Without the longest, such as the first: one range that fills the time is not a repetition. */
+    double filled = (double)(s->total_ns - s->longest_ns) / (double)(m->times[m->n - 1] - m->begins[0] - s->longest_ns);
     return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));
 }
 

@@ -24,7 +24,8 @@ static const char *last_function_name(const struct run_frame *f)
     return dot ? dot + 1 : f->function ? f->function : "";
 }
 
-bool step_is_category(const struct run_frame *f)
+/* Of an imported memory timeline: "[gradients]", not a line. */
+static bool is_category(const struct run_frame *f)
 {
     return !f->file && f->function && *f->function == '[';
 }
@@ -32,7 +33,7 @@ bool step_is_category(const struct run_frame *f)
 static enum step_place_kind place_kind_of(const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_PYTHON) return site_module_rank(f->module) == 0 ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
-    if (step_is_category(f)) return STEP_PLACE_NOTHING;
+    if (is_category(f)) return STEP_PLACE_NOTHING;
     for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++)
         if (strstr(f->file, frame_rows[i].file) &&
             (!frame_rows[i].function || strcmp(last_function_name(f), frame_rows[i].function) == 0))

@@ -309,8 +309,10 @@ void view_text_warnings(const struct draw_text *v)
     size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
     for (size_t i = 0; i < shown; i++) print_warning(v, v->report->notes[i]);
     if (shown < v->report->notes_n) {
-        char line[64];
-        snprintf(line, sizeof line, "%zu more remarks: --full shows them", v->report->notes_n - shown);
+        char line[64], count[UNITS_TEXT];
+        const size_t hidden = v->report->notes_n - shown;
+        snprintf(line, sizeof line, "%s: --full shows %s", units_format_plural(count, hidden, "more remark", NULL),
+                 hidden == 1 ? "it" : "them");
         print_warning(v, line);
     }
 }
@@ -325,9 +327,10 @@ void view_text_run(const struct draw_text *v)
     format_started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
-    int at = snprintf(line, sizeof line, "%s%s, %s",
-                      r->no_times ? "times unknown" : units_format_seconds(time, r->duration_s), when,
-                      units_format_plural(count, r->events, "event", NULL));
+    int at = r->no_history ? snprintf(line, sizeof line, "one moment%s", when)
+                           : snprintf(line, sizeof line, "%s%s, %s",
+                                      r->no_times ? "times unknown" : units_format_seconds(time, r->duration_s), when,
+                                      units_format_plural(count, r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     const struct run_process *first = r->processes;
     if (r->processes_n == 1 && first->python_version) {

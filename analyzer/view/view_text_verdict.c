@@ -254,6 +254,7 @@ static const char *no_allocation_text(const struct draw_text *v, char *out, size
 {
     int64_t graphs = 0;
     char bytes[UNITS_TEXT];
+    if (v->report->no_history) return "no GPU memory was live";
     EACH (d, v->report->devices, v->report->devices_n) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
     if (!graphs) return "no GPU memory was allocated";
     text_put(out, size, "no GPU memory was allocated but %s for graphs", draw_bytes(bytes, graphs));

@@ -742,7 +742,13 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     text = gpuspy("report", "--full", file).stdout
     assert "live in" in text and "peak unknown" in text
     assert "at the peak" not in text and "Never freed" not in text and "over the run" not in text
+    assert "\none moment\n" in text and "event" not in text.partition("Next")[0]
     assert "Which memory leaks is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
+
+
+def test_an_empty_moment_does_not_show_what_was_allocated_before(tmp_path):
+    text = gpuspy("report", write(tmp_path / "s.pickle", {"segments": [], "device_traces": [[]]})).stdout
+    assert "no GPU memory was live" in text and "was allocated" not in text
 
 
 def test_two_moments_are_compared_by_what_was_live(tmp_path):

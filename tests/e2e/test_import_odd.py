@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import marshal
 import os
 import pickle
 import random
@@ -263,6 +264,10 @@ MISTAKES = {
     "other.json": (b'{"nodes": [{"id": 1}]}', "it has no list \"traceEvents\""),
     "empty.json": (b'{"traceEvents": []}', "it is a trace, but has no operators, CUDA calls or memory events"),
     "utf16.json": (json.dumps({"traceEvents": []}).encode("utf-16"), "iconv -f UTF-16"),
+    "timeline.json": (json.dumps([[-1, 10, 20], [[0] * 10, [4096] + [0] * 9, [4096] * 10]]).encode(), ".raw.json.gz"),
+    "go.prof": (gzip.compress(b"H\xe8\x9d\x05P\xa0\x1f\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04\"\x04\x08\x01\x18\x05" + bytes(50)),
+                "it is a pprof profile, but not of the memory of a device; JAX writes one with"),
+    "python.prof": (marshal.dumps({("train.py", 1, "main"): (1, 1, 0.5, 0.5, {})}), "it is a profile of Python's cProfile"),
     "zeros": (bytes(300), "another recording that gpuspy reads (gpuspy import --help)"),
 }
 

@@ -216,7 +216,7 @@ def test_devices_that_are_no_gpus_keep_their_names(tmp_path):
     file = profile.write(tmp_path / "p.pb.gz")
     assert imported(file, tmp_path).execute("SELECT device, name FROM device").fetchall() == [(0, "TPU_0"), (1, "TPU_1")]
     text = " ".join(gpuspy("report", file).stdout.split())
-    assert "the profile is of devices that are no GPUs; they are called GPU here" in text and "GPU 1: TPU_1" in text
+    assert "the profile is of devices that are not GPUs; they are called GPU here" in text and "GPU 1: TPU_1" in text
     profile = Profile()
     profile.sample(1, 512, [HERE])
     assert "are no GPUs" not in gpuspy("report", profile.write(tmp_path / "q.pb.gz")).stdout

@@ -413,6 +413,73 @@ def test_copies_waits_and_fills(tmp_path):
     assert "waits" not in report_of(file)["run"].get("lacks", [])
 
 
+OPERATORS = {  # around a copy and the wait that follows it → what the report calls it
+    ("aten::item", "aten::_local_scalar_dense"): ("d2h", 4, ".item()"),
+    ("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"): ("d2h", 1, "if tensor"),
+    ("aten::nonzero",): ("d2h", 8, "nonzero"),
+    ("aten::index", "aten::nonzero"): ("d2h", 8, "boolean mask"),
+    ("aten::_unique2",): ("d2h", 8, "torch.unique"),
+    ("aten::to", "aten::_to_copy", "aten::copy_"): ("d2h", 1 << 20, '.to("cpu")'),
+    ("aten::to", "aten::to", "aten::copy_"): ("h2d", 1 << 20, ".to(device), blocking"),
+}
+
+
+def read_back(trace, at, operators, direction, size, *, call="cudaMemcpyAsync", waits=True):
+    for i, name in enumerate(operators):
+        trace.slice("cpu_op", name, at + i, 6000 - 2 * i)
+    kind = "Memcpy DtoH (Device -> Pageable)" if direction == "d2h" else "Memcpy HtoD (Pageable -> Device)"
+    trace.copy(at + 10, 5000, size, kind, call)
+    if waits:
+        trace.slice("cuda_runtime", "cudaStreamSynchronize", at + 5020, 10)
+
+
+@pytest.mark.parametrize("operators", OPERATORS, ids=lambda o: o[0] + "…" + o[-1])
+def test_operators_name_the_waits(tmp_path, operators):
+    """A trace does not state the stream of a wait: the operator around both calls shows that they are one."""
+    direction, size, cause = OPERATORS[operators]
+    trace = Trace()
+    for step in range(10):
+        start = trace.us + step * 10_000
+        trace.slice("user_annotation", f"ProfilerStep#{step}", start, 9_900)
+        read_back(trace, start + 100, operators, direction, size)
+    waits = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert [(w["pattern"], w["count"], w["blocked_s"]) for w in waits] == [(cause, 10, pytest.approx(0.0501))]
+
+
+@pytest.mark.parametrize("frame, advice", (
+    ("transformers/trainer.py(3400): _prepare_input", "TrainingArguments"),
+    ("transformers/pipelines/base.py(1173): _ensure_tensor_on_device", "already on the GPU"),
+    ("transformers/models/owlv2/modeling_owlv2.py(1421): box_predictor", "already on the GPU"),
+))
+def test_settings_of_a_trainer_are_for_its_own_copies(tmp_path, frame, advice):
+    trace = Trace()
+    for step in range(10):
+        start = trace.us + step * 10_000
+        trace.slice("python_function", "run.py(10): main", start, 9_000, **{"Python id": 2 * step + 1, "Python parent id": None})
+        trace.slice("python_function", frame, start + 10, 8_000, **{"Python id": 2 * step + 2, "Python parent id": 2 * step + 1})
+        read_back(trace, start + 100, ("aten::to", "aten::_to_copy", "aten::copy_"), "h2d", 1 << 20)
+    wait, = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert advice in wait["advice"]
+
+
+@pytest.mark.parametrize("call", ("cudaMemcpyAsync", "hipMemcpyWithStream"))
+def test_a_copy_that_waits_by_itself_is_named_by_its_operator(tmp_path, call):
+    trace = Trace()
+    for step in range(10):
+        read_back(trace, trace.us + step * 10_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4, call=call, waits=False)
+    wait, = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert wait["pattern"] == ".item()" and "every N steps" in wait["advice"]
+
+
+def test_a_wait_of_another_operator_is_its_own(tmp_path):
+    trace = Trace()
+    for step in range(10):
+        start = trace.us + step * 10_000
+        read_back(trace, start, ("aten::copy_",), "d2h", 1 << 20, waits=False)
+        trace.slice("cuda_runtime", "cudaStreamSynchronize", start + 6_500, 10)
+    assert sorted(w["count"] for w in report_of(trace.write(tmp_path / "t.json"))["sync"]) == [10, 10]
+
+
 def test_an_out_of_memory(tmp_path):
     trace = Trace()
     trace.slice("python_function", "train.py(12): step", 5, 100)
@@ -450,6 +517,59 @@ def test_steps_rank_clock_and_threads(tmp_path):
     assert db.execute("SELECT tid, name FROM thread").fetchall() == [(100, "thread 100 (python)")]
 
 
+def test_ranges_within_ranges_of_the_same_name_are_not_steps(tmp_path):
+    """An optimizer that consists of others: each has a range of its own"""
+    trace = Trace()
+    for step in range(3):
+        for depth in range(3):
+            trace.slice("user_annotation", "Optimizer.step#CombinedOptimizer.step", trace.us + 10_000 * step + depth, 9_000 - 2 * depth)
+    assert [(s["n"], s["evidence"]) for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == \
+        [(3, 'range "Optimizer.step#CombinedOptimizer.step", 3 times')]
+
+
+STEPS = ("train_step", "TrainStep", "Training step", "Optimizer.step#SGD.step", "iteration", "Iter", "run_training_batch", "micro_batch",
+         "batch 7", "Batch#7", "timestep", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "[pl]training_step")
+NOT_STEPS = ("BatchNorm affine=False", "aten::batch_norm", "aten::_batch_norm_impl_index", "cudnn_batch_norm", "BatchNorm2d",
+             "NativeBatchNormBackward0", "criterion", "SummaryWriter", "Rebatch::concat", "batch_size", "batched_nms", "arbiter", "forward")
+
+
+@pytest.mark.parametrize("name", STEPS + NOT_STEPS)
+def test_names_of_steps(tmp_path, name):
+    trace = Trace()
+    for i in range(6):
+        trace.slice("user_annotation", name, trace.us + 1000 * i, 100)
+    trace.slice("cpu_op", "aten::empty", trace.us, 50)
+    assert [s["n"] for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == [6] * (name in STEPS)
+
+
+def test_one_range_that_fills_the_time_is_not_a_repetition(tmp_path):
+    trace = Trace()
+    for i in range(10):
+        trace.slice("user_annotation", "module", trace.us + (1_000_000 + 1000 * i if i else 0), 100 if i else 1_000_000)
+    trace.slice("cpu_op", "aten::empty", trace.us, 50)
+    assert not report_of(trace.write(tmp_path / "t.json"))["steps"]
+
+
+def layers(trace, start, n, *, keep=True):
+    """One forward pass of n equal layers: each operator occurs once per layer."""
+    for i in range(n):
+        at = start + 100 * i
+        for k, name in enumerate(("aten::baddbmm", "aten::_softmax", "aten::empty_strided")):
+            trace.slice("cpu_op", name, at + 10 * k, 8)
+            trace.memory(at + 10 * k + 2, 1 << 30 | (3 * i + k) << 24, 4 * MIB)
+            if not keep:
+                trace.memory(at + 90 + k, 1 << 30 | (3 * i + k) << 24, -4 * MIB)
+
+
+def test_operators_without_a_stack_are_not_lines_of_a_loop(tmp_path):
+    """The layers of one pass are not steps, and their activations are not a leak."""
+    trace = Trace(total=100 * MIB)  # from before the trace
+    layers(trace, trace.us, 20)
+    report = report_of(trace.write(tmp_path / "t.json"))
+    assert not report["steps"] and not report["growth"] and not report["advice"]
+    assert {c["category"] for p in report["peak"] for c in p["categories"]} <= {"unknown", "temporaries"}
+
+
 def test_fractions_and_texts_as_times(tmp_path):
     trace = Trace(first_us=0)
     trace.slice("cpu_op", "aten::empty", "1700000000000000.125", "10.875")
@@ -481,6 +601,23 @@ def test_cpu_tensors(tmp_path):
     file = trace.write(tmp_path / "t.json")
     assert measured_memory(imported(file, tmp_path))[-1]["end"] == 700
     assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies", "segments", "pinned"}
+
+
+@pytest.mark.parametrize("size", (8 * MIB, 8))
+def test_cpu_tensors_that_accumulate_are_not_moved_to_the_cpu(tmp_path, size):
+    trace = Trace()
+    trace.memory(trace.us + 5, 1 << 40, 1 << 30)
+    trace.total = 0  # of the CPU
+    for step in range(20):
+        start = trace.us + step * 10_000
+        trace.slice("user_annotation", f"ProfilerStep#{step}", start, 9_900)
+        trace.slice("python_function", "train.py(12): evaluate", start + 100, 9_000)
+        trace.slice("cpu_op", "aten::to", start + 200, 50)
+        trace.memory(start + 210, 1 << 30 | step << 24, size, device=-1)
+    advices = report_of(trace.write(tmp_path / "t.json"))["advice"]
+    assert len(advices) == (size > 8)  # beside the memory of the GPU
+    for advice in advices:
+        assert "train.py:12" in advice["text"] and "drop the reference" in advice["text"] and ".cpu()" not in advice["text"]
 
 
 def test_a_trace_without_memory_states_so(tmp_path):
