@@ -207,6 +207,35 @@ HANDLES = {
     "others": ("try:\n    kept.append(mib(90))\nexcept (ValueError, KeyboardInterrupt):\n    pass", False),
     "finally": ("try:\n    kept.append(mib(90))\nfinally:\n    print('end')", False),
     "before": ("try:\n    n = 90\nexcept Exception:\n    n = 9\nkept.append(mib(n))", False),
+    "alias": ("Full = torch.OutOfMemoryError\ntry:\n    kept.append(mib(90))\nexcept Full:\n    kept.clear()", True),
+    "another name": ("from torch import OutOfMemoryError as Full\ntry:\n    kept.append(mib(90))\nexcept (KeyError, Full):\n    kept.clear()", True),
+    "raises it": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as e:\n    if 'out of memory' in str(e):\n        raise\n    kept.clear()", False),
+    "raises only it": ("try:\n    kept.append(mib(90))\nexcept Exception as e:\n    if isinstance(e, torch.OutOfMemoryError):\n        raise\n    kept.clear()", False),
+    "raises the others": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as e:\n    if 'CUDA out of memory' in str(e):\n        kept.clear()\n    else:\n        raise", True),
+    "as another error": ("def work():\n    try:\n        kept.append(mib(90))\n    except RuntimeError as e:\n        raise ValueError('too large') from e\n"
+                         "try:\n    work()\nexcept ValueError:\n    kept.clear()", True),
+    "another error": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as e:\n    raise ValueError('too large') from e", False),
+    "leaves in finally": ("def work():\n    done = False\n    try:\n        kept.append(mib(90))\n        done = True\n    finally:\n        return done\nwork()", True),
+    "own manager": ("class Skips:\n    def __enter__(self):\n        return self\n    def __exit__(self, kind, error, trace):\n"
+                    "        return kind is torch.OutOfMemoryError\nwith Skips():\n    kept.append(mib(90))", True),
+    "a manager's variable": ("class Base:\n    def __enter__(self):\n        return self\n    def __exit__(self, *error):\n        return True\nclass Skips(Base):\n    pass\n"
+                             "guard = Skips()\nwith torch.no_grad(), guard:\n    kept.append(mib(90))", True),
+    "own timer": ("class Timer:\n    def __enter__(self):\n        return self\n    def __exit__(self, *error):\n        print('end')\n        return False\n"
+                  "with Timer():\n    kept.append(mib(90))", False),
+    "generator": ("import contextlib\n@contextlib.contextmanager\ndef skips():\n    try:\n        yield\n    except torch.OutOfMemoryError:\n        pass\n"
+                  "with skips():\n    kept.append(mib(90))", True),
+    "generator that cleans up": ("import contextlib\n@contextlib.contextmanager\ndef timed():\n    try:\n        yield\n    finally:\n        print('end')\n"
+                                 "with timed():\n    kept.append(mib(90))", False),
+    "decorated": ("import contextlib\n@contextlib.contextmanager\ndef skips():\n    try:\n        yield\n    except torch.OutOfMemoryError:\n        pass\n"
+                  "@skips()\ndef work():\n    kept.append(mib(90))\nwork()", True),
+    "stack": ("import contextlib\nwith contextlib.ExitStack() as stack:\n    stack.enter_context(contextlib.suppress(RuntimeError))\n    kept.append(mib(90))", True),
+    "asserts": ("import unittest\nclass Case(unittest.TestCase):\n    def test_it(self):\n        with self.assertRaises(RuntimeError):\n            kept.append(mib(90))\n"
+                "            raise RuntimeError\nunittest.main(argv=['x'], exit=False)", True),
+    "a test": ("import unittest\nclass Case(unittest.TestCase):\n    def test_it(self):\n        kept.append(mib(90))\nunittest.main(argv=['x'], exit=False)", True),
+    "tasks": ("import asyncio\nasync def work(n):\n    kept.append(mib(n))\nasync def main():\n    await asyncio.gather(work(9), work(90), return_exceptions=True)\n"
+              "asyncio.run(main())", True),
+    "its main task": ("import asyncio\nasync def work(n):\n    kept.append(mib(n))\nasync def main():\n    await work(90)\nasyncio.run(main())", False),
+    "a library": ("import functools\n@functools.lru_cache\ndef work(n):\n    return mib(n)\nkept.extend(map(work, (9, 90)))", False),
 }
 
 
