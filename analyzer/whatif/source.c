@@ -13,6 +13,7 @@ enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
 enum called { CALLED_UNKNOWN, CALLED, CALLED_NOT };
 struct own_file {
     const char *path;
+    const struct run_source_text *text;
     struct site_code code;
     uint8_t *called; /* enum called, of the function that a statement defines */
 };
@@ -23,6 +24,7 @@ struct figure_value {
     unsigned figures; /* of enum whatif_source */
     int file;         /* EVERYWHERE: in any file; ATTRIBUTE: likewise, after a dot */
     int scope;        /* the statement that defines the function of a variable; MODULE */
+    bool inside;      /* a list or the like that holds it: only an element is a figure */
 };
 
 struct figure_search {
@@ -55,7 +57,7 @@ static bool add_own_file(struct figure_search *s, const char *path)
     const struct run_source_text *text = run_source_text(s->run, path);
     if (!text) return false;
     struct own_file *f = &s->files[s->files_n++];
-    *f = (struct own_file){.path = path, .code = site_code_of(s->arena, text->lines, text->n)};
+    *f = (struct own_file){.path = path, .text = text, .code = site_code_of(s->arena, text->lines, text->n)};
     f->called = arena_alloc(s->arena, f->code.n + 1);
     memset(f->called, CALLED_UNKNOWN, f->code.n + 1);
     return true;
@@ -89,12 +91,16 @@ static void read_own_files(struct figure_search *s)
 
 /* ---------------------------------------------------------------- figures */
 
-static void add_value(struct figure_search *s, const char *name, unsigned figures, int file, int scope)
+static void add_value(struct figure_search *s, struct figure_value value)
 {
     struct figure_value *v = s->values, *end = s->values + s->values_n;
-    while (v < end && (v->file != file || v->scope != scope || strcmp(v->name, name) != 0)) v++;
+    const unsigned figures = value.figures;
+    while (v < end && (v->file != value.file || v->scope != value.scope || v->inside != value.inside ||
+                       strcmp(v->name, value.name) != 0))
+        v++;
     if (v == end && s->values_n == VALUES) return;
-    if (v == end) s->values[s->values_n++] = (struct figure_value){name, 0, file, scope};
+    value.figures = 0;
+    if (v == end) s->values[s->values_n++] = value;
     s->grew = s->grew || (v->figures | figures) != v->figures;
     v->figures |= figures;
 }
@@ -122,11 +128,12 @@ enum use { USE_VALUE, USE_SHOWN, USE_DECIDES };
 /* f(value): what the function, whose name ends at `end`, does with it. */
 static enum use use_of_argument(const char *code, const char *end)
 {
-    static const char *const pure[] = {"int",  "float",  "round", "min",  "max",  "abs",    "str",     "repr",
-                                       "sum",  "len",    "tuple", "list", "dict", "set",    "sorted",  "zip",
-                                       "bool", "divmod", "floor", "ceil", "log2", "format", "getattr", "enumerate"};
+    static const char *const pure[] = {"int",    "float", "round", "min",  "max",    "abs",     "str",      "repr",
+                                       "sum",    "tuple", "list",  "dict", "set",    "sorted",  "zip",      "bool",
+                                       "divmod", "floor", "ceil",  "log2", "format", "getattr", "enumerate"};
     static const char *const shows[] = {"append", "extend", "update", "add",  "put",
                                         "dump",   "dumps",  "insert", "send", "metric"};
+    static const char *const counts[] = {"len"};
     static const char *const showing[] = {"print",   "log",      "info",        "debug",    "warn",
                                           "error",   "critical", "write",       "report",   "show",
                                           "display", "record",   "set_postfix", "set_desc", "track",
@@ -138,6 +145,7 @@ static enum use use_of_argument(const char *code, const char *end)
     const size_t n = (size_t)(end - name);
     if (!n) return USE_VALUE; /* brackets around an expression */
     if (is_one_of(name, n, pure, sizeof pure / sizeof *pure)) return USE_VALUE;
+    if (is_one_of(name, n, counts, 1)) return USE_SHOWN;
     const bool method = name > code && name[-1] == '.';
     if (method && is_one_of(name, n, shows, sizeof shows / sizeof *shows)) return USE_SHOWN;
     if (n >= sizeof lower) return USE_DECIDES;
@@ -260,22 +268,48 @@ static void add_returned(struct figure_search *s, const struct site_code *c, int
 {
     const char *name = def == MODULE ? NULL : strstr(c->list[def].code, "def ");
     const size_t n = name ? site_name_length(name + 4) : 0;
-    if (n) add_value(s, arena_printf(s->arena, "%.*s", (int)n, name + 4), figures, EVERYWHERE, MODULE);
+    if (n) {
+        name = arena_printf(s->arena, "%.*s", (int)n, name + 4);
+        add_value(s, (struct figure_value){name, figures, EVERYWHERE, MODULE, false});
+    }
+}
+
+/* A variable of the function `scope`, or an attribute. */
+static void add_variable(struct figure_search *s, const char *name, struct figure_value value)
+{
+    const char *dot = strrchr(name, '.');
+    value.name = dot ? dot + 1 : name;
+    if (dot) value.file = ATTRIBUTE;
+    if (dot || (value.scope != MODULE && is_global_in(&s->files[value.file].code, value.scope, name)))
+        value.scope = MODULE;
+    add_value(s, value);
 }
 
 static void add_figure_targets(struct figure_search *s, const char *targets, unsigned figures, int file, int scope)
 {
     struct site_names names = {.n = 0};
     site_targets_of(s->arena, targets, &names, NULL);
-    for (size_t i = 0; i < names.n; i++) {
-        const char *dot = strrchr(names.list[i], '.');
-        if (dot)
-            add_value(s, dot + 1, figures, ATTRIBUTE, MODULE);
-        else if (scope != MODULE && is_global_in(&s->files[file].code, scope, names.list[i]))
-            add_value(s, names.list[i], figures, file, MODULE);
-        else
-            add_value(s, names.list[i], figures, file, scope);
-    }
+    for (size_t i = 0; i < names.n; i++)
+        add_variable(s, names.list[i], (struct figure_value){NULL, figures, file, scope, false});
+}
+
+/* `rows.append(figure)`: an element of rows decides as the figure does. */
+static void add_container(struct figure_search *s, const struct site_statement *st, const char *mention,
+                          unsigned figures, int file, int scope)
+{
+    struct site_store store;
+    if (site_store_of(s->arena, st->code, &store) && mention > st->code + strlen(store.into))
+        add_variable(s, store.into, (struct figure_value){NULL, figures, file, scope, true});
+}
+
+/* `from torch.cuda import memory_reserved as used` */
+static void follow_import(struct figure_search *s, int file, const struct site_statement *st, const char *mention,
+                          const struct figure_value *v)
+{
+    const char *as = mention + strlen(v->name);
+    if (!site_code_begins(st, "from") || strncmp(as, " as ", 4) != 0) return;
+    const char *name = arena_printf(s->arena, "%.*s", (int)site_name_length(as + 4), as + 4);
+    add_value(s, (struct figure_value){name, v->figures, file, MODULE, false});
 }
 
 /* Where the value begins that a statement binds to its targets. */
@@ -299,6 +333,7 @@ static void follow_value(struct figure_search *s, int file, size_t at, const cha
     const enum use use = decides ? USE_DECIDES : use_in_code(st->code, mention);
     const int scope = scope_of(c, at);
     if (use == USE_DECIDES && (figures & ~s->used) && is_called(s, &s->files[file], scope)) s->used |= figures;
+    if (use == USE_SHOWN) add_container(s, st, mention, figures, file, scope);
     if (use != USE_VALUE) return;
     if (site_code_begins(st, "return") || site_code_begins(st, "yield"))
         add_returned(s, c, scope, figures);
@@ -312,6 +347,7 @@ static bool is_mention_of(const struct figure_search *s, const struct figure_val
                           const char *mention)
 {
     const struct site_code *c = &s->files[file].code;
+    if (v->inside && mention[strlen(v->name)] != '[') return false;
     if (v->file == EVERYWHERE)
         return mention[strlen(v->name)] == '(' || (mention > c->list[at].code && mention[-1] == '.');
     if (v->file == ATTRIBUTE) return true;
@@ -329,8 +365,10 @@ static void follow_values(struct figure_search *s)
             if (v.file >= 0 && v.file != (int)f) continue;
             for (size_t k = 0; k < s->files[f].code.n; k++) {
                 const char *code = s->files[f].code.list[k].code, *p = find_value(&v, code, code);
-                for (; p; p = find_value(&v, code, p + 1))
+                for (; p; p = find_value(&v, code, p + 1)) {
+                    follow_import(s, (int)f, &s->files[f].code.list[k], p, &v);
                     if (is_mention_of(s, &v, (int)f, k, p)) follow_value(s, (int)f, k, p, v.figures);
+                }
             }
         }
     }
@@ -350,21 +388,91 @@ static bool does_call(const struct figure_search *s, const char *name)
     return false;
 }
 
+/* ---------------------------------------------------------------- names in strings */
+
+static const struct {
+    const char *name;
+    unsigned figures;
+} figure_names[] = {
+    {"total_memory", WHATIF_TOTAL},
+    {"mem_get_info", WHATIF_FREE_FIGURE},
+    {"memory_reserved", WHATIF_ALLOCATOR},
+    {"memory_cached", WHATIF_ALLOCATOR},
+    {"max_memory_reserved", WHATIF_ALLOCATOR},
+    {"max_memory_cached", WHATIF_ALLOCATOR},
+    {"memory_allocated", WHATIF_ALLOCATOR},
+    {"max_memory_allocated", WHATIF_ALLOCATOR},
+    {"memory_stats", WHATIF_ALLOCATOR},
+    {"memory_stats_as_nested_dict", WHATIF_ALLOCATOR},
+    {"memory_snapshot", WHATIF_ALLOCATOR},
+    {"device_memory_used", WHATIF_ALLOCATOR},
+    {"nvmlDeviceGetMemoryInfo", WHATIF_TOTAL | WHATIF_ALLOCATOR},
+};
+enum { FIGURE_NAMES = sizeof figure_names / sizeof *figure_names };
+
+/* "memory_reserved", f"memory_{kind}", "memory_" + kind */
+static unsigned figures_in_string(const char *text, size_t n)
+{
+    enum { SHORTEST = 5 };
+    const char *open = memchr(text, '{', n), *close = open ? memrchr(text, '}', n) : NULL;
+    const size_t before = open ? (size_t)(open - text) : n, after = close ? n - (size_t)(close + 1 - text) : 0;
+    const bool begins = open || (n && text[n - 1] == '_');
+    unsigned figures = 0;
+    for (size_t i = 0; i < FIGURE_NAMES; i++) {
+        const char *name = figure_names[i].name;
+        const size_t length = strlen(name);
+        const bool fits = begins ? before + after >= SHORTEST && length >= before + after : length == n;
+        if (fits && strncmp(name, text, before) == 0 && memcmp(name + length - after, text + n - after, after) == 0)
+            figures |= figure_names[i].figures;
+    }
+    return figures;
+}
+
+/* The names in the strings of lines; those of a dictionary's keys are names of what the program logs. */
+static unsigned figures_in_lines(const struct run_source_text *text, size_t first, size_t last)
+{
+    unsigned figures = 0;
+    for (size_t i = first; i <= last && i < text->n; i++)
+        for (const char *p = text->lines[i]; *p; p++) {
+            if (*p != '"' && *p != '\'') continue;
+            const char *end = strchr(p + 1, *p);
+            if (!end) break;
+            if (end[1] != ':') figures |= figures_in_string(p + 1, (size_t)(end - p - 1));
+            p = end;
+        }
+    return figures;
+}
+
+/* getattr(torch.cuda, "memory_reserved"): a name in a string. If it is in a variable, it is any of the program's. */
+static void follow_getattr(struct figure_search *s)
+{
+    static const char call[] = "getattr(";
+    unsigned all = 0;
+    for (size_t f = 0; f < s->files_n; f++) all |= figures_in_lines(s->files[f].text, 0, s->files[f].text->n);
+    for (size_t f = 0; f < s->files_n && all; f++)
+        for (size_t k = 0; k < s->files[f].code.n; k++) {
+            const struct site_statement *st = &s->files[f].code.list[k];
+            for (const char *p = strstr(st->code, call); p; p = strstr(p + 1, call)) {
+                const char *arguments = p + strlen(call), *end = site_closing(arguments - 1);
+                arguments = arena_printf(s->arena, "%.*s", (int)(end - arguments), arguments);
+                const unsigned own = figures_in_lines(s->files[f].text, (size_t)st->line - 1, (size_t)st->last - 1);
+                const unsigned figures = strchr(site_part_of(s->arena, arguments, 1), '"') || own ? own : all;
+                if (figures) follow_value(s, (int)f, k, p, figures);
+            }
+        }
+}
+
 unsigned whatif_source_facts(struct run *run)
 {
-    static const char *const allocator[] = {"memory_reserved",   "memory_cached",    "max_memory_reserved",
-                                            "max_memory_cached", "memory_allocated", "max_memory_allocated",
-                                            "memory_stats",      "memory_snapshot"};
     enum { ROUNDS = 8 };
     struct arena arena = {0};
     struct figure_search *s = arena_zeroed(1, sizeof *s);
     s->run = run;
     s->arena = &arena;
     read_own_files(s);
-    add_value(s, "total_memory", WHATIF_TOTAL, EVERYWHERE, MODULE);
-    add_value(s, "mem_get_info", WHATIF_FREE_FIGURE, EVERYWHERE, MODULE);
-    for (size_t i = 0; i < sizeof allocator / sizeof *allocator; i++)
-        add_value(s, allocator[i], WHATIF_ALLOCATOR, EVERYWHERE, MODULE);
+    for (size_t i = 0; i < FIGURE_NAMES; i++)
+        add_value(s, (struct figure_value){figure_names[i].name, figure_names[i].figures, EVERYWHERE, MODULE, false});
+    follow_getattr(s);
     for (unsigned round = 0; s->grew && round < ROUNDS; round++) {
         s->grew = false;
         follow_values(s);

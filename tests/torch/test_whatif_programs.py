@@ -172,6 +172,16 @@ DECIDES = {  # what a program does, and the doubts of a what-if on a larger GPU 
     "another name": ("total = torch.cuda.get_device_properties(0).total_memory\nprint(total)\ndef count():\n    total = 0\n    for k in range(3):\n        total += k\n    if total > 2:\n        kept.append(mib(total))\ncount()", ""),
     "parameter": ("used = torch.cuda.memory_allocated()\nprint(used)\ndef work(used):\n    if used:\n        kept.append(mib(3))\nwork(True)", ""),
     "variable": ("def memory():\n    return torch.cuda.memory_allocated()\ndef work():\n    memory = [1, 2]\n    if len(memory) > 1:\n        kept.append(mib(3))\nwork()\nprint(memory())", ""),
+    "sets": ("torch.cuda.memory._set_allocator_settings('max_split_size_mb:900')", "changes the settings"),
+    "getattr": ("if getattr(torch.cuda, 'memory_reserved')() > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "f-string": ("figures = {kind: getattr(torch.cuda, f'memory_{kind}') for kind in ('allocated', 'reserved')}\n"
+                 "if figures['reserved']() > 1.5 * figures['allocated']():\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "name in a variable": ("field = 'total_memory'\ngigabytes = getattr(torch.cuda.get_device_properties(0), field) / 2**30\nkept.append(mib(9 if gigabytes > 1 else 3))", "size of the GPU"),
+    "imported name": ("from torch.cuda import memory_reserved as used\nif used() > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "element": ("history = []\nhistory.append(torch.cuda.memory_stats())\nif history[-1]['reserved_bytes.all.current'] > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "prints names": ("for kind in ('allocated', 'reserved'):\n    print(kind, getattr(torch.cuda, f'memory_{kind}')() / 2**20)", ""),
+    "other getattr": ("options = {'memory_reserved': torch.cuda.memory_reserved()}\nprint(options)\nif getattr(torch, 'nothing', None):\n    kept.append(mib(3))", ""),
+    "list of figures": ("history = []\nfor n in (1, 2):\n    history.append(torch.cuda.max_memory_allocated())\nif len(history) > 1:\n    kept.append(mib(3))\nprint(max(history))", ""),
     "never called": ("def batch():\n    return mib(torch.cuda.get_device_properties(0).total_memory // 2**27)", ""),
 }
 
