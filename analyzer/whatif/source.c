@@ -490,6 +490,33 @@ unsigned whatif_source_facts(struct run *run)
     return facts;
 }
 
+/* Does a stored value hold no graph and no tensor that another line made, such as x of `(x, y.detach() + 1)`? */
+static bool is_detached(struct arena *arena, const char *value)
+{
+    const char *open = value + strspn(value, "([{"), *each = strstr(open, " for ");
+    if (open > value && each) return site_is_host_value(arena_printf(arena, "%.*s", (int)(each - open), open), true);
+    for (size_t i = 0;; i++) {
+        const char *part = site_part_of(arena, open, i);
+        const char *rest = part + site_name_length(part);
+        if (!*part) break;
+        if (rest - part > 7 && strncmp(rest - 7, ".detach()", 9) == 0) rest += 2;
+        if (!rest[strspn(rest, ")]}")]) return false;
+    }
+    return site_is_host_value(value, true);
+}
+
+bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
+{
+    struct site_code code;
+    struct site_assignment assigned;
+    struct site_store store;
+    size_t at;
+    if (!site_open_source(b, frame, &code, &at)) return false;
+    const char *statement = code.list[at].code;
+    if (site_store_of(b->arena, statement, &store)) return is_detached(b->arena, store.value);
+    return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
+}
+
 bool whatif_has_python(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;

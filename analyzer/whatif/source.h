@@ -3,6 +3,7 @@
 
 #include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
+#include "analyzer/site/source_context.h"
 
 /* As bits. The first three are figures on which a condition depends, or an argument of a function that does not only
  * print it. */
@@ -19,5 +20,7 @@ unsigned whatif_source_facts(struct run *run);
 /* Does the program go on after an error of the allocator on this call path: in a try statement that handles it, or in a
  * thread of its own? */
 bool whatif_is_caught(struct run *run, uint32_t stack);
+/* Does the statement of this frame make or store a value that is detached from its graph? */
+bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame);
 /* Does the call path have a line of Python? */
 bool whatif_has_python(struct run *run, uint32_t stack);

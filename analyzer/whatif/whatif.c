@@ -136,6 +136,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
+    w->sources = (struct site_builder){.run = run, .arena = &w->arena};
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
     w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
@@ -157,6 +158,7 @@ void whatif_free(struct whatif *w)
     category_uses_free(w->uses);
     map_free(&w->parameters);
     map_free(&w->scripts);
+    free(w->sources.codes);
     free(w->devices);
     free(w->pending);
     arena_free(&w->arena);
