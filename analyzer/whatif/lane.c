@@ -54,11 +54,47 @@ static void whatif_space_give_back(struct whatif_space *s, uint64_t address, uin
     }
 }
 
+/* The recorded address of a segment of that size that the recorded allocator requested for the same tensor, if the lane
+ * has nothing there; 0 none. */
+static uint64_t take_recorded(struct whatif_lane *l, uint64_t bytes)
+{
+    for (size_t i = 0; i < l->recorded_n; i++) {
+        const struct whatif_hole r = l->recorded[i];
+        bool is_free = r.bytes == bytes;
+        for (size_t k = 0; k < l->taken_n && is_free; k++)
+            is_free =
+                l->taken[k].address >= r.address + r.bytes || l->taken[k].address + l->taken[k].bytes <= r.address;
+        if (!is_free) continue;
+        l->recorded[i] = l->recorded[--l->recorded_n];
+        *ARENA_PUSH(l->taken, l->taken_n, l->taken_cap) = r;
+        return r.address;
+    }
+    return 0;
+}
+
+static bool give_back_recorded(struct whatif_lane *l, uint64_t address)
+{
+    for (size_t i = 0; i < l->taken_n; i++) {
+        if (l->taken[i].address != address) continue;
+        l->taken[i] = l->taken[--l->taken_n];
+        return true;
+    }
+    return false;
+}
+
+void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t bytes)
+{
+    *ARENA_PUSH(l->recorded, l->recorded_n, l->recorded_cap) = (struct whatif_hole){address, (uint64_t)bytes};
+}
+
 static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *address)
 {
     struct whatif_lane *l = self;
     if (l->capacity != INT64_MAX && bytes > l->capacity - l->other) return false;
-    if (!page_bytes) *address = whatif_space_take(&l->space, (uint64_t)bytes);
+    if (!page_bytes) {
+        *address = take_recorded(l, (uint64_t)bytes);
+        if (!*address) *address = whatif_space_take(&l->space, (uint64_t)bytes);
+    }
     l->other = arena_add_capped(l->other, bytes); /* the allocator's memory is counted there, too */
     return true;
 }
@@ -67,7 +103,8 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
 {
     struct whatif_lane *l = self;
     l->other = arena_add_capped(l->other, -bytes);
-    if (!page_bytes && address >= all_addresses.address && address < all_addresses.address + all_addresses.bytes)
+    if (page_bytes || give_back_recorded(l, address)) return;
+    if (address >= all_addresses.address && address < all_addresses.address + all_addresses.bytes)
         whatif_space_give_back(&l->space, address, (uint64_t)bytes);
 }
 
@@ -99,7 +136,11 @@ void whatif_lane_free(struct whatif_lane *l)
 void whatif_lane_forget(struct whatif_lane *l)
 {
     free(l->block_of);
+    free(l->recorded);
+    free(l->taken);
     map_free(&l->placed);
+    l->recorded = l->taken = NULL;
+    l->recorded_n = l->recorded_cap = l->taken_n = l->taken_cap = 0;
     l->block_of = NULL;
     l->block_of_n = 0;
 }
@@ -116,7 +157,9 @@ static void number_room(struct whatif_lane *l, uint32_t number)
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool)
 {
     number_room(l, number);
-    return l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+    l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+    l->recorded_n = 0;
+    return l->block_of[number];
 }
 
 enum { TAKEN = UINT32_MAX - 1 }; /* in `placed`: a block that was freed */
@@ -159,6 +202,7 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
                                   first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
                                   p->pool);
             l->other = arena_add_capped(l->other, p->bytes);
+            *ARENA_PUSH(l->taken, l->taken_n, l->taken_cap) = (struct whatif_hole){p->address, (uint64_t)p->bytes};
         } else {
             const uint32_t block = caching_place_block(l->allocator, p->address, p->bytes);
             if (block != CACHING_NO_BLOCK) *map_at(&l->placed, p->address) = block;

@@ -379,10 +379,15 @@ static void play_on_alloc(struct play *p, const struct run_lifetime *life, const
 {
     if (life->device < 0) return;
     const bool tensor = life->layer == GS_LAYER_TENSOR;
-    if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
+    const bool segment = !tensor && series->layer == RUN_SERIES_DEVICE && whatif_is_segment(p->w, life);
+    if (!tensor && series->layer != RUN_SERIES_DEVICE) return;
     struct track *t = track_of(p, series->process, life->device);
     if (t->over) return;
-    if (tensor)
+    if (segment && life->space != GS_SPACE_VMM && !whatif_was_before(p->w, series->process, life))
+        whatif_lane_note_segment(&t->lane, life->address, life->bytes);
+    else if (segment)
+        return;
+    else if (tensor)
         play_allocation(p, t, life, series->process);
     else
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
