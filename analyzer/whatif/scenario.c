@@ -310,7 +310,8 @@ static int64_t play_free_bytes(const struct track *t)
 /* PyTorch queries the free memory for the message of an error, before it reports it: nothing depends on that. */
 static void settle_query(struct play *p, struct track *t, bool failed)
 {
-    if (t->answers_otherwise && !failed) p->scenario->outcome.doubts |= WHATIF_FREE;
+    if (t->answers_otherwise && !failed && !(read_source_of(p->w) & WHATIF_SHOWS_FREE))
+        p->scenario->outcome.doubts |= WHATIF_FREE;
     t->answers_otherwise = false;
 }
 

@@ -38,6 +38,7 @@ struct figure_search {
     size_t values_n;
     unsigned used;
     bool grew;
+    bool third_party; /* a package other than PyTorch is on a call path */
 };
 
 static bool is_one_of(const char *name, size_t n, const char *const *words, size_t words_n)
@@ -78,7 +79,10 @@ static void read_own_files(struct figure_search *s)
     const struct run_frame *frame;
     for (uint32_t i = 0; i < run_stack_count(s->run); i++) {
         if ((frame = run_stack_frame(s->run, i)) == NULL || frame->kind != GS_FRAME_PYTHON) continue;
-        if (is_first(&files, frame->file)) add_own_file(s, frame->file);
+        if (is_first(&files, frame->file)) {
+            add_own_file(s, frame->file);
+            s->third_party = s->third_party || site_is_third_party(frame->file);
+        }
         if (is_first(&functions, frame->function))
             *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;
     }
@@ -443,20 +447,31 @@ static unsigned figures_in_lines(const struct run_source_text *text, size_t firs
     return figures;
 }
 
-/* getattr(torch.cuda, "memory_reserved"): a name in a string. If it is in a variable, it is any of the program's. */
+/* Of getattr(object, name) with a name that the source does not show: any that the program mentions or the object has.
+ */
+static unsigned figures_of_any_name(const char *object, unsigned mentioned)
+{
+    const size_t n = strlen(object);
+    if (strstr(object, "get_device_properties")) mentioned |= WHATIF_TOTAL;
+    if (n >= 4 && strcmp(object + n - 4, "cuda") == 0) mentioned |= WHATIF_ALLOCATOR;
+    return mentioned;
+}
+
+/* getattr(torch.cuda, "memory_reserved"): a name in a string. */
 static void follow_getattr(struct figure_search *s)
 {
     static const char call[] = "getattr(";
     unsigned all = 0;
     for (size_t f = 0; f < s->files_n; f++) all |= figures_in_lines(s->files[f].text, 0, s->files[f].text->n);
-    for (size_t f = 0; f < s->files_n && all; f++)
+    for (size_t f = 0; f < s->files_n; f++)
         for (size_t k = 0; k < s->files[f].code.n; k++) {
             const struct site_statement *st = &s->files[f].code.list[k];
             for (const char *p = strstr(st->code, call); p; p = strstr(p + 1, call)) {
                 const char *arguments = p + strlen(call), *end = site_closing(arguments - 1);
                 arguments = arena_printf(s->arena, "%.*s", (int)(end - arguments), arguments);
                 const unsigned own = figures_in_lines(s->files[f].text, (size_t)st->line - 1, (size_t)st->last - 1);
-                const unsigned figures = strchr(site_part_of(s->arena, arguments, 1), '"') || own ? own : all;
+                const bool shown = own || strstr(site_part_of(s->arena, arguments, 1), "\"\"");
+                const unsigned figures = shown ? own : figures_of_any_name(site_part_of(s->arena, arguments, 0), all);
                 if (figures) follow_value(s, (int)f, k, p, figures);
             }
         }
@@ -483,6 +498,7 @@ unsigned whatif_source_facts(struct run *run)
     if (does_call(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
     for (size_t i = 0; i < sizeof setters / sizeof *setters; i++)
         if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
+    if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
     free(s->functions);

@@ -13,6 +13,7 @@ enum whatif_source {
     WHATIF_FREE_FIGURE = 4,   /* how much memory is free */
     WHATIF_SETS_FRACTION = 8, /* it calls set_per_process_memory_fraction */
     WHATIF_SETS_CONF = 16,    /* it changes the allocator's settings while it runs */
+    WHATIF_SHOWS_FREE = 64,   /* it only prints how much memory is free, and nothing else asks for that */
     WHATIF_PLAIN_POOLS = 32   /* it makes pools (MemPool), none of them with use_on_oom */
 };
 
