@@ -312,13 +312,15 @@ def test_what_other_processes_hold_makes_a_what_if_inexact_where_it_does_not_fit
     assert large["exact"] and large["fits"] and not small["exact"] and "Other processes" in small["doubts"][0], (small, large)
 
 
-@pytest.mark.parametrize("waits, exact", [("torch.cuda._sleep(10**13)", False), ("", True)])
-def test_blocks_that_other_streams_use_until_the_end_make_a_what_if_inexact(once, waits, exact):
-    code = ("import os, torch\nside = torch.cuda.Stream()\nfor _ in range(6):\n    x = torch.empty(9 << 20, device='cuda')\n    with torch.cuda.stream(side):\n"
-            f"        x.add_(1)\n        {waits or 'pass'}\n    x.record_stream(side)\n    {'' if waits else 'torch.cuda.synchronize()'}\n    del x\nos._exit(0)\n")
-    run = once(f"waits {waits}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+@pytest.mark.parametrize("uses", [True, False])
+def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
+    """Its event may be finished at the next request in one run, and not in another one."""
+    code = ("import torch\nside = torch.cuda.Stream()\nfor _ in range(6):\n    x = torch.empty(9 << 20, device='cuda')\n"
+            f"    {'x.record_stream(side)' if uses else 'torch.cuda.synchronize()'}\n    del x\n")
+    run = once(f"another stream, {uses}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
     answer = asked(run.database, "--set", "max_split_size_mb:64")
-    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"] is exact and answer["recorded"]["segments"] == (1 if exact else 6), answer
+    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"] is not uses, answer
+    assert not uses or "record_stream" in answer["whatif"][0]["doubts"][0]
 
 
 def test_generated_code_is_not_the_programs_line(once):
