@@ -593,6 +593,7 @@ static void doubt_decisions(struct play *p)
     if (size && facts & WHATIF_TOTAL) s->outcome.doubts |= WHATIF_SIZE;
     if (figures && facts & WHATIF_ALLOCATOR) s->outcome.doubts |= WHATIF_FIGURES;
     if (w->imported && (size || figures) && facts & WHATIF_FREE_FIGURE) s->outcome.doubts |= WHATIF_FREE;
+    if (s->conf && facts & WHATIF_ASSIGNS_CONF) s->outcome.doubts |= WHATIF_OWN_CONF;
     if (s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
     if (w->imported && (size || s->conf) && facts & WHATIF_SETS_FRACTION) s->outcome.doubts |= WHATIF_RESETS;
 }

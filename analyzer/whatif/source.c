@@ -477,6 +477,30 @@ static void follow_getattr(struct figure_search *s)
         }
 }
 
+static bool mentions_conf(const struct own_file *f, const struct site_statement *st)
+{
+    bool mentions = false;
+    for (int line = st->line; line <= st->last && line > 0 && (size_t)line <= f->text->n; line++)
+        mentions = mentions || strstr(f->text->lines[line - 1], "_ALLOC_CONF");
+    return mentions;
+}
+
+/* os.environ["PYTORCH_CUDA_ALLOC_CONF"] = …, unless a condition about the variable is around it. */
+static bool does_assign_conf(const struct figure_search *s)
+{
+    for (size_t f = 0; f < s->files_n; f++) {
+        const struct site_code *c = &s->files[f].code;
+        for (size_t k = 0; k < c->n; k++) {
+            const struct site_statement *st = &c->list[k];
+            const bool assigns = strstr(st->code, "environ[\"\"] = ") || strstr(st->code, "putenv(");
+            if (!assigns || !mentions_conf(&s->files[f], st)) continue;
+            const size_t parent = st->indent ? site_code_parent(c, k) : c->n;
+            if (parent == c->n || !mentions_conf(&s->files[f], &c->list[parent])) return true;
+        }
+    }
+    return false;
+}
+
 unsigned whatif_source_facts(struct run *run)
 {
     enum { ROUNDS = 8 };
@@ -498,6 +522,7 @@ unsigned whatif_source_facts(struct run *run)
     if (does_call(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
     for (size_t i = 0; i < sizeof setters / sizeof *setters; i++)
         if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
+    if (does_assign_conf(s)) facts |= WHATIF_ASSIGNS_CONF;
     if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);

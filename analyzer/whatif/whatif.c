@@ -42,6 +42,9 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "does, "
     "the program frees more memory without them than the replay",
     "Several threads allocate tensors in turn: their order can be another one in each run",
+    "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
+    "change "
+    "that line",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

@@ -172,6 +172,9 @@ DECIDES = {  # what a program does, and the doubts of a what-if on a larger GPU 
     "another name": ("total = torch.cuda.get_device_properties(0).total_memory\nprint(total)\ndef count():\n    total = 0\n    for k in range(3):\n        total += k\n    if total > 2:\n        kept.append(mib(total))\ncount()", ""),
     "parameter": ("used = torch.cuda.memory_allocated()\nprint(used)\ndef work(used):\n    if used:\n        kept.append(mib(3))\nwork(True)", ""),
     "variable": ("def memory():\n    return torch.cuda.memory_allocated()\ndef work():\n    memory = [1, 2]\n    if len(memory) > 1:\n        kept.append(mib(3))\nwork()\nprint(memory())", ""),
+    "assigns": ("import os\nos.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'max_split_size_mb:900'", "sets PYTORCH_CUDA_ALLOC_CONF itself"),
+    "default": ("import os\nos.environ.setdefault('PYTORCH_CUDA_ALLOC_CONF', 'max_split_size_mb:900')\n"
+                "if 'PYTORCH_CUDA_ALLOC_CONF' not in os.environ:\n    os.environ['PYTORCH_CUDA_ALLOC_CONF'] = ''\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'])", ""),
     "sets": ("torch.cuda.memory._set_allocator_settings('max_split_size_mb:900')", "changes the settings"),
     "getattr": ("if getattr(torch.cuda, 'memory_reserved')() > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
     "f-string": ("figures = {kind: getattr(torch.cuda, f'memory_{kind}') for kind in ('allocated', 'reserved')}\n"
