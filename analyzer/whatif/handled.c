@@ -90,7 +90,7 @@ static bool does_catch(const struct text *t, const char *code, const struct erro
     const char *after = code + strlen("except");
     after += strspn(after, " :(*");
     if (!*after || e->replaced || names_error_class(after)) return true;
-    for (const char *p = after; site_name_length(p); p += strspn(p, " ,")) {
+    for (const char *p = after; site_name_length(p) && strncmp(p, "as ", 3) != 0; p += strspn(p, " ,")) {
         const size_t n = site_name_length(p);
         if ((islower((unsigned char)*p) && !memchr(p, '.', n)) || is_error_alias(t, p, n)) return true;
         p += n;

@@ -221,6 +221,7 @@ HANDLES = {
     "raises": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as error:\n    print('failed')\n    raise", False),
     "exits": ("import sys\ntry:\n    kept.append(mib(90))\nexcept Exception:\n    sys.exit(3)", False),
     "others": ("try:\n    kept.append(mib(90))\nexcept (ValueError, KeyboardInterrupt):\n    pass", False),
+    "only others": ("try:\n    kept.append(mib(90))\nexcept ValueError as e:\n    print(e)\nexcept (KeyError, OSError) as e:\n    print(e)", False),
     "finally": ("try:\n    kept.append(mib(90))\nfinally:\n    print('end')", False),
     "before": ("try:\n    n = 90\nexcept Exception:\n    n = 9\nkept.append(mib(n))", False),
     "alias": ("Full = torch.OutOfMemoryError\ntry:\n    kept.append(mib(90))\nexcept Full:\n    kept.clear()", True),
