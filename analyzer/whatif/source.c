@@ -279,7 +279,7 @@ static void add_returned(struct figure_search *s, const struct site_code *c, int
 }
 
 /* A variable of the function `scope`, or an attribute. */
-static void add_variable(struct figure_search *s, const char *name, struct figure_value value)
+static void add_figure_name(struct figure_search *s, const char *name, struct figure_value value)
 {
     const char *dot = strrchr(name, '.');
     value.name = dot ? dot + 1 : name;
@@ -294,7 +294,7 @@ static void add_figure_targets(struct figure_search *s, const char *targets, uns
     struct site_names names = {.n = 0};
     site_targets_of(s->arena, targets, &names, NULL);
     for (size_t i = 0; i < names.n; i++)
-        add_variable(s, names.list[i], (struct figure_value){NULL, figures, file, scope, false});
+        add_figure_name(s, names.list[i], (struct figure_value){NULL, figures, file, scope, false});
 }
 
 /* `rows.append(figure)`: an element of rows decides as the figure does. */
@@ -303,7 +303,7 @@ static void add_container(struct figure_search *s, const struct site_statement *
 {
     struct site_store store;
     if (site_store_of(s->arena, st->code, &store) && mention > st->code + strlen(store.into))
-        add_variable(s, store.into, (struct figure_value){NULL, figures, file, scope, true});
+        add_figure_name(s, store.into, (struct figure_value){NULL, figures, file, scope, true});
 }
 
 /* `from torch.cuda import memory_reserved as used` */
