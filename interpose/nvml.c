@@ -54,6 +54,7 @@ static struct {
     bool listed_whole; /* process ids mean the same to NVML and to this process */
     _Atomic enum stage stage;
     _Atomic bool due, over;
+    _Atomic bool exits;       /* the program: it allocates no more, so a sample is exact */
     _Atomic uint32_t samples; /* made so far */
     _Atomic uint32_t wake;    /* 1: the thread is to check what is due */
     pid_t pid;
@@ -334,9 +335,8 @@ static void sample_devices(void)
 static bool is_sample_due(uint64_t now)
 {
     if (!gs_device_located()) return false;
-    const bool due = atomic_load(&nvml.due);
-    return now >= (due && !atomic_load(&nvml.over) ? nvml.soonest_ns : nvml.next_ns) ||
-           (due && atomic_load(&nvml.over));
+    const bool due = atomic_load(&nvml.due), over = atomic_load(&nvml.over);
+    return now >= (due && !over ? nvml.soonest_ns : nvml.next_ns) || (over && (due || atomic_load(&nvml.exits)));
 }
 
 static void wait_for_work(void)
@@ -410,12 +410,14 @@ void gs_nvml_ask(int device)
 
 /* --- start and exit --------------------------------------------------------------------------- */
 
-/* The program exits, and its libraries, including NVML, are about to be unloaded: takes the last sample that is due,
- * then no more. A program that fails because memory ran out often exits at once. */
+/* The program exits, and its libraries, including NVML, are about to be unloaded: takes a last sample, then no more. A
+ * program that fails because memory ran out often exits at once, and an earlier sample may include memory that was just
+ * being allocated or freed. */
 static void stop_nvml(void)
 {
     if (nvml.pid != getpid() || inside) return; /* a copy of the process that libc does not know of */
     const int saved = errno;
+    atomic_store(&nvml.exits, true);
     atomic_store(&nvml.over, true);
     if (atomic_load(&nvml.stage) > STARTED) { /* otherwise it waits for the loader's lock, which this thread may hold */
         wake_nvml();

@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct whatif_hole all_addresses = {(uint64_t)1 << 44, (uint64_t)1 << 45};
+/* Below or above the recorded addresses. */
+static const struct whatif_hole lower = {(uint64_t)1 << 44, (uint64_t)1 << 43},
+                                upper = {(uint64_t)1 << 47, (uint64_t)1 << 46};
 static const uint64_t page = 2 << 20; /* CUDA allocates large memory in physical pages of 2 MiB */
 
 static void whatif_space_start(struct whatif_space *s, bool descending)
 {
     *s = (struct whatif_space){.descending = descending};
-    *ARENA_PUSH(s->holes, s->n, s->cap) = all_addresses;
+    *ARENA_PUSH(s->holes, s->n, s->cap) = descending ? lower : upper;
 }
 
 static void whatif_space_free(struct whatif_space *s)
@@ -54,11 +56,65 @@ static void whatif_space_give_back(struct whatif_space *s, uint64_t address, uin
     }
 }
 
+static bool do_overlap(struct whatif_hole a, struct whatif_hole b)
+{
+    return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+}
+
+/* From now on the lane's segments are not the recorded ones. Where these were freed, the driver has room. */
+static void part_lane(struct whatif_lane *l)
+{
+    l->parted = true;
+    for (size_t i = 0; i < l->freed_n; i++) whatif_space_give_back(&l->space, l->freed[i].address, l->freed[i].bytes);
+    l->freed_n = l->recorded_n = 0;
+}
+
+/* The recorded address of a segment of that size that the recorded allocator requested for the same tensor; 0 none. */
+static uint64_t take_recorded(struct whatif_lane *l, uint64_t bytes)
+{
+    size_t i = 0;
+    while (i < l->recorded_n && l->recorded[i].bytes != bytes) i++;
+    bool is_free = i < l->recorded_n;
+    for (size_t k = 0; k < l->taken_n && is_free; k++) is_free = !do_overlap(l->taken[k], l->recorded[i]);
+    if (!is_free && !l->parted) part_lane(l);
+    if (!is_free) return 0;
+    const struct whatif_hole r = l->recorded[i];
+    l->recorded[i] = l->recorded[--l->recorded_n];
+    for (size_t k = l->freed_n; k-- > 0;)
+        if (do_overlap(l->freed[k], r)) l->freed[k] = l->freed[--l->freed_n];
+    *ARENA_PUSH(l->taken, l->taken_n, l->taken_cap) = r;
+    return r.address;
+}
+
+static bool give_back_recorded(struct whatif_lane *l, uint64_t address)
+{
+    for (size_t i = 0; i < l->taken_n; i++) {
+        const struct whatif_hole r = l->taken[i];
+        if (r.address != address) continue;
+        l->taken[i] = l->taken[--l->taken_n];
+        if (l->parted)
+            whatif_space_give_back(&l->space, r.address, r.bytes);
+        else
+            *ARENA_PUSH(l->freed, l->freed_n, l->freed_cap) = r;
+        return true;
+    }
+    return false;
+}
+
+void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t bytes)
+{
+    if (!l->parted)
+        *ARENA_PUSH(l->recorded, l->recorded_n, l->recorded_cap) = (struct whatif_hole){address, (uint64_t)bytes};
+}
+
 static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *address)
 {
     struct whatif_lane *l = self;
     if (l->capacity != INT64_MAX && bytes > l->capacity - l->other) return false;
-    if (!page_bytes) *address = whatif_space_take(&l->space, (uint64_t)bytes);
+    if (!page_bytes) {
+        *address = take_recorded(l, (uint64_t)bytes);
+        if (!*address) *address = whatif_space_take(&l->space, (uint64_t)bytes);
+    }
     l->other = arena_add_capped(l->other, bytes); /* the allocator's memory is counted there, too */
     return true;
 }
@@ -67,8 +123,8 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
 {
     struct whatif_lane *l = self;
     l->other = arena_add_capped(l->other, -bytes);
-    if (!page_bytes && address >= all_addresses.address && address < all_addresses.address + all_addresses.bytes)
-        whatif_space_give_back(&l->space, address, (uint64_t)bytes);
+    if (page_bytes || give_back_recorded(l, address)) return;
+    whatif_space_give_back(&l->space, address, (uint64_t)bytes);
 }
 
 /* Address space is never freed, and is separate from memory that is. */
@@ -99,7 +155,12 @@ void whatif_lane_free(struct whatif_lane *l)
 void whatif_lane_forget(struct whatif_lane *l)
 {
     free(l->block_of);
+    free(l->recorded);
+    free(l->taken);
+    free(l->freed);
     map_free(&l->placed);
+    l->recorded = l->taken = l->freed = NULL;
+    l->recorded_n = l->recorded_cap = l->taken_n = l->taken_cap = l->freed_n = l->freed_cap = 0;
     l->block_of = NULL;
     l->block_of_n = 0;
 }
@@ -116,7 +177,9 @@ static void number_room(struct whatif_lane *l, uint32_t number)
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool)
 {
     number_room(l, number);
-    return l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+    l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+    if (l->recorded_n) part_lane(l); /* segments that the lane does not need */
+    return l->block_of[number];
 }
 
 enum { TAKEN = UINT32_MAX - 1 }; /* in `placed`: a block that was freed */
@@ -159,6 +222,7 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
                                   first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
                                   p->pool);
             l->other = arena_add_capped(l->other, p->bytes);
+            *ARENA_PUSH(l->taken, l->taken_n, l->taken_cap) = (struct whatif_hole){p->address, (uint64_t)p->bytes};
         } else {
             const uint32_t block = caching_place_block(l->allocator, p->address, p->bytes);
             if (block != CACHING_NO_BLOCK) *map_at(&l->placed, p->address) = block;

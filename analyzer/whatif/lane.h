@@ -21,6 +21,13 @@ struct whatif_lane {
     size_t block_of_n;
     struct map placed; /* recorded address → the block, of those that whatif_lane_place made */
     struct whatif_space space;
+    struct whatif_hole *recorded; /* segments that the recorded allocator requested since the last tensor */
+    size_t recorded_n, recorded_cap;
+    struct whatif_hole *taken; /* segments that have their recorded addresses, in any order */
+    size_t taken_n, taken_cap;
+    struct whatif_hole *freed; /* likewise, those that were freed before the lane parted */
+    size_t freed_n, freed_cap;
+    bool parted;       /* from the recorded segments: new ones are placed as the recorded driver did most often */
     int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
     int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */
     uint64_t reserved; /* address space, bytes */
@@ -31,6 +38,9 @@ struct whatif_lane {
 void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity);
 void whatif_lane_free(struct whatif_lane *l);
 void whatif_lane_forget(struct whatif_lane *l); /* frees only which recorded block is which */
+/* The recorded allocator requested a segment for the next tensor: it has the same address in the lane if that requested
+ * the same segments so far. */
+void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t bytes);
 /* For the lifetime of this number. Returns the block; CACHING_NO_BLOCK: out of memory. */
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool);
 /* The lifetime's block, which the caller frees; if it has none, the placed one at its recorded address.

@@ -22,6 +22,7 @@ struct beside { /* a device, while its recording is replayed */
     struct whatif_pool_map map;
     size_t next_fact;
     bool expandable;    /* expandable_segments now */
+    bool uncertain;     /* whether another stream had finished with some freed block depends on the GPU's time */
     bool refused;       /* CUDA refused memory since the last tensor */
     int64_t refused_ns; /* first */
     int64_t event_ns;   /* the last event of a tensor */
@@ -550,7 +551,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     note_stream(b, proof_stream_of(life));
     whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
     b->event_ns = life->alloc_ns;
-    w->proof.unsure_frees = w->proof.unsure_frees || b->dues.n;
+    w->proof.unsure_frees = w->proof.unsure_frees || b->uncertain;
     settle_pending(b, true);
     b->refused = false;
     const bool known = run_requested(life) != RUN_UNKNOWN;
@@ -610,6 +611,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         const int64_t until = whatif_pending_until(p->w, series->process, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, run_live_number(p->w->run, life), life->address);
         if (block == CACHING_NO_BLOCK) return;
+        b->uncertain = b->uncertain || (until != RUN_UNKNOWN && life->space != GS_SPACE_POOL);
         if (until == RUN_UNKNOWN)
             caching_release(b->allocator, block);
         else

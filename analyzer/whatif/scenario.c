@@ -11,8 +11,12 @@ struct left_out {
     uint64_t address; /* recorded */
     int64_t free_ns;
     bool needed; /* a parameter or the state of an optimizer */
+    bool holds;  /* perhaps other tensors, by its graph: older ones that are freed in the same step */
 };
 enum { MORE_TURNS = 3 }; /* than a thread has that loads a model */
+
+/* Is a call path at the line that is left out? Then its tensor may have a graph, or has none. */
+enum match { MATCH_UNKNOWN, MATCH_NOT, MATCH_GRAPH, MATCH_NO_GRAPH };
 
 enum { LAST_STACKS = 64 };
 struct track { /* a device under one scenario */
@@ -22,8 +26,9 @@ struct track { /* a device under one scenario */
     struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
     size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
     uint64_t steps_done;
-    int64_t others_until;   /* until when other tensors of the step live that are no part of the model */
-    uint64_t holding_steps; /* in which they and some of `without` outlive the next step */
+    struct map other_ends;  /* other tensors, no part of the model, by the step in which they are freed: the last step
+                               that allocated one */
+    uint64_t holding_steps; /* whose tensors outlive the next step, and may hold others */
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events, requests;
     bool open, over;                   /* over: it ran out of memory */
@@ -49,7 +54,7 @@ struct play {
     struct track *tracks;                   /* as w->devices */
     struct whatif_pool_map *maps;           /* likewise, of all scenarios */
     const struct recorded_totals *recorded; /* likewise */
-    uint8_t *matches;                       /* by stack: 0 not examined, 1 in the line that is left out, 2 not */
+    uint8_t *matches;                       /* by stack: enum match */
     const char *file;                       /* of that line */
     size_t file_length;
     int line;
@@ -76,17 +81,21 @@ static bool is_at(const struct play *p, const struct run_frame *f)
            (n == p->file_length || strchr("/\\", f->file[n - p->file_length - 1]));
 }
 
-static bool is_left_out(struct play *p, uint32_t stack)
+static enum match match_of(struct play *p, uint32_t stack)
 {
-    if (!p->matches || stack == RUN_NONE || stack >= p->w->owners_n) return false;
+    if (!p->matches || stack == RUN_NONE || stack >= p->w->owners_n) return MATCH_NOT;
     uint8_t *match = &p->matches[stack];
-    if (!*match) {
-        *match = 2;
-        for (uint32_t at = stack; at != RUN_NONE && *match == 2; at = run_stack_parent(p->w->run, at))
-            if (is_at(p, run_stack_frame(p->w->run, at))) *match = 1;
-        if (*match == 1 && whatif_is_workspace(p->w, stack)) *match = 2;
+    if (*match) return *match;
+    *match = MATCH_NOT;
+    for (uint32_t at = stack; at != RUN_NONE && *match == MATCH_NOT; at = run_stack_parent(p->w->run, at)) {
+        const struct run_frame *frame = run_stack_frame(p->w->run, at);
+        if (!is_at(p, frame)) continue;
+        const bool graph =
+            !whatif_is_graphless(&p->w->sources, frame) && !site_is_without_gradients(&p->w->sources, stack);
+        *match = whatif_is_workspace(p->w, stack) ? MATCH_NOT : graph ? MATCH_GRAPH : MATCH_NO_GRAPH;
+        break;
     }
-    return *match == 1;
+    return *match;
 }
 
 /* The stacks are a tree of frames: a call path is at the line if one of them is. */
@@ -116,25 +125,40 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
 /* At the end of a step, `next_ns` before the end of the next one. */
 static void drop_left_out(struct play *p, struct track *t, int64_t ns, int64_t next_ns)
 {
-    bool outlives = false;
+    bool holds = false;
     for (size_t i = 0; i < t->without_n; i++) {
         if (t->without[i].free_ns <= ns) continue; /* another one may have its number now */
         const uint32_t block = whatif_lane_take(&t->lane, t->without[i].number, t->without[i].address);
         if (block == CACHING_NO_BLOCK) continue;
         caching_release(t->lane.allocator, block);
         if (t->without[i].needed) p->scenario->outcome.doubts |= WHATIF_NEEDED;
-        outlives = outlives || t->without[i].free_ns > next_ns;
+        holds = holds || (t->without[i].holds && t->without[i].free_ns > next_ns);
     }
-    t->holding_steps += outlives && t->others_until > next_ns;
+    t->holding_steps += holds;
     if (t->holding_steps > 1) p->scenario->outcome.doubts |= WHATIF_HOLDS; /* once: the first step's own */
     t->without_n = 0;
-    t->others_until = 0;
+}
+
+/* How many steps have ended when a tensor is freed: all, if it is freed after them or never. */
+static uint64_t end_of(const struct play *p, const struct track *t, const struct run_lifetime *life)
+{
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    size_t low = 0, high = d->ends_n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (d->ends[middle].ns <= life->free_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* A tensor that stays. */
 static void note_other(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
-    if (!p->matches || life->free_ns <= t->others_until) return;
+    const uint64_t end = p->matches ? end_of(p, t, life) : 0;
+    if (end <= t->next_end + 1) return; /* of this step or the next one */
     const struct step_list *steps = whatif_steps_of(p->w, process);
     if (!steps || step_at(steps, life->alloc_ns) == SIZE_MAX) return;
     switch (whatif_category(p->w, life)) {
@@ -142,8 +166,17 @@ static void note_other(struct play *p, struct track *t, const struct run_lifetim
     case RESULT_CATEGORY_GRADIENTS:
     case RESULT_CATEGORY_OPTIMIZER_STATE:
     case RESULT_CATEGORY_WORKSPACES: return;
-    default: t->others_until = life->free_ns;
+    default: *map_at(&t->other_ends, end) = (uint32_t)t->next_end;
     }
+}
+
+/* A tensor holds an older one by its graph only if they are freed together, as far as the step shows. After the last
+ * step, many are. */
+static bool may_hold_others(const struct play *p, const struct track *t, const struct run_lifetime *life)
+{
+    const uint64_t end = end_of(p, t, life);
+    const uint32_t step = map_get(&t->other_ends, end);
+    return step != MAP_NEW && (end < p->w->devices[t - p->tracks].ends_n || step == t->next_end);
 }
 
 /* Applies events without a request up to a time. */
@@ -277,7 +310,8 @@ static int64_t play_free_bytes(const struct track *t)
 /* PyTorch queries the free memory for the message of an error, before it reports it: nothing depends on that. */
 static void settle_query(struct play *p, struct track *t, bool failed)
 {
-    if (t->answers_otherwise && !failed) p->scenario->outcome.doubts |= WHATIF_FREE;
+    if (t->answers_otherwise && !failed && !(read_source_of(p->w) & WHATIF_SHOWS_FREE))
+        p->scenario->outcome.doubts |= WHATIF_FREE;
     t->answers_otherwise = false;
 }
 
@@ -331,24 +365,30 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     note_figures(p, t);
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
-    if (!is_left_out(p, life->stack)) {
+    const enum match match = match_of(p, life->stack);
+    if (match == MATCH_NOT) {
         note_other(p, t, life, process);
         return;
     }
     const enum result_category category = whatif_category(p->w, life);
     const bool needed = category == RESULT_CATEGORY_PARAMETERS || category == RESULT_CATEGORY_OPTIMIZER_STATE;
-    *ARENA_PUSH(t->without, t->without_n, t->without_cap) =
-        (struct left_out){number, life->address, life->free_ns, needed};
+    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){
+        number, life->address, life->free_ns, needed, match == MATCH_GRAPH && may_hold_others(p, t, life)};
 }
 
 static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
 {
     if (life->device < 0) return;
     const bool tensor = life->layer == GS_LAYER_TENSOR;
-    if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
+    const bool segment = !tensor && series->layer == RUN_SERIES_DEVICE && whatif_is_segment(p->w, life);
+    if (!tensor && series->layer != RUN_SERIES_DEVICE) return;
     struct track *t = track_of(p, series->process, life->device);
     if (t->over) return;
-    if (tensor)
+    if (segment && life->space != GS_SPACE_VMM && !whatif_was_before(p->w, series->process, life))
+        whatif_lane_note_segment(&t->lane, life->address, life->bytes);
+    else if (segment)
+        return;
+    else if (tensor)
         play_allocation(p, t, life, series->process);
     else
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
@@ -553,7 +593,8 @@ static void doubt_decisions(struct play *p)
     if (size && facts & WHATIF_TOTAL) s->outcome.doubts |= WHATIF_SIZE;
     if (figures && facts & WHATIF_ALLOCATOR) s->outcome.doubts |= WHATIF_FIGURES;
     if (w->imported && (size || figures) && facts & WHATIF_FREE_FIGURE) s->outcome.doubts |= WHATIF_FREE;
-    if (w->imported && s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
+    if (s->conf && facts & WHATIF_ASSIGNS_CONF) s->outcome.doubts |= WHATIF_OWN_CONF;
+    if (s->conf && facts & WHATIF_SETS_CONF) s->outcome.doubts |= WHATIF_RESETS;
     if (w->imported && (size || s->conf) && facts & WHATIF_SETS_FRACTION) s->outcome.doubts |= WHATIF_RESETS;
 }
 
@@ -609,6 +650,7 @@ static void release_play(struct play *p)
         if (t->open) whatif_lane_free(&t->lane);
         free(t->dues.list);
         free(t->without);
+        map_free(&t->other_ends);
         free(t->curve);
     }
     free(p->tracks);

@@ -13,6 +13,7 @@ enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
 enum called { CALLED_UNKNOWN, CALLED, CALLED_NOT };
 struct own_file {
     const char *path;
+    const struct run_source_text *text;
     struct site_code code;
     uint8_t *called; /* enum called, of the function that a statement defines */
 };
@@ -23,6 +24,7 @@ struct figure_value {
     unsigned figures; /* of enum whatif_source */
     int file;         /* EVERYWHERE: in any file; ATTRIBUTE: likewise, after a dot */
     int scope;        /* the statement that defines the function of a variable; MODULE */
+    bool inside;      /* a list or the like that holds it: only an element is a figure */
 };
 
 struct figure_search {
@@ -36,6 +38,7 @@ struct figure_search {
     size_t values_n;
     unsigned used;
     bool grew;
+    bool third_party; /* a package other than PyTorch is on a call path */
 };
 
 static bool is_one_of(const char *name, size_t n, const char *const *words, size_t words_n)
@@ -55,7 +58,7 @@ static bool add_own_file(struct figure_search *s, const char *path)
     const struct run_source_text *text = run_source_text(s->run, path);
     if (!text) return false;
     struct own_file *f = &s->files[s->files_n++];
-    *f = (struct own_file){.path = path, .code = site_code_of(s->arena, text->lines, text->n)};
+    *f = (struct own_file){.path = path, .text = text, .code = site_code_of(s->arena, text->lines, text->n)};
     f->called = arena_alloc(s->arena, f->code.n + 1);
     memset(f->called, CALLED_UNKNOWN, f->code.n + 1);
     return true;
@@ -76,7 +79,10 @@ static void read_own_files(struct figure_search *s)
     const struct run_frame *frame;
     for (uint32_t i = 0; i < run_stack_count(s->run); i++) {
         if ((frame = run_stack_frame(s->run, i)) == NULL || frame->kind != GS_FRAME_PYTHON) continue;
-        if (is_first(&files, frame->file)) add_own_file(s, frame->file);
+        if (is_first(&files, frame->file)) {
+            add_own_file(s, frame->file);
+            s->third_party = s->third_party || site_is_third_party(frame->file);
+        }
         if (is_first(&functions, frame->function))
             *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;
     }
@@ -89,12 +95,16 @@ static void read_own_files(struct figure_search *s)
 
 /* ---------------------------------------------------------------- figures */
 
-static void add_value(struct figure_search *s, const char *name, unsigned figures, int file, int scope)
+static void add_value(struct figure_search *s, struct figure_value value)
 {
     struct figure_value *v = s->values, *end = s->values + s->values_n;
-    while (v < end && (v->file != file || v->scope != scope || strcmp(v->name, name) != 0)) v++;
+    const unsigned figures = value.figures;
+    while (v < end && (v->file != value.file || v->scope != value.scope || v->inside != value.inside ||
+                       strcmp(v->name, value.name) != 0))
+        v++;
     if (v == end && s->values_n == VALUES) return;
-    if (v == end) s->values[s->values_n++] = (struct figure_value){name, 0, file, scope};
+    value.figures = 0;
+    if (v == end) s->values[s->values_n++] = value;
     s->grew = s->grew || (v->figures | figures) != v->figures;
     v->figures |= figures;
 }
@@ -122,11 +132,12 @@ enum use { USE_VALUE, USE_SHOWN, USE_DECIDES };
 /* f(value): what the function, whose name ends at `end`, does with it. */
 static enum use use_of_argument(const char *code, const char *end)
 {
-    static const char *const pure[] = {"int",  "float",  "round", "min",  "max",  "abs",    "str",     "repr",
-                                       "sum",  "len",    "tuple", "list", "dict", "set",    "sorted",  "zip",
-                                       "bool", "divmod", "floor", "ceil", "log2", "format", "getattr", "enumerate"};
+    static const char *const pure[] = {"int",    "float", "round", "min",  "max",    "abs",     "str",      "repr",
+                                       "sum",    "tuple", "list",  "dict", "set",    "sorted",  "zip",      "bool",
+                                       "divmod", "floor", "ceil",  "log2", "format", "getattr", "enumerate"};
     static const char *const shows[] = {"append", "extend", "update", "add",  "put",
                                         "dump",   "dumps",  "insert", "send", "metric"};
+    static const char *const counts[] = {"len"};
     static const char *const showing[] = {"print",   "log",      "info",        "debug",    "warn",
                                           "error",   "critical", "write",       "report",   "show",
                                           "display", "record",   "set_postfix", "set_desc", "track",
@@ -138,6 +149,7 @@ static enum use use_of_argument(const char *code, const char *end)
     const size_t n = (size_t)(end - name);
     if (!n) return USE_VALUE; /* brackets around an expression */
     if (is_one_of(name, n, pure, sizeof pure / sizeof *pure)) return USE_VALUE;
+    if (is_one_of(name, n, counts, 1)) return USE_SHOWN;
     const bool method = name > code && name[-1] == '.';
     if (method && is_one_of(name, n, shows, sizeof shows / sizeof *shows)) return USE_SHOWN;
     if (n >= sizeof lower) return USE_DECIDES;
@@ -260,22 +272,48 @@ static void add_returned(struct figure_search *s, const struct site_code *c, int
 {
     const char *name = def == MODULE ? NULL : strstr(c->list[def].code, "def ");
     const size_t n = name ? site_name_length(name + 4) : 0;
-    if (n) add_value(s, arena_printf(s->arena, "%.*s", (int)n, name + 4), figures, EVERYWHERE, MODULE);
+    if (n) {
+        name = arena_printf(s->arena, "%.*s", (int)n, name + 4);
+        add_value(s, (struct figure_value){name, figures, EVERYWHERE, MODULE, false});
+    }
+}
+
+/* A variable of the function `scope`, or an attribute. */
+static void add_figure_name(struct figure_search *s, const char *name, struct figure_value value)
+{
+    const char *dot = strrchr(name, '.');
+    value.name = dot ? dot + 1 : name;
+    if (dot) value.file = ATTRIBUTE;
+    if (dot || (value.scope != MODULE && is_global_in(&s->files[value.file].code, value.scope, name)))
+        value.scope = MODULE;
+    add_value(s, value);
 }
 
 static void add_figure_targets(struct figure_search *s, const char *targets, unsigned figures, int file, int scope)
 {
     struct site_names names = {.n = 0};
     site_targets_of(s->arena, targets, &names, NULL);
-    for (size_t i = 0; i < names.n; i++) {
-        const char *dot = strrchr(names.list[i], '.');
-        if (dot)
-            add_value(s, dot + 1, figures, ATTRIBUTE, MODULE);
-        else if (scope != MODULE && is_global_in(&s->files[file].code, scope, names.list[i]))
-            add_value(s, names.list[i], figures, file, MODULE);
-        else
-            add_value(s, names.list[i], figures, file, scope);
-    }
+    for (size_t i = 0; i < names.n; i++)
+        add_figure_name(s, names.list[i], (struct figure_value){NULL, figures, file, scope, false});
+}
+
+/* `rows.append(figure)`: an element of rows decides as the figure does. */
+static void add_container(struct figure_search *s, const struct site_statement *st, const char *mention,
+                          unsigned figures, int file, int scope)
+{
+    struct site_store store;
+    if (site_store_of(s->arena, st->code, &store) && mention > st->code + strlen(store.into))
+        add_figure_name(s, store.into, (struct figure_value){NULL, figures, file, scope, true});
+}
+
+/* `from torch.cuda import memory_reserved as used` */
+static void follow_import(struct figure_search *s, int file, const struct site_statement *st, const char *mention,
+                          const struct figure_value *v)
+{
+    const char *as = mention + strlen(v->name);
+    if (!site_code_begins(st, "from") || strncmp(as, " as ", 4) != 0) return;
+    const char *name = arena_printf(s->arena, "%.*s", (int)site_name_length(as + 4), as + 4);
+    add_value(s, (struct figure_value){name, v->figures, file, MODULE, false});
 }
 
 /* Where the value begins that a statement binds to its targets. */
@@ -299,6 +337,7 @@ static void follow_value(struct figure_search *s, int file, size_t at, const cha
     const enum use use = decides ? USE_DECIDES : use_in_code(st->code, mention);
     const int scope = scope_of(c, at);
     if (use == USE_DECIDES && (figures & ~s->used) && is_called(s, &s->files[file], scope)) s->used |= figures;
+    if (use == USE_SHOWN) add_container(s, st, mention, figures, file, scope);
     if (use != USE_VALUE) return;
     if (site_code_begins(st, "return") || site_code_begins(st, "yield"))
         add_returned(s, c, scope, figures);
@@ -312,6 +351,7 @@ static bool is_mention_of(const struct figure_search *s, const struct figure_val
                           const char *mention)
 {
     const struct site_code *c = &s->files[file].code;
+    if (v->inside && mention[strlen(v->name)] != '[') return false;
     if (v->file == EVERYWHERE)
         return mention[strlen(v->name)] == '(' || (mention > c->list[at].code && mention[-1] == '.');
     if (v->file == ATTRIBUTE) return true;
@@ -329,8 +369,10 @@ static void follow_values(struct figure_search *s)
             if (v.file >= 0 && v.file != (int)f) continue;
             for (size_t k = 0; k < s->files[f].code.n; k++) {
                 const char *code = s->files[f].code.list[k].code, *p = find_value(&v, code, code);
-                for (; p; p = find_value(&v, code, p + 1))
+                for (; p; p = find_value(&v, code, p + 1)) {
+                    follow_import(s, (int)f, &s->files[f].code.list[k], p, &v);
                     if (is_mention_of(s, &v, (int)f, k, p)) follow_value(s, (int)f, k, p, v.figures);
+                }
             }
         }
     }
@@ -350,21 +392,126 @@ static bool does_call(const struct figure_search *s, const char *name)
     return false;
 }
 
+/* ---------------------------------------------------------------- names in strings */
+
+static const struct {
+    const char *name;
+    unsigned figures;
+} figure_names[] = {
+    {"total_memory", WHATIF_TOTAL},
+    {"mem_get_info", WHATIF_FREE_FIGURE},
+    {"memory_reserved", WHATIF_ALLOCATOR},
+    {"memory_cached", WHATIF_ALLOCATOR},
+    {"max_memory_reserved", WHATIF_ALLOCATOR},
+    {"max_memory_cached", WHATIF_ALLOCATOR},
+    {"memory_allocated", WHATIF_ALLOCATOR},
+    {"max_memory_allocated", WHATIF_ALLOCATOR},
+    {"memory_stats", WHATIF_ALLOCATOR},
+    {"memory_stats_as_nested_dict", WHATIF_ALLOCATOR},
+    {"memory_snapshot", WHATIF_ALLOCATOR},
+    {"device_memory_used", WHATIF_ALLOCATOR},
+    {"nvmlDeviceGetMemoryInfo", WHATIF_TOTAL | WHATIF_ALLOCATOR},
+};
+enum { FIGURE_NAMES = sizeof figure_names / sizeof *figure_names };
+
+/* "memory_reserved", f"memory_{kind}", "memory_" + kind */
+static unsigned figures_in_string(const char *text, size_t n)
+{
+    enum { SHORTEST = 5 };
+    const char *open = memchr(text, '{', n), *close = open ? memrchr(text, '}', n) : NULL;
+    const size_t before = open ? (size_t)(open - text) : n, after = close ? n - (size_t)(close + 1 - text) : 0;
+    const bool begins = open || (n && text[n - 1] == '_');
+    unsigned figures = 0;
+    for (size_t i = 0; i < FIGURE_NAMES; i++) {
+        const char *name = figure_names[i].name;
+        const size_t length = strlen(name);
+        const bool fits = begins ? before + after >= SHORTEST && length >= before + after : length == n;
+        if (fits && strncmp(name, text, before) == 0 && memcmp(name + length - after, text + n - after, after) == 0)
+            figures |= figure_names[i].figures;
+    }
+    return figures;
+}
+
+/* The names in the strings of lines; those of a dictionary's keys are names of what the program logs. */
+static unsigned figures_in_lines(const struct run_source_text *text, size_t first, size_t last)
+{
+    unsigned figures = 0;
+    for (size_t i = first; i <= last && i < text->n; i++)
+        for (const char *p = text->lines[i]; *p; p++) {
+            if (*p != '"' && *p != '\'') continue;
+            const char *end = strchr(p + 1, *p);
+            if (!end) break;
+            if (end[1] != ':') figures |= figures_in_string(p + 1, (size_t)(end - p - 1));
+            p = end;
+        }
+    return figures;
+}
+
+/* Of getattr(object, name) with a name that the source does not show: any that the program mentions or the object has.
+ */
+static unsigned figures_of_any_name(const char *object, unsigned mentioned)
+{
+    const size_t n = strlen(object);
+    if (strstr(object, "get_device_properties")) mentioned |= WHATIF_TOTAL;
+    if (n >= 4 && strcmp(object + n - 4, "cuda") == 0) mentioned |= WHATIF_ALLOCATOR;
+    return mentioned;
+}
+
+/* getattr(torch.cuda, "memory_reserved"): a name in a string. */
+static void follow_getattr(struct figure_search *s)
+{
+    static const char call[] = "getattr(";
+    unsigned all = 0;
+    for (size_t f = 0; f < s->files_n; f++) all |= figures_in_lines(s->files[f].text, 0, s->files[f].text->n);
+    for (size_t f = 0; f < s->files_n; f++)
+        for (size_t k = 0; k < s->files[f].code.n; k++) {
+            const struct site_statement *st = &s->files[f].code.list[k];
+            for (const char *p = strstr(st->code, call); p; p = strstr(p + 1, call)) {
+                const char *arguments = p + strlen(call), *end = site_closing(arguments - 1);
+                arguments = arena_printf(s->arena, "%.*s", (int)(end - arguments), arguments);
+                const unsigned own = figures_in_lines(s->files[f].text, (size_t)st->line - 1, (size_t)st->last - 1);
+                const bool shown = own || strstr(site_part_of(s->arena, arguments, 1), "\"\"");
+                const unsigned figures = shown ? own : figures_of_any_name(site_part_of(s->arena, arguments, 0), all);
+                if (figures) follow_value(s, (int)f, k, p, figures);
+            }
+        }
+}
+
+static bool mentions_conf(const struct own_file *f, const struct site_statement *st)
+{
+    bool mentions = false;
+    for (int line = st->line; line <= st->last && line > 0 && (size_t)line <= f->text->n; line++)
+        mentions = mentions || strstr(f->text->lines[line - 1], "_ALLOC_CONF");
+    return mentions;
+}
+
+/* os.environ["PYTORCH_CUDA_ALLOC_CONF"] = …, unless a condition about the variable is around it. */
+static bool does_assign_conf(const struct figure_search *s)
+{
+    for (size_t f = 0; f < s->files_n; f++) {
+        const struct site_code *c = &s->files[f].code;
+        for (size_t k = 0; k < c->n; k++) {
+            const struct site_statement *st = &c->list[k];
+            const bool assigns = strstr(st->code, "environ[\"\"] = ") || strstr(st->code, "putenv(");
+            if (!assigns || !mentions_conf(&s->files[f], st)) continue;
+            const size_t parent = st->indent ? site_code_parent(c, k) : c->n;
+            if (parent == c->n || !mentions_conf(&s->files[f], &c->list[parent])) return true;
+        }
+    }
+    return false;
+}
+
 unsigned whatif_source_facts(struct run *run)
 {
-    static const char *const allocator[] = {"memory_reserved",   "memory_cached",    "max_memory_reserved",
-                                            "max_memory_cached", "memory_allocated", "max_memory_allocated",
-                                            "memory_stats",      "memory_snapshot"};
     enum { ROUNDS = 8 };
     struct arena arena = {0};
     struct figure_search *s = arena_zeroed(1, sizeof *s);
     s->run = run;
     s->arena = &arena;
     read_own_files(s);
-    add_value(s, "total_memory", WHATIF_TOTAL, EVERYWHERE, MODULE);
-    add_value(s, "mem_get_info", WHATIF_FREE_FIGURE, EVERYWHERE, MODULE);
-    for (size_t i = 0; i < sizeof allocator / sizeof *allocator; i++)
-        add_value(s, allocator[i], WHATIF_ALLOCATOR, EVERYWHERE, MODULE);
+    for (size_t i = 0; i < FIGURE_NAMES; i++)
+        add_value(s, (struct figure_value){figure_names[i].name, figure_names[i].figures, EVERYWHERE, MODULE, false});
+    follow_getattr(s);
     for (unsigned round = 0; s->grew && round < ROUNDS; round++) {
         s->grew = false;
         follow_values(s);
@@ -375,6 +522,8 @@ unsigned whatif_source_facts(struct run *run)
     if (does_call(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
     for (size_t i = 0; i < sizeof setters / sizeof *setters; i++)
         if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
+    if (does_assign_conf(s)) facts |= WHATIF_ASSIGNS_CONF;
+    if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
     free(s->functions);
@@ -382,92 +531,31 @@ unsigned whatif_source_facts(struct run *run)
     return facts;
 }
 
-/* ---------------------------------------------------------------- errors that are handled */
-
-/* `except torch.OutOfMemoryError:`, of a class that it is derived from, of any, or of a variable's; `with
- * suppress(RuntimeError):`. */
-static bool does_catch(const char *code)
+/* Does a stored value hold no graph and no tensor that another line made, such as x of `(x, y.detach() + 1)`? */
+static bool is_detached(struct arena *arena, const char *value)
 {
-    static const char *const classes[] = {"OutOfMemory", "RuntimeError", "Exception", "OOM"};
-    const bool except = strncmp(code, "except", 6) == 0;
-    const char *after = except ? code + strlen("except") : "";
-    after += strspn(after, " :(");
-    bool catches = except && (*after == 0 || (islower((unsigned char)*after) && after[site_name_length(after)] != '.'));
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) catches = catches || strstr(code, classes[i]);
-    return catches;
-}
-
-/* return, break or continue: does statement `at` leave the block? */
-static bool does_leave(const struct site_code *c, size_t header, size_t at)
-{
-    const bool returns = site_code_begins(&c->list[at], "return");
-    bool leaves = returns || site_code_begins(&c->list[at], "break") || site_code_begins(&c->list[at], "continue");
-    for (size_t k = site_code_parent(c, at); leaves && k < c->n && k > header; k = site_code_parent(c, k)) {
-        const bool loop = site_code_begins(&c->list[k], "for") || site_code_begins(&c->list[k], "while");
-        leaves = !site_code_begins(&c->list[k], "def") && (returns || !loop);
+    const char *open = value + strspn(value, "([{"), *each = strstr(open, " for ");
+    if (open > value && each) return site_is_host_value(arena_printf(arena, "%.*s", (int)(each - open), open), true);
+    for (size_t i = 0;; i++) {
+        const char *part = site_part_of(arena, open, i);
+        const char *rest = part + site_name_length(part);
+        if (!*part) break;
+        if (rest - part > 7 && strncmp(rest - 7, ".detach()", 9) == 0) rest += 2;
+        if (!rest[strspn(rest, ")]}")]) return false;
     }
-    return leaves;
+    return site_is_host_value(value, true);
 }
 
-/* Does a block end the program, or raise the error again in any case? */
-static bool does_give_up(const struct site_code *c, size_t header)
+bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
 {
-    const size_t end = site_code_end(c, header);
-    for (size_t k = header + 1; k < end && !does_leave(c, header, k); k++)
-        if (c->list[k].indent == c->list[header + 1].indent &&
-            (site_code_begins(&c->list[k], "raise") || strstr(c->list[k].code, "exit(")))
-            return true;
-    return false;
-}
-
-/* Is statement `at` in the first block of a try statement whose handler goes on? */
-static bool is_statement_caught(const struct site_code *c, size_t at)
-{
-    for (size_t k = site_code_parent(c, at); k < c->n; k = site_code_parent(c, k)) {
-        if (site_code_begins(&c->list[k], "def")) return false;
-        if (site_code_begins(&c->list[k], "with") && strstr(c->list[k].code, "suppress(") &&
-            does_catch(c->list[k].code))
-            return true;
-        if (!site_code_begins(&c->list[k], "try")) continue;
-        for (size_t h = site_code_end(c, k); h < c->n && site_code_begins(&c->list[h], "except");
-             h = site_code_end(c, h))
-            if (does_catch(c->list[h].code)) {
-                if (!does_give_up(c, h)) return true;
-                break;
-            }
-    }
-    return false;
-}
-
-/* Does a line of the program call the function at this stack? Then a library that handles errors, such as one that
- * tries again, returns to the program. */
-static bool is_called_by_program(struct run *run, uint32_t stack)
-{
-    const struct run_frame *frame;
-    while ((frame = run_stack_frame(run, stack = run_stack_parent(run, stack))) != NULL)
-        if (frame->kind == GS_FRAME_PYTHON && frame->line && !site_is_library_file(frame->file)) return true;
-    return false;
-}
-
-bool whatif_is_caught(struct run *run, uint32_t stack)
-{
-    const struct run_frame *frame;
-    struct arena arena = {0};
-    bool caught = false;
-    for (; !caught && (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (frame->kind != GS_FRAME_PYTHON || !frame->line) continue;
-        caught = frame->function && strstr(frame->function, "_bootstrap_inner"); /* threading.py */
-        if (caught) continue;
-        const bool library = site_is_library_file(frame->file);
-        if (library && !(site_is_third_party(frame->file) && is_called_by_program(run, stack))) continue;
-        const struct run_source_text *text = (library ? run_library_text : run_source_text)(run, frame->file);
-        if (!text) continue;
-        const struct site_code code = site_code_of(&arena, text->lines, text->n);
-        const size_t at = site_code_at(&code, frame->line);
-        caught = at < code.n && is_statement_caught(&code, at);
-    }
-    arena_free(&arena);
-    return caught;
+    struct site_code code;
+    struct site_assignment assigned;
+    struct site_store store;
+    size_t at;
+    if (!site_open_source(b, frame, &code, &at)) return false;
+    const char *statement = code.list[at].code;
+    if (site_store_of(b->arena, statement, &store)) return is_detached(b->arena, store.value);
+    return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
 }
 
 bool whatif_has_python(struct run *run, uint32_t stack)

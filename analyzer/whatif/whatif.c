@@ -33,14 +33,18 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "follow the batch, such as a queue of fixed length, are scaled, too",
     "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to 1 MiB for "
     "each such block",
-    "Some freed blocks waited until other streams no longer used them. The replay assumes that they wait as long as in "
-    "the recording; with other settings that can differ",
+    "Other streams used some blocks until they were freed (record_stream). The replay assumes that these blocks wait "
+    "as "
+    "long as in the recording; in another run that can differ",
     "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others",
     "The line allocates parameters or the optimizer's state, which later steps need",
     "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
     "does, "
     "the program frees more memory without them than the replay",
     "Several threads allocate tensors in turn: their order can be another one in each run",
+    "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
+    "change "
+    "that line",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
@@ -136,6 +140,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
+    w->sources = (struct site_builder){.run = run, .arena = &w->arena};
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
     w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
@@ -157,6 +162,7 @@ void whatif_free(struct whatif *w)
     category_uses_free(w->uses);
     map_free(&w->parameters);
     map_free(&w->scripts);
+    free(w->sources.codes);
     free(w->devices);
     free(w->pending);
     arena_free(&w->arena);

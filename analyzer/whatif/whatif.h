@@ -25,25 +25,26 @@ struct whatif_failure { /* a request that got no memory */
 /* Why the program may differ from its replay, although the recorded settings are reproduced; as bits. */
 enum whatif_doubt {
     WHATIF_USE_ON_OOM = 1,
-    WHATIF_HANDLED = 2,     /* a request that failed in the recording, and that the program handled, succeeds */
-    WHATIF_FREE = 4,        /* the program asked CUDA how much memory is free, and gets another answer */
-    WHATIF_FRACTION = 8,    /* the program sets the fraction that this scenario sets, too */
-    WHATIF_STEPS = 16,      /* the scenario frees memory where steps end, and where they do is an inference */
-    WHATIF_SIZE = 32,       /* the program decides by the size of the GPU, which the scenario changes */
-    WHATIF_FIGURES = 64,    /* the program decides by figures of the allocator, which differ in the scenario */
-    WHATIF_CAUGHT = 128,    /* the program handles the failure of the request that fails only in the scenario */
-    WHATIF_RESETS = 256,    /* the program changes settings that the scenario changes, and the recording lacks that */
-    WHATIF_FREED = 512,     /* why the recorded allocator freed segments is not known */
-    WHATIF_SHARED = 1024,   /* the GPU has no room for the memory that other processes held */
-    WHATIF_SCALED = 2048,   /* the scenario scales sizes, and which ones is an inference */
-    WHATIF_SIZES = 4096,    /* some requests are known up to 1 MiB only */
-    WHATIF_FREES = 8192,    /* some freed blocks waited for other streams */
-    WHATIF_CONTEXT = 16384, /* the size of the context is known for another GPU only */
-    WHATIF_NEEDED = 32768,  /* the line that is left out allocates what all later steps need */
-    WHATIF_HOLDS = 65536,   /* other tensors outlive their step with those of the line that is left out */
-    WHATIF_THREADS = 131072 /* threads allocate in turn */
+    WHATIF_HANDLED = 2,      /* a request that failed in the recording, and that the program handled, succeeds */
+    WHATIF_FREE = 4,         /* the program asked CUDA how much memory is free, and gets another answer */
+    WHATIF_FRACTION = 8,     /* the program sets the fraction that this scenario sets, too */
+    WHATIF_STEPS = 16,       /* the scenario frees memory where steps end, and where they do is an inference */
+    WHATIF_SIZE = 32,        /* the program decides by the size of the GPU, which the scenario changes */
+    WHATIF_FIGURES = 64,     /* the program decides by figures of the allocator, which differ in the scenario */
+    WHATIF_CAUGHT = 128,     /* the program handles the failure of the request that fails only in the scenario */
+    WHATIF_RESETS = 256,     /* the program changes settings that the scenario changes, and the recording lacks that */
+    WHATIF_FREED = 512,      /* why the recorded allocator freed segments is not known */
+    WHATIF_SHARED = 1024,    /* the GPU has no room for the memory that other processes held */
+    WHATIF_SCALED = 2048,    /* the scenario scales sizes, and which ones is an inference */
+    WHATIF_SIZES = 4096,     /* some requests are known up to 1 MiB only */
+    WHATIF_FREES = 8192,     /* some freed blocks waited for other streams */
+    WHATIF_CONTEXT = 16384,  /* the size of the context is known for another GPU only */
+    WHATIF_NEEDED = 32768,   /* the line that is left out allocates what all later steps need */
+    WHATIF_HOLDS = 65536,    /* other tensors outlive their step with those of the line that is left out */
+    WHATIF_THREADS = 131072, /* threads allocate in turn */
+    WHATIF_OWN_CONF = 262144 /* the program sets the variable whose settings the scenario changes */
 };
-enum { WHATIF_DOUBTS = 18 };
+enum { WHATIF_DOUBTS = 19 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

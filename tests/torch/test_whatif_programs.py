@@ -172,6 +172,22 @@ DECIDES = {  # what a program does, and the doubts of a what-if on a larger GPU 
     "another name": ("total = torch.cuda.get_device_properties(0).total_memory\nprint(total)\ndef count():\n    total = 0\n    for k in range(3):\n        total += k\n    if total > 2:\n        kept.append(mib(total))\ncount()", ""),
     "parameter": ("used = torch.cuda.memory_allocated()\nprint(used)\ndef work(used):\n    if used:\n        kept.append(mib(3))\nwork(True)", ""),
     "variable": ("def memory():\n    return torch.cuda.memory_allocated()\ndef work():\n    memory = [1, 2]\n    if len(memory) > 1:\n        kept.append(mib(3))\nwork()\nprint(memory())", ""),
+    "assigns": ("import os\nos.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'max_split_size_mb:900'", "sets PYTORCH_CUDA_ALLOC_CONF itself"),
+    "default": ("import os\nos.environ.setdefault('PYTORCH_CUDA_ALLOC_CONF', 'max_split_size_mb:900')\n"
+                "if 'PYTORCH_CUDA_ALLOC_CONF' not in os.environ:\n    os.environ['PYTORCH_CUDA_ALLOC_CONF'] = ''\nprint(os.environ['PYTORCH_CUDA_ALLOC_CONF'])", ""),
+    "sets": ("torch.cuda.memory._set_allocator_settings('max_split_size_mb:900')", "changes the settings"),
+    "getattr": ("if getattr(torch.cuda, 'memory_reserved')() > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "f-string": ("figures = {kind: getattr(torch.cuda, f'memory_{kind}') for kind in ('allocated', 'reserved')}\n"
+                 "if figures['reserved']() > 1.5 * figures['allocated']():\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "name in a variable": ("field = 'total_memory'\ngigabytes = getattr(torch.cuda.get_device_properties(0), field) / 2**30\nkept.append(mib(9 if gigabytes > 1 else 3))", "size of the GPU"),
+    "imported name": ("from torch.cuda import memory_reserved as used\nif used() > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "element": ("history = []\nhistory.append(torch.cuda.memory_stats())\nif history[-1]['reserved_bytes.all.current'] > 2**29:\n    torch.cuda.empty_cache()", "allocator reserves"),
+    "unknown name": ("key = '-'.join(['total_memory'])\nif getattr(torch.cuda.get_device_properties(0), key) > 2**30:\n    kept.append(mib(9))", "size of the GPU"),
+    "free memory": ("if torch.cuda.mem_get_info()[0] > 2**28:\n    kept.append(mib(9))", "how much memory is free"),
+    "prints free memory": ("free, total = torch.cuda.mem_get_info()\nprint(f'{free / 2**30:.1f} of {total / 2**30:.1f} GiB', round(free / total, 2))", ""),
+    "prints names": ("for kind in ('allocated', 'reserved'):\n    print(kind, getattr(torch.cuda, f'memory_{kind}')() / 2**20)", ""),
+    "other getattr": ("options = {'memory_reserved': torch.cuda.memory_reserved()}\nprint(options)\nif getattr(torch, 'nothing', None):\n    kept.append(mib(3))", ""),
+    "list of figures": ("history = []\nfor n in (1, 2):\n    history.append(torch.cuda.max_memory_allocated())\nif len(history) > 1:\n    kept.append(mib(3))\nprint(max(history))", ""),
     "never called": ("def batch():\n    return mib(torch.cuda.get_device_properties(0).total_memory // 2**27)", ""),
 }
 
@@ -205,8 +221,38 @@ HANDLES = {
     "raises": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as error:\n    print('failed')\n    raise", False),
     "exits": ("import sys\ntry:\n    kept.append(mib(90))\nexcept Exception:\n    sys.exit(3)", False),
     "others": ("try:\n    kept.append(mib(90))\nexcept (ValueError, KeyboardInterrupt):\n    pass", False),
+    "only others": ("try:\n    kept.append(mib(90))\nexcept ValueError as e:\n    print(e)\nexcept (KeyError, OSError) as e:\n    print(e)", False),
     "finally": ("try:\n    kept.append(mib(90))\nfinally:\n    print('end')", False),
     "before": ("try:\n    n = 90\nexcept Exception:\n    n = 9\nkept.append(mib(n))", False),
+    "alias": ("Full = torch.OutOfMemoryError\ntry:\n    kept.append(mib(90))\nexcept Full:\n    kept.clear()", True),
+    "another name": ("from torch import OutOfMemoryError as Full\ntry:\n    kept.append(mib(90))\nexcept (KeyError, Full):\n    kept.clear()", True),
+    "raises it": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as e:\n    if 'out of memory' in str(e):\n        raise\n    kept.clear()", False),
+    "raises only it": ("try:\n    kept.append(mib(90))\nexcept Exception as e:\n    if isinstance(e, torch.OutOfMemoryError):\n        raise\n    kept.clear()", False),
+    "raises the others": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as e:\n    if 'CUDA out of memory' in str(e):\n        kept.clear()\n    else:\n        raise", True),
+    "as another error": ("def work():\n    try:\n        kept.append(mib(90))\n    except RuntimeError as e:\n        raise ValueError('too large') from e\n"
+                         "try:\n    work()\nexcept ValueError:\n    kept.clear()", True),
+    "another error": ("try:\n    kept.append(mib(90))\nexcept RuntimeError as e:\n    raise ValueError('too large') from e", False),
+    "leaves in finally": ("def work():\n    done = False\n    try:\n        kept.append(mib(90))\n        done = True\n    finally:\n        return done\nwork()", True),
+    "own manager": ("class Skips:\n    def __enter__(self):\n        return self\n    def __exit__(self, kind, error, trace):\n"
+                    "        return kind is torch.OutOfMemoryError\nwith Skips():\n    kept.append(mib(90))", True),
+    "a manager's variable": ("class Base:\n    def __enter__(self):\n        return self\n    def __exit__(self, *error):\n        return True\nclass Skips(Base):\n    pass\n"
+                             "guard = Skips()\nwith torch.no_grad(), guard:\n    kept.append(mib(90))", True),
+    "own timer": ("class Timer:\n    def __enter__(self):\n        return self\n    def __exit__(self, *error):\n        print('end')\n        return False\n"
+                  "with Timer():\n    kept.append(mib(90))", False),
+    "generator": ("import contextlib\n@contextlib.contextmanager\ndef skips():\n    try:\n        yield\n    except torch.OutOfMemoryError:\n        pass\n"
+                  "with skips():\n    kept.append(mib(90))", True),
+    "generator that cleans up": ("import contextlib\n@contextlib.contextmanager\ndef timed():\n    try:\n        yield\n    finally:\n        print('end')\n"
+                                 "with timed():\n    kept.append(mib(90))", False),
+    "decorated": ("import contextlib\n@contextlib.contextmanager\ndef skips():\n    try:\n        yield\n    except torch.OutOfMemoryError:\n        pass\n"
+                  "@skips()\ndef work():\n    kept.append(mib(90))\nwork()", True),
+    "stack": ("import contextlib\nwith contextlib.ExitStack() as stack:\n    stack.enter_context(contextlib.suppress(RuntimeError))\n    kept.append(mib(90))", True),
+    "asserts": ("import unittest\nclass Case(unittest.TestCase):\n    def test_it(self):\n        with self.assertRaises(RuntimeError):\n            kept.append(mib(90))\n"
+                "            raise RuntimeError\nunittest.main(argv=['x'], exit=False)", True),
+    "a test": ("import unittest\nclass Case(unittest.TestCase):\n    def test_it(self):\n        kept.append(mib(90))\nunittest.main(argv=['x'], exit=False)", True),
+    "tasks": ("import asyncio\nasync def work(n):\n    kept.append(mib(n))\nasync def main():\n    await asyncio.gather(work(9), work(90), return_exceptions=True)\n"
+              "asyncio.run(main())", True),
+    "its main task": ("import asyncio\nasync def work(n):\n    kept.append(mib(n))\nasync def main():\n    await work(90)\nasyncio.run(main())", False),
+    "a library": ("import functools\n@functools.lru_cache\ndef work(n):\n    return mib(n)\nkept.extend(map(work, (9, 90)))", False),
 }
 
 
@@ -268,6 +314,17 @@ def test_what_other_processes_hold_makes_a_what_if_inexact_where_it_does_not_fit
     assert once("beside others, small", "-c", code, SIMCUDA_MEMORY="800MiB", **shared).code != 0
     small, large = (asked(run.database, "--limit", size)["whatif"][0] for size in ("800MiB", "1GiB"))
     assert large["exact"] and large["fits"] and not small["exact"] and "Other processes" in small["doubts"][0], (small, large)
+
+
+@pytest.mark.parametrize("uses", [True, False])
+def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
+    """Its event may be finished at the next request in one run, and not in another one."""
+    code = ("import torch\nside = torch.cuda.Stream()\nfor _ in range(6):\n    x = torch.empty(9 << 20, device='cuda')\n"
+            f"    {'x.record_stream(side)' if uses else 'torch.cuda.synchronize()'}\n    del x\n")
+    run = once(f"another stream, {uses}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--set", "max_split_size_mb:64")
+    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"] is not uses, answer
+    assert not uses or "record_stream" in answer["whatif"][0]["doubts"][0]
 
 
 def test_generated_code_is_not_the_programs_line(once):

@@ -137,6 +137,35 @@ static void test_pending_memory_is_nobodys(void **state)
     whatif_lane_free(&lane);
 }
 
+static uint64_t address_of_next(struct whatif_lane *lane, uint32_t number, int64_t bytes)
+{
+    return caching_block_address(lane->allocator, whatif_lane_allocate(lane, number, bytes, 0, 0));
+}
+
+static void test_segments_have_their_recorded_addresses_until_they_differ(void **state)
+{
+    const uint64_t address = (uint64_t)127 << 40;
+    struct whatif_lane lane;
+    (void)state;
+    whatif_lane_start(&lane, &caching_default_rules, true, INT64_MAX);
+    whatif_lane_note_segment(&lane, address, 30 * MIB);
+    assert_int_equal(address_of_next(&lane, 0, 30 * MIB), address);
+    caching_release(lane.allocator, whatif_lane_take(&lane, 0, address));
+    caching_empty_cache(lane.allocator);
+    whatif_lane_note_segment(&lane, address + 20 * MIB, 30 * MIB);
+    assert_int_equal(address_of_next(&lane, 0, 30 * MIB), address + 20 * MIB);
+    whatif_lane_note_segment(&lane, address + 60 * MIB, 40 * MIB);
+    assert_int_equal(address_of_next(&lane, 1, 40 * MIB), address + 60 * MIB);
+    caching_release(lane.allocator, whatif_lane_take(&lane, 1, address));
+    caching_empty_cache(lane.allocator);
+    whatif_lane_note_segment(&lane, address + 200 * MIB, 34 * MIB);
+    const uint64_t other = address_of_next(&lane, 2, 36 * MIB); /* where the one of 40 MiB was */
+    assert_true(other >= address + 60 * MIB && other + 36 * MIB <= address + 100 * MIB);
+    whatif_lane_note_segment(&lane, address + 300 * MIB, 38 * MIB);
+    assert_true(address_of_next(&lane, 3, 38 * MIB) < address);
+    whatif_lane_free(&lane);
+}
+
 static void test_the_end_of_a_pool_frees_its_own_segments(void **state)
 {
     struct whatif_lane lane;
@@ -493,6 +522,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_lie_apart),
         cmocka_unit_test(test_pending_memory_is_nobodys),
+        cmocka_unit_test(test_segments_have_their_recorded_addresses_until_they_differ),
         cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
         cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
         cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
