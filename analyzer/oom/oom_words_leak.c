@@ -5,6 +5,7 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/question/question.h"
 #include "analyzer/site/holder.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
@@ -277,7 +278,9 @@ static void find_leak_holders(struct oom_words *w)
         w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
         if (w->v->holders_n) w->v->growing = w->v->blame = site;
     }
-    if (f->graph == OOM_GRAPH_UNKNOWN && !w->v->holders_n) /* self.center = 0.9 * self.center + x */
+    /* self.center = 0.9 * self.center + x; total += penalty, whose graph a line outside of all modules made */
+    const bool trains = f->backward_ns != RUN_UNKNOWN && !site_is_without_gradients(w->b, f->growing_stack);
+    if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && trains)))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
 }
 

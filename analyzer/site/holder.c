@@ -234,7 +234,7 @@ static void read_collection(struct site_search *s)
     bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
                                  strncmp(value, "dict(", 5) == 0);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
-        (!whole && !mapped && !site_collects(value)) || site_is_loop(&s->code.list[s->at]) ||
+        (!whole && !mapped && !site_collects(value, s->inner)) || site_is_loop(&s->code.list[s->at]) ||
         site_is_host_value(value, s->graph))
         return;
     site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
@@ -496,12 +496,18 @@ static void walk_statements(struct site_search *s, uint32_t stack)
 {
     struct site_candidates passed = {.n = 0};
     const struct run_frame *frame;
+    const char *function = NULL;
     bool first = true, on = true, own = false;
     for (unsigned hops = 0; hops < FRAMES_MAX && (frame = run_stack_frame(s->b->run, stack)) != NULL;
          stack = run_stack_parent(s->b->run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file) && own && follow_submission(s)) return;
+        const bool library = frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file);
+        if (library && own && follow_submission(s)) return;
+        s->given = s->given || (library && own && s->returned && !strstr(frame->file, "/torch/"));
         if (site_is_nameless(frame->function) && frame->kind == GS_FRAME_PYTHON) s->lambda = frame;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) continue;
+        const char *inner = function;
+        function = frame->kind == GS_FRAME_PYTHON ? frame->function : function;
+        if (frame->kind != GS_FRAME_PYTHON || library || !site_open_frame(s, frame)) continue;
+        s->inner = inner;
         hops++;
         s->lambda = NULL;
         s->found.n = 0;
@@ -584,12 +590,44 @@ static bool is_method_called(const struct site_search *s, const char *name, size
     return false;
 }
 
-/* def on_train_batch_end(self, trainer, module, outputs, batch), of a class whose base is in another file: what a
- * library allocates, it passes to such methods. */
+/* trainer.on(EPOCH, store), pipe(prompt, callback=store), @trainer.on(EPOCH) above it: is the function passed to a
+ * library and not called by the program itself? */
+static bool is_handed_over(struct site_search *s, size_t def, const char *name, size_t n)
+{
+    const char *above = def ? s->code.list[def - 1].code : "", *open = *above == '@' ? strchr(above, '(') : NULL;
+    const char *base =
+        open ? site_base_name(s->scratch, arena_printf(s->scratch, "%.*s", (int)(open - above), above + 1)) : "";
+    bool passed = *base && *site_find_class_of(s, base), called = false;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        for (const char *p = i == def ? NULL : strstr(code, name); p; p = strstr(p + 1, name)) {
+            if (p == code || !strchr("(, =", p[-1])) continue;
+            called = called || p[n] == '(';
+            passed = passed || (p[n] && strchr(",)", p[n]) && strchr(code, '(') < p);
+        }
+        called = called || (strncmp(code, name, n) == 0 && code[n] == '(');
+    }
+    return passed && !called;
+}
+
+/* def on_train_batch_end(self, trainer, module, outputs, batch), of a class whose base is in another file. */
+static bool is_overriding(struct site_search *s, size_t def, const char *name, size_t n)
+{
+    const size_t class = site_code_parent(&s->code, def);
+    const char *bases = class < s->code.n ? s->code.list[class].code : "";
+    size_t constructor;
+    struct site_search in = *s;
+    bases = strncmp(bases, "class ", 6) == 0 ? strchr(bases, '(') : NULL;
+    return bases && bases[1] != ')' && !site_is_constructor(name) && !is_method_called(s, name, n) &&
+           !site_find_method(&in, arena_printf(s->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1),
+                             "__init__", &constructor);
+}
+
+/* What a library allocates, or what the program returns to it, it passes to such functions. */
 static void find_callbacks(struct site_search *s, uint32_t stack)
 {
     const struct run_frame *frame;
-    bool library = false;
+    bool library = s->given;
     for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON) continue;
         if (!site_is_library_file(frame->file)) break;
@@ -597,22 +635,13 @@ static void find_callbacks(struct site_search *s, uint32_t stack)
     }
     if (!library || !frame || !site_open_frame(s, frame)) return;
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
-        const size_t class = site_code_parent(&s->code, i);
         const char *code = s->code.list[i].code;
-        const char *bases = class < s->code.n ? s->code.list[class].code : "";
         const size_t n = strncmp(code, "def ", 4) == 0 ? site_name_length(code + 4) : 0;
-        size_t def;
-        struct site_search in = *s;
-        bases = strncmp(bases, "class ", 6) == 0 ? strchr(bases, '(') : NULL;
         const char *name = arena_printf(s->scratch, "%.*s", (int)n, code + 4);
-        if (!n || !bases || bases[1] == ')' || site_is_constructor(name) || is_method_called(s, name, n) ||
-            site_find_method(&in, arena_printf(s->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1),
-                             "__init__", &def))
-            continue;
-        read_hook(s, name, n, false);
+        if (n && (is_overriding(s, i, name, n) || is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "a library calls the method, which stores what it is given";
+        s->found.list[i].why = "a library calls the function, which stores what it is given";
 }
 
 static struct result_holder best_holder_of(struct site_search *s, const struct site_candidate *c, size_t n)

@@ -42,10 +42,12 @@ struct site_search {
     struct site_names owners;       /* objects with an attribute that refers to it: what is stored must be the object */
     bool constructs;                /* the function runs in the construction of its object */
     const char *class;              /* of self; NULL unknown */
+    bool given;                     /* a function of the program returned the memory to a library that called it */
     bool submitted;                 /* the statement passed the function to a library, which calls it */
     const struct run_frame *lambda; /* that called the function; NULL none */
     /* of the frame that it called */
     const char *callee;           /* its name; NULL none */
+    const char *inner;            /* the function that the statement called, also of a library; NULL unknown */
     bool returned;                /* the value is returned */
     bool returned_view;           /* as a slice */
     bool constructed;             /* it is a constructor, and the value is the object */
