@@ -429,6 +429,10 @@ uint32_t run_stack_python(const struct run *run, uint32_t stack);
 /* Does one of its Python frames have a function with `function` in its name, in a file with `file` in its path? NULL:
  * any. */
 bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function);
+/* Does an optimizer's own step() of PyTorch call the program's code, as LBFGS and Lightning do: a closure? A step()
+ * that the program defines is called by optimizer.py. `called`: the Python frame inside of the caller's. */
+bool run_frame_calls_closure(const struct run_frame *caller, const struct run_frame *called);
+bool run_stack_is_in_closure(const struct run *run, uint32_t stack);
 /* The frame with its symbol looked up (once). */
 const struct run_frame *run_frame_named(struct run *run, uint32_t stack);
 /* Finds a function in a named frame: the frame itself, or one that was inlined there, whose name contains `part` and
