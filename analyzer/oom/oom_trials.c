@@ -298,13 +298,14 @@ void oom_explain_trials(struct oom_words *w)
                            ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
                            : "the line that keeps them is unknown: a list of results, a notebook's "
                              "output, a kept exception";
-    const char *advice = e->ensemble ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
-                                       "to the GPU only while it predicts"
-                         : e->served
-                             ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
-                               "to the host (.cpu()) until it is needed again"
-                             : "release the earlier models before the next trial: del model and optimizer, "
-                               "keep numbers or model.cpu().state_dict() as the result";
+    const char *advice =
+        e->ensemble && e->served ? "move each model to the host (.cpu()), and to the GPU only while it predicts"
+        : e->ensemble            ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
+                                   "to the GPU only while it predicts"
+        : e->served              ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
+                                   "to the host (.cpu()) until it is needed again"
+                                 : "release the earlier models before the next trial: del model and optimizer, "
+                                   "keep numbers or model.cpu().state_dict() as the result";
     w->v->verdict = trials_verdict_of(w, e);
     if (e->served && !e->ensemble) w->v->refuted_by = "if each pass needs all of these models";
     struct result_measure m = {.text = TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept),

@@ -183,8 +183,8 @@ static void explain_outputs(struct oom_words *w)
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is unknown"),
-                      w->v->holders_n && w->v->holders[0].instead
-                          ? w->v->holders[0].instead
+                      w->v->holders_n && (w->v->holders[0].instead || w->v->holders[0].carried)
+                          ? instead_text(w, f->growing)
                           : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(
