@@ -194,18 +194,6 @@ static void reach_all_stacks(struct category_finder *c)
     while (c->stacks_n < n) c->stacks[c->stacks_n++] = MAP_NEW;
 }
 
-/* Does an optimizer's own step() call the program's code: a closure? A step() that the program defines is called by
- * optimizer.py. */
-static bool is_closure(const struct run_frame *caller, const struct run_frame *called)
-{
-    static const char optimizers[] = "/torch/optim/";
-    const char *file = caller->kind == GS_FRAME_PYTHON && caller->file ? strstr(caller->file, optimizers) : NULL;
-    if (!file || !called || strcmp(file + strlen(optimizers), "optimizer.py") == 0) return false;
-    const char *name = last_frame_name(caller);
-    const size_t torch = (size_t)(file - caller->file) + strlen("/torch/");
-    return name && strcmp(name, "step") == 0 && strncmp(called->file, caller->file, torch) != 0;
-}
-
 static struct facts collect_stack_facts(struct category_finder *c, uint32_t stack)
 {
     const uint32_t start = stack;
@@ -216,7 +204,7 @@ static struct facts collect_stack_facts(struct category_finder *c, uint32_t stac
          stack = run_stack_parent(c->run, stack)) {
         struct facts one = frame_facts(c, stack);
         python = python || f->kind == GS_FRAME_PYTHON;
-        closed = closed || is_closure(f, called);
+        closed = closed || run_frame_calls_closure(f, called);
         all.hints |= one.hints;
         all.doing = all.doing == NOTHING && !closed ? one.doing : all.doing;
         if (f->kind == GS_FRAME_PYTHON && f->file && !strstr(f->file, "/torch/utils/_contextlib.py")) called = f;

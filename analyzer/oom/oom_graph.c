@@ -16,6 +16,7 @@
 #include "analyzer/site/site.h"
 #include "analyzer/site/source_context.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,20 +125,28 @@ static bool is_evaluation(struct site_builder *b, uint32_t stack)
            function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
 }
 
+/* x, y = x.cuda(), y.cuda(): several blocks of one line for each time? */
+static bool occurs_each_time(uint64_t count, double times)
+{
+    enum { LEAST = 3, INPUTS = 4 };
+    static const double nearly = 0.8;
+    bool is = (double)count >= nearly * times && (double)count <= times / nearly + 2;
+    for (unsigned each = 2; each <= INPUTS && !is; each++) is = fabs((double)count - each * times) <= each;
+    return is && count >= LEAST;
+}
+
 /* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? The first one
  * is made before its pass, unless passes take over results: others are made from what the pass returned. Many lines
  * inside modules show that, too. */
 static bool input_kept(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
 {
-    static const double nearly = 0.8;
-    enum { LEAST = 3, LINES = 4 };
+    enum { LINES = 4 };
     const bool any = f->growing_sites >= LINES;
     double times = (double)f->growing_passes;
     EACH (l, live, n) {
         uint32_t stack = run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_middle_ns && (any || l->first_ns <= f->heaviest_first_ns);
-        if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
-            (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
+        if (meanwhile && occurs_each_time(l->count, times) && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
             return true;
     }
     return false;

@@ -231,7 +231,9 @@ static const struct line *heaviest_line(const struct run *run, const struct line
         if (is_moved_module(run, lines[i].stack))
             module = !module || lines[i].bytes > module->bytes ? &lines[i] : module;
     }
-    return module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) ? module : most;
+    const bool state = module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) &&
+                       !run_stack_is_in_closure(run, most->stack);
+    return state ? module : most;
 }
 
 static int64_t growing_end_of(const struct oom_facts *f, int64_t last_ns)

@@ -388,7 +388,7 @@ static void measure_gradients(struct oom_sight *s)
                          "part): Adam has no state for %s of gradients; torch.no_grad() around a teacher's forward "
                          "pass also frees its activations",
                          SIZE(s, untrained)));
-        if (untrained >= s->need) lead_measure(s, before);
+        if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
     } else if (s->phase == OOM_FORWARD && held) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
                        TEXT(s,

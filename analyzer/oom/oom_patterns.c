@@ -64,6 +64,8 @@ static bool text_has(const char *text, const char *part)
 static bool pattern_matches(const struct run *run, uint32_t stack, const struct row *row)
 {
     const struct run_frame *frame;
+    const bool optimizer = row->file && strcmp(row->file, "/torch/optim/") == 0;
+    if (optimizer && run_stack_is_in_closure(run, stack)) return false; /* its step() only calls the program's step */
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
         if (frame->kind == GS_FRAME_PYTHON && text_has(frame->file, row->file) &&
             text_has(frame->function, row->function))

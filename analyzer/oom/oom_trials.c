@@ -1,8 +1,9 @@
 /* A sweep that keeps its models looks like one model that is too large: parameters, gradients and optimizer states of
  * all trials are live. Time distinguishes the two: a call path that builds or moves a module occurs again after
  * backward passes, and its earlier blocks are still live. Modules that are built one after another before any training
- * (teacher and student, two networks of a GAN, a pipeline's models) belong to one trial. Models that the program
- * appends to a list and calls together are an ensemble, and needed. */
+ * (teacher and student, two networks of a GAN, a pipeline's models) belong to one trial. In a program that never
+ * trains, forward passes take the place of training: a server loads models on demand. Models that the program appends
+ * to a list and calls together are an ensemble, and needed. */
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_notebook.h"
 #include "analyzer/oom/oom_layout.h"
@@ -16,19 +17,27 @@
 
 static const char optimizers[] = "/torch/optim/", state_maker[] = "_init_group"; /* at an optimizer's first step */
 
-static bool is_building_engine(struct oom_trials *t, const struct run *run, uint32_t stack)
+enum { OTHERWISE, BUILDING, IN_PASS };
+static uint32_t trial_part_of(struct oom_trials *t, const struct run *run, uint32_t stack)
 {
     uint32_t *at = map_at(&t->stacks, stack);
     if (*at == MAP_NEW && t->of == OOM_TRIAL_OF_OPTIMIZERS) {
-        *at = run_stack_is_in(run, stack, optimizers, state_maker);
+        *at = run_stack_is_in(run, stack, optimizers, state_maker) ? BUILDING : OTHERWISE;
     } else if (*at == MAP_NEW) {
-        *at = !run_stack_is_in(run, stack, "/copy.py", "deepcopy") && /* of weights: averages, snapshots */
-              (run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
-               run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
-               run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
-               run_stack_is_in(run, stack, NULL, "from_pretrained"));
+        const bool builds =
+            !run_stack_is_in(run, stack, "/copy.py", "deepcopy") && /* of weights: averages, snapshots */
+            (run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
+             run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
+             run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
+             run_stack_is_in(run, stack, NULL, "from_pretrained"));
+        *at = builds ? BUILDING : run_stack_is_in(run, stack, NULL, "_call_impl") ? IN_PASS : OTHERWISE;
     }
-    return *at != 0;
+    return *at;
+}
+
+static bool is_building_engine(struct oom_trials *t, const struct run *run, uint32_t stack)
+{
+    return trial_part_of(t, run, stack) == BUILDING;
 }
 
 void oom_trials_start(struct oom_trials *t, enum oom_trial_of of)
@@ -36,12 +45,16 @@ void oom_trials_start(struct oom_trials *t, enum oom_trial_of of)
     t->of = of;
     t->n = 0;
     t->trained = true;
+    t->trains = false;
 }
 
 void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward)
 {
     if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) return;
     if (backward) {
+        t->n = t->trains || t->n < 1 ? t->n : 1; /* what was built before, also after passes, is one trial */
+        t->trained = t->trains = true;
+    } else if (!t->trains && trial_part_of(t, run, life->stack) == IN_PASS) {
         t->trained = true;
     } else if (t->trained && is_building_engine(t, run, life->stack)) {
         t->trained = false;
@@ -132,6 +145,7 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
         h.earlier.repeated =
             h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]) || same_cell(run, &h.held[i], &h.held[i + 1]);
     }
+    h.earlier.served = !t->trains;
     h.earlier.from_ns = t->start_ns[0];
     h.earlier.since_ns = t->start_ns[t->n - 1];
     free(h.held);
@@ -197,14 +211,16 @@ void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
         inside = inside && site_is_in_module(b, &holders[i]);
         e->ensemble = e->ensemble || site_is_ensemble(b, &holders[i]);
     }
-    e->repeated = e->repeated && !inside;
+    /* variables of their own are the stages of a pipeline */
+    e->repeated = e->repeated && !inside && (n || !e->served);
 }
 
 static bool are_models_kept(const struct oom_facts *f)
 {
-    enum { TRIALS = 2 }; /* one may be a teacher that was trained first */
+    enum { TRIALS = 2, SERVED = 3 }; /* one may be a teacher that was trained first */
     const struct oom_earlier *e = &f->trials;
-    return e->repeated && e->trials >= TRIALS && e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
+    return e->repeated && e->trials >= (e->served ? SERVED : TRIALS) && e->bytes >= oom_needed_bytes(f) &&
+           e->bytes >= f->live / 4;
 }
 
 bool oom_keeps_trials(const struct oom_facts *f)
@@ -260,6 +276,12 @@ static const char *trials_verdict_of(struct oom_words *w, const struct oom_earli
         return TEXT(w, "an ensemble: %zu earlier models, created at %s, are on the GPU%s: %s of the %s live", e->trials,
                     oom_place_text(w, e->stack), with, SIZE(w, e->bytes), SIZE(w, w->f->live));
     }
+    if (e->served) {
+        return TEXT(w,
+                    "a leak: %zu earlier models, created at %s, are still live: %s of the %s live was allocated before "
+                    "the newest model was created at %s",
+                    e->trials, oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live), since);
+    }
     return TEXT(w,
                 "a leak: the models of %zu earlier trials, created at %s, are still live%s: %s of the %s live "
                 "was allocated before the current trial began at %s",
@@ -276,23 +298,29 @@ void oom_explain_trials(struct oom_words *w)
                            ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
                            : "the line that keeps them is unknown: a list of results, a notebook's "
                              "output, a kept exception";
-    const char *advice = e->ensemble ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
-                                       "to the GPU only while it predicts"
-                                     : "release the earlier models before the next trial: del model and optimizer, "
-                                       "keep numbers or model.cpu().state_dict() as the result";
+    const char *advice =
+        e->ensemble && e->served ? "move each model to the host (.cpu()), and to the GPU only while it predicts"
+        : e->ensemble            ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
+                                   "to the GPU only while it predicts"
+        : e->served              ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
+                                   "to the host (.cpu()) until it is needed again"
+                                 : "release the earlier models before the next trial: del model and optimizer, "
+                                   "keep numbers or model.cpu().state_dict() as the result";
     w->v->verdict = trials_verdict_of(w, e);
+    if (e->served && !e->ensemble) w->v->refuted_by = "if each pass needs all of these models";
     struct result_measure m = {.text = TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept),
                                .frees_bytes = e->bytes,
                                .enough = -1,
                                .effort = OOM_EFFORT_LINE,
                                .first = true,
                                .certainty = RESULT_CERTAINTY_INFERRED,
-                               .refuted_by =
-                                   e->ensemble ? "if each step needs all of them" : "if the current trial uses them"};
+                               .refuted_by = e->ensemble ? "if each step needs all of them"
+                                             : e->served ? "if each pass needs all of these models"
+                                                         : "if the current trial uses them"};
     const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
     if (e->bytes >= e->all_bytes / 10 * 9) {
-        oom_layout_decide(w->b, w->f, &drop, e->ensemble ? "without the earlier models" : "without the earlier trials",
-                          &m);
+        oom_layout_decide(w->b, w->f, &drop,
+                          e->ensemble || e->served ? "without the earlier models" : "without the earlier trials", &m);
     }
     oom_add_measure(w->b, w->v, m);
 }

@@ -1,7 +1,7 @@
 /* Models that earlier trials made and that are still live: a sweep, folds, a notebook cell that ran several times.
  *
- * A trial begins where a module is built or moved after a backward pass. The observer of oom.c passes each allocation
- * on.
+ * A trial begins where a module is built or moved after a backward pass; in a program without any, after a forward
+ * pass. The observer of oom.c passes each allocation on.
  */
 #pragma once
 
@@ -14,8 +14,9 @@ struct oom_trials { /* of the process that is replayed */
     enum oom_trial_of of;
     int64_t *start_ns; /* ascending */
     size_t n, cap;
-    bool trained;      /* a backward pass since the last module was built or moved */
-    struct map stacks; /* stack → does it build or move a module? */
+    bool trained; /* a backward pass since the last module was built or moved; a forward pass if there never was one */
+    bool trains;  /* there was a backward pass */
+    struct map stacks; /* stack → does it build or move a module, or run one? */
 };
 
 void oom_trials_start(struct oom_trials *t, enum oom_trial_of of); /* a process begins */

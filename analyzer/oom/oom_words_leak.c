@@ -5,6 +5,7 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/question/question.h"
 #include "analyzer/site/holder.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
@@ -182,8 +183,8 @@ static void explain_outputs(struct oom_words *w)
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is unknown"),
-                      w->v->holders_n && w->v->holders[0].instead
-                          ? w->v->holders[0].instead
+                      w->v->holders_n && (w->v->holders[0].instead || w->v->holders[0].carried)
+                          ? instead_text(w, f->growing)
                           : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(
@@ -277,7 +278,9 @@ static void find_leak_holders(struct oom_words *w)
         w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
         if (w->v->holders_n) w->v->growing = w->v->blame = site;
     }
-    if (f->graph == OOM_GRAPH_UNKNOWN && !w->v->holders_n) /* self.center = 0.9 * self.center + x */
+    /* self.center = 0.9 * self.center + x; total += penalty, whose graph a line outside of all modules made */
+    const bool trains = f->backward_ns != RUN_UNKNOWN && !site_is_without_gradients(w->b, f->growing_stack);
+    if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && trains)))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
 }
 

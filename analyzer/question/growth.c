@@ -12,8 +12,9 @@
  *   - rises in at least 3 pieces and falls by at most a tenth,
  *   - is close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however large, is not
  *     growth, and neither is a cache that fills ever more slowly,
- *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest pause before,
- *     nor for a quarter of its pieces: otherwise it has levelled off,
+ *   - still rises in the last quarter of its samples (per step, if those are fewer steps), and has not paused for
+ * longer at the end than twice its longest pause before, nor for a quarter of its pieces: otherwise it has levelled
+ * off,
  *   - gains at least half a percent of the memory that is live at the end, or would in a hundred thousand steps more,
  *     by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
@@ -220,11 +221,12 @@ static const char *const loading[] = {
 static bool is_loading(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
+    const bool closure = run_stack_is_in_closure(run, stack);
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON || !frame->function) continue;
         const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
         if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
-                            strstr(frame->file, "torch/optim/optimizer.py")))
+                            (strstr(frame->file, "torch/optim/optimizer.py") && !closure)))
             return true; /* the optimizer's first step makes its state, also for the program's own optimizers */
         for (size_t i = 0; i < sizeof loading / sizeof *loading; i++)
             if (strcmp(name, loading[i]) == 0) return true;
@@ -304,8 +306,12 @@ static bool samples_rise(const struct samples *a)
 {
     int64_t gain = a->n ? a->y[a->n - 1] - a->y[0] : 0;
     if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) return false;
-    int64_t late = a->y[a->n - 1] - a->y[a->n - 1 - a->n / 4];
-    return late * 10 >= gain && a->n - 1 - a->last_rise <= 2 * a->longest_pause;
+    const uint32_t last = a->n - 1, quarter = last - a->n / 4;
+    const int64_t late = a->y[last] - a->y[quarter];
+    /* steps that allocate ever more are few in the last samples */
+    const double share = (a->x[last] - a->x[quarter]) / (a->x[last] - a->x[0]);
+    return (late * 10 >= gain || (share > 0 && (double)late >= 0.4 * share * (double)gain)) &&
+           last - a->last_rise <= 2 * a->longest_pause;
 }
 
 /* Compared with a line over the steps or, if it grows between them (not in an evaluation), over the pieces. */

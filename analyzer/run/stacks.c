@@ -238,6 +238,28 @@ bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, co
     return false;
 }
 
+bool run_frame_calls_closure(const struct run_frame *caller, const struct run_frame *called)
+{
+    static const char optimizers[] = "/torch/optim/";
+    const char *file = caller->kind == GS_FRAME_PYTHON && caller->file ? strstr(caller->file, optimizers) : NULL;
+    if (!file || !called || strcmp(file + strlen(optimizers), "optimizer.py") == 0) return false;
+    const char *dot = caller->function ? strrchr(caller->function, '.') : NULL,
+               *name = dot ? dot + 1 : caller->function;
+    const size_t torch = (size_t)(file - caller->file) + strlen("/torch/");
+    return name && strcmp(name, "step") == 0 && strncmp(called->file, caller->file, torch) != 0;
+}
+
+bool run_stack_is_in_closure(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *f, *called = NULL;
+    bool closure = false;
+    for (; (f = run_stack_frame(run, stack)) != NULL && !closure; stack = run_stack_parent(run, stack)) {
+        closure = run_frame_calls_closure(f, called);
+        if (f->kind == GS_FRAME_PYTHON && f->file && !strstr(f->file, "/torch/utils/_contextlib.py")) called = f;
+    }
+    return closure;
+}
+
 uint32_t run_stack_depth(const struct run *run, uint32_t stack)
 {
     return stack < run->stacks_n ? run->stacks[stack].depth : 0;

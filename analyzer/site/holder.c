@@ -234,7 +234,7 @@ static void read_collection(struct site_search *s)
     bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
                                  strncmp(value, "dict(", 5) == 0);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
-        (!whole && !mapped && !site_collects(value)) || site_is_loop(&s->code.list[s->at]) ||
+        (!whole && !mapped && !site_collects(value, s->inner)) || site_is_loop(&s->code.list[s->at]) ||
         site_is_host_value(value, s->graph))
         return;
     site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
@@ -413,8 +413,10 @@ static bool read_frame(struct site_search *s, bool first)
     }
     read_given_objects(s);
     for (size_t i = 0; i < s->names.n; i++)
-        if (strncmp(s->names.list[i], "self.", 5) == 0)
+        if (strncmp(s->names.list[i], "self.", 5) == 0) {
             site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
+            site_names_add(s->scratch, &s->kept, s->names.list[i], strlen(s->names.list[i]));
+        }
     s->constructed = site_is_constructor(s->frame->function);
     s->returned = s->returned || s->graph || s->constructed;
     s->returned_view = s->returned && s->returned_view;
@@ -496,12 +498,18 @@ static void walk_statements(struct site_search *s, uint32_t stack)
 {
     struct site_candidates passed = {.n = 0};
     const struct run_frame *frame;
+    const char *function = NULL;
     bool first = true, on = true, own = false;
     for (unsigned hops = 0; hops < FRAMES_MAX && (frame = run_stack_frame(s->b->run, stack)) != NULL;
          stack = run_stack_parent(s->b->run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file) && own && follow_submission(s)) return;
+        const bool library = frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file);
+        if (library && own && follow_submission(s)) return;
+        s->given = s->given || (library && own && s->returned && !strstr(frame->file, "/torch/"));
         if (site_is_nameless(frame->function) && frame->kind == GS_FRAME_PYTHON) s->lambda = frame;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) continue;
+        const char *inner = function;
+        function = frame->kind == GS_FRAME_PYTHON ? frame->function : function;
+        if (frame->kind != GS_FRAME_PYTHON || library || !site_open_frame(s, frame)) continue;
+        s->inner = inner;
         hops++;
         s->lambda = NULL;
         s->found.n = 0;
@@ -518,101 +526,6 @@ static void walk_statements(struct site_search *s, uint32_t stack)
         passed = s->found.n ? s->found : passed;
     }
     s->found = passed;
-}
-
-/* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
- * functions that it defines store. */
-static void read_hook(struct site_search *s, const char *name, size_t length, bool makes)
-{
-    for (size_t i = 0; i < s->code.n; i++) {
-        const char *code = s->code.list[i].code;
-        if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
-            strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
-            continue;
-        s->at = s->from = i + 1;
-        s->to = site_code_end(&s->code, i);
-        s->module = s->constructs = false;
-        s->names.n = s->views.n = s->objects.n = s->owners.n = 0;
-        for (size_t k = makes ? i + 1 : i; k < s->to; k++) {
-            if (site_is_function(&s->code.list[k]))
-                site_targets_of(s->scratch, s->code.list[k].code + strcspn(s->code.list[k].code, "("), &s->names, NULL);
-            s->at = s->code.n; /* none of the statements is the call itself */
-            site_read_statement(s, k);
-        }
-    }
-}
-
-static void read_hooks(struct site_search *s)
-{
-    for (size_t i = 0; i < s->code.n; i++) {
-        const char *code = s->code.list[i].code, *hook = strstr(code, "_hook(");
-        if (!hook || !strstr(code, ".register_")) continue;
-        const char *name = strstr(hook, "partial(");
-        name = name ? name + 8 : hook + 6;
-        name += strncmp(name, "self.", 5) == 0 ? 5 : 0;
-        const size_t n = site_name_length(name);
-        if (site_lambda_store(s->scratch, code, s->graph))
-            site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
-        else if (n && strchr("(,)", name[n]))
-            read_hook(s, name, n, name[n] == '(');
-    }
-    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "the only hook of the program that stores what it is given";
-}
-
-static void find_hooks(struct site_search *s, uint32_t stack)
-{
-    const struct run_frame *frame;
-    const char *last = NULL;
-    bool module = false;
-    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
-        const char *file = frame->kind == GS_FRAME_PYTHON && frame->file ? frame->file : "";
-        module = module || strstr(file, "/torch/nn/modules/module.py") || strstr(file, "/torch/autograd/");
-        if (module && *file && file != last && !site_is_library_file(file) && site_open_frame(s, frame)) {
-            read_hooks(s);
-            last = file;
-        }
-    }
-}
-
-/* Is the method called in the file? */
-static bool is_method_called(const struct site_search *s, const char *name, size_t length)
-{
-    for (size_t i = 0; i < s->code.n; i++)
-        for (const char *p = strstr(s->code.list[i].code, name); p; p = strstr(p + 1, name))
-            if (p > s->code.list[i].code && p[-1] == '.' && p[length] == '(') return true;
-    return false;
-}
-
-/* def on_train_batch_end(self, trainer, module, outputs, batch), of a class whose base is in another file: what a
- * library allocates, it passes to such methods. */
-static void find_callbacks(struct site_search *s, uint32_t stack)
-{
-    const struct run_frame *frame;
-    bool library = false;
-    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
-        if (frame->kind != GS_FRAME_PYTHON) continue;
-        if (!site_is_library_file(frame->file)) break;
-        library = library || !strstr(frame->file, "/torch/");
-    }
-    if (!library || !frame || !site_open_frame(s, frame)) return;
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
-        const size_t class = site_code_parent(&s->code, i);
-        const char *code = s->code.list[i].code;
-        const char *bases = class < s->code.n ? s->code.list[class].code : "";
-        const size_t n = strncmp(code, "def ", 4) == 0 ? site_name_length(code + 4) : 0;
-        size_t def;
-        struct site_search in = *s;
-        bases = strncmp(bases, "class ", 6) == 0 ? strchr(bases, '(') : NULL;
-        const char *name = arena_printf(s->scratch, "%.*s", (int)n, code + 4);
-        if (!n || !bases || bases[1] == ')' || site_is_constructor(name) || is_method_called(s, name, n) ||
-            site_find_method(&in, arena_printf(s->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1),
-                             "__init__", &def))
-            continue;
-        read_hook(s, name, n, false);
-    }
-    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "a library calls the method, which stores what it is given";
 }
 
 static struct result_holder best_holder_of(struct site_search *s, const struct site_candidate *c, size_t n)
@@ -665,8 +578,9 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     *s = (struct site_search){.b = b, .scratch = &scratch, .stack = stack, .graph = graph, .budget = BUDGET};
     walk_statements(s, stack);
     if (!s->found.n) s->found = s->kept_errors;
-    if (!s->found.n) find_hooks(s, stack);
-    if (!s->found.n) find_callbacks(s, stack);
+    if (!s->found.n) site_find_hooks(s, stack);
+    if (!s->found.n) site_find_callbacks(s, stack);
+    if (!s->found.n) site_find_attribute_stores(s, stack);
     keep_those(&s->found, is_strong);
     keep_those(&s->found, is_lasting);
     const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0

@@ -155,6 +155,15 @@ static bool is_list(const char *value)
     return *value == '[' || strncmp(value, "list(", 5) == 0;
 }
 
+static bool is_dictionary(const char *value)
+{
+    static const char *const makers[] = {"dict(", "defaultdict(", "OrderedDict(", "collections."};
+    bool is = *value == '{';
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
+        is = is || strncmp(value, makers[i], strlen(makers[i])) == 0;
+    return is;
+}
+
 static bool is_tuple(const char *value)
 {
     const char *end = *value == '(' ? site_closing(value) : "";
@@ -572,6 +581,7 @@ void site_read_statement(struct site_search *s, size_t i)
     if (site_binding_of(s->scratch, &s->code.list[i], &a)) {
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
+        store.weak = store.weak && !is_given(s, store.into, is_dictionary); /* results.update(new) */
         if (site_value_holds(s, i, store.value) &&
             (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             const size_t before = s->found.n;

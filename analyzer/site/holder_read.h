@@ -42,15 +42,18 @@ struct site_search {
     struct site_names owners;       /* objects with an attribute that refers to it: what is stored must be the object */
     bool constructs;                /* the function runs in the construction of its object */
     const char *class;              /* of self; NULL unknown */
+    bool given;                     /* a function of the program returned the memory to a library that called it */
     bool submitted;                 /* the statement passed the function to a library, which calls it */
     const struct run_frame *lambda; /* that called the function; NULL none */
     /* of the frame that it called */
     const char *callee;           /* its name; NULL none */
+    const char *inner;            /* the function that the statement called, also of a library; NULL unknown */
     bool returned;                /* the value is returned */
     bool returned_view;           /* as a slice */
     bool constructed;             /* it is a constructor, and the value is the object */
     bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
+    struct site_names kept;       /* all of them on the way */
     struct site_candidates found, kept_errors;
 };
 
@@ -84,5 +87,10 @@ size_t site_iterated_length(const char **in);
 /* The frame of a lambda or of a comprehension? */
 bool site_is_nameless(const char *function);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
+/* If no other statement is found: hooks of the modules on the call path that store what they are given; functions that
+ * a library calls; statements that store an attribute that the call path has set. */
+void site_find_hooks(struct site_search *s, uint32_t stack);
+void site_find_callbacks(struct site_search *s, uint32_t stack);
+void site_find_attribute_stores(struct site_search *s, uint32_t stack);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);

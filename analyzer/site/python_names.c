@@ -417,13 +417,27 @@ static bool is_name_only(const char *element, const char *end)
     return element + site_name_length(element) == end;
 }
 
-bool site_collects(const char *code)
+/* run([f(x) for x in items]): is p inside of the arguments of a call of that function, which began after them? */
+static bool is_argument_of(const char *code, const char *p, const char *function)
+{
+    const char *dot = function ? strrchr(function, '.') : NULL, *last = dot ? dot + 1 : function;
+    const size_t n = last ? strlen(last) : 0;
+    for (const char *open = bracket_around(code, p); open && n; open = bracket_around(code, open)) {
+        const char *name = open;
+        while (name > code && is_name_character(name[-1])) name--;
+        if ((size_t)(open - name) == n && strncmp(name, last, n) == 0) return true;
+    }
+    return false;
+}
+
+bool site_collects(const char *code, const char *inner)
 {
     static const char *const words[] = {"list(", "tuple(", "dict(", "[", "{"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
-            if (in && in < end && !is_name_only(p + strlen(words[i]), in)) return true;
+            if (in && in < end && !is_name_only(p + strlen(words[i]), in) && !is_argument_of(code, p, inner))
+                return true;
         }
     }
     return false;

@@ -62,11 +62,15 @@ static bool open_own_source(struct site_builder *b, const struct run_frame *fram
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
 {
     static const char *const blocks[] = {"no_grad(", "inference_mode(", "set_grad_enabled(False)"};
+    static const char *const modes[] = {"no_grad", "inference_mode"}; /* Lightning's _no_grad_context() */
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
-        if (!open_own_source(b, frame, &code, &at)) continue;
+        const bool own = !site_is_library_file(frame->file);
+        if (frame->kind != GS_FRAME_PYTHON || (frame->file && strstr(frame->file, "/torch/"))) continue;
+        if (!own && frame->function && source_has_any(frame->function, modes, 2)) return true;
+        if (!site_open_source(b, frame, &code, &at)) continue;
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
             const char *header = code.list[k].code;
             if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) && !strstr(header, " if "))
@@ -76,7 +80,7 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
                 if (source_has_any(code.list[d].code, blocks, 2)) return true;
             break; /* the block around it was left when the function was defined */
         }
-        for (size_t k = 0; k < code.n; k++)
+        for (size_t k = 0; own && k < code.n; k++)
             if (strstr(code.list[k].code, "torch.set_grad_enabled(False)") == code.list[k].code) return true;
     }
     return false;

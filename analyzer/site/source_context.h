@@ -6,7 +6,8 @@
 
 /* The statement of a frame. False: the source is not known. */
 bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at);
-/* A line of the program's calls below `with torch.no_grad():` or the like, or its file turns gradients off. */
+/* A line of the program or of a library other than PyTorch calls below `with torch.no_grad():` or the like, or the
+ * program's file turns gradients off. */
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 /* Does backward() follow a line of the program's calls: later in its function, or in the innermost loop around it? */
 bool site_is_before_backward(struct site_builder *b, uint32_t stack);

@@ -298,6 +298,17 @@ SHAPES = {
     # style transfer: the sum over layers begins anew in each step
     "sum of a step": ("losses = []\nfor step in range(1000):\n    loss = 0\n    for layer in range(2):\n        loss = loss + criterion(model(batch()))\n"
                       "    losses.append(loss)\n    dict(retain_graph=True)\n", "losses.append(loss)"),
+    # an evaluator gathers the results of each image in a dictionary
+    "dictionary that is updated": ("class Evaluator:\n    def __init__(self):\n        self.predictions = {}\n    def update(self, results):\n"
+                                   "        self.predictions.update(results)\nevaluator = Evaluator()\nfor step in range(1000):\n"
+                                   "    out = Tensor()\n    evaluator.update({step: out})\n", "self.predictions.update(results)"),
+    # fastai's GatherPreds: a callback reads an attribute of the object that calls it by a name that varies
+    "attribute of the caller": ("class Gather:\n    def __init__(self):\n        self.preds = []\n    def after_batch(self):\n"
+                                "        self.preds.append(self.learn.pred)\nclass Learner:\n    def __init__(self, callback):\n"
+                                "        self.callback, callback.learn = callback, self\n    def call(self, event):\n"
+                                "        getattr(self.callback, event)()\n    def run(self):\n        for step in range(1000):\n"
+                                "            self.pred = Tensor()\n            self.call('after_batch')\nLearner(Gather()).run()\n",
+                                "self.preds.append(self.learn.pred)"),
     # a trainer calls callbacks that it was given; their base class does nothing
     "callback": ("class Callback:\n    def on_end(self, outputs): pass\nclass Log(Callback):\n    def __init__(self):\n        self.outputs = []\n"
                  "    def on_end(self, outputs):\n        self.outputs.append(outputs)\nclass Trainer:\n    def __init__(self, callbacks):\n"

@@ -1,0 +1,170 @@
+/* Functions that the program does not call itself: hooks of modules, callbacks and handlers of a library. */
+#include "analyzer/site/holder_read.h"
+
+#include <string.h>
+#include "analyzer/site/source_context.h"
+
+/* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
+ * functions that it defines store. */
+static void read_hook(struct site_search *s, const char *name, size_t length, bool makes)
+{
+    for (size_t i = 0; i < s->code.n; i++) {
+        const char *code = s->code.list[i].code;
+        if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
+            strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
+            continue;
+        s->at = s->from = i + 1;
+        s->to = site_code_end(&s->code, i);
+        s->module = s->constructs = false;
+        s->names.n = s->views.n = s->objects.n = s->owners.n = 0;
+        for (size_t k = makes ? i + 1 : i; k < s->to; k++) {
+            if (site_is_function(&s->code.list[k]))
+                site_targets_of(s->scratch, s->code.list[k].code + strcspn(s->code.list[k].code, "("), &s->names, NULL);
+            s->at = s->code.n; /* none of the statements is the call itself */
+            site_read_statement(s, k);
+        }
+    }
+}
+
+static void read_hooks(struct site_search *s)
+{
+    for (size_t i = 0; i < s->code.n; i++) {
+        const char *code = s->code.list[i].code, *hook = strstr(code, "_hook(");
+        if (!hook || !strstr(code, ".register_")) continue;
+        const char *name = strstr(hook, "partial(");
+        name = name ? name + 8 : hook + 6;
+        name += strncmp(name, "self.", 5) == 0 ? 5 : 0;
+        const size_t n = site_name_length(name);
+        if (site_lambda_store(s->scratch, code, s->graph))
+            site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
+        else if (n && strchr("(,)", name[n]))
+            read_hook(s, name, n, name[n] == '(');
+    }
+    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
+        s->found.list[i].why = "the only hook of the program that stores what it is given";
+}
+
+void site_find_hooks(struct site_search *s, uint32_t stack)
+{
+    const struct run_frame *frame;
+    const char *last = NULL;
+    bool module = false;
+    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
+        const char *file = frame->kind == GS_FRAME_PYTHON && frame->file ? frame->file : "";
+        module = module || strstr(file, "/torch/nn/modules/module.py") || strstr(file, "/torch/autograd/");
+        if (module && *file && file != last && !site_is_library_file(file) && site_open_frame(s, frame)) {
+            read_hooks(s);
+            last = file;
+        }
+    }
+}
+
+/* Is the method called in the file? A method of an object of a library's class is another one. */
+static bool is_method_called(struct site_search *s, const char *name, size_t length)
+{
+    for (size_t i = 0; i < s->code.n; i++) {
+        const char *code = s->code.list[i].code;
+        for (const char *p = strstr(code, name); p; p = strstr(p + 1, name)) {
+            if (p == code || p[-1] != '.' || p[length] != '(') continue;
+            const char *from = p - 1;
+            while (from > code && site_name_length(from - 1) > site_name_length(from)) from--;
+            struct site_search in = *s;
+            size_t def;
+            const char *class = site_find_class_of(s, arena_printf(s->scratch, "%.*s", (int)(p - 1 - from), from));
+            if (!*class || site_find_method(&in, class, name, &def)) return true;
+        }
+    }
+    return false;
+}
+
+/* trainer.on(EPOCH, store), pipe(prompt, callback=store), @trainer.on(EPOCH) above it: is the function passed to a
+ * library and not called by the program itself? */
+static bool is_handed_over(struct site_search *s, size_t def, const char *name, size_t n)
+{
+    const char *above = def ? s->code.list[def - 1].code : "", *open = *above == '@' ? strchr(above, '(') : NULL;
+    const char *base =
+        open ? site_base_name(s->scratch, arena_printf(s->scratch, "%.*s", (int)(open - above), above + 1)) : "";
+    bool passed = *base && *site_find_class_of(s, base), called = false;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        for (const char *p = i == def ? NULL : strstr(code, name); p; p = strstr(p + 1, name)) {
+            if (p == code || !strchr("(, =", p[-1])) continue;
+            called = called || p[n] == '(';
+            passed = passed || (p[n] && strchr(",)", p[n]) && strchr(code, '(') < p);
+        }
+        called = called || (strncmp(code, name, n) == 0 && code[n] == '(');
+    }
+    return passed && !called;
+}
+
+/* def on_train_batch_end(self, trainer, module, outputs, batch), of a class whose base is in another file. */
+static bool is_overriding(struct site_search *s, size_t def, const char *name, size_t n)
+{
+    const size_t class = site_code_parent(&s->code, def);
+    const char *bases = class < s->code.n ? s->code.list[class].code : "";
+    size_t constructor;
+    struct site_search in = *s;
+    bases = strncmp(bases, "class ", 6) == 0 ? strchr(bases, '(') : NULL;
+    return bases && bases[1] != ')' && !site_is_constructor(name) && !is_method_called(s, name, n) &&
+           !site_find_method(&in, arena_printf(s->scratch, "%.*s", (int)site_name_length(bases + 1), bases + 1),
+                             "__init__", &constructor);
+}
+
+/* A library passes what it allocates or is given to methods that override its own; what it allocates, or what the
+ * program returns to it, also to functions that it was given. */
+void site_find_callbacks(struct site_search *s, uint32_t stack)
+{
+    const struct run_frame *frame;
+    bool library = s->given;
+    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON) continue;
+        if (!site_is_library_file(frame->file)) break;
+        library = library || !strstr(frame->file, "/torch/");
+    }
+    if (!frame || !site_open_frame(s, frame)) return;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        const size_t n = strncmp(code, "def ", 4) == 0 ? site_name_length(code + 4) : 0;
+        const char *name = arena_printf(s->scratch, "%.*s", (int)n, code + 4);
+        const bool method = n && *name != '_' && strcmp(name, "forward") != 0 && is_overriding(s, i, name, n);
+        if (method || (n && library && is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
+    }
+    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
+        s->found.list[i].why = "a library calls the function, which stores what it is given";
+}
+
+/* self.learn.pred of a statement: does it mention an attribute of that name, of another object than self? */
+static bool has_attribute(const struct site_search *s, const char *value, const char *attribute)
+{
+    const size_t n = strlen(attribute);
+    for (const char *p = strchr(value, '.'); p; p = strchr(p + 1, '.')) {
+        const bool self = p - value >= 4 && strncmp(p - 4, "self", 4) == 0 && (p - value == 4 || p[-5] != '.');
+        if (strncmp(p, attribute, n) == 0 && !site_name_length(p + n) && p[n] != '(' && p[n] != '.' && !self)
+            return !site_is_host_value(value, s->graph);
+    }
+    return false;
+}
+
+/* self.pred = model(x) in one class, self.preds.append(self.learn.pred) in another, which refers to its object. */
+void site_find_attribute_stores(struct site_search *s, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL && s->kept.n;
+         stack = run_stack_parent(s->b->run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) continue;
+        for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+            struct site_store store;
+            if (!site_store_of(s->scratch, s->code.list[i].code, &store) || store.weak) continue;
+            for (size_t k = 0; k < s->kept.n; k++)
+                if (has_attribute(s, store.value, strchr(s->kept.list[k], '.')))
+                    site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
+                                                                          .code = s->code,
+                                                                          .at = i,
+                                                                          .why = "the only statement that stores an "
+                                                                                 "attribute of that name of another "
+                                                                                 "object"});
+        }
+        if (s->found.n) break;
+    }
+    s->found.n = s->found.n == 1 ? 1 : 0;
+}
