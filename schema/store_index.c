@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define REGION (32 * 1024) /* bytes that SQLite maps at once */
-#define REGIONS 256
+#define REGIONS 4096 /* a log of 64 GiB, as a reader that never ends makes it; their memory is taken as it grows */
 #define PIECE 4096
 enum { HEADER = 48, HEADERS = 96, MARKS_END = 136 };
 /* Words of WalCkptInfo that others may change: nBackfill, the read marks, nBackfillAttempted. */
