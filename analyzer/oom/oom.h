@@ -37,6 +37,7 @@ struct oom_earlier {
     int64_t model_bytes;            /* of it, by building or moving modules */
     bool repeated;                  /* a call path that builds or moves a module holds blocks of several trials */
     bool served;                    /* only forward passes separate them */
+    bool complete;                  /* and many more have followed the last of them */
     bool ensemble;                  /* the program uses the models of several trials together */
     int64_t from_ns;                /* when the first trial began */
     int64_t since_ns;               /* when the current trial began */

@@ -46,6 +46,16 @@ void oom_trials_start(struct oom_trials *t, enum oom_trial_of of)
     t->n = 0;
     t->trained = true;
     t->trains = false;
+    t->pass_blocks = t->most_pass_blocks = 0;
+}
+
+/* Have forward passes allocated many more blocks since the last model than between any two models? Then the program
+ * has built all that it needs. At most 0.6 % of 15,000 simulated caches that never evict (4 to 16 models, requests of
+ * equal or of Zipf's probabilities) waited so long for their next model. */
+static bool is_complete(const struct oom_trials *t)
+{
+    enum { LONGER = 8 };
+    return !t->trains && t->pass_blocks / LONGER > t->most_pass_blocks;
 }
 
 void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward)
@@ -56,7 +66,10 @@ void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const str
         t->trained = t->trains = true;
     } else if (!t->trains && trial_part_of(t, run, life->stack) == IN_PASS) {
         t->trained = true;
+        t->pass_blocks++;
     } else if (t->trained && is_building_engine(t, run, life->stack)) {
+        t->most_pass_blocks = t->pass_blocks > t->most_pass_blocks ? t->pass_blocks : t->most_pass_blocks;
+        t->pass_blocks = 0;
         t->trained = false;
         *ARENA_PUSH(t->start_ns, t->n, t->cap) = life->alloc_ns;
     }
@@ -146,6 +159,7 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
             h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]) || same_cell(run, &h.held[i], &h.held[i + 1]);
     }
     h.earlier.served = !t->trains;
+    h.earlier.complete = is_complete(t);
     h.earlier.from_ns = t->start_ns[0];
     h.earlier.since_ns = t->start_ns[t->n - 1];
     free(h.held);
@@ -225,7 +239,7 @@ static bool are_models_kept(const struct oom_facts *f)
 
 bool oom_keeps_trials(const struct oom_facts *f)
 {
-    return are_models_kept(f) && !f->trials.ensemble;
+    return are_models_kept(f) && !f->trials.ensemble && !f->trials.complete;
 }
 
 bool oom_keeps_ensemble(const struct oom_facts *f)

@@ -16,7 +16,9 @@ struct oom_trials { /* of the process that is replayed */
     size_t n, cap;
     bool trained; /* a backward pass since the last module was built or moved; a forward pass if there never was one */
     bool trains;  /* there was a backward pass */
-    struct map stacks; /* stack → does it build or move a module, or run one? */
+    uint64_t pass_blocks,
+        most_pass_blocks; /* allocated in forward passes: since the last model; between two, at most */
+    struct map stacks;    /* stack → does it build or move a module, or run one? */
 };
 
 void oom_trials_start(struct oom_trials *t, enum oom_trial_of of); /* a process begins */
