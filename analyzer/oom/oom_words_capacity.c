@@ -153,12 +153,15 @@ void oom_explain_other_process(struct oom_words *w)
 /* True if most of the idle memory is in private pools. */
 static bool explain_private_pools(struct oom_words *w)
 {
+    static const char graph[] = "if a CUDA graph that is replayed later uses this memory";
     const int64_t free = run_is_known(w->f->free) ? w->f->free : 0;
     if (w->f->row->space == GS_SPACE_POOL || w->f->private_idle <= oom_cached_bytes(w->f) / 2) return false;
     w->v->verdict = TEXT(w,
                          "fragmentation: private pools, which only CUDA graphs or a torch.cuda.MemPool can use, hold "
                          "%s that no tensor uses",
                          SIZE(w, w->f->private_idle));
+    w->v->certainty = RESULT_CERTAINTY_INFERRED;
+    w->v->refuted_by = graph;
     const bool enough = arena_add_capped(w->f->private_idle, free) >= oom_segment_bytes(w->f->requested, false);
     oom_add_measure(w->b, w->v,
                     (struct result_measure){.frees_bytes = w->f->private_idle,
@@ -167,6 +170,7 @@ static bool explain_private_pools(struct oom_words *w)
                                                       : enough             ? OOM_MEASURE_FITS
                                                                            : OOM_MEASURE_FITS_NOT,
                                             .certainty = RESULT_CERTAINTY_INFERRED,
+                                            .refuted_by = graph,
                                             .first = true,
                                             .text = "delete private pools that are no longer used before this request "
                                                     "(graph.reset(), del pool), or let graphs share one "
