@@ -12,9 +12,9 @@
  *   - rises in at least 3 pieces and falls by at most a tenth,
  *   - is close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however large, is not
  *     growth, and neither is a cache that fills ever more slowly,
- *   - still rises in the last quarter of its samples (per step, if those are fewer steps), and has not paused for
- * longer at the end than twice its longest pause before, nor for a quarter of its pieces: otherwise it has levelled
- * off,
+ *   - still rises in the last quarter of its samples: by a tenth of the whole, or by that much for as many steps,
+ *   - has not paused for longer at the end than twice its longest pause before, nor for a quarter of its pieces:
+ *     otherwise it has levelled off,
  *   - gains at least half a percent of the memory that is live at the end, or would in a hundred thousand steps more,
  *     by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
@@ -308,7 +308,7 @@ static bool samples_rise(const struct samples *a)
     if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) return false;
     const uint32_t last = a->n - 1, quarter = last - a->n / 4;
     const int64_t late = a->y[last] - a->y[quarter];
-    /* steps that allocate ever more are few in the last samples */
+    /* Steps that allocate ever more are few in the last samples: a tenth per quarter of the steps. */
     const double share = (a->x[last] - a->x[quarter]) / (a->x[last] - a->x[0]);
     return (late * 10 >= gain || (share > 0 && (double)late >= 0.4 * share * (double)gain)) &&
            last - a->last_rise <= 2 * a->longest_pause;

@@ -15,7 +15,7 @@
 
 static const double matters_share = 0.02, matters_s = 0.001;
 enum {
-    TWO = 2,   /* numbers that one read can get together */
+    PAIR = 2,  /* numbers that one read can get together */
     MANY = 5,  /* small reads or copies, one after another at one line in a step */
     MASS = 30, /* of small copies of any kind: more than one step's batches need */
     FEW = 3,   /* a single call at the end of a program means nothing */
@@ -115,7 +115,7 @@ static const char *advise_wait(const struct wait *w, const struct result_pace *p
                                struct question_signature signature)
 {
     const bool numbers = question_advice_joins(signature.advice);
-    bool many = pace->calls_per_step >= (numbers ? TWO : MANY) && pace->bunched;
+    bool many = pace->calls_per_step >= (numbers ? PAIR : MANY) && pace->bunched;
     bool mass = (many && !numbers) || pace->calls_per_step >= MASS;
     bool up = signature.up && w->bytes <= (int64_t)w->count * QUESTION_WAIT_STAGED_BYTES;
     return mass && up ? question_advice_small_copies()

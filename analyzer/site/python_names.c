@@ -305,8 +305,7 @@ static bool is_copying(const char *code, const char *open)
     return false;
 }
 
-/* The bracket around p; NULL none. */
-static const char *bracket_around(const char *code, const char *p)
+const char *site_bracket_around(const char *code, const char *p)
 {
     for (int depth = 0; p > code; depth -= depth_step(*p))
         if (depth_step(*--p) > 0 && depth == 0) return p;
@@ -347,7 +346,7 @@ static bool is_other_mention(const char *code, const char *p, const char *end, b
             const char *close = n ? end + n : site_closing(end);
             end = n || !*close ? close : close + 1;
         }
-        const char *open = bracket_around(code, p);
+        const char *open = site_bracket_around(code, p);
         if (!open) return false;
         const char *loop = strstr(open, " for ");
         if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph)) ||
@@ -422,7 +421,7 @@ static bool is_argument_of(const char *code, const char *p, const char *function
 {
     const char *dot = function ? strrchr(function, '.') : NULL, *last = dot ? dot + 1 : function;
     const size_t n = last ? strlen(last) : 0;
-    for (const char *open = bracket_around(code, p); open && n; open = bracket_around(code, open)) {
+    for (const char *open = site_bracket_around(code, p); open && n; open = site_bracket_around(code, open)) {
         const char *name = open;
         while (name > code && is_name_character(name[-1])) name--;
         if ((size_t)(open - name) == n && strncmp(name, last, n) == 0) return true;

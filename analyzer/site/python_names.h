@@ -52,6 +52,8 @@ bool site_holds_itself(const char *expression, const struct site_names *names, b
 bool site_is_host_value(const char *expression, bool graph);
 /* `lambda x: into.append(x)` in a statement: the object that stores its arguments; NULL none. */
 const char *site_lambda_store(struct arena *arena, const char *code, bool graph);
+/* The innermost bracket of the statement that is open before p; NULL none. */
+const char *site_bracket_around(const char *code, const char *p);
 /* [f(x) for x in y], {…}, list(f(x) for x in y): keeps each call's result until the last call has returned. `inner`:
  * the function that the statement was calling, whose arguments are complete; NULL unknown. */
 bool site_collects(const char *code, const char *inner);

@@ -68,7 +68,7 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
         struct site_code code;
         size_t at;
         const bool own = !site_is_library_file(frame->file);
-        if (frame->kind != GS_FRAME_PYTHON || (frame->file && strstr(frame->file, "/torch/"))) continue;
+        if (frame->kind != GS_FRAME_PYTHON || (!own && frame->file && strstr(frame->file, "/torch/"))) continue;
         if (!own && frame->function && source_has_any(frame->function, modes, 2)) return true;
         if (!site_open_source(b, frame, &code, &at)) continue;
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
@@ -157,13 +157,10 @@ static enum site_use use_in_brackets(const char *code, const char *here)
 {
     static const char *const calls[] = {"range", "arange",  "zeros",  "ones",  "empty",     "expand",
                                         "view",  "reshape", "narrow", "split", "new_zeros", "new_empty"};
-    int depth = 1;
-    const char *open = here;
-    while (open > code && depth) depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;
-    const char *name = open;
-    while (name > code && (isalnum((unsigned char)name[-1]) || name[-1] == '_')) name--;
+    const char *open = site_bracket_around(code, here), *name = open;
+    while (name && name > code && (isalnum((unsigned char)name[-1]) || name[-1] == '_')) name--;
     const size_t n = (size_t)(open - name);
-    if (depth || (!n && (open == code || !strchr(")]", open[-1])))) return SITE_USE_UNKNOWN;
+    if (!open || (!n && (open == code || !strchr(")]", open[-1])))) return SITE_USE_UNKNOWN;
     if (*open == '[') return SITE_USE_SIZE;
     if (n == 4 && strncmp(name, "step", n) == 0) return SITE_USE_ACTION;
     for (size_t i = 0; n && *open == '(' && i < sizeof calls / sizeof *calls; i++)
@@ -197,23 +194,11 @@ static bool is_operator(char c)
     return c && strchr("+-*/", c);
 }
 
-/* The innermost bracket that is open before `from`; NULL: none. */
-static const char *open_bracket(const char *code, const char *from)
-{
-    int depth = 0;
-    for (const char *p = from; p > code;) {
-        depth += strchr(")]}", *--p) ? 1 : strchr("([{", *p) ? -1 : 0;
-        if (depth < 0) return p;
-    }
-    return NULL;
-}
-
-/* Is what begins at `from` and ends before `to` an operand? Also as n in max(n, 1), but not in another call or index.
- */
+/* Is what begins at `from` and ends before `to` an operand? Also n in max(n, 1), but not in another call or index. */
 static bool is_operand(const char *code, const char *from, const char *to)
 {
-    const char *open = open_bracket(code, from), *name = open;
-    while (name > code && (isalnum((unsigned char)name[-1]) || strchr("_.)]", name[-1]))) name--;
+    const char *open = site_bracket_around(code, from), *name = open;
+    while (name && name > code && (isalnum((unsigned char)name[-1]) || strchr("_.)]", name[-1]))) name--;
     if (open && open > name) {
         const bool most = open - name == 3 && (strncmp(name, "max", 3) == 0 || strncmp(name, "min", 3) == 0);
         if (*open != '(' || !most) return false;

@@ -219,7 +219,7 @@ def test_devices_that_are_no_gpus_keep_their_names(tmp_path):
     assert "the profile is of devices that are not GPUs; they are called GPU here" in text and "GPU 1: TPU_1" in text
     profile = Profile()
     profile.sample(1, 512, [HERE])
-    assert "are no GPUs" not in gpuspy("report", profile.write(tmp_path / "q.pb.gz")).stdout
+    assert "are not GPUs" not in gpuspy("report", profile.write(tmp_path / "q.pb.gz")).stdout
 
 
 def test_executables_of_a_cpu(tmp_path):
