@@ -125,13 +125,14 @@ static bool is_evaluation(struct site_builder *b, uint32_t stack)
            function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
 }
 
-/* x, y = x.cuda(), y.cuda(): several blocks of one line for each time? */
+/* Once for nearly each time, or the same small number of blocks for each: x, y = x.cuda(), y.cuda(). */
 static bool occurs_each_time(uint64_t count, double times)
 {
     enum { LEAST = 3, INPUTS = 4 };
     static const double nearly = 0.8;
     bool is = (double)count >= nearly * times && (double)count <= times / nearly + 2;
-    for (unsigned each = 2; each <= INPUTS && !is; each++) is = fabs((double)count - each * times) <= each;
+    for (unsigned each = 2; each <= INPUTS && !is; each++)
+        is = count % each == 0 && fabs((double)(count / each) - times) <= 1;
     return is && count >= LEAST;
 }
 

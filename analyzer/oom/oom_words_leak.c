@@ -284,6 +284,21 @@ static void find_leak_holders(struct oom_words *w)
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
 }
 
+static void explain_memoised(struct oom_words *w)
+{
+    const facts *f = w->f;
+    w->v->verdict = TEXT(w,
+                         "a leak: tensors of different sizes created at %s stay referenced, and not every step "
+                         "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
+                         oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
+                         (unsigned long long)f->growing_count);
+    measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                 TEXT(w,
+                      "%s bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and "
+                      "slice it",
+                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
+}
+
 void oom_explain_leak(struct oom_words *w)
 {
     const struct oom_holder *holder = oom_holder_of(w->b->run, w->f->growing_stack);
@@ -325,16 +340,7 @@ void oom_explain_leak(struct oom_words *w)
         return;
     }
     if (is_memoised(f, w->v)) {
-        w->v->verdict = TEXT(w,
-                             "a leak: tensors of different sizes created at %s stay referenced, and not every step "
-                             "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
-                             oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
-                             (unsigned long long)f->growing_count);
-        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                     TEXT(w,
-                          "%s bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and "
-                          "slice it",
-                          w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
+        explain_memoised(w);
         return;
     }
     const bool tensors = f->layer == RUN_SERIES_TENSOR;

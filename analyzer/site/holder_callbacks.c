@@ -90,7 +90,7 @@ static bool is_handed_over(struct site_search *s, size_t def, const char *name, 
         for (const char *p = i == def ? NULL : strstr(code, name); p; p = strstr(p + 1, name)) {
             if (p == code || !strchr("(, =", p[-1])) continue;
             called = called || p[n] == '(';
-            passed = passed || (p[n] && strchr(",)", p[n]) && strchr(code, '(') < p);
+            passed = passed || (p[n] && strchr(",)", p[n]) && site_bracket_around(code, p));
         }
         called = called || (strncmp(code, name, n) == 0 && code[n] == '(');
     }
@@ -110,8 +110,8 @@ static bool is_overriding(struct site_search *s, size_t def, const char *name, s
                              "__init__", &constructor);
 }
 
-/* A library passes what it allocates or is given to methods that override its own; what it allocates, or what the
- * program returns to it, also to functions that it was given. */
+/* A library passes what it allocates, or what the program returns to it, to methods that override its own and to
+ * functions that it was given. */
 void site_find_callbacks(struct site_search *s, uint32_t stack)
 {
     const struct run_frame *frame;
@@ -121,13 +121,12 @@ void site_find_callbacks(struct site_search *s, uint32_t stack)
         if (!site_is_library_file(frame->file)) break;
         library = library || !strstr(frame->file, "/torch/");
     }
-    if (!frame || !site_open_frame(s, frame)) return;
+    if (!library || !frame || !site_open_frame(s, frame)) return;
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         const char *code = s->code.list[i].code;
         const size_t n = strncmp(code, "def ", 4) == 0 ? site_name_length(code + 4) : 0;
         const char *name = arena_printf(s->scratch, "%.*s", (int)n, code + 4);
-        const bool method = n && *name != '_' && strcmp(name, "forward") != 0 && is_overriding(s, i, name, n);
-        if (method || (n && library && is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
+        if (n && (is_overriding(s, i, name, n) || is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
         s->found.list[i].why = "a library calls the function, which stores what it is given";
