@@ -110,18 +110,13 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
-/* Memory that the process uses outside of PyTorch's allocator, or outside of all recorded calls if there is none:
- * direct allocations, libraries, contexts other than the one that every process needs. Memory of other processes does
- * not count. Half of the device, or what the request lacks and more than PyTorch holds. */
+/* Half of the device, or what the request lacks and more than PyTorch holds. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) || f->attached)
         return false;
     bool tensors = f->layer == RUN_SERIES_TENSOR;
-    int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
-    int64_t beside = arena_add_capped(oom_other_bytes(f), oom_context_bytes(f));
-    int64_t outside = run_is_known(f->outside) && f->outside > beside ? f->outside - beside : 0;
-    const int64_t all = arena_add_capped(direct, outside), free = run_is_known(f->free) ? f->free : 0;
+    const int64_t all = oom_outside_bytes(f), free = run_is_known(f->free) ? f->free : 0;
     const bool most = all >= f->requested - free && (double)all >= foreign_share * (double)f->total && tensors &&
                       all > f->tensor_reserved;
     return most || (double)all >= outside_share * (double)(f->total - oom_context_bytes(f));

@@ -22,6 +22,14 @@ int64_t oom_other_bytes(const struct oom_facts *f)
     return run_is_known(f->outside) && f->outside > oom_context_bytes(f) ? f->outside - oom_context_bytes(f) : 0;
 }
 
+int64_t oom_outside_bytes(const struct oom_facts *f)
+{
+    const bool tensors = f->layer == RUN_SERIES_TENSOR && run_is_known(f->tensor_reserved);
+    const int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
+    const int64_t beside = arena_add_capped(oom_other_bytes(f), oom_context_bytes(f));
+    return arena_add_capped(direct, run_is_known(f->outside) && f->outside > beside ? f->outside - beside : 0);
+}
+
 int64_t oom_cached_bytes(const struct oom_facts *f)
 {
     return run_is_known(f->tensor_reserved) && run_is_known(f->tensor_allocated) &&

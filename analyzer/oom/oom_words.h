@@ -10,6 +10,9 @@ int64_t oom_context_bytes(const struct oom_facts *f);
 /* Held by other processes: NVML's figure if there is one; else the memory in use beyond recorded calls and the size of
  * a context. */
 int64_t oom_other_bytes(const struct oom_facts *f);
+/* Used by this process outside of PyTorch's allocator, or outside of all recorded calls if there is none: direct
+ * allocations, libraries, contexts other than the one that every process needs. */
+int64_t oom_outside_bytes(const struct oom_facts *f);
 /* Reserved by PyTorch and in no tensor. */
 int64_t oom_cached_bytes(const struct oom_facts *f);
 /* Of the failure's holes, for the report on fragmentation. */

@@ -247,8 +247,8 @@ void oom_explain_outside(struct oom_words *w)
             "library handles and modules take memory in each context");
         return;
     }
-    w->v->verdict = TEXT(w, "most of the GPU is in use outside PyTorch's allocator, which holds %s of %s%s",
-                         SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
+    w->v->verdict = TEXT(w, "%s of the GPU's %s is in use outside PyTorch's allocator, which holds %s%s",
+                         SIZE(w, oom_outside_bytes(w->f)), SIZE(w, w->f->total), SIZE(w, w->f->tensor_reserved), who);
     const struct result_growth *grows = direct ? growth_at(w, &direct->site) : NULL;
     if (grows) {
         advise_in_words(w, OOM_EFFORT_LINE, grows->bytes,
