@@ -6,8 +6,7 @@
 #include <unistd.h>
 #include "analyzer/site/python_names.h"
 
-/* Parses each file once: many call paths lead through it. */
-static struct site_code code_of_file(struct site_builder *b, const struct run_source_text *text)
+struct site_code site_code_of_text(struct site_builder *b, const struct run_source_text *text)
 {
     for (size_t i = 0; i < b->codes_n; i++)
         if (b->codes[i].lines == text->lines) return b->codes[i].code;
@@ -20,7 +19,7 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 {
     const struct run_source_text *text = frame->line ? run_source_text(b->run, frame->file) : NULL;
     if (!text) return false;
-    *code = code_of_file(b, text);
+    *code = site_code_of_text(b, text);
     *at = site_code_at(code, frame->line);
     return *at < code->n;
 }

@@ -4,6 +4,8 @@
 #include "analyzer/site/builder.h"
 #include "analyzer/site/python_code.h"
 
+/* The statements of a file, which is parsed once: many call paths lead through it. They belong to the builder. */
+struct site_code site_code_of_text(struct site_builder *b, const struct run_source_text *text);
 /* The statement of a frame. False: the source is not known. */
 bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at);
 /* A line of the program or of a library other than PyTorch calls below `with torch.no_grad():` or the like, or the

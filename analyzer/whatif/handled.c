@@ -8,11 +8,12 @@
 #include "analyzer/site/source_context.h"
 #include "analyzer/whatif/source.h"
 
-enum { DEPTH = 6, BLOCKS = 24 }; /* definitions that lead to each other; nested blocks */
+/* Definitions that lead to each other; nested blocks; names to look up, which can lead to each other in circles. */
+enum { DEPTH = 6, BLOCKS = 24, LOOKUPS = 1000 };
 
 struct text { /* a file */
-    struct run *run;
-    struct arena *arena;
+    struct site_builder *b;
+    struct arena *arena; /* of one call path */
     const char *path;
     const struct run_source_text *lines;
     struct site_code code;
@@ -33,14 +34,20 @@ enum truth { TRUTH_NEVER = 1, TRUTH_ALWAYS = 2, TRUTH_MAYBE = 3 };
 struct error {
     bool replaced; /* by another one, whose class is not known */
     bool ends;     /* the program */
+    unsigned lookups;
 };
 
-static bool open_text(struct run *run, struct arena *arena, const char *path, bool library, struct text *to)
+static bool open_text(struct site_builder *b, struct arena *arena, const char *path, bool library, struct text *to)
 {
-    const struct run_source_text *lines = (library ? run_library_text : run_source_text)(run, path);
+    const struct run_source_text *lines = (library ? run_library_text : run_source_text)(b->run, path);
     if (!lines) return false;
-    *to = (struct text){run, arena, path, lines, site_code_of(arena, lines->lines, lines->n), library};
+    *to = (struct text){b, arena, path, lines, site_code_of_text(b, lines), library};
     return true;
+}
+
+static bool may_look_up(struct error *e)
+{
+    return e->lookups < LOOKUPS && ++e->lookups;
 }
 
 /* Strings are not part of a statement's code. */
@@ -61,38 +68,53 @@ static bool begins_any(const struct site_statement *st, const char *const *words
 
 /* ---------------------------------------------------------------- classes of errors */
 
+/* The last part of a name: torch.OutOfMemoryError, a program's own OOMError, or what these are derived from. */
+static bool is_error_class(const char *name, size_t n)
+{
+    static const char *const bases[] = {"RuntimeError", "Exception", "BaseException"};
+    bool is = memmem(name, n, "OutOfMemory", 11) || memmem(name, n, "OOM", 3);
+    for (size_t i = 0; i < sizeof bases / sizeof *bases; i++) {
+        const size_t length = strlen(bases[i]);
+        is = is || (n >= length && strncmp(name + n - length, bases[i], length) == 0 &&
+                    (n == length || name[n - length - 1] == '.'));
+    }
+    return is;
+}
+
 static bool names_error_class(const char *code)
 {
-    static const char *const classes[] = {"OutOfMemory", "RuntimeError", "Exception", "OOM"};
     bool names = false;
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) names = names || strstr(code, classes[i]);
+    for (size_t n; *code && !names; code += n ? n : 1) {
+        n = site_name_length(code);
+        names = is_error_class(code, n);
+    }
     return names;
 }
 
 /* `Full = torch.OutOfMemoryError`, `from torch import OutOfMemoryError as Full` */
-static bool is_error_alias(const struct text *t, const char *name, size_t n)
+static bool is_error_alias(const struct text *t, const char *name, size_t n, struct error *e)
 {
     for (size_t i = 0; i < t->code.n; i++) {
         const char *code = t->code.list[i].code, *as = strstr(code, " as ");
         struct site_assignment a;
         const bool imports = as && site_code_begins(&t->code.list[i], "from") && strlen(as + 4) == n;
         if (imports && strncmp(as + 4, name, n) == 0 && names_error_class(code)) return true;
-        if (strncmp(code, name, n) == 0 && site_assignment_of(t->arena, code, &a) && strlen(a.targets) == n &&
-            names_error_class(a.value))
+        if (strncmp(code, name, n) == 0 && may_look_up(e) && site_assignment_of(t->arena, code, &a) &&
+            strlen(a.targets) == n && names_error_class(a.value))
             return true;
     }
     return false;
 }
 
 /* `except torch.OutOfMemoryError:`, of a class that it is derived from, of any, or of a variable's. */
-static bool does_catch(const struct text *t, const char *code, const struct error *e)
+static bool does_catch(const struct text *t, const char *code, struct error *e)
 {
     const char *after = code + strlen("except");
     after += strspn(after, " :(*");
     if (!*after || e->replaced || names_error_class(after)) return true;
     for (const char *p = after; site_name_length(p) && strncmp(p, "as ", 3) != 0; p += strspn(p, " ,")) {
         const size_t n = site_name_length(p);
-        if ((islower((unsigned char)*p) && !memchr(p, '.', n)) || is_error_alias(t, p, n)) return true;
+        if ((islower((unsigned char)*p) && !memchr(p, '.', n)) || is_error_alias(t, p, n, e)) return true;
         p += n;
     }
     return false;
@@ -170,29 +192,37 @@ static unsigned flow_of_block(const struct text *t, size_t header, bool in_loop,
 static bool is_statement_handled(const struct text *t, size_t at, struct error *e, int depth);
 static bool does_manager_suppress(const struct text *t, const char *expression, struct error *e, int depth);
 
-/* The class or function of that name in a file or in those that it imports. False: none. */
-static bool find_definition(const struct text *t, const char *name, size_t n, struct text *in, size_t *at, int depth)
+/* The statement that defines the class or function of that name in a file; n of its statements: none. */
+static size_t definition_in(const struct text *t, const char *name, size_t n)
 {
     for (size_t i = 0; i < t->code.n; i++) {
+        const struct site_statement *st = &t->code.list[i];
+        const char *word = site_code_begins(st, "class") ? "class " : site_code_begins(st, "def") ? "def " : NULL;
+        const char *defined = word ? strstr(st->code, word) : NULL;
+        if (!defined) continue;
+        defined += strlen(word);
+        if (site_name_length(defined) == n && strncmp(defined, name, n) == 0) return i;
+    }
+    return t->code.n;
+}
+
+/* The same in the file or in those that it imports the name from. False: none. */
+static bool find_definition(const struct text *t, const char *name, size_t n, struct text *in, size_t *at,
+                            struct error *e)
+{
+    *in = *t;
+    *at = definition_in(t, name, n);
+    for (size_t i = 0; i < t->code.n && *at == in->code.n; i++) {
         const char *code = t->code.list[i].code;
-        const char *word = site_code_begins(&t->code.list[i], "class") ? "class "
-                           : site_code_begins(&t->code.list[i], "def") ? "def "
-                                                                       : NULL;
-        const char *defined = word ? strstr(code, word) + strlen(word) : NULL;
-        if (!defined || site_name_length(defined) != n || strncmp(defined, name, n) != 0) continue;
-        *in = *t;
-        *at = i;
-        return true;
-    }
-    for (size_t i = 0; i < t->code.n && depth < DEPTH; i++) {
-        const char *code = t->code.list[i].code, *path = NULL;
-        if (site_code_begins(&t->code.list[i], "from")) path = site_imported_file(t->arena, t->path, code);
+        if (!site_code_begins(&t->code.list[i], "from") || !memmem(code, strlen(code), name, n) || !may_look_up(e))
+            continue;
+        const char *path = site_imported_file(t->arena, t->path, code);
         struct text other;
-        if (path && memmem(code, strlen(code), name, n) && open_text(t->run, t->arena, path, t->library, &other) &&
-            find_definition(&other, name, n, in, at, DEPTH))
-            return true;
+        if (!path || !open_text(t->b, t->arena, path, t->library, &other)) continue;
+        *in = other;
+        *at = definition_in(&other, name, n);
     }
-    return false;
+    return *at < in->code.n;
 }
 
 /* `def __exit__` that may return a true value, or one of a class that it is derived from. */
@@ -204,7 +234,7 @@ static bool does_class_suppress(const struct text *t, size_t class_at, struct er
         if (!site_code_begins(&list[i], "def") ||
             !(strstr(list[i].code, " __exit__(") || strstr(list[i].code, " __aexit__(")))
             continue;
-        for (size_t k = i + 1; k < site_code_end(&t->code, i); k++) {
+        for (size_t k = i + 1, last = site_code_end(&t->code, i); k < last; k++) {
             const char *value = site_code_begins(&list[k], "return") ? list[k].code + strlen("return") : "";
             value += strspn(value, " ");
             if (*value && strcmp(value, "None") != 0 && strcmp(value, "False") != 0) return true;
@@ -222,10 +252,9 @@ static bool does_generator_suppress(const struct text *t, size_t def, struct err
     bool manager = false;
     for (size_t i = def; i-- > 0 && list[i].code[0] == '@' && list[i].indent == list[def].indent;)
         manager = manager || strstr(list[i].code, "contextmanager");
-    for (size_t i = def + 1; manager && i < site_code_end(&t->code, def); i++) {
-        const char *yields = strstr(list[i].code, "yield");
-        if (yields && is_statement_handled(t, i, e, depth + 1)) return true;
-    }
+    if (!manager) return false;
+    for (size_t i = def + 1, end = site_code_end(&t->code, def); i < end; i++)
+        if (strstr(list[i].code, "yield") && may_look_up(e) && is_statement_handled(t, i, e, depth + 1)) return true;
     return false;
 }
 
@@ -235,30 +264,40 @@ static bool does_manager_suppress(const struct text *t, const char *expression, 
     const char *p = expression + strspn(expression, " (");
     const size_t n = site_name_length(p);
     const char *arguments = p[n] == '(' ? p + n : "", *last = p;
-    if (!n || depth > DEPTH) return false;
+    if (!n || depth > DEPTH || !may_look_up(e)) return false;
     if (names_error_class(arena_printf(t->arena, "%.*s", (int)(site_closing(arguments) - arguments), arguments)))
         return true;
     for (size_t i = 0; i < n; i++) last = p[i] == '.' ? p + i + 1 : last;
     struct text in;
     size_t at;
-    if (find_definition(t, last, n - (size_t)(last - p), &in, &at, 0)) {
+    if (find_definition(t, last, n - (size_t)(last - p), &in, &at, e)) {
         return site_code_begins(&in.code.list[at], "class") ? does_class_suppress(&in, at, e, depth)
                                                             : does_generator_suppress(&in, at, e, depth);
     }
     for (size_t i = 0; i < t->code.n; i++) {
         struct site_assignment a;
         const char *code = t->code.list[i].code;
-        if (strncmp(code, p, n) == 0 && site_assignment_of(t->arena, code, &a) && strlen(a.targets) == n &&
-            does_manager_suppress(t, a.value, e, depth + 1))
+        if (strncmp(code, p, n) == 0 && may_look_up(e) && site_assignment_of(t->arena, code, &a) &&
+            strlen(a.targets) == n && does_manager_suppress(t, a.value, e, depth + 1))
             return true;
     }
     return false;
 }
 
+/* `a, b` of `with a, b:`, `with(a, b):` and `async with (a as x, b):` */
+static const char *managers_of(const struct text *t, const struct site_statement *with)
+{
+    const char *from = strstr(with->code, "with") + strlen("with");
+    from += strspn(from, " ");
+    const char *end = *from == '(' ? site_closing(from) : "";
+    const bool enclosed = *end && (!end[1] || end[1] == ':');
+    return enclosed ? arena_printf(t->arena, "%.*s", (int)(end - from - 1), from + 1) : from;
+}
+
 /* A with statement around statement `at`: its managers, and those that an ExitStack enters before it. */
 static bool does_with_suppress(const struct text *t, size_t with, size_t at, struct error *e, int depth)
 {
-    const char *managers = strstr(t->code.list[with].code, "with ") + strlen("with ");
+    const char *managers = managers_of(t, &t->code.list[with]);
     for (size_t i = 0;; i++) {
         const char *one = site_part_of(t->arena, managers, i);
         if (!*one) break;
@@ -318,11 +357,11 @@ static const struct run_frame *program_caller(struct run *run, uint32_t stack)
 }
 
 /* asyncio.run(main()): asyncio raises the error of this coroutine again. */
-static bool is_main_coroutine(struct run *run, struct arena *arena, const struct run_frame *caller,
+static bool is_main_coroutine(struct site_builder *b, struct arena *arena, const struct run_frame *caller,
                               const char *function)
 {
     struct text t;
-    if (!function || !open_text(run, arena, caller->file, false, &t)) return false;
+    if (!function || !open_text(b, arena, caller->file, false, &t)) return false;
     const char *name = strrchr(function, '.');
     const size_t at = site_code_at(&t.code, caller->line);
     const char *call = arena_printf(arena, "(%s(", name ? name + 1 : function);
@@ -331,18 +370,19 @@ static bool is_main_coroutine(struct run *run, struct arena *arena, const struct
 
 /* A frame of a library. One that handles errors, such as one that tries again, returns to the program that called it;
  * what starts the program does not count. */
-static bool may_handle(struct run *run, struct arena *arena, const struct run_frame *frame, uint32_t stack,
+static bool may_handle(struct site_builder *b, struct arena *arena, const struct run_frame *frame, uint32_t stack,
                        const char *function)
 {
     const char *file = frame->file;
     const bool standard =
         file && *file != '<' && !strstr(file, "-packages/") && !strstr(file, "multiprocessing/process.py");
-    const struct run_frame *caller = standard || site_is_third_party(file) ? program_caller(run, stack) : NULL;
-    return caller && !(strstr(file, "asyncio/") && is_main_coroutine(run, arena, caller, function));
+    const struct run_frame *caller = standard || site_is_third_party(file) ? program_caller(b->run, stack) : NULL;
+    return caller && !(strstr(file, "asyncio/") && is_main_coroutine(b, arena, caller, function));
 }
 
-bool whatif_is_caught(struct run *run, uint32_t stack)
+bool whatif_is_caught(struct site_builder *b, uint32_t stack)
 {
+    struct run *run = b->run;
     const struct run_frame *frame;
     struct arena arena = {0};
     struct error e = {0};
@@ -354,8 +394,8 @@ bool whatif_is_caught(struct run *run, uint32_t stack)
         const bool library = site_is_library_file(frame->file);
         struct text t;
         if (!library) function = frame->function;
-        if (caught || (library && !may_handle(run, &arena, frame, stack, function)) ||
-            !open_text(run, &arena, frame->file, library, &t))
+        if (caught || (library && !may_handle(b, &arena, frame, stack, function)) ||
+            !open_text(b, &arena, frame->file, library, &t))
             continue;
         const size_t at = site_code_at(&t.code, frame->line);
         caught = at < t.code.n && is_statement_handled(&t, at, &e, 0);

@@ -279,7 +279,7 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
         (p->w->imported || !(read_source_of(p->w) & WHATIF_PLAIN_POOLS)))
         o->doubts |= WHATIF_USE_ON_OOM;
     o->doubts &= ~(unsigned)WHATIF_CAUGHT;
-    if (!recorded && whatif_is_caught(p->w->run, calling_stack(p, t, failure.stack))) o->doubts |= WHATIF_CAUGHT;
+    if (!recorded && whatif_is_caught(&p->w->sources, calling_stack(p, t, failure.stack))) o->doubts |= WHATIF_CAUGHT;
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;

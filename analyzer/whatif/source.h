@@ -21,7 +21,7 @@ enum whatif_source {
 unsigned whatif_source_facts(struct run *run);
 /* Does the program go on after an error of the allocator on this call path: in a try statement that handles it, or in a
  * thread of its own? */
-bool whatif_is_caught(struct run *run, uint32_t stack);
+bool whatif_is_caught(struct site_builder *b, uint32_t stack);
 /* Does the statement of this frame make or store a value that is detached from its graph? */
 bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame);
 /* Does the call path have a line of Python? */

@@ -287,3 +287,31 @@ def test_a_private_pool_that_ends_frees_its_segments_in_what_ifs(tmp_path):
         event["pool_id"] = (0, 1) if event["addr"] < 1 << 41 else (0, 0)
     ours = asked(write(tmp_path / "s.pickle", snapshot), "--set", "max_split_size_mb:9000")["whatif"][0]
     assert ours["exact"] and ours["peak_reserved_bytes"] == 500 * MIB, ours
+
+
+HANDLERS = {  # around the request; whether it handles the error
+    "a base class": ("try:\n  f()\nexcept (ValueError, BaseException) as e:\n  pass\n", True),
+    "a name that ends likewise": ("try:\n  f()\nexcept requests.RequestException:\n  pass\n", False),
+    "brackets": ("with(contextlib.suppress(RuntimeError)):\n  f()\n", True),
+    "the second in brackets": ("with (open('x') as f, contextlib.suppress(RuntimeError)):\n  f()\n", True),
+    "no Python": ("class:\n  pass\ndef (\nwith x():\n  f()\n", False),
+    "a variable of itself": ("x = x\n" * 300 + "with x:\n  f()\n", False),
+    "a generator of itself": ("@contextlib.contextmanager\ndef x():\n" + "  with x(): yield\n" * 60 + "with x():\n  f()\n", False),
+    "a long class": ("with x():\n  f()\nclass x:\n  def __exit__(self):\n" + "    a = b\n" * 50000, False),
+}
+
+
+@pytest.mark.parametrize("does", HANDLERS)
+def test_any_source_tells_whether_an_error_is_handled(tmp_path, does):
+    code, handles = HANDLERS[does]
+    source = tmp_path / "train.py"
+    source.write_text(code)
+    os.utime(source, (1e9, 1e9))
+    run = Run()
+    for i in range(4):
+        run.segment(0, (1 << 40) + i * 64 * MIB, 40 * MIB, 1)
+        run.alloc(0, (1 << 40) + i * 64 * MIB, 40 * MIB, 1)
+    for event in run.traces[0]:
+        event["frames"] = [{"filename": str(source), "line": code[:code.index("f()\n")].count("\n") + 1, "name": "<module>"}]
+    ours = asked(write(tmp_path / "s.pickle", run.snapshot()), "--limit", "100MiB")["whatif"][0]
+    assert not ours["fits"] and ("handles the error" in "".join(ours["doubts"])) == handles, ours
