@@ -147,7 +147,9 @@ static bool header_of(struct arena *arena, const struct site_statement *st, stru
         return true;
     }
     if (site_code_begins(st, "for") && in) {
-        const char *name = strstr(st->code, "for ") + 4;
+        const char *name = strstr(st->code, "for") + 3; /* for(x) in y: no blank follows */
+        name += strspn(name, " ");
+        if (name > in) return false;
         *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(in - name), name), .value = in + 4};
         return true;
     }

@@ -27,6 +27,13 @@ struct figure_value {
     bool inside;      /* a list or the like that holds it: only an element is a figure */
 };
 
+struct own_name { /* the last answer of has_own_name: a function may mention a name often */
+    const struct site_code *code;
+    int def;
+    const char *name;
+    bool has;
+};
+
 struct figure_search {
     struct run *run;
     struct arena *arena;
@@ -38,6 +45,7 @@ struct figure_search {
     size_t values_n;
     unsigned used;
     bool grew;
+    struct own_name last_own;
     bool third_party; /* a package other than PyTorch is on a call path */
 };
 
@@ -199,20 +207,21 @@ static bool is_global_in(const struct site_code *c, int def, const char *name)
 }
 
 /* Does the function have a parameter or variable of its own with that name? */
-static bool has_own_name(const struct figure_search *s, const struct site_code *c, int def, const char *name)
+static bool has_own_name(struct figure_search *s, const struct site_code *c, int def, const char *name)
 {
     const struct figure_value v = {.name = name};
+    if (s->last_own.code == c && s->last_own.def == def && s->last_own.name == name) return s->last_own.has;
     bool own = find_value(&v, c->list[def].code, c->list[def].code) != NULL;
     for (size_t k = (size_t)def + 1, end = site_code_end(c, (size_t)def); k < end && !own; k++) {
         struct site_assignment a;
         struct site_names names = {.n = 0};
-        if (scope_of(c, k) != def || !find_value(&v, c->list[k].code, c->list[k].code) ||
-            !site_binding_of(s->arena, &c->list[k], &a))
-            continue;
+        if (!find_value(&v, c->list[k].code, c->list[k].code) || !site_binding_of(s->arena, &c->list[k], &a)) continue;
         site_targets_of(s->arena, a.targets, &names, NULL);
-        own = site_names_has(&names, name);
+        own = site_names_has(&names, name) && scope_of(c, k) == def;
     }
-    return own && !is_global_in(c, def, name);
+    own = own && !is_global_in(c, def, name);
+    s->last_own = (struct own_name){c, def, name, own};
+    return own;
 }
 
 /* A statement that only gives names. */
@@ -347,7 +356,7 @@ static void follow_value(struct figure_search *s, int file, size_t at, const cha
 
 /* Is it that value, and not another one of the same name? What a function returns is called or an attribute; a variable
  * is seen in its function and the functions in that. */
-static bool is_mention_of(const struct figure_search *s, const struct figure_value *v, int file, size_t at,
+static bool is_mention_of(struct figure_search *s, const struct figure_value *v, int file, size_t at,
                           const char *mention)
 {
     const struct site_code *c = &s->files[file].code;

@@ -297,6 +297,8 @@ HANDLERS = {  # around the request; whether it handles the error
     "no Python": ("class:\n  pass\ndef (\nwith x():\n  f()\n", False),
     "a variable of itself": ("x = x\n" * 300 + "with x:\n  f()\n", False),
     "a generator of itself": ("@contextlib.contextmanager\ndef x():\n" + "  with x(): yield\n" * 60 + "with x():\n  f()\n", False),
+    "a loop in brackets": ("for(x) in torch.cuda.memory_reserved():\n  f()\n", False),
+    "a figure in each line": ("x = torch.cuda.memory_reserved()\ndef g():\n" + "  print(x)\n" * 4000 + "  f()\n", False),
     "a long class": ("with x():\n  f()\nclass x:\n  def __exit__(self):\n" + "    a = b\n" * 50000, False),
 }
 
