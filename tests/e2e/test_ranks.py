@@ -3,12 +3,14 @@ differ."""
 import json
 import re
 import socket
+import sqlite3
 import sys
 import time
 
 import pytest
 from conftest import BUILD, ROOT
 from rows import MIB, TENSOR, Rows
+from test_import import Run, gpuspy, write
 
 
 def rank_file(path, rank, world=None, mib=1000, waits=(10, 1.0), collective=True, sync_file="train.py:30 step", **more):
@@ -224,3 +226,29 @@ def test_two_folders_of_ranks_compared(recording):
     assert answer["rows"][0]["changed_in"] == 1 and len(answer["by_process"]) == 64
     text = recording.gpuspy("diff", "a", "b").stdout
     assert "rank 9, GPU 0" in text and len(text.splitlines()) < 60 and "(in 1 of 64 peaks)" in text
+
+
+def test_private_pools_of_each_rank_are_known(tmp_path):
+    """A recording of gpuspy states them as facts beside the blocks; the ranks' facts are in one list"""
+    for rank, blocks in enumerate((20, 4, 12)):
+        run = Run()
+        for i in range(blocks):
+            run.segment(0, (1 << 40) + i * 64 * MIB, 60 * MIB, 1)
+            run.alloc(0, (1 << 40) + i * 64 * MIB, 60 * MIB, 1)
+        for i in range(blocks):
+            run.free(0, (1 << 40) + i * 64 * MIB, 2)
+        run.segment(0, 1 << 42, 60 * MIB, 3)
+        run.alloc(0, 1 << 42, 30 * MIB, 3)
+        run.oom(0, 90 * MIB, 10 * MIB, 9)
+        snapshot = run.snapshot()
+        for event in snapshot["device_traces"][0]:
+            event["pool_id"] = (0, 1) if event["addr"] < 1 << 41 else (0, 0)
+        for segment in snapshot["segments"]:
+            segment["segment_pool_id"] = (0, 1) if segment["address"] < 1 << 41 else (0, 0)
+        write(tmp_path / f"rank{rank}.pickle", snapshot)
+        gpuspy("import", f"rank{rank}.pickle", "-o", f"rank{rank}.db", cwd=tmp_path)
+        with sqlite3.connect(tmp_path / f"rank{rank}.db") as rows:
+            rows.execute("UPDATE allocation_row SET kind = kind & ~(7 << 2) WHERE kind & 3 = 1")
+        rows.close()
+    answer = json.loads(gpuspy("report", "--json", *sorted(tmp_path.glob("*.db")), cwd=tmp_path).stdout)
+    assert ["private" in json.dumps(o["advice"]) for o in answer["oom"]] == [True] * 3, answer["oom"]
