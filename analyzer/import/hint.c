@@ -65,10 +65,13 @@ static bool is_pprof(const unsigned char *head, size_t n)
            unit.number == 2 && !type.is_bytes && !unit.is_bytes && f.bytes.at == f.bytes.end;
 }
 
-/* A dict of marshal (the type's byte may have the bit of a reference) whose first key is a tuple. */
+/* A dict of marshal (the type's byte may have the bit of a reference) whose first key is a tuple of three: file, line
+ * and function. */
 static bool is_cprofile(const unsigned char *head, size_t n)
 {
-    return n > 2 && (head[0] & 0x7f) == '{' && ((head[1] & 0x7f) == ')' || (head[1] & 0x7f) == '(');
+    return n > 5 && (head[0] & 0x7f) == '{' &&
+           (((head[1] & 0x7f) == ')' && head[2] == 3) ||
+            ((head[1] & 0x7f) == '(' && memcmp(head + 2, "\3\0\0", 4) == 0));
 }
 
 /* Reads the unpacked beginning of a file. `broken`: the file begins as gzip's do, but cannot be unpacked. */

@@ -268,7 +268,6 @@ static void test_once_an_epoch_is_growth_in_jumps(void **state)
     syn_end(&s);
 }
 
-/* Reaches its final size at a half, at three quarters, and shortly before the end. */
 /* A program of C that makes buffers in a loop, works, and frees them; one that never frees them leaks. */
 static void test_buffers_that_a_program_frees_itself_do_not_grow(void **state)
 {
@@ -286,6 +285,7 @@ static void test_buffers_that_a_program_frees_itself_do_not_grow(void **state)
     }
 }
 
+/* Reaches its final size at a half, at three quarters, and shortly before the end. */
 static void test_what_levels_off_does_not_grow(void **state)
 {
     (void)state;
