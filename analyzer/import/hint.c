@@ -105,8 +105,8 @@ static const char *hint_of_text(const char *text)
     if (strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0)
         return "a web page; open it in a browser, or give gpuspy the recording that it was made from";
     if (*text != '{' && *text != '[') return NULL;
-    if (strncmp(text, "[[", 2) == 0)
-        return "JSON of a memory timeline's curves, without its events; save these with "
+    if (strncmp(text, "[[", 2) == 0 && text[2] && strchr("-0123456789", text[2]))
+        return "JSON lists of numbers; if these are a memory timeline's curves, save its events instead: "
                "export_memory_timeline(\"timeline.raw.json.gz\")";
     if (strstr(text, "\"architectures\"") || strstr(text, "\"model_type\"")) return IS_MODEL;
     return strstr(text, "\"segments\"") || strstr(text, "\"total_size\"")

@@ -86,16 +86,24 @@ static uint64_t take_recorded(struct whatif_lane *l, uint64_t bytes)
     return r.address;
 }
 
+/* A driver that gives each segment a new address would make the list as long as the recording. */
+static void note_freed(struct whatif_lane *l, struct whatif_hole r)
+{
+    enum { FREED_MOST = 4096 };
+    if (l->freed_n == FREED_MOST) memmove(l->freed, l->freed + 1, --l->freed_n * sizeof *l->freed);
+    *ARENA_PUSH(l->freed, l->freed_n, l->freed_cap) = r;
+}
+
 static bool give_back_recorded(struct whatif_lane *l, uint64_t address)
 {
-    for (size_t i = 0; i < l->taken_n; i++) {
+    for (size_t i = l->taken_n; i-- > 0;) { /* most were taken recently */
         const struct whatif_hole r = l->taken[i];
         if (r.address != address) continue;
         l->taken[i] = l->taken[--l->taken_n];
         if (l->parted)
             whatif_space_give_back(&l->space, r.address, r.bytes);
         else
-            *ARENA_PUSH(l->freed, l->freed_n, l->freed_cap) = r;
+            note_freed(l, r);
         return true;
     }
     return false;

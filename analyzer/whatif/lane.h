@@ -25,7 +25,7 @@ struct whatif_lane {
     size_t recorded_n, recorded_cap;
     struct whatif_hole *taken; /* segments that have their recorded addresses, in any order */
     size_t taken_n, taken_cap;
-    struct whatif_hole *freed; /* likewise, those that were freed before the lane parted */
+    struct whatif_hole *freed; /* likewise, those that were freed last before the lane parted */
     size_t freed_n, freed_cap;
     bool parted;       /* from the recorded segments: new ones are placed as the recorded driver did most often */
     int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
