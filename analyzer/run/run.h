@@ -435,6 +435,7 @@ bool run_stack_is_located(const struct run *run, uint32_t stack);
 /* Does an optimizer's own step() of PyTorch call the program's code, as LBFGS and Lightning do: a closure? A step()
  * that the program defines is called by optimizer.py. `called`: the Python frame inside of the caller's. */
 bool run_frame_calls_closure(const struct run_frame *caller, const struct run_frame *called);
+/* Does any frame of the call path call one? */
 bool run_stack_is_in_closure(const struct run *run, uint32_t stack);
 /* The frame with its symbol looked up (once). */
 const struct run_frame *run_frame_named(struct run *run, uint32_t stack);

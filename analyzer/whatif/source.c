@@ -504,7 +504,9 @@ static bool does_assign_conf(const struct figure_search *s)
             const bool assigns = strstr(st->code, "environ[\"\"] = ") || strstr(st->code, "putenv(");
             if (!assigns || !mentions_conf(&s->files[f], st)) continue;
             const size_t parent = st->indent ? site_code_parent(c, k) : c->n;
-            if (parent == c->n || !mentions_conf(&s->files[f], &c->list[parent])) return true;
+            if ((parent == c->n || !mentions_conf(&s->files[f], &c->list[parent])) &&
+                is_called(s, &s->files[f], scope_of(c, k)))
+                return true;
         }
     }
     return false;
