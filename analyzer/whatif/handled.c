@@ -95,10 +95,10 @@ static bool names_error_class(const char *code)
 static bool is_error_alias(const struct text *t, const char *name, size_t n, struct error *e)
 {
     for (size_t i = 0; i < t->code.n; i++) {
-        const char *code = t->code.list[i].code, *as = strstr(code, " as ");
+        const char *code = t->code.list[i].code;
+        const char *as = site_code_begins(&t->code.list[i], "from") ? strstr(code, " as ") : NULL;
         struct site_assignment a;
-        const bool imports = as && site_code_begins(&t->code.list[i], "from") && strlen(as + 4) == n;
-        if (imports && strncmp(as + 4, name, n) == 0 && names_error_class(code)) return true;
+        if (as && strlen(as + 4) == n && strncmp(as + 4, name, n) == 0 && names_error_class(code)) return true;
         if (strncmp(code, name, n) == 0 && may_look_up(e) && site_assignment_of(t->arena, code, &a) &&
             strlen(a.targets) == n && names_error_class(a.value))
             return true;

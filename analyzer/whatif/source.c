@@ -248,7 +248,8 @@ static bool any_file_has(const struct figure_search *s, const char *name)
 static bool is_called_in(const struct site_statement *st, const char *name)
 {
     const struct figure_value v = {.name = name, .file = EVERYWHERE};
-    const char *p = is_definition(st) ? NULL : find_value(&v, st->code, st->code);
+    const char *p = find_value(&v, st->code, st->code);
+    if (p && is_definition(st)) return false;
     for (; p; p = find_value(&v, st->code, p + 1)) {
         const char *open = p;
         if (p[strlen(name)] == '(') return true;
