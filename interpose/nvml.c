@@ -54,7 +54,7 @@ static struct {
     bool listed_whole; /* process ids mean the same to NVML and to this process */
     _Atomic enum stage stage;
     _Atomic bool due, over;
-    _Atomic bool exits;       /* the program: a last sample is due at any time since the one before */
+    _Atomic bool exits;       /* the program: one more sample is due, however recent the last one is */
     _Atomic uint32_t samples; /* made so far */
     _Atomic uint32_t wake;    /* 1: the thread is to check what is due */
     pid_t pid;

@@ -87,7 +87,7 @@ static uint64_t take_recorded(struct whatif_lane *l, uint64_t bytes)
 }
 
 /* A driver that gives each segment a new address would make the list as long as the recording. */
-static void note_freed(struct whatif_lane *l, struct whatif_hole r)
+static void note_freed_segment(struct whatif_lane *l, struct whatif_hole r)
 {
     enum { FREED_MOST = 4096 };
     if (l->freed_n == FREED_MOST) memmove(l->freed, l->freed + 1, --l->freed_n * sizeof *l->freed);
@@ -103,7 +103,7 @@ static bool give_back_recorded(struct whatif_lane *l, uint64_t address)
         if (l->parted)
             whatif_space_give_back(&l->space, r.address, r.bytes);
         else
-            note_freed(l, r);
+            note_freed_segment(l, r);
         return true;
     }
     return false;
