@@ -111,7 +111,7 @@ static bool is_private(struct allocator_replay *a, const struct run_lifetime *bl
 {
     size_t n;
     const struct run_allocator_fact *facts = run_allocator_facts(a->b->run, &n);
-    for (; a->facts_next < n; a->facts_next++) { /* in order of time by process */
+    for (; a->facts_next < n; a->facts_next++) { /* ordered by process, then by time */
         const struct run_allocator_fact *f = &facts[a->facts_next];
         if (f->process > a->process || (f->process == a->process && f->time_ns > block->alloc_ns)) break;
         if (f->process == a->process && f->kind == GS_ALLOCATOR_POOL)

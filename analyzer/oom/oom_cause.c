@@ -110,7 +110,7 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
-/* Half of the device, or what the request lacks and more than PyTorch holds. */
+/* Half of the device; or a fifth of it, if that is what the request lacks and more than PyTorch holds. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) || f->attached)

@@ -172,7 +172,7 @@ static bool explain_private_pools(struct oom_words *w)
                                             .certainty = RESULT_CERTAINTY_INFERRED,
                                             .refuted_by = graph,
                                             .first = true,
-                                            .text = "before this request, delete private pools that are no longer used "
+                                            .text = "delete private pools that are no longer used before this request "
                                                     "(graph.reset(), del pool), or let graphs share one "
                                                     "(torch.cuda.graph(graph, pool=first.pool()))"});
     return true;

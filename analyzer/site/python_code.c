@@ -36,7 +36,7 @@ static void put_code_character(struct reading *r, char c)
     if (r->length + 1 < CODE_MAX) r->text[r->length++] = c;
 }
 
-static bool is_code_word(char c)
+bool site_is_name_character(char c)
 {
     return isalnum((unsigned char)c) || c == '_';
 }
@@ -47,7 +47,7 @@ static bool drop_prefix(struct reading *r)
     size_t n = 0;
     bool f = false;
     while (n < 2 && n < r->length && strchr("rRbBuUfF", r->text[r->length - 1 - n])) n++;
-    if (n && (n == r->length || !is_code_word(r->text[r->length - 1 - n])))
+    if (n && (n == r->length || !site_is_name_character(r->text[r->length - 1 - n])))
         for (; n; n--) f = strchr("fF", r->text[--r->length]) || f;
     return f;
 }
@@ -88,7 +88,7 @@ bool site_code_begins(const struct site_statement *s, const char *word)
 {
     const size_t n = strlen(word);
     const char *code = strncmp(s->code, "async ", 6) == 0 ? s->code + 6 : s->code;
-    return strncmp(code, word, n) == 0 && !is_code_word(code[n]);
+    return strncmp(code, word, n) == 0 && !site_is_name_character(code[n]);
 }
 
 static bool is_compound(struct reading *r)

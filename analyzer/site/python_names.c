@@ -3,11 +3,6 @@
 #include <ctype.h>
 #include <string.h>
 
-static bool is_name_character(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 void site_names_add(struct arena *arena, struct site_names *names, const char *name, size_t length)
 {
     const char *copy = length ? arena_printf(arena, "%.*s", (int)length, name) : "";
@@ -25,7 +20,7 @@ size_t site_name_length(const char *p)
 {
     size_t n = 0;
     if (isdigit((unsigned char)*p)) return 0;
-    while (is_name_character(p[n]) || (n && p[n] == '.' && is_name_character(p[n + 1]))) n++;
+    while (site_is_name_character(p[n]) || (n && p[n] == '.' && site_is_name_character(p[n + 1]))) n++;
     return n;
 }
 
@@ -49,7 +44,8 @@ static const char *last_assign(const char *code)
     int depth = 0;
     for (const char *p = code; *p; p++) {
         depth += depth_step(*p);
-        if (strncmp(p, "lambda", 6) == 0 && (p == code || !is_name_character(p[-1])) && !is_name_character(p[6]))
+        if (strncmp(p, "lambda", 6) == 0 && (p == code || !site_is_name_character(p[-1])) &&
+            !site_is_name_character(p[6]))
             break; /* its defaults */
         if (*p == '=' && !depth && p > code) {
             if (p[1] == '=')
@@ -140,7 +136,7 @@ static bool header_of(struct arena *arena, const struct site_statement *st, stru
     if (walrus && (site_code_begins(st, "if") || site_code_begins(st, "while") || site_code_begins(st, "elif"))) {
         const char *end = walrus, *name;
         while (end > st->code && end[-1] == ' ') end--;
-        for (name = end; name > st->code && is_name_character(name[-1]); name--) {
+        for (name = end; name > st->code && site_is_name_character(name[-1]); name--) {
         }
         *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(end - name), name),
                                        .value = walrus + 2};
@@ -286,7 +282,7 @@ static bool is_converting(const char *code, const char *open)
     static const char *const words[] = {"float", "int",  "len",   "str",     "repr",      "bool",
                                         "id",    "type", "print", "hasattr", "isinstance"};
     const char *name = open;
-    while (name > code && is_name_character(name[-1])) name--;
+    while (name > code && site_is_name_character(name[-1])) name--;
     const size_t n = (size_t)(open - name);
     const char *cpu = strstr(name, "cpu"), *numpy = strstr(name, "nump");
     bool is = (cpu && cpu < open) || (numpy && numpy < open);
@@ -300,7 +296,7 @@ static bool is_copying(const char *code, const char *open)
 {
     static const char *const words[] = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "clone"};
     const char *name = open;
-    while (name > code && is_name_character(name[-1])) name--;
+    while (name > code && site_is_name_character(name[-1])) name--;
     const size_t n = (size_t)(open - name);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strlen(words[i]) == n && strncmp(name, words[i], n) == 0) return true;
@@ -321,7 +317,8 @@ static bool is_graph_end(const char *p)
                                         ".ne(",      ".gt(",  ".lt(",     ".long()",  ".int()",    ".bool()"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t n = strlen(words[i]);
-        if (strncmp(p, words[i], n) == 0 && (strchr("()", words[i][n - 1]) || !is_name_character(p[n]))) return true;
+        if (strncmp(p, words[i], n) == 0 && (strchr("()", words[i][n - 1]) || !site_is_name_character(p[n])))
+            return true;
     }
     return false;
 }
@@ -373,7 +370,7 @@ static bool code_mentions(const char *code, const char *name, bool graph, bool c
 {
     const size_t n = strlen(name);
     for (const char *p = strstr(code, name); p; p = strstr(p + 1, name)) {
-        if ((p > code && (is_name_character(p[-1]) || p[-1] == '.')) || is_name_character(p[n]) ||
+        if ((p > code && (site_is_name_character(p[-1]) || p[-1] == '.')) || site_is_name_character(p[n]) ||
             is_keyword(code, p, n))
             continue;
         if (!is_other_mention(code, p, p + n, graph, copies)) return true;
@@ -425,7 +422,7 @@ static bool is_argument_of(const char *code, const char *p, const char *function
     const size_t n = last ? strlen(last) : 0;
     for (const char *open = site_bracket_around(code, p); open && n; open = site_bracket_around(code, open)) {
         const char *name = open;
-        while (name > code && is_name_character(name[-1])) name--;
+        while (name > code && site_is_name_character(name[-1])) name--;
         if ((size_t)(open - name) == n && strncmp(name, last, n) == 0) return true;
     }
     return false;

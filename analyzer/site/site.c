@@ -261,7 +261,7 @@ static bool is_system_wrapper(const struct run_frame *f)
     return false;
 }
 
-/* The innermost native frame of the program's own, from `stack` on, that is no wrapper; `stack` if all are. */
+/* The innermost of the program's own native frames from `stack` on that is not a wrapper; `stack` if all are. */
 static uint32_t pass_wrappers(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;

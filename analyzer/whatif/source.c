@@ -117,11 +117,6 @@ static void add_value(struct figure_search *s, struct figure_value value)
     v->figures |= figures;
 }
 
-static bool is_name_part(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 /* The next mention of a value in a statement, as a whole name. */
 static const char *find_value(const struct figure_value *v, const char *code, const char *from)
 {
@@ -130,7 +125,7 @@ static const char *find_value(const struct figure_value *v, const char *code, co
         const char before = p > code ? p[-1] : ' ';
         const bool dot = before == '.';
         if (v->file != EVERYWHERE && dot != (v->file == ATTRIBUTE)) continue;
-        if (!is_name_part(before) && !is_name_part(p[n])) return p;
+        if (!site_is_name_character(before) && !site_is_name_character(p[n])) return p;
     }
     return NULL;
 }
@@ -153,7 +148,7 @@ static enum use use_of_argument(const char *code, const char *end)
     static const char *const converting[] = {"byte", "gb", "gib", "mb_", "_mb", "format", "fmt", "human", "pretty"};
     const char *name = end;
     char lower[64];
-    while (name > code && is_name_part(name[-1])) name--;
+    while (name > code && site_is_name_character(name[-1])) name--;
     const size_t n = (size_t)(end - name);
     if (!n) return USE_VALUE; /* brackets around an expression */
     if (is_one_of(name, n, pure, sizeof pure / sizeof *pure)) return USE_VALUE;
@@ -180,7 +175,7 @@ static enum use use_in_code(const char *code, const char *mention)
         if (!strchr("([{", *p)) continue;
         if (depth++ < 0) continue;
         depth = 0;
-        const bool follows = p > code && (is_name_part(p[-1]) || strchr(")]", p[-1]));
+        const bool follows = p > code && (site_is_name_character(p[-1]) || strchr(")]", p[-1]));
         if (*p == '[' && follows) return USE_DECIDES; /* an index or a slice */
         const enum use use = *p == '(' && follows ? use_of_argument(code, p) : USE_VALUE;
         if (use != USE_VALUE) return use;
@@ -255,7 +250,7 @@ static bool is_called_in(const struct site_statement *st, const char *name)
         if (p[strlen(name)] == '(') return true;
         for (int depth = 1; open > st->code && depth;)
             depth += strchr(")]}", *--open) ? 1 : strchr("([{", *open) ? -1 : 0;
-        if (*open == '(' && open < p && open > st->code && is_name_part(open[-1])) return true;
+        if (*open == '(' && open < p && open > st->code && site_is_name_character(open[-1])) return true;
     }
     return false;
 }
