@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { RELAY_SLOTS = 4 };
+enum { RELAY_SLOTS = 16 };
 
 struct relay {
     pthread_mutex_t lock;

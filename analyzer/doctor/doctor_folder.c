@@ -157,7 +157,7 @@ static void check_value(struct doctor *d, const char *name, const char *value)
                 {"GPUSPY_SOURCE", flag},
                 {"GPUSPY_QUIET", flag},
                 {"GPUSPY_DISABLE", flag}};
-    char near[64], fix[160], list[128];
+    char near[64], fix[256], list[128];
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(name, rows[i].name) != 0 || is_one_of_words(value, rows[i].words)) continue;

@@ -156,12 +156,27 @@ int64_t run_kept_from(const struct run *run)
     return latest;
 }
 
+/* How many bytes of a message are shown: all, or up to the end of a word; of a long word, whole characters. */
+static size_t message_bytes(const char *message)
+{
+    enum { MOST = 160, LEAST = 120 };
+    size_t n = strlen(message);
+    if (n <= MOST) return n;
+    for (n = MOST; n > LEAST && message[n] != ' ';) n--;
+    if (message[n] != ' ') n = MOST;
+    while (n && (message[n] & 0xc0) == 0x80) n--;
+    return n;
+}
+
 /* "ValueError: its message at train.py:31, " or nothing. */
 static void describe_exception(const struct run_process *p, char *out, size_t size)
 {
     const char *place = p->exception_place ? basename(p->exception_place) : "";
     *out = 0;
-    if (p->exception) snprintf(out, size, "%.160s%s%.64s", p->exception, *place ? " at " : "", place);
+    if (!p->exception) return;
+    const size_t n = message_bytes(p->exception);
+    snprintf(out, size, "%.*s%s%s%.64s", (int)n, p->exception, p->exception[n] ? " ..." : "", *place ? " at " : "",
+             place);
 }
 
 /* glibc has sigabbrev_np only since 2.32. NULL: a signal by which programs usually do not end. */

@@ -237,6 +237,17 @@ def test_a_long_exception_is_wrapped(recording):
             ("exit_status", 1), ("exception", "RuntimeError: one of the variables " + "that were needed " * 12), ("exception_place", "/home/me/train.py:9")])
     out = recording.gpuspy("report", recording.database, env={"COLUMNS": "80"}).stdout
     assert "RuntimeError: one of the variables" in out and max(len(x) for x in out.splitlines() if "gpuspy" not in x) <= 80, out
+    assert re.search(r"\b(that|were|needed) \.\.\.\s+at\s+train\.py:9", out), out
+
+
+def test_a_long_message_without_spaces_is_cut_between_characters(recording):
+    with Rows(recording.database) as r:
+        r.device()
+    with sqlite3.connect(recording.database) as database:
+        database.executemany("INSERT INTO meta VALUES(?, ?)", [
+            ("exit_status", 1), ("exception", "KeyError: '%s'" % ("é" * 200)), ("exception_place", "/home/me/train.py:9")])
+    out = recording.gpuspy("report", recording.database).stdout
+    assert re.search(r"éé \.\.\. at train.py:9", " ".join(out.split())), out
 
 
 def test_a_fifo_is_not_a_recording(recording):
