@@ -123,17 +123,20 @@ static void coroutine_work(void)
     }
 }
 
+static void prepare_coroutine(int i, char *stack)
+{
+    getcontext(&coroutine[i]);
+    coroutine[i].uc_stack.ss_sp = stack;
+    coroutine[i].uc_stack.ss_size = COROUTINE_STACK;
+    coroutine[i].uc_link = &back;
+    makecontext(&coroutine[i], coroutine_work, 0);
+}
+
 void coroutines(uint32_t n)
 {
     char *stacks = mmap(NULL, COROUTINES * COROUTINE_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stacks == MAP_FAILED) return;
-    for (int i = 0; i < COROUTINES; i++) {
-        getcontext(&coroutine[i]);
-        coroutine[i].uc_stack.ss_sp = stacks + i * COROUTINE_STACK;
-        coroutine[i].uc_stack.ss_size = COROUTINE_STACK;
-        coroutine[i].uc_link = &back;
-        makecontext(&coroutine[i], coroutine_work, 0);
-    }
+    for (int i = 0; i < COROUTINES; i++) prepare_coroutine(i, stacks + i * COROUTINE_STACK);
     for (int turn = 0; turn < 6; turn++)
         for (running = 0; running < COROUTINES; running++) swapcontext(&back, &coroutine[running]);
     munmap(stacks, COROUTINES * COROUTINE_STACK);
