@@ -32,12 +32,21 @@ static bool is_standard_library(const char *file)
     return false;
 }
 
+/* …/al/cal4bz….py: torch.compile names the code that it writes by its hash, and the folder by two letters of it. */
+static bool is_compiled(const char *file)
+{
+    enum { HASH = 52 };
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    return slash && slash - file >= 3 && name[0] == 'c' && strspn(name, "abcdefghijklmnopqrstuvwxyz234567") == HASH &&
+           strcmp(name + HASH, ".py") == 0 && strncmp(slash - 3, (const char[]){'/', name[1], name[2], 0}, 3) == 0;
+}
+
 bool gs_source_is_library(const char *file)
 {
     if (!file || strncmp(file, "<frozen", 7) == 0) return true;
     for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++)
         if (strstr(file, library_parts[i])) return true;
-    return is_standard_library(file);
+    return is_standard_library(file) || is_compiled(file);
 }
 
 bool gs_source_is_own(const char *file)

@@ -277,15 +277,13 @@ static const char *flush_remedy(struct allocator_flushes *f, const struct line *
     const struct run_frame *library = l->flush.site.inner;
     if (is_flush_stack(f, l->stack, true) || run_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
         return library && library->function
-                   ? arena_printf(f->b->arena,
-                                  "%s, which calls torch.cuda.empty_cache(), does so in each step: call it less often",
+                   ? arena_printf(f->b->arena, "%s calls torch.cuda.empty_cache() in each step: call it less often",
                                   library->function)
                    : "take torch.cuda.empty_cache() out of the loop";
     }
     if (run_stack_calls(f->b->run, l->stack, "cudnn")) {
-        return "torch.backends.cudnn.benchmark tries the algorithms for each new shape and empties the cache for that: "
-               "keep input "
-               "shapes constant, or set it to False";
+        return "torch.backends.cudnn.benchmark tries all algorithms for each new shape and empties the cache for that: "
+               "keep input shapes constant, or set it to False";
     }
     return "native code empties PyTorch's cache in each step";
 }

@@ -143,6 +143,44 @@ static void free_text_row(struct text_table_row *row)
     free(row->below);
 }
 
+static bool is_only_last_cell(const struct text_table_row *row, int n)
+{
+    for (int c = 0; c < n - 1; c++)
+        if (*table_cell_of(row, c)) return false;
+    return row->item != NULL;
+}
+
+/* Columns of a text with colours and links. */
+static int visible_columns(const char *text)
+{
+    int columns = terminal_columns(text);
+
+    for (const char *p = text; (p = strchr(p, '\033')) != NULL;) {
+        const char *end = p[1] == ']' ? strstr(p, "\033\\") : strchr(p, 'm');
+        const size_t n = end ? (size_t)(end - p) + (p[1] == ']' ? 2 : 1) : strlen(p);
+        char sequence[4096];
+        text_put(sequence, sizeof sequence, "%.*s", (int)n, p);
+        columns -= terminal_columns(sequence);
+        p += n;
+    }
+    return columns;
+}
+
+/* Rows with nothing but their last cell begin so much further left, because that cell keeps its file and line. */
+static int columns_left_of(const struct text_table *t, int n, int room, int most)
+{
+    char text[4096];
+    int lacks = 0;
+
+    EACH (row, t->rows, t->n) {
+        if (!t->last || !is_only_last_cell(row, n)) continue;
+        t->last(t->self, row->item, text, sizeof text, room);
+        const int more = strchr(text, '\n') ? 0 : visible_columns(text) - room;
+        lacks = more > lacks ? more : lacks;
+    }
+    return lacks < most ? lacks : most;
+}
+
 void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out)
 {
     int width[TEXT_TABLE_COLUMNS] = {0}, n = count_table_columns(t);
@@ -156,14 +194,19 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
         start = indent + GAP;
         room = term->width - start;
     }
+    const int left = below ? 0 : columns_left_of(t, n, room, start - indent - GAP);
     if (t->n) print_table_head(t, term, indent, width, below, out);
     EACH (row, t->rows, t->n) {
         const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*table_cell_of(row, n - 1);
+        const int spare = left > 0 && is_only_last_cell(row, n) ? left : 0;
         for (int c = 0; c < n; c++) cells[c] = table_cell_of(row, c);
-        print_cells(t, cells, row->colour, width, term, indent, below || empty, out);
+        if (spare)
+            fprintf(out, "%*s", start - spare, "");
+        else
+            print_cells(t, cells, row->colour, width, term, indent, below || empty, out);
         if (below && !empty) fprintf(out, "\n%*s", start, "");
-        print_last_column(t, row, n, room, start, out);
+        print_last_column(t, row, n, room + spare, start - spare, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
         free_text_row(row);
     }

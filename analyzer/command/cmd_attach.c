@@ -56,14 +56,15 @@ const struct command_text command_text_attach = {
     .about = "Loads the recorder into a running process, which then records its GPU memory, copies and waits as under "
              "gpuspy run, until it ends or until gpuspy detach. Memory that it had allocated before is not in the "
              "recording, except for what CUDA, NVML and PyTorch report of the total.\n\nThe process must have loaded "
-             "CUDA. One of its threads is stopped for some milliseconds; the others run on. The kernel must allow it: "
-             "the process is yours and kernel.yama.ptrace_scope is 0, or you are root. The exit status is 1 if the "
-             "process is recorded already, 3 if it cannot be attached to; it then goes on as it was.",
+             "CUDA. gpuspy stops one of its threads for some milliseconds; the others continue. The kernel allows "
+             "this if the process is yours and kernel.yama.ptrace_scope is 0, or if you are root. The exit status is "
+             "1 if the process is already recorded, 3 if gpuspy cannot attach to it; the process then continues "
+             "unchanged.",
     .examples = examples,
 };
 const struct command_text command_text_detach = {
     .options = detach_options,
-    .about = "Ends the recording that gpuspy attach began. The process goes on; its calls reach CUDA directly again. "
+    .about = "Ends the recording that gpuspy attach began. The process continues; its calls reach CUDA directly again. "
              "The recorder's library stays loaded in it, without effect, and can be attached again.\n\nThe exit status "
              "is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
     .examples = detach_examples,

@@ -19,7 +19,7 @@ static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
     {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
      "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the simulated "
-     "GPU, as always happens without a GPU"},
+     "GPU, as gpuspy always does without a GPU"},
     {0},
 };
 

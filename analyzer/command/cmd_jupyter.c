@@ -52,8 +52,8 @@ const struct command_text command_text_jupyter = {
     .about =
         "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
         "in its folder from its first CUDA call on. In the notebook, '%load_ext gpuspy' adds '%gpuspy report', "
-        "which explains what was recorded so far, and '%%gpuspy NAME' over a cell, whose peak the report then "
-        "names.\n\nThe last line printed is the command that removes the kernel.",
+        "which explains what was recorded so far. '%%gpuspy NAME' in the first line of a cell names it, "
+        "and the report then states its peak.\n\nThe last line printed is the command that removes the kernel.",
     .examples = examples,
 };
 

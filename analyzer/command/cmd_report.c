@@ -68,7 +68,7 @@ static const struct command_example examples[] = {
     {"gpuspy report run.db", "why memory ran out, and what to do"},
     {"gpuspy report", "the newest recording in this folder"},
     {"gpuspy report --json run.db | jq .oom", "for a script"},
-    {"gpuspy report --params 1.3B run.db", "beside what a model needs"},
+    {"gpuspy report --params 1.3B run.db", "compare with what a model of that size needs"},
     {0},
 };
 

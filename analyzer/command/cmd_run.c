@@ -37,11 +37,10 @@ static const struct option_row options[] = {
     LAUNCH_RECORDING_ROWS(struct settings),
     {"inside-pools", 0, OPTION_FLAG, offsetof(struct settings, inside_pools), NULL, NULL, 0, 0,
      "start JAX, TensorFlow and CuPy without their memory pools, so that each array is a CUDA allocation with its "
-     "line; the "
-     "program is slower, and memory less fragmented than with the pools"},
+     "line; the program is slower, and its memory is less fragmented"},
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
      "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
-     "waits are real, kernels do not run; figures of memory are meaningful, computed values are not"},
+     "waits are real, kernels do not run; memory figures are meaningful, computed values are not"},
     {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N GPUs"},
     {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
      "stop a dry run whose loop waits for a value that a simulated GPU never computes: after N reads without progress; "
@@ -50,9 +49,8 @@ static const struct option_row options[] = {
      "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond it fail as out "
      "of memory"},
     {"on-oom", 0, OPTION_TEXT, offsetof(struct settings, on_oom), "COMMAND", NULL, 0, 0,
-     "run this shell command after an out-of-memory error that the program did not handle, and after the first that it "
-     "did; "
-     "{} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
+     "run this shell command after each out-of-memory error that the program does not handle, and after the first that "
+     "it handles; {} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
      "print no summary at the end"},

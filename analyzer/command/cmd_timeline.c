@@ -24,7 +24,7 @@ static const struct option_row options[] = {
     {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
      "end N seconds after the recording began; default: the end of the longest process"},
     {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
-     "the height of a chart; default 12, less if there are several"},
+     "the height of a chart in lines; default 12, fewer if there are several charts"},
     {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
      "with --json: N intervals; default 200"},
     {"host", 0, OPTION_FLAG, offsetof(struct settings, host), NULL, NULL, 0, 0,

@@ -75,7 +75,7 @@ void command_help_option_text(const struct option_row *row, char *out, size_t si
         for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
             if ((known[p - row->words] = *p) == '|') shown++;
         options_list(known, some, sizeof some);
-        snprintf(out, size, "%s; %s and so on, %zu in total", row->help, some, n);
+        snprintf(out, size, "%s; one of %s and %zu more", row->help, some, n - shown);
         return;
     }
     options_list(row->words, known, sizeof known);

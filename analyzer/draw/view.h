@@ -18,7 +18,9 @@ enum draw_shorter {
     DRAW_FEW_PARTS,    /* of the device's memory */
     DRAW_ONE_SOURCE_LINE,
     DRAW_ONE_ADVICE,
-    DRAW_SHORTEST = DRAW_ONE_ADVICE,
+    DRAW_ONE_COMMAND,
+    DRAW_NO_HOLDERS, /* that the advice names */
+    DRAW_SHORTEST = DRAW_NO_HOLDERS,
 };
 
 struct draw_text {

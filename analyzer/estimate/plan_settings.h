@@ -68,8 +68,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_COUNT(type, member, "batch", batch, "N", "sequences or images in one forward pass on one GPU (micro-batch)"), \
         PLAN_COUNT(type, member, "seq", seq, "N", "tokens per sequence"),                                              \
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
-                  "flash (the default; also scaled_dot_product_attention), eager, or math (T5 in transformers 5.15 "   \
-                  "to 5.19)"),                                                                                         \
+                  "attention kernels; default flash, also for scaled_dot_product_attention; T5 in transformers 5.15 "  \
+                  "to 5.19: math"),                                                                                    \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
@@ -236,8 +236,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),  \
         PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                             \
                   "each token copies the whole KV cache, as in transformers before 4.36"),              \
-        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes,                                      \
-                  "the program that runs the model: any (the default), transformers, autoawq or litgpt")
+        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes, "the program that runs the model; default any")
 
 #define PLAN_DEVICE_OPTIONS(type, member)                                                                            \
     {"gpu",                                                                                                          \

@@ -14,26 +14,25 @@ struct launch_recording {
 };
 
 /* The options' rows, for a type of settings that has a member `recording` of this struct. */
-#define LAUNCH_RECORDING_ROWS(settings)                                                                              \
-    {"stacks",                                                                                                       \
-     0,                                                                                                              \
-     OPTION_CHOICE,                                                                                                  \
-     offsetof(settings, recording.stacks),                                                                           \
-     "WHICH",                                                                                                        \
-     "python|native|both|none",                                                                                      \
-     0,                                                                                                              \
-     0,                                                                                                              \
-     "call stacks to record; default both"},                                                                         \
-        {"native-depth", 0, OPTION_NUMBER, offsetof(settings, recording.native_depth), "N",                          \
-         NULL,           1, 4096,          "record at most N native frames per stack"},                              \
-        {"torch-cpu", 0, OPTION_FLAG, offsetof(settings, recording.torch_cpu), NULL,                                 \
-         NULL,        0, 0,           "also record PyTorch's CPU tensors"},                                          \
-    {                                                                                                                \
-        "keep", 0, OPTION_BYTES, offsetof(settings, recording.keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,        \
-            "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: the last part "    \
-            "stays "                                                                                                 \
-            "complete; of the time before, peaks, failures, live memory, totals by call path and a coarse timeline " \
-            "stay"                                                                                                   \
+#define LAUNCH_RECORDING_ROWS(settings)                                                                           \
+    {"stacks",                                                                                                    \
+     0,                                                                                                           \
+     OPTION_CHOICE,                                                                                               \
+     offsetof(settings, recording.stacks),                                                                        \
+     "WHICH",                                                                                                     \
+     "python|native|both|none",                                                                                   \
+     0,                                                                                                           \
+     0,                                                                                                           \
+     "call stacks to record; default both"},                                                                      \
+        {"native-depth", 0, OPTION_NUMBER, offsetof(settings, recording.native_depth), "N",                       \
+         NULL,           1, 4096,          "record at most N native frames per stack"},                           \
+        {"torch-cpu", 0, OPTION_FLAG, offsetof(settings, recording.torch_cpu), NULL,                              \
+         NULL,        0, 0,           "also record PyTorch's CPU tensors"},                                       \
+    {                                                                                                             \
+        "keep", 0, OPTION_BYTES, offsetof(settings, recording.keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,     \
+            "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: it keeps the "  \
+            "latest events, and of the time before them peaks, failures, live memory, totals by call path and a " \
+            "coarse timeline"                                                                                     \
     }
 
 /* Calls `set` with the variable of each option that was given; the values stay valid until gpuspy exits. */

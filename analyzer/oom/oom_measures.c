@@ -267,8 +267,8 @@ static void measure_batch(struct oom_sight *s)
                         oom_step_of(s->b, s->v) >= STEPS;
     add_measure(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
                 larger ? TEXT(s,
-                              "halve this batch, or the length or resolution of its samples: this step needs at "
-                              "least %s, earlier ones at most %s",
+                              "halve this batch, or the length or resolution of its samples (this step needs at "
+                              "least %s, earlier ones at most %s)",
                               SIZE(s, needs), SIZE(s, s->f->earlier))
                        : TEXT(s, "halve the batch%s",
                               s->trains && !s->evaluates ? " and accumulate gradients over two"
@@ -282,8 +282,8 @@ static void measure_checkpoint(struct oom_sight *s)
     double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
                 TEXT(s,
-                     "checkpoint activations (torch.utils.checkpoint, a third more computation), of which "
-                     "%s are held",
+                     "checkpoint the activations, which hold %s (torch.utils.checkpoint, a third more "
+                     "computation)",
                      SIZE(s, a->bytes)));
 }
 
@@ -291,7 +291,7 @@ static void measure_precision(struct oom_sight *s)
 {
     if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) return;
     add_measure(s, OOM_EFFORT_TRAINING, category_bytes_of_activations(s) / 2, OOM_MEASURE_AT_MOST,
-                "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
+                "if the forward pass runs in fp32, run it in bf16 (torch.autocast)");
 }
 
 static void eight_bit(struct oom_sight *s)
@@ -385,7 +385,7 @@ static void measure_gradients(struct oom_sight *s)
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
                     TEXT(s,
                          "call requires_grad_(False) on the parameters that no optimizer trains (a teacher, a frozen "
-                         "part): Adam has no state for %s of gradients; torch.no_grad() around a teacher's forward "
+                         "part), whose gradients hold %s; torch.no_grad() around a teacher's forward "
                          "pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
@@ -694,14 +694,14 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
         const bool pass = s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD;
-        oom_add_measure(b, v,
-                        (struct result_measure){
-                            .text = model  ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
-                                             "estimate' computes the minimum for its weights and optimizer"
-                                    : pass ? "use a smaller batch, or smaller or shorter samples; or a larger GPU"
-                                           : "use smaller pieces, or fewer at a time; or a larger GPU",
-                            .frees_bytes = RUN_UNKNOWN,
-                            .effort = OOM_EFFORT_TRAINING});
+        oom_add_measure(
+            b, v,
+            (struct result_measure){.text = model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                                                    "estimate' computes the minimum for its weights and optimizer"
+                                            : pass ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
+                                                   : "process the data in smaller pieces, or use a larger GPU",
+                                    .frees_bytes = RUN_UNKNOWN,
+                                    .effort = OOM_EFFORT_TRAINING});
     }
     choose_measures(b, v);
 }

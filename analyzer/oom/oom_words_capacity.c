@@ -52,9 +52,10 @@ void oom_explain_oversized(struct oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
     if (w->f->requested <= w->f->total - oom_context_bytes(w->f)) {
-        w->v->verdict = TEXT(
-            w, "one request is for most of the GPU (%s in total), and at least twice all that this process holds: %s",
-            SIZE(w, w->f->total), SIZE(w, w->f->device_live));
+        const bool holds = w->f->device_live > 0;
+        w->v->verdict = TEXT(w, "one request is for most of the GPU's %s%s%s%s", SIZE(w, w->f->total),
+                             holds ? ", and for at least twice the " : "", holds ? SIZE(w, w->f->device_live) : "",
+                             holds ? " that this process holds" : "");
     } else {
         w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in total%s%s%s",
                              whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
@@ -70,7 +71,8 @@ void oom_explain_oversized(struct oom_words *w)
 
 void oom_explain_driver_fragmentation(struct oom_words *w)
 {
-    w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free", SIZE(w, w->f->free));
+    w->v->verdict =
+        TEXT(w, "fragmentation, or a limit: the driver refused the request although %s were free", SIZE(w, w->f->free));
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                     "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
     advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
@@ -241,10 +243,9 @@ void oom_explain_outside(struct oom_words *w)
             w,
             "most of the GPU is in use outside the recorded calls: %s of %s, by this process's contexts and libraries",
             SIZE(w, w->f->outside - oom_other_bytes(w->f)), SIZE(w, w->f->total));
-        advise_in_words(
-            w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-            "one context per device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA runtime); "
-            "library handles and modules take memory in each context");
+        advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                        "use one context per device for all threads (cuDevicePrimaryCtxRetain, the CUDA runtime): "
+                        "library handles and modules take memory in each context");
         return;
     }
     w->v->verdict = TEXT(w, "%s of the GPU's %s is in use outside PyTorch's allocator, which holds %s%s",
@@ -264,8 +265,7 @@ void oom_explain_outside(struct oom_words *w)
     }
     advise_in_words(
         w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
-        "NCCL buffers, cuBLAS workspaces and contexts count here: use fewer communicators, CUBLAS_WORKSPACE_CONFIG, "
-        "one process per GPU");
+        "use fewer NCCL communicators, smaller cuBLAS workspaces (CUBLAS_WORKSPACE_CONFIG=:16:8), one process per GPU");
 }
 
 /* Describes a part of the device's memory besides the live memory; NULL: the part is live memory. */

@@ -216,6 +216,7 @@ static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
     const facts *f = w->f;
     w->v->verdict =
         TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing));
+    w->v->refuted_by = "if the program needs all of it at once";
     if (holder->share >= 1) {
         measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
                      "if something else also keeps it", holder->advice);

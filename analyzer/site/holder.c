@@ -9,8 +9,7 @@
 
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
-static const char view_advice[] =
-    "store .detach().cpu() instead, or .clone() of the slice, which keeps the whole tensor";
+static const char view_advice[] = "store .detach().cpu() or .clone() instead: a slice keeps the whole tensor alive";
 
 /* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
 static void take_attributes(struct site_search *s)

@@ -47,9 +47,10 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
 void view_text_next(const struct draw_text *v, const char *left_out)
 {
     const struct result_report *r = v->report;
-    struct view_commands c = {.most = v->shorter >= DRAW_FEW_COMMANDS ? COMMANDS_FEW
-                                      : v->brief                      ? COMMANDS_BRIEF
-                                                                      : VIEW_COMMANDS};
+    struct view_commands c = {.most = v->shorter >= DRAW_ONE_COMMAND    ? 1
+                                      : v->shorter >= DRAW_FEW_COMMANDS ? COMMANDS_FEW
+                                      : v->brief                        ? COMMANDS_BRIEF
+                                                                        : VIEW_COMMANDS};
     char params[64], words[96], more[160];
     bool fatal = false, memory = false, simulated = false;
 

@@ -56,13 +56,11 @@ void view_text_growth(const struct draw_text *v)
         return; /* it is in the verdict */
     for (size_t i = 0; i < shown; i++) by_steps = by_steps && r->growth[i].by_steps;
     if (by_steps)
-        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
-                     " (inferred; refuted if a later step reads this memory again)");
+        draw_heading(v, TERMINAL_YELLOW, "Keeps growing", " (inferred; wrong if a later step reads this memory again)");
     else
-        draw_heading(
-            v, TERMINAL_YELLOW, "Keeps growing",
-            ": no steps were found, so each allocation at the line counts as one (inferred; refuted if a later "
-            "step reads this memory again)");
+        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
+                     ": no steps were found, so each allocation at the line counts as one (inferred; wrong if a later "
+                     "step reads this memory again)");
     EACH (g, r->growth, shown) {
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
         const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),

@@ -57,6 +57,7 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
         const struct result_holder *h = &o->holders[i];
         char line[1024];
         const bool whole = v->shorter < DRAW_NO_REASONS;
+        if (v->shorter >= DRAW_NO_HOLDERS && o->advice_n && strstr(o->advice[0], h->text)) continue;
         text_put(line, sizeof line, "%s:%d  %s  (guess%s%s)", basename(h->file), h->line, h->text, whole ? ": " : "",
                  whole ? h->why : "");
         draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", line);

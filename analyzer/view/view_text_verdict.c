@@ -176,7 +176,7 @@ static void print_one_failure(const struct draw_text *v, const struct result_oom
     failure_head(v, o, "");
     if (o->verdict) {
         char line[512];
-        snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; refuted " : "",
+        snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; wrong " : "",
                  o->refuted_by ? o->refuted_by : "");
         draw_label(v, TERMINAL_BOLD, "Basis", line);
     }

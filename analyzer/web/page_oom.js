@@ -96,7 +96,7 @@
                                 m.enough === null ? "unknown"
                                     : m.enough    ? "yes"
                                                   : "not by itself"),
-                            make("td", {class: "desk", title: m.refuted_by ? "refuted " + page.clean(m.refuted_by) : null},
+                            make("td", {class: "desk", title: m.refuted_by ? "wrong " + page.clean(m.refuted_by) : null},
                                 m.certainty))))));
     }
 
@@ -134,7 +134,7 @@
             page.seconds(oom.time_s)];
         if (oom.failures > 1) facts.push(page.plural(oom.failures, "failed call") + " in total");
         facts.push("cause: " + page.causeName(oom.cause) + " (" + oom.certainty +
-            (oom.refuted_by ? "; refuted " + page.clean(oom.refuted_by) : "") + ")");
+            (oom.refuted_by ? "; wrong " + page.clean(oom.refuted_by) : "") + ")");
         return make("article", {class: "oom-one"},
             make("div", {class: "kicker"},
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "fatal" : "survived"),

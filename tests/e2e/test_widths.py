@@ -137,3 +137,27 @@ def test_the_report_is_one_screen(recorded, terminal):
         lines = text.splitlines()
         assert len(lines) <= 40, text
         assert not re.search(r"…[^/\s]*\.py\b|\.py(?!:\d)", "\n".join(lines[1:])), text
+
+
+OUT_OF_MEMORY = """
+import ctypes
+cuda = ctypes.CDLL("libcudart.so.13")
+kept = []
+while True:
+    kept.append(ctypes.c_void_p())
+    assert cuda.cudaMalloc(ctypes.byref(kept[-1]), ctypes.c_size_t(96 << 20)) == 0
+"""
+
+
+def test_a_failure_fits_the_width(once):
+    def record(recording):
+        script = recording.folder / "train_the_model_with_a_name.py"
+        script.write_text(OUT_OF_MEMORY)
+        return recording.run("python3", script, SIMCUDA_MEMORY="1GiB", check=False)
+    failed = once("narrow_failure", record)
+    for width in WIDTHS:
+        text = printed(failed, ["report"], width, False)
+        assert "train_the_model_with_a_name.py:7" in text.partition("Of the GPU")[2], text
+        lines = [line for line in text.partition("\nNext")[0].splitlines() if str(failed.folder) not in line]
+        assert max(map(len, lines)) <= width, text
+        assert width < 80 or len(text.splitlines()) <= 40, text

@@ -20,6 +20,7 @@ static void test_library_files(void **state)
         "/usr/lib64/python3.12/json/decoder.py",
         "/home/u/pytorch/torch/nn/functional.py",
         "<frozen importlib._bootstrap>",
+        "/tmp/torchinductor_me/3d/c3dqjtcqaccgj6dplifaavyaxfbhklvyxh4mzw3tc22t6j64ih7s.py",
     };
     static const char *const own[] = {
         "/home/u/train.py",
@@ -29,6 +30,8 @@ static void test_library_files(void **state)
         "/home/u/torch/train.py",
         "/home/u/lib/python_tools/a.py",
         "/tmp/ipykernel_12/3456.py",
+        "/home/u/3d/c3dqjtcqacc.py",
+        "/home/u/dd/c3dqjtcqaccgj6dplifaavyaxfbhklvyxh4mzw3tc22t6j64ih7s.py",
     };
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) assert_true(site_is_library_file(libraries[i]));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) assert_false(site_is_library_file(own[i]));
