@@ -583,7 +583,7 @@ static void measure_data(struct oom_sight *s)
         }
     }
     const int64_t held = bytes_of_kind(s, is_data);
-    if (held == 0 || held < s->f->live / 4) return;
+    if (held == 0 || held < s->f->live / 4 || s->f->pending) return; /* pending passes keep their own inputs */
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     (void)add_drop(
         s, OOM_EFFORT_LINE, is_data, "without that data", held,
