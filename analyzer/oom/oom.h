@@ -83,6 +83,8 @@ struct oom_facts {
     int64_t growing_kept;   /* of `growing`: outputs of forward passes that remained while others were freed */
     bool growing_continued; /* the failed request would have replaced its block by a larger one */
     bool growing_larger;    /* its live blocks are larger than those that were freed, or their sizes are unknown */
+    int64_t growing_left;   /* of the growing call paths, at the end of the recording */
+    bool growing_native;    /* no Python called */
     bool growing_stored;    /* a statement is known that stores each block: neither parameters nor data from the host */
     bool growing_varies;    /* its blocks differ in size, and most have a size of their own */
     bool adds_modules;      /* apart from optimizer states, mainly modules that were moved to the GPU grow */

@@ -276,6 +276,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
                         continued);
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = arena_add_capped(f->growing, l->bytes);
+        f->growing_left = arena_add_capped(f->growing_left, run_location(b->run, l->location)->live_bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
         last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
         bool in_pass = oom_is_in_pass(b->run, stack);
@@ -294,6 +295,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_count = heaviest->count;
         f->growing_times = heaviest->times;
         f->growing_varies = heaviest->varies;
+        f->growing_native = run_stack_python(b->run, heaviest->stack) == RUN_NONE;
         f->growing_larger = heaviest->larger;
         f->growing_continued = heaviest->continued;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);

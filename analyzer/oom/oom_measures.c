@@ -693,7 +693,7 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        const bool pass = s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD;
+        const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD);
         oom_add_measure(b, v,
                         (struct result_measure){
                             .text = model  ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
