@@ -64,6 +64,7 @@ struct diff_figure {
     const char *unit;       /* "bytes" "s" "count", NULL: texts */
     double value[2];
     const char *text[2]; /* NULL: there is none */
+    const char *lines;   /* options of `gpuspy diff` that compare it by line; NULL: none */
 };
 
 /* The peak within the NVTX ranges of a name, of the process and GPU where it was highest. */

@@ -155,25 +155,28 @@ static const struct {
     bool times;          /* meaningless on a simulated GPU */
     const char *once;    /* its name if both recordings have one moment; NULL: the same */
     enum run_fact needs; /* unknown in a recording without it; RUN_FACT_N: always known */
+    const char *lines;   /* as in diff_figure */
 } rows[] = {
-    {"peak_tensor_bytes", "peak of tensors", "bytes", figure_tensors, false, false, "live tensors", RUN_FACT_MEMORY},
+    {"peak_tensor_bytes", "peak of tensors", "bytes", figure_tensors, false, false, "live tensors", RUN_FACT_MEMORY,
+     NULL},
     {"peak_device_bytes", "peak of CUDA allocations", "bytes", figure_device, false, false, "live CUDA allocations",
-     RUN_FACT_MEMORY},
+     RUN_FACT_MEMORY, NULL},
     {"peak_pinned_bytes", "peak of pinned memory", "bytes", figure_pinned, false, false, "live pinned memory",
-     RUN_FACT_PINNED},
-    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL, RUN_FACT_MEMORY},
-    {"oom", "out of memory", "count", figure_failures, true, false, NULL, RUN_FACT_HISTORY},
-    {"retries", "allocations retried", "count", figure_retries, false, false, NULL, RUN_FACT_SEGMENTS},
-    {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL, RUN_FACT_HISTORY},
-    {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL, RUN_FACT_MEMORY},
-    {"steps", "steps", "count", figure_steps, false, false, NULL, RUN_FACT_HISTORY},
-    {"step_s", "time per step", "s", step_s, false, true, NULL, RUN_FACT_TIMES},
-    {"waits_per_step", "waits per step", "count", waits_per_step, false, false, NULL, RUN_FACT_WAITS},
-    {"copies_per_step", "copies per step", "count", copies_per_step, false, false, NULL, RUN_FACT_COPIES},
-    {"blocked_s", "waited in total", "s", figure_waited, false, true, NULL, RUN_FACT_WAITS},
-    {"copied_bytes", "copied in total", "bytes", figure_copied, false, false, NULL, RUN_FACT_COPIES},
-    {"duration_s", "duration", "s", figure_duration, true, false, NULL, RUN_FACT_TIMES},
-    {"lost_events", "events lost", "count", figure_lost, false, false, NULL, RUN_FACT_N},
+     RUN_FACT_PINNED, "--layer pinned"},
+    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL, RUN_FACT_MEMORY, NULL},
+    {"oom", "out of memory", "count", figure_failures, true, false, NULL, RUN_FACT_HISTORY, NULL},
+    {"retries", "allocations retried", "count", figure_retries, false, false, NULL, RUN_FACT_SEGMENTS, NULL},
+    {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL, RUN_FACT_HISTORY, NULL},
+    {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL, RUN_FACT_MEMORY, NULL},
+    {"steps", "steps", "count", figure_steps, false, false, NULL, RUN_FACT_HISTORY, NULL},
+    {"step_s", "time per step", "s", step_s, false, true, NULL, RUN_FACT_TIMES, NULL},
+    {"waits_per_step", "waits per step", "count", waits_per_step, false, false, NULL, RUN_FACT_WAITS, "--what waits"},
+    {"copies_per_step", "copies per step", "count", copies_per_step, false, false, NULL, RUN_FACT_COPIES,
+     "--what copies"},
+    {"blocked_s", "waited in total", "s", figure_waited, false, true, NULL, RUN_FACT_WAITS, NULL},
+    {"copied_bytes", "copied in total", "bytes", figure_copied, false, false, NULL, RUN_FACT_COPIES, NULL},
+    {"duration_s", "duration", "s", figure_duration, true, false, NULL, RUN_FACT_TIMES, NULL},
+    {"lost_events", "events lost", "count", figure_lost, false, false, NULL, RUN_FACT_N, NULL},
 };
 
 /* "capacity", of the failure that ended it, else of the first. */
@@ -193,8 +196,10 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
     const bool once = side[0].report->no_history && side[1].report->no_history;
     d->figures = arena_alloc(&o->arena, sizeof rows / sizeof *rows * sizeof *d->figures);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct diff_figure f = {
-            .key = rows[i].key, .name = once && rows[i].once ? rows[i].once : rows[i].name, .unit = rows[i].unit};
+        struct diff_figure f = {.key = rows[i].key,
+                                .name = once && rows[i].once ? rows[i].once : rows[i].name,
+                                .unit = rows[i].unit,
+                                .lines = rows[i].lines};
         double largest = 0;
         if (once && rows[i].of == tensors_at_end) continue; /* the same as its live tensors */
         for (int k = 0; k < 2; k++) {

@@ -78,14 +78,17 @@ struct oom_facts {
     const uint32_t *growing_stacks; /* all of them, ascending */
     size_t growing_stacks_n;
     int64_t growing_heaviest;
-    uint64_t growing_count;  /* live allocations there */
-    uint64_t growing_times;  /* all of them, freed or not */
-    int64_t growing_kept;    /* of `growing`: outputs of forward passes that remained while others were freed */
-    bool growing_continued;  /* the failed request would have replaced its block by a larger one */
-    bool growing_larger;     /* its live blocks are larger than those that were freed, or their sizes are unknown */
-    bool growing_varies;     /* its blocks differ in size, and most have a size of their own */
-    bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */
-    uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
+    uint64_t growing_count; /* live allocations there */
+    uint64_t growing_times; /* all of them, freed or not */
+    int64_t growing_kept;   /* of `growing`: outputs of forward passes that remained while others were freed */
+    bool growing_continued; /* the failed request would have replaced its block by a larger one */
+    bool growing_larger;    /* its live blocks are larger than those that were freed, or their sizes are unknown */
+    int64_t growing_left;   /* of the growing call paths, at the end of the recording */
+    bool growing_native;    /* no Python called */
+    bool growing_stored;    /* a statement is known that stores each block: neither parameters nor data from the host */
+    bool growing_varies;    /* its blocks differ in size, and most have a size of their own */
+    bool adds_modules;      /* apart from optimizer states, mainly modules that were moved to the GPU grow */
+    uint64_t growing_passes;                     /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
     int64_t growing_middle_ns;                   /* when half of the largest's blocks had been made */
     int64_t growing_last_ns;                     /* the last of them all */

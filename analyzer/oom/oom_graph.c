@@ -109,8 +109,8 @@ static bool is_script(const struct run *run, uint32_t stack)
 bool oom_never_trains(struct site_builder *b, uint32_t stack)
 {
     /* those of an evaluation come last: a whole script that trains also has one of the others */
-    static const char *const words[] = {"backward", "autograd", "optim", "fit(",     "fit_",
-                                        "train(",   "Trainer",  "loss",  "criterion"};
+    static const char *const words[] = {"backward", ".grad(", "import grad", "optim", "fit(",
+                                        "fit_",     "train(", "Trainer",     "loss",  "criterion"};
     enum { WORDS = sizeof words / sizeof *words, EVALUATES = 2 };
     return site_source_lacks(b, stack, words, is_script(b->run, stack) ? WORDS - EVALUATES : WORDS);
 }

@@ -186,6 +186,16 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
     return NULL;
 }
 
+/* Blocks that the program made on the GPU, one by one: [f(x) for x in y] makes all that it needs. */
+static bool is_stored_each_time(struct run *run, const struct oom_facts *f)
+{
+    const struct result_growth *g = f->growth;
+    return g && g->holders_n && !strstr(g->holders[0].text, " for ") &&
+           !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&
+           !run_stack_is_in(run, f->growing_stack, "/torch/optim/", NULL) &&
+           !run_stack_calls(run, f->growing_stack, "_to_copy");
+}
+
 /* Of a line: all of its call paths that grow. */
 struct line {
     int64_t bytes, heaviest;     /* together; of the largest call path */
@@ -266,6 +276,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
                         continued);
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = arena_add_capped(f->growing, l->bytes);
+        f->growing_left = arena_add_capped(f->growing_left, run_location(b->run, l->location)->live_bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
         last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
         bool in_pass = oom_is_in_pass(b->run, stack);
@@ -284,6 +295,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_count = heaviest->count;
         f->growing_times = heaviest->times;
         f->growing_varies = heaviest->varies;
+        f->growing_native = run_stack_python(b->run, heaviest->stack) == RUN_NONE;
         f->growing_larger = heaviest->larger;
         f->growing_continued = heaviest->continued;
         f->adds_modules = is_moved_module(b->run, heaviest->stack);
@@ -297,6 +309,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     free(lines);
     map_free(&index);
     f->growth = f->growing_sites ? foremost_growth(b, f) : NULL;
+    f->growing_stored = is_stored_each_time(b->run, f);
 }
 
 /* The total live memory when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last

@@ -583,7 +583,7 @@ static void measure_data(struct oom_sight *s)
         }
     }
     const int64_t held = bytes_of_kind(s, is_data);
-    if (held == 0 || held < s->f->live / 4) return;
+    if (held == 0 || held < s->f->live / 4 || s->f->pending) return; /* pending passes keep their own inputs */
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     (void)add_drop(
         s, OOM_EFFORT_LINE, is_data, "without that data", held,
@@ -693,7 +693,7 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        const bool pass = s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD;
+        const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD);
         oom_add_measure(
             b, v,
             (struct result_measure){.text = model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "

@@ -120,7 +120,8 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
-    if (w->f->layer != RUN_SERIES_TENSOR) return "drop the reference after each step, or store a copy on the host";
+    if (w->f->layer != RUN_SERIES_TENSOR)
+        return "drop the reference after each step (free the block, if nothing else does), or store a copy on the host";
     if (!question_is_number(bytes))
         return graph ? "store .detach().cpu() instead of the tensor"
                      : "drop the reference after each step, or store .detach().cpu() instead";

@@ -107,7 +107,8 @@ static const char *advice_of_growth(const struct result_growth *g)
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach().cpu(); "
                "or use torch.no_grad() if no backward() follows";
     if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
-    if (g->layer == RUN_SERIES_DEVICE) return "drop the reference, or store a copy on the host";
+    if (g->layer == RUN_SERIES_DEVICE)
+        return "drop the reference (free the block, if nothing else does), or store a copy on the host";
     return question_is_number(g->bytes / (int64_t)g->count) ? "drop the reference, or store .item()"
                                                             : "drop the reference, or store .detach().cpu()";
 }

@@ -98,6 +98,22 @@ static void from_disk(struct run *run, struct run_source_file *f)
     }
 }
 
+/* `python -c` names its program "<string>": the command contains it, unless the user forbade arguments. Of several such
+ * processes (multiprocessing starts its own so), which one is not known. */
+static void from_command(struct run *run, struct run_source_file *f)
+{
+    const char *text = NULL;
+    unsigned found = 0;
+    for (size_t i = 0; i < run->processes_n && strcmp(f->file, "<string>") == 0; i++) {
+        const struct run_process *p = &run->processes[i];
+        const char *option = p->command ? strstr(p->command, " -c ") : NULL;
+        if (!option || !p->python_version || !may_read(&run->databases[p->database])) continue;
+        text = option + 4;
+        found++;
+    }
+    if (found == 1) split_source_lines(run, text, strlen(text), &f->text);
+}
+
 static const struct run_source_text *text_of_file(struct run *run, const char *file, bool library)
 {
     if (!file || !*file) return NULL;
@@ -113,6 +129,7 @@ static const struct run_source_text *text_of_file(struct run *run, const char *f
     bool found = false;
     for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
     if (!found) from_disk(run, f);
+    if (!found && !f->text.n) from_command(run, f);
     return f->text.n ? &f->text : NULL;
 }
 

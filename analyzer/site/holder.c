@@ -11,10 +11,19 @@ enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
 static const char view_advice[] = "store .detach().cpu() or .clone() instead: a slice keeps the whole tensor alive";
 
-/* obj(…), obj.method(…) in the statement: the attributes of the object that the callee has set. */
-static void take_attributes(struct site_search *s)
+/* The first statement on the line of the call: `x = f(); y = g(x)`. Only the line is recorded, so any of them called.
+ */
+static size_t first_on_line(const struct site_search *s)
 {
-    const char *code = s->code.list[s->at].code;
+    const struct site_statement *list = s->code.list, *at = &list[s->at];
+    size_t i = s->at;
+    while (i > s->from && list[i - 1].line == at->line && list[i - 1].indent == at->indent) i--;
+    return i;
+}
+
+/* obj(…), obj.method(…) in a statement: the attributes of the object that the callee has set. */
+static void take_attributes(struct site_search *s, const char *code)
+{
     for (const char *p = code; *p;) {
         size_t n = site_name_length(p);
         if (n && p[n] == '(') {
@@ -30,7 +39,6 @@ static void take_attributes(struct site_search *s)
         }
         p += n ? n : 1;
     }
-    s->attributes.n = 0;
 }
 
 /* opt, Trainer(net, opt), opt.state_dict(): an object that refers to one of s->objects; opt.param_groups[0][""] is a
@@ -48,9 +56,8 @@ static bool refers_to_object(struct site_search *s, const char *value)
 }
 
 /* optimizer.step(): the object may keep what the call allocates. */
-static void take_object(struct site_search *s)
+static void take_object(struct site_search *s, const char *code)
 {
-    const char *code = s->code.list[s->at].code;
     const size_t n = site_name_length(code);
     struct site_assignment a;
     if (n && code[n] == '(' && !site_assignment_of(s->scratch, code, &a)) {
@@ -80,6 +87,17 @@ static void read_other_methods(struct site_search *s)
                                                                              "allocates"});
         }
     }
+}
+
+/* cudaMalloc(byref(p), n): p refers to what the call allocates. On the line may be a header: `if cudaMalloc(…): raise`.
+ */
+static void take_out_arguments(struct site_search *s)
+{
+    static const char call[] = "byref(";
+    const struct site_statement *list = s->code.list;
+    for (size_t i = s->at + 1; i-- > s->from && list[i].line == list[s->at].line;)
+        for (const char *p = strstr(list[i].code, call); p; p = strstr(p + 1, call))
+            site_names_add(s->scratch, &s->names, p + strlen(call), site_name_length(p + strlen(call)));
 }
 
 static void read_objects(struct site_search *s)
@@ -389,25 +407,36 @@ static void read_given_objects(struct site_search *s)
 static bool read_frame(struct site_search *s, bool first)
 {
     const bool came_back = first || s->returned;
+    const size_t last = s->at, line = first_on_line(s);
     s->names.n = s->views.n = s->objects.n = s->owners.n = 0;
-    take_attributes(s);
-    take_object(s);
+    for (size_t i = line; i <= last; i++) {
+        take_attributes(s, s->code.list[i].code);
+        take_object(s, s->code.list[i].code);
+    }
+    s->attributes.n = 0;
     s->returned = false;
+    if (first) take_out_arguments(s);
     if (s->constructs) site_names_add(s->scratch, &s->owners, "self", strlen("self"));
     for (size_t i = s->from; i < s->at && s->constructs; i++) site_read_statement(s, i); /* Node.all.append(self) */
-    if (came_back) {
+    for (s->at = line; s->at <= last && came_back; s->at++) {
         site_read_statement(s, s->at);
         read_collection(s);
         read_iterators(s, first);
     }
+    s->at = last;
     for (size_t i = s->at + 1; i < s->to; i++) site_read_statement(s, i);
-    for (size_t i = s->at + !came_back; i < s->to && !has_strong(&s->found); i++) site_read_calls(s, i, 0);
+    for (size_t i = came_back ? line : last + 1; i < s->to && !has_strong(&s->found); i++) {
+        s->at = i < last ? i : last;
+        site_read_calls(s, i, 0);
+    }
+    s->at = last;
     if (came_back) read_next_iteration(s);
     read_objects(s);
     if (!s->found.n) read_other_methods(s);
     read_decorators(s);
     if (!read_carried_state(s)) {
-        read_carried(s);
+        for (s->at = line; s->at <= last; s->at++) read_carried(s);
+        s->at = last;
         read_carried_attribute(s);
     }
     read_given_objects(s);

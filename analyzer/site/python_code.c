@@ -38,7 +38,7 @@ static void put_code_character(struct reading *r, char c)
 
 bool site_is_name_character(char c)
 {
-    return isalnum((unsigned char)c) || c == '_';
+    return isalnum((unsigned char)c) || c == '_' || ((unsigned char)c & 0x80);
 }
 
 /* Before a string's quote: f, rb, … Is it an f-string? */

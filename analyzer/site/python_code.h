@@ -21,7 +21,7 @@ struct site_code site_code_of(struct arena *arena, const char *const *lines, siz
 size_t site_code_at(const struct site_code *c, int line);
 /* The header of the block that statement i is in; n: none. */
 size_t site_code_parent(const struct site_code *c, size_t i);
-/* A letter, a digit or an underscore. */
+/* A letter (each byte of those outside ASCII), a digit or an underscore. */
 bool site_is_name_character(char c);
 /* One past the last statement of the block whose header is i. */
 size_t site_code_end(const struct site_code *c, size_t i);

@@ -204,8 +204,23 @@ static bool attribute_store(struct arena *arena, const char *code, struct site_s
     return false;
 }
 
-bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
+/* The call that may store something: of `ready and into.append(x)`, `into.append(x) if x else None`, `await put(x)`. */
+static const char *called_part(struct arena *arena, const char *code)
 {
+    const char *from = strncmp(code, "await ", 6) == 0 ? code + 6 : code, *end = from;
+    const bool conditional = strstr(from, " if ") && strstr(from, " else ");
+    if (!conditional && !strstr(from, " and ") && !strstr(from, " or ")) return from;
+    for (; *end && !(conditional && strncmp(end, " if ", 4) == 0); end++) {
+        if (strchr("([{", *end)) end = site_closing(end);
+        if (!*end) break;
+        from = strncmp(end, " and ", 5) == 0 ? end + 5 : strncmp(end, " or ", 4) == 0 ? end + 4 : from;
+    }
+    return copy_trimmed(arena, from, (size_t)(end - from));
+}
+
+bool site_store_of(struct arena *arena, const char *statement, struct site_store *to)
+{
+    const char *code = called_part(arena, statement);
     static const char *const methods[] = {".append(",         ".appendleft(", ".add(", ".extend(",     ".extendleft(",
                                           ".insert(",         ".setdefault(", ".put(", ".put_nowait(", ".update(",
                                           ".add_param_group("};

@@ -1,6 +1,5 @@
 #include "analyzer/site/source_context.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -142,7 +141,10 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)) continue;
+        if (frame->kind != GS_FRAME_PYTHON) continue;
+        if (known && frame->file && strstr(frame->file, "/multiprocessing/"))
+            return true; /* it began in a new process */
+        if (site_is_library_file(frame->file)) continue;
         if (!site_open_source(b, frame, &code, &at)) return false;
         known = true;
         for (size_t k = 0; k < code.n; k++)
@@ -157,7 +159,7 @@ static enum site_use use_in_brackets(const char *code, const char *here)
     static const char *const calls[] = {"range", "arange",  "zeros",  "ones",  "empty",     "expand",
                                         "view",  "reshape", "narrow", "split", "new_zeros", "new_empty"};
     const char *open = site_bracket_around(code, here), *name = open;
-    while (name && name > code && (isalnum((unsigned char)name[-1]) || name[-1] == '_')) name--;
+    while (name && name > code && site_is_name_character(name[-1])) name--;
     const size_t n = (size_t)(open - name);
     if (!open || (!n && (open == code || !strchr(")]", open[-1])))) return SITE_USE_UNKNOWN;
     if (*open == '[') return SITE_USE_SIZE;
@@ -173,8 +175,7 @@ static const char *find_mention(const char *code, const char *p, const char *nam
     const size_t n = strlen(name);
     while (n && (p = strstr(p, name)) != NULL) {
         const char before = p > code ? p[-1] : ' ';
-        if (!isalnum((unsigned char)before) && !strchr("_.", before) && !isalnum((unsigned char)p[n]) && p[n] != '_')
-            return p;
+        if (!site_is_name_character(before) && before != '.' && !site_is_name_character(p[n])) return p;
         p += n;
     }
     return NULL;
@@ -197,7 +198,7 @@ static bool is_operator(char c)
 static bool is_operand(const char *code, const char *from, const char *to)
 {
     const char *open = site_bracket_around(code, from), *name = open;
-    while (name && name > code && (isalnum((unsigned char)name[-1]) || strchr("_.)]", name[-1]))) name--;
+    while (name && name > code && (site_is_name_character(name[-1]) || strchr(".)]", name[-1]))) name--;
     if (open && open > name) {
         const bool most = open - name == 3 && (strncmp(name, "max", 3) == 0 || strncmp(name, "min", 3) == 0);
         if (*open != '(' || !most) return false;

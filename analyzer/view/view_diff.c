@@ -586,6 +586,29 @@ static void side_line(const struct view_diff *v, int side, const char *label)
             terminal_style(&v->term, TERMINAL_PLAIN), path, room >= 12 ? "  " : "", room >= 12 ? command : "", state);
 }
 
+/* Commands that show by line what else became more. */
+static void view_next_diffs(const struct view_diff *v)
+{
+    static const double least = 0.01;
+    const struct diff *d = v->diff;
+    char command[2 * 4096 + LINE], before[4096], after[4096];
+    bool any = false;
+    text_path_here(before, sizeof before, v->path[DIFF_BEFORE]);
+    text_path_here(after, sizeof after, v->path[DIFF_AFTER]);
+    EACH (f, d->figures, d->figures_n) {
+        if (!f->lines || d->wish.what != PROFILE_PEAK || d->wish.layer == RUN_SERIES_PINNED ||
+            !(f->value[1] > f->value[0] * (1 + least)))
+            continue;
+        if (!any)
+            fprintf(v->out, "\n%sNext%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+                    terminal_style(&v->term, TERMINAL_PLAIN));
+        any = true;
+        text_put(command, sizeof command, "gpuspy diff %s %s %s", f->lines, before, after);
+        terminal_print_command(v->out, command, INDENT, v->term.width);
+        fputc('\n', v->out);
+    }
+}
+
 void view_diff(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
@@ -604,4 +627,5 @@ void view_diff(const struct view_diff *v)
     view_figures(v);
     view_scopes(v);
     view_pairings(v);
+    view_next_diffs(v);
 }

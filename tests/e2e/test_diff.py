@@ -254,6 +254,27 @@ def test_tensors_in_only_one_of_two_recordings(recording):
     assert any("no PyTorch tensors" in note for note in answer["notes"])
 
 
+def test_what_else_became_more_is_a_command_to_type(recording):
+    program = """import ctypes
+lib = ctypes.CDLL("libcudart.so.13")
+def pin():
+    p = ctypes.c_void_p()
+    lib.cudaMallocHost(ctypes.byref(p), ctypes.c_size_t(8 << 20))
+for i in range(N):
+    pin()
+device = ctypes.c_void_p()
+lib.cudaMalloc(ctypes.byref(device), ctypes.c_size_t(4 << 20))
+"""
+    for name, n in ("a b", 1), ("c", 3):
+        recording.python(program.replace("N", str(n)), GPUSPY_DB=f"{name}.db")
+    text = recording.gpuspy("diff", "a b.db", "c.db").stdout
+    command = text.split("\nNext\n")[1].strip()
+    assert command == "gpuspy diff --layer pinned 'a b.db' c.db"
+    by_line = recording.gpuspy("diff", "--layer", "pinned", "a b.db", "c.db").stdout
+    assert "grew by 16.00 MiB" in " ".join(by_line.split()) and ":5" in by_line and "Next" not in by_line
+    assert "Next" not in recording.gpuspy("diff", "c.db", "a b.db").stdout
+
+
 def test_one_ran_out_of_memory(recording):
     sizes = {(10, "f"): 100}
     job(recording.folder, "a", {0: 0}, sizes)

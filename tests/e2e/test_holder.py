@@ -330,6 +330,24 @@ SHAPES = {
                             "    log.add('out', out)\n", "self.values.setdefault(name, []).append(value)"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
+    # names outside ASCII
+    "umlaut": ("class Größe:\n    def __init__(self):\n        self.früher = []\n    def füge(self, x):\n"
+               "        self.früher.append(x)\ngröße = Größe()\n" + LOOP + "    größe.füge(loss)\n", "self.früher.append(x)"),
+    # several statements on a line, of which only the line is recorded
+    "joined": ("losses = []\nfor step in range(1000):\n    x = batch(); out = model(x); loss = criterion(out)\n"
+               "    loss.backward(); losses.append(loss)\n", "loss.backward(); losses.append(loss)"),
+    "joined on one line": ("kept = []\nfor step in range(1000): x = batch(); out = model(x); kept.append(out)\n",
+                           "for step in range(1000): x = batch(); out = model(x); kept.append(out)"),
+    "conditional": ("losses = []\n" + LOOP + "    losses.append(loss) if step > 1 else None\n",
+                    "losses.append(loss) if step > 1 else None"),
+    "and": ("losses = []\n" + LOOP + "    step and losses.append(loss)\n", "step and losses.append(loss)"),
+    "list of a dataclass": ("from dataclasses import dataclass, field\n@dataclass\nclass Results:\n    out: list = field(default_factory=list)\n"
+                            "    def update(self, x):\n        self.out = self.out + [x]\nresults = Results()\n" + LOOP +
+                            "    results.update(out)\n", "self.out = self.out + [x]"),
+    # a pointer that the callee fills
+    "out parameter": ("import ctypes\nrt = ctypes.CDLL('libcudart.so.13')\ndef alloc(n):\n    p = ctypes.c_void_p()\n"
+                      "    if rt.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)): raise MemoryError(n)\n    return p\n"
+                      "pool = {}\nfor step in range(1000):\n    pool[step] = alloc(1 << 20)\n", "pool[step] = alloc(1 << 20)"),
 }
 LIKENESSES = {
     # pytorch/pytorch 13613, discuss.pytorch.org 27253, lambeq 251: what is stored is a number or a copy on the host
@@ -348,6 +366,8 @@ LIKENESSES = {
     "sum of others": "total += (step == 3)",
     "detached average": "total = 0.9 * total + 0.1 * loss.detach().item()",
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
+    "joined with a copy": "x = batch(); logged.append(x.cpu()); state = {}",
+    "conditional number": "logged.append(loss.item()) if step else None",
 }
 
 

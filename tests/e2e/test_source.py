@@ -35,6 +35,16 @@ def test_the_text_is_stored_and_masked(recording):
     assert recording.sql("select value from meta where key = 'sources'") == [(1,)]
 
 
+@pytest.mark.parametrize("source", ["1", "0"])
+def test_the_program_of_a_command_line(recording, source):
+    """`python -c`: the recorded command contains it."""
+    leak = PROGRAM.split("kept")[0] + "kept = []\nwhile True:\n    part = step(0)\n    kept.append(part)\n"
+    recording.run(sys.executable, "-c", leak, SIMCUDA_MEMORY="768MiB", GPUSPY_SOURCE=source, check=False)
+    oom = recording.report()["oom"][0]
+    assert [h["text"] for h in oom["holders"]] == (["kept.append(part)"] if source == "1" else [])
+    assert "SECRET" not in recording.gpuspy("report", "--full", recording.database).stdout
+
+
 def test_nothing_is_stored_against_the_users_will(recording):
     recording.python(PROGRAM, GPUSPY_SOURCE="0")
     assert sources(recording) == {}

@@ -29,7 +29,8 @@ os.environ.pop("GPUSPY_CALIBRATION", None)
 # Scripts that start processes with multiprocessing or load their own allocator: a script, or a word of its command
 # line.
 FRESH = {HERE / "pluggable.py", HERE / "sharing.py", ROOT / "fixtures" / "oom" / "other_rank.py",
-         ROOT / "fixtures" / "oom" / "worker_spawn.py", "spawn", "spawned_workers", "ddp"}
+         ROOT / "fixtures" / "oom" / "worker_spawn.py",
+         ROOT / "fixtures" / "oom" / "leak_spawned_outputs.py", "spawn", "spawned_workers", "ddp"}
 REAL = bool(os.environ.get("REAL_GPU"))
 CUDA = {k: os.environ[k] for k in ("LD_LIBRARY_PATH",) if k in os.environ} if REAL else {
     "SIMCUDA_UNKNOWN": "zero", "LD_LIBRARY_PATH": f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}"}
