@@ -270,9 +270,11 @@ static void measure_batch(struct oom_sight *s)
                               "halve this batch, or the length or resolution of its samples: this step needs at "
                               "least %s, earlier ones at most %s",
                               SIZE(s, needs), SIZE(s, s->f->earlier))
-                       : TEXT(s, "halve the batch%s",
-                              s->trains && !s->evaluates ? " and accumulate gradients over two"
-                                                         : ", or the length or resolution of its samples"));
+                : site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest)
+                    ? "process half as much data in each pass: a part of the batch, graph, matrix or set of points"
+                    : TEXT(s, "halve the batch%s",
+                           s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                                      : ", or the length or resolution of its samples"));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -693,7 +695,8 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        const bool pass = s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD;
+        const bool pass = (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
+                          !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
         oom_add_measure(b, v,
                         (struct result_measure){
                             .text = model  ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "

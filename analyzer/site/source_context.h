@@ -13,6 +13,8 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 /* Does backward() follow a line of the program's calls: later in its function, or in the innermost loop around it? */
 bool site_is_before_backward(struct site_builder *b, uint32_t stack);
+/* Does the loop around the model's call pass it the same data each time, which was put on the GPU before? */
+bool site_repeats_input(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
 /* Does any statement of the file have the words? False also if the source is not known. */
