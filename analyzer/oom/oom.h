@@ -84,6 +84,7 @@ struct oom_facts {
     bool growing_continued;  /* the failed request would have replaced its block by a larger one */
     bool growing_larger;     /* its live blocks are larger than those that were freed, or their sizes are unknown */
     bool growing_varies;     /* its blocks differ in size, and most have a size of their own */
+    uint32_t widened;        /* the line that replaces a parameter by a larger one again and again; RUN_NONE none */
     bool adds_modules;       /* apart from optimizer states, mainly modules that were moved to the GPU grow */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */

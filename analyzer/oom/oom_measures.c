@@ -254,9 +254,26 @@ static void measure_expandable(struct oom_sight *s)
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) lead_measure(s, before);
 }
 
+/* Parameters that the program adds during the training: their gradients, states and activations come with them. */
+static void measure_widened(struct oom_sight *s)
+{
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const size_t before = s->v->measures_n;
+    int64_t held = 0;
+    for (enum result_category of = 0; of < RESULT_CATEGORIES_N; of++) held = arena_add_capped(held, s->of[of].bytes);
+    add_measure(s, OOM_EFFORT_LINE, held / 2, OOM_MEASURE_AT_MOST,
+                TEXT(s, "%s: bound the number of parameters (remove some, add none above a maximum), here to half",
+                     oom_place_text(&words, s->f->widened)));
+    lead_measure(s, before);
+}
+
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
+    if (s->f->widened != RUN_NONE) {
+        measure_widened(s);
+        return;
+    }
     enum { LARGER = 2, STEPS = 4 };
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);

@@ -625,13 +625,14 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
     return text;
 }
 
-/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
+/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. Of
+ * members[-4:] it needs a few. */
 static bool calls_each(const struct site_code *code, const char *list)
 {
     const size_t n = strlen(list);
     for (size_t i = 0; i < code->n; i++) {
         const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
-        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
+        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0 || over[n] == '[') continue;
         while (each > code->list[i].code && each[-1] != ' ') each--;
         struct arena scratch = {0};
         const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);

@@ -44,3 +44,40 @@ def test_a_batch_is_halved_only_if_there_is_one(once, tmp_path, name):
     texts = " ".join(m["text"] for m in oom["measures"])
     assert ("a part of the batch, graph, matrix" in texts) == (name in REPEATED), texts
     assert ("halve the batch" in texts) == (name in BATCHES), texts
+
+POINTS = """
+import torch
+from torch import nn
+class Points:
+    def __init__(self):
+        self.xyz = nn.Parameter(torch.randn(20000, 60, device='cuda'))
+        self.optimizer = torch.optim.Adam([self.xyz])
+    def densify(self):
+"""
+LOOP = """
+points = Points()
+for i in range(3000):
+    points.xyz.sin().mean().backward()
+    points.optimizer.step()
+    points.optimizer.zero_grad()
+    if i % 10 == 9:
+        points.densify()
+"""
+WIDENED = {
+    "a new optimizer": "        self.xyz = nn.Parameter(torch.cat([self.xyz.detach(), self.xyz.detach()[:len(self.xyz) // 10]]))\n"
+                       "        self.optimizer = torch.optim.Adam([self.xyz])\n",
+    "moved states": "        old, more = self.xyz, self.xyz.detach()[:3000]\n        state = self.optimizer.state.pop(old)\n"
+                    "        grown = torch.cat([old.detach(), more])\n        self.xyz = nn.Parameter(grown)\n"
+                    "        for key in 'exp_avg', 'exp_avg_sq':\n            state[key] = torch.cat([state[key], torch.zeros_like(more)])\n"
+                    "        self.optimizer.state[self.xyz] = state\n        self.optimizer.param_groups[0]['params'] = [self.xyz]\n",
+}
+
+
+@pytest.mark.parametrize("name", WIDENED)
+def test_parameters_that_the_program_adds_are_bounded(once, tmp_path, name):
+    script = tmp_path / "train.py"
+    script.write_text(POINTS + WIDENED[name] + LOOP)
+    oom, = (o for o in once("widened " + name, script, SIMCUDA_MEMORY="1GiB").report()["oom"] if o["fatal"])
+    texts = [m["text"] for m in oom["measures"]]
+    assert "bound the number of parameters" in texts[0] and oom["measures"][0]["frees_bytes"] > oom["live_bytes"] / 5, texts
+    assert "batch" not in " ".join(texts), texts
