@@ -491,6 +491,33 @@ static void no_grad(struct oom_sight *s)
     if (s->evaluates && sure) lead_measure(s, before);
 }
 
+static bool is_of_untrained(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_ACTIVATIONS && site_calls_untrained(s->b, l->stack);
+}
+
+/* Activations of a teacher or a reference, to which no gradient must flow. */
+static void measure_untrained(struct oom_sight *s)
+{
+    uint32_t heaviest = RUN_NONE;
+    int64_t most = 0;
+    if (!s->trains || s->evaluates) return;
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+        if (l->bytes > most && is_of_untrained(s, l)) {
+            most = l->bytes;
+            heaviest = site_pass_caller(s->b->run, l->stack);
+        }
+    }
+    const int64_t held = most ? bytes_of_kind(s, is_of_untrained) : 0;
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const size_t before = s->v->measures_n;
+    if (!held) return;
+    add_measure(s, OOM_EFFORT_LINE, held, OOM_MEASURE_AT_MOST,
+                TEXT(s, "%s: put torch.no_grad() around this forward pass of a model that no optimizer trains",
+                     oom_place_text(&words, heaviest)));
+    if (held >= s->need) lead_measure(s, before);
+}
+
 static bool in_loss(const struct run *run, uint32_t stack)
 {
     return oom_stack_passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
@@ -679,6 +706,7 @@ static const struct {
     {SPACE | OF(LEAK), measure_gradients, INFERRED, "if the gradients are accumulated on purpose"},
     {SPACE, measure_foreach, INFERRED, "if the optimizer has no such argument"},
     {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow it"},
+    {SPACE, measure_untrained, INFERRED, "if a gradient must flow through it"},
     {SPACE | OF(LEAK), measure_displayed, INFERRED, "if variables hold this memory, too"},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},

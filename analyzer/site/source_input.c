@@ -1,5 +1,8 @@
-/* Whether a loop passes the same data to a model in each iteration: a whole graph, a set of points, one large sample.
- * Then there is no batch to halve. */
+/* What a line passes to a model, and to which.
+ *
+ * If a loop passes the same data in each iteration, such as a whole graph or a set of points, there is no batch to
+ * halve. If no optimizer is given the parameters of the model that is called, such as a teacher, its pass needs no
+ * graph. */
 #include "analyzer/site/source_context.h"
 
 #include <string.h>
@@ -96,8 +99,7 @@ static bool is_assigned_anew(struct arena *arena, const struct site_call *c, con
     return false;
 }
 
-/* The line that called the outermost module; RUN_NONE: none. */
-static uint32_t pass_caller(const struct run *run, uint32_t stack)
+uint32_t site_pass_caller(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
     uint32_t caller = RUN_NONE;
@@ -116,7 +118,7 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     const struct run_frame *frame;
     struct arena scratch = {0};
     bool looped = false, anew = false, entered = false;
-    stack = pass_caller(b->run, stack);
+    stack = site_pass_caller(b->run, stack);
     for (; !looped && !anew && (frame = run_stack_frame(b->run, stack)) != NULL;
          stack = run_stack_parent(b->run, stack)) {
         struct site_call c;
@@ -131,4 +133,78 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     }
     arena_free(&scratch);
     return looped && !anew && entered;
+}
+
+/* Does the file have `name` and then `rest`, as in teacher.eval() and self.teacher.eval()? */
+static bool has_words(const struct site_code *code, const char *name, const char *rest)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < code->n; i++)
+        for (const char *text = code->list[i].code, *p = strstr(text, name); p; p = strstr(p + 1, name))
+            if ((p == text || !site_is_name_character(p[-1])) && strncmp(p + n, rest, strlen(rest)) == 0) return true;
+    return false;
+}
+
+/* Of self.teacher(x) and teacher(x): teacher; "" if no call begins at p. */
+static const char *called_object(struct arena *arena, const char *p)
+{
+    const size_t n = site_name_length(p);
+    size_t from = n;
+    if (!n || p[n] != '(') return "";
+    while (from && p[from - 1] != '.') from--;
+    return arena_printf(arena, "%.*s", (int)(n - from), p + from);
+}
+
+/* The file puts it into evaluation mode, or it is named as one that is only compared with, and it is never trained. */
+static bool is_never_trained(struct arena *arena, const struct site_code *code, const char *object)
+{
+    bool evaluates = strstr(object, "teacher") || strncmp(object, "ref_", 4) == 0 || strncmp(object, "reference", 9) == 0 ||
+                     has_words(code, object, ".eval()");
+    for (size_t i = 0; i < code->n && !evaluates; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!strstr(code->list[i].code, ".eval()") || !site_assignment_of(arena, code->list[i].code, &a)) continue;
+        site_targets_of(arena, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *dot = strrchr(made.list[k], '.');
+            evaluates = evaluates || strcmp(dot ? dot + 1 : made.list[k], object) == 0;
+        }
+    }
+    return evaluates && !has_words(code, object, ".parameters(") && !has_words(code, object, ".train(");
+}
+
+/* vgg(fake) of fake = generator(z): the gradient of the generator passes through the other model. */
+static bool is_result_of_trained(struct arena *arena, const struct site_code *code, const struct site_names *names)
+{
+    for (size_t i = 0; i < code->n; i++) {
+        const char *value;
+        if (!binds_any(arena, &code->list[i], names, &value)) continue;
+        for (const char *p = value; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
+            const char *object = called_object(arena, p);
+            if (*object && has_words(code, object, ".parameters(")) return true;
+        }
+    }
+    return false;
+}
+
+bool site_calls_untrained(struct site_builder *b, uint32_t stack)
+{
+    const uint32_t caller = site_pass_caller(b->run, stack);
+    const struct run_frame *frame = run_stack_frame(b->run, caller);
+    struct arena scratch = {0};
+    struct site_code code;
+    struct site_names names = {.n = 0};
+    size_t at;
+    bool untrained = false, trained = false;
+    if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return false;
+    const char *text = code.list[at].code;
+    for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
+        const char *object = called_object(&scratch, p);
+        trained = trained || (*object && has_words(&code, object, ".parameters("));
+        untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
+    }
+    (void)read_arguments(&scratch, text, &names);
+    untrained = untrained && !trained && !is_result_of_trained(&scratch, &code, &names);
+    arena_free(&scratch);
+    return untrained && !site_is_without_gradients(b, stack);
 }
