@@ -570,6 +570,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
                           .failures = g->failures,
                           .fatal = g->fatal,
                           .outcome = g->outcome,
+                          .widened = RUN_NONE,
                           .device_failed = g->device_failed || refused,
                           .stack = o->rows[g->placed].stack,
                           .requested = row->requested_bytes,

@@ -87,6 +87,7 @@ struct oom_facts {
     bool growing_native;    /* no Python called */
     bool growing_stored;    /* a statement is known that stores each block: neither parameters nor data from the host */
     bool growing_varies;    /* its blocks differ in size, and most have a size of their own */
+    uint32_t widened;       /* the line that replaces a parameter by a larger one again and again; RUN_NONE none */
     bool adds_modules;      /* apart from optimizer states, mainly modules that were moved to the GPU grow */
     uint64_t growing_passes;                     /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */

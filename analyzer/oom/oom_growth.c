@@ -160,6 +160,20 @@ static bool continues_series(const struct site_builder *b, const struct oom_live
     return has_part && !oom_is_in_pass(b->run, stack) && run_stack_calls(b->run, stack, "_ops::cat");
 }
 
+/* Parameters that concatenation has replaced many times by larger ones, as Gaussian splatting does: gradients,
+ * optimizer states and activations grow with them. */
+static bool is_widened(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+{
+    enum { TIMES = 8, SMALL = 64 };
+    static const double larger = 1.5;
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    if (!l->made || l->times < TIMES || l->count > 2 || l->bytes < f->live / SMALL || oom_is_in_pass(b->run, stack) ||
+        (double)l->bytes / (double)l->count < larger * (double)l->made / (double)l->times ||
+        !run_stack_calls(b->run, stack, "_ops::cat"))
+        return false;
+    return site_function_has(b, stack, "Parameter(");
+}
+
 /* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
 static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
@@ -259,7 +273,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     struct line *lines = NULL;
     size_t lines_n = 0, lines_cap = 0;
     uint32_t *stacks = arena_alloc(b->arena, n * sizeof *stacks);
-    int64_t last_ns = 0;
+    int64_t last_ns = 0, widest = 0;
     f->growing_first_ns = RUN_NEVER;
     for (size_t i = 0; i < n; i++) {
         const struct oom_live *l = &live[i];
@@ -267,6 +281,10 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         if (l->bytes > f->holder) {
             f->holder = l->bytes;
             f->holder_stack = stack;
+        }
+        if (l->bytes > widest && is_widened(b, l, f)) {
+            widest = l->bytes;
+            f->widened = stack;
         }
         const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
         if (!kept && !does_growth_count(b, l, continued, f)) continue;

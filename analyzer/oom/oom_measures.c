@@ -254,9 +254,26 @@ static void measure_expandable(struct oom_sight *s)
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) lead_measure(s, before);
 }
 
+/* Parameters that the program adds during the training: their gradients, states and activations come with them. */
+static void measure_widened(struct oom_sight *s)
+{
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const size_t before = s->v->measures_n;
+    int64_t held = 0;
+    for (enum result_category of = 0; of < RESULT_CATEGORIES_N; of++) held = arena_add_capped(held, s->of[of].bytes);
+    add_measure(s, OOM_EFFORT_LINE, held / 2, OOM_MEASURE_AT_MOST,
+                TEXT(s, "%s: bound the number of parameters (remove some, add none above a maximum), here to half",
+                     oom_place_text(&words, s->f->widened)));
+    lead_measure(s, before);
+}
+
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
+    if (s->f->widened != RUN_NONE) {
+        measure_widened(s);
+        return;
+    }
     enum { LARGER = 2, STEPS = 4 };
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
@@ -270,9 +287,11 @@ static void measure_batch(struct oom_sight *s)
                               "halve this batch, or the length or resolution of its samples (this step needs at "
                               "least %s, earlier ones at most %s)",
                               SIZE(s, needs), SIZE(s, s->f->earlier))
-                       : TEXT(s, "halve the batch%s",
-                              s->trains && !s->evaluates ? " and accumulate gradients over two"
-                                                         : ", or the length or resolution of its samples"));
+                : site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest)
+                    ? "process half as much data in each pass: a part of the batch, graph, matrix or set of points"
+                    : TEXT(s, "halve the batch%s",
+                           s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                                      : ", or the length or resolution of its samples"));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -472,6 +491,33 @@ static void no_grad(struct oom_sight *s)
     if (s->evaluates && sure) lead_measure(s, before);
 }
 
+static bool is_of_untrained(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_ACTIVATIONS && site_calls_untrained(s->b, l->stack);
+}
+
+/* Activations of a teacher or a reference, to which no gradient must flow. */
+static void measure_untrained(struct oom_sight *s)
+{
+    uint32_t heaviest = RUN_NONE;
+    int64_t most = 0;
+    if (!s->trains || s->evaluates) return;
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+        if (l->bytes > most && is_of_untrained(s, l)) {
+            most = l->bytes;
+            heaviest = site_pass_caller(s->b->run, l->stack);
+        }
+    }
+    const int64_t held = most ? bytes_of_kind(s, is_of_untrained) : 0;
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const size_t before = s->v->measures_n;
+    if (!held) return;
+    add_measure(s, OOM_EFFORT_LINE, held, OOM_MEASURE_AT_MOST,
+                TEXT(s, "%s: put torch.no_grad() around this forward pass of a model that no optimizer trains",
+                     oom_place_text(&words, heaviest)));
+    if (held >= s->need) lead_measure(s, before);
+}
+
 static bool in_loss(const struct run *run, uint32_t stack)
 {
     return oom_stack_passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
@@ -660,6 +706,7 @@ static const struct {
     {SPACE | OF(LEAK), measure_gradients, INFERRED, "if the gradients are accumulated on purpose"},
     {SPACE, measure_foreach, INFERRED, "if the optimizer has no such argument"},
     {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow it"},
+    {SPACE, measure_untrained, INFERRED, "if a gradient must flow through it"},
     {SPACE | OF(LEAK), measure_displayed, INFERRED, "if variables hold this memory, too"},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
@@ -693,7 +740,8 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD);
+        const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
+                          !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
         oom_add_measure(
             b, v,
             (struct result_measure){.text = model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "

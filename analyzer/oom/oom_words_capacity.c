@@ -66,7 +66,9 @@ void oom_explain_oversized(struct oom_words *w)
                          w->f->stack != RUN_NONE ? " at " : "",
                          w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
     advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
-                    "if the size is right: smaller batches, chunks, or several GPUs");
+                    oom_is_in_pass(w->b->run, w->f->stack)
+                        ? "if the size is right: smaller batches, chunks, or several GPUs"
+                        : "if the size is right: compute it in chunks, or on several GPUs");
 }
 
 void oom_explain_driver_fragmentation(struct oom_words *w)

@@ -203,6 +203,13 @@ static void explain_replaced(struct oom_words *w)
         TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %s",
              oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
              units_format_plural(blocks, f->growing_count, "block", NULL));
+    if (f->widened != RUN_NONE) { /* each step computes with all of them */
+        add_leak_measure(
+            w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if the model needs more of them",
+            TEXT(w, "%s: bound the number of parameters (remove some, add none above a maximum), here to half",
+                 leak_line_of(w)));
+        return;
+    }
     if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",

@@ -157,15 +157,18 @@ static void read_decorators(struct site_search *s)
     for (size_t i = s->module ? 0 : s->from - 1; i-- > 0 && s->code.list[i].code[0] == '@' && s->returned;) {
         const char *code = s->code.list[i].code;
         const size_t n = site_name_length(code + 1);
-        const bool cache = (n == 5 && strncmp(code + 1, "cache", 5) == 0) ||
-                           (n == 15 && strncmp(code + 1, "functools.cache", 15) == 0);
-        if (cache || (strstr(code, "lru_cache(") && strstr(code, "None"))) {
+        const char *last = code + 1 + n;
+        while (last > code + 1 && last[-1] != '.') last--;
+        const bool property = strcmp(last, "cached_property") == 0;
+        if (property || strcmp(last, "cache") == 0 || (strstr(code, "lru_cache(") && strstr(code, "None"))) {
             site_add_candidate(&s->found,
                                (struct site_candidate){.frame = s->frame,
                                                        .code = s->code,
                                                        .at = i,
                                                        .keyed = true,
-                                                       .why = "it caches what the function returns, without a bound"});
+                                                       .why = property ? "each object keeps what the function returns"
+                                                                       : "it caches what the function returns, "
+                                                                         "without a bound"});
         }
     }
 }
@@ -451,6 +454,23 @@ static bool read_frame(struct site_search *s, bool first)
     return s->returned || s->attributes.n || s->objects.n;
 }
 
+/* x = load(); y = net(x): which statement of the line called is unknown. The last that leads to one that stores. */
+static bool read_line(struct site_search *s, bool first)
+{
+    const struct site_search before = *s;
+    const int line = s->code.list[s->at].line;
+    bool on = read_frame(s, first);
+    for (size_t i = before.at; !s->found.n && i-- > before.from && before.code.list[i].last == line;) {
+        const struct site_search read = *s;
+        *s = before;
+        s->at = i;
+        const bool further = read_frame(s, first);
+        if (!s->found.n && !further) *s = read;
+        on = on || further;
+    }
+    return on;
+}
+
 /* A value that is passed on to a caller that stores it, or to another statement of the function, is not held here. */
 static bool is_final(struct site_candidates *found)
 {
@@ -546,7 +566,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
         if (s->raises) read_handlers(s);
         for (size_t i = s->from; i < s->to && !s->raises && !s->module; i++)
             s->raises = site_code_begins(&s->code.list[i], "raise");
-        on = on && read_frame(s, first);
+        on = on && read_line(s, first);
         s->callee = frame->function;
         first = false;
         own = on;
@@ -609,6 +629,7 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     if (!s->found.n) site_find_hooks(s, stack);
     if (!s->found.n) site_find_callbacks(s, stack);
     if (!s->found.n) site_find_attribute_stores(s, stack);
+    if (!s->found.n && s->given_away.n == 1) s->found = s->given_away;
     keep_those(&s->found, is_strong);
     keep_those(&s->found, is_lasting);
     const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
@@ -632,13 +653,14 @@ const char *site_holders_text(struct site_builder *b, const struct result_holder
     return text;
 }
 
-/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. */
+/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. Of
+ * members[-4:] it needs a few. */
 static bool calls_each(const struct site_code *code, const char *list)
 {
     const size_t n = strlen(list);
     for (size_t i = 0; i < code->n; i++) {
         const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
-        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0) continue;
+        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0 || over[n] == '[') continue;
         while (each > code->list[i].code && each[-1] != ' ') each--;
         struct arena scratch = {0};
         const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);

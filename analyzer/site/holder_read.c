@@ -591,6 +591,8 @@ void site_read_statement(struct site_search *s, size_t i)
             supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
+        } else {
+            site_consider_library(s, i);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
@@ -599,6 +601,7 @@ void site_read_statement(struct site_search *s, size_t i)
         s->returned = s->returned || holds;
     } else {
         read_registration(s, i);
+        site_consider_library(s, i);
     }
 }
 

@@ -55,6 +55,7 @@ struct site_search {
     struct site_names attributes; /* "self.features" of the object */
     struct site_names kept;       /* all of them on the way */
     struct site_candidates found, kept_errors;
+    struct site_candidates given_away; /* statements that pass the memory to an object of a library */
 };
 
 bool site_is_function(const struct site_statement *s);
@@ -87,6 +88,8 @@ size_t site_iterated_length(const char **in);
 /* The frame of a lambda or of a comprehension? */
 bool site_is_nameless(const char *function);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
+/* metric.update(x), as a whole statement: an object of a library's class may store what it is given. */
+void site_consider_library(struct site_search *s, size_t i);
 /* If no other statement is found: hooks of the modules on the call path that store what they are given; functions that
  * a library calls; statements that store an attribute that the call path has set. */
 void site_find_hooks(struct site_search *s, uint32_t stack);

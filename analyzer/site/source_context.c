@@ -112,15 +112,32 @@ bool site_is_before_backward(struct site_builder *b, uint32_t stack)
     return false;
 }
 
-bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
+/* The innermost line of the program on the call path. */
+static bool open_innermost(struct site_builder *b, uint32_t stack, struct site_code *code, size_t *at)
 {
     const struct run_frame *frame;
-    struct site_code code;
-    size_t at;
     while ((frame = run_stack_frame(b->run, stack)) != NULL &&
            (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)))
         stack = run_stack_parent(b->run, stack);
-    return frame && site_open_source(b, frame, &code, &at) && strstr(code.list[at].code, words);
+    return frame && site_open_source(b, frame, code, at);
+}
+
+bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
+{
+    struct site_code code;
+    size_t at;
+    return open_innermost(b, stack, &code, &at) && strstr(code.list[at].code, words);
+}
+
+bool site_function_has(struct site_builder *b, uint32_t stack, const char *words)
+{
+    struct site_code code;
+    size_t at;
+    if (!open_innermost(b, stack, &code, &at)) return false;
+    size_t def = site_code_parent(&code, at);
+    while (def < code.n && !site_code_begins(&code.list[def], "def")) def = site_code_parent(&code, def);
+    return strstr(code.list[at].code, words) ||
+           (def < code.n && has_between(&code, def, site_code_end(&code, def), words));
 }
 
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words)

@@ -40,6 +40,16 @@ class Module:
     def __call__(self, *arguments):
         return self.forward(*arguments)
 """
+METRIC = """
+class Metric:
+    def __init__(self):
+        self.values = []
+    def record(self, value, step):
+        self.values += value,
+class Scaler:
+    def record(self, value): pass
+    def add_scalar(self, *values): pass
+"""
 HEAD = """
 from torch.nn.modules.module import Module
 from torch._tensor import Optimizer, Tensor, cat
@@ -70,7 +80,7 @@ model = Net()
 
 def run(recording, body):
     """Runs it until it is out of memory."""
-    for path, text in (("_tensor.py", TENSOR), ("nn/modules/module.py", MODULE), ("__init__.py", ""),
+    for path, text in (("_tensor.py", TENSOR), ("metric.py", METRIC), ("nn/modules/module.py", MODULE), ("__init__.py", ""),
                        ("nn/__init__.py", ""), ("nn/modules/__init__.py", "")):
         place = recording.folder / "torch" / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +154,13 @@ SHAPES = {
     "next iteration by a call": ("class Memory:\n    def __init__(self):\n        self.rows = []\n    def push(self, *row):\n"
                                  "        self.rows.append(row)\nmemory, state = Memory(), Tensor()\nfor step in range(1000):\n"
                                  "    memory.push(state, step)\n    following = Tensor()\n    state = following\n", "self.rows.append(row)"),
+    "statements of one line": ("kept = []; other = []\nfor step in range(1000):\n    x = batch(); out = model(x); kept.append(out); n = 1\n",
+                               "x = batch(); out = model(x); kept.append(out); n = 1"),
+    "cached property": ("import functools\nclass Item:\n    @functools.cached_property\n    def vector(self):\n        return model(batch())\n"
+                        "items = [Item() for i in range(1000)]\nfor item in items:\n    item.vector\n", "@functools.cached_property"),
+    # a metric that keeps what it is given, in a library's file
+    "object of a library": ("from torch.metric import Metric\nmetric = Metric()\nfor step in range(1000):\n    out = model(batch())\n"
+                            "    metric.record(out, step)\n", "metric.record(out, step)"),
     # a tree whose nodes are made elsewhere
     "attribute of an argument": ("class Node: pass\ndef expand(node):\n    out = model(batch())\n    node.hidden = out\n"
                                  "nodes = [Node() for n in range(1000)]\nfor node in nodes:\n    expand(node)\n", "node.hidden = out"),
@@ -365,6 +382,8 @@ LIKENESSES = {
     "copied by a function": "logged.append(to_cpu(loss))",
     "sum of others": "total += (step == 3)",
     "detached average": "total = 0.9 * total + 0.1 * loss.detach().item()",
+    "object of a library": "scaler = Scaler(); scaler.record(loss)",
+    "number for a library": "writer.add_scalar('loss', loss.item(), step)",
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
     "joined with a copy": "x = batch(); logged.append(x.cpu()); state = {}",
     "conditional number": "logged.append(loss.item()) if step else None",
@@ -383,6 +402,7 @@ def test_the_statement_that_keeps_it(recording, name):
 def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     """Neither if the statement that keeps the memory cannot be found, nor next to it."""
     start = ("from collections import deque\ntotal, logged, state, meter, window, hidden = 0, [], {}, Meter(), deque(maxlen=4), []\n"
+             "from torch.metric import Scaler\nwriter = Scaler()\n"
              "def to_cpu(x):\n    return 1\n"
              "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n")
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    keep(loss)\n")

@@ -1,0 +1,210 @@
+/* What a line passes to a model, and to which.
+ *
+ * If a loop passes the same data in each iteration, such as a whole graph or a set of points, there is no batch to
+ * halve. If no optimizer is given the parameters of the model that is called, such as a teacher, its pass needs no
+ * graph. */
+#include "analyzer/site/source_context.h"
+
+#include <string.h>
+#include "analyzer/site/python_names.h"
+
+struct site_call {
+    struct site_code code;
+    size_t at, loop, function; /* the statement; the innermost loop around it, and its function: code.n if none */
+};
+
+static void find_blocks(struct site_call *c)
+{
+    c->loop = c->function = c->code.n;
+    for (size_t k = site_code_parent(&c->code, c->at); k < c->code.n; k = site_code_parent(&c->code, k)) {
+        const struct site_statement *header = &c->code.list[k];
+        if (site_code_begins(header, "def") || strncmp(header->code, "async def ", 10) == 0) {
+            c->function = k;
+            return;
+        }
+        const bool loops = site_code_begins(header, "for") || site_code_begins(header, "while");
+        c->loop = loops && c->loop == c->code.n ? k : c->loop;
+    }
+}
+
+/* The names that the statement passes on. False: it may make new values: part of another, a comprehension, next(). */
+static bool read_arguments(struct arena *arena, const char *code, struct site_names *names)
+{
+    struct site_assignment a;
+    const char *p = site_assignment_of(arena, code, &a) ? a.value : code;
+    if (strchr(p, '[') || strstr(p, " for ") || strstr(p, "next(")) return false;
+    while (*p) {
+        const size_t n = site_name_length(p);
+        size_t taken = n; /* of x.view(…): x */
+        if (n && p[n] == '(') {
+            while (taken && p[taken - 1] != '.') taken--;
+            taken -= taken > 0;
+        }
+        if (taken && !(p[n] == '=' && p[n + 1] != '=')) site_names_add(arena, names, p, taken);
+        p += n ? n : 1;
+    }
+    return true;
+}
+
+/* Are they the same object, or is one an attribute of the other? */
+static bool is_same_object(const char *a, const char *b)
+{
+    size_t n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    return (!a[n] || a[n] == '.') && (!b[n] || b[n] == '.');
+}
+
+/* Does the statement assign one of the names? `value`: what. */
+static bool binds_any(struct arena *arena, const struct site_statement *st, const struct site_names *names,
+                      const char **value)
+{
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    if (!site_binding_of(arena, st, &a)) return false;
+    site_targets_of(arena, a.targets, &made, &made);
+    *value = a.value;
+    for (size_t i = 0; i < made.n; i++)
+        for (size_t k = 0; k < names->n; k++)
+            if (is_same_object(made.list[i], names->list[k])) return true;
+    return false;
+}
+
+/* Data that is put on the GPU: not a device, nor a module, whose class begins with a capital letter. */
+static bool is_device_data(const char *value)
+{
+    const size_t n = site_name_length(value);
+    size_t from = n;
+    while (from && value[from - 1] != '.') from--;
+    const bool class = value[n] == '(' && value[from] >= 'A' && value[from] <= 'Z';
+    return !class && !strstr(value, "torch.device(") &&
+           (strstr(value, "cuda") || strstr(value, ".to(") || strstr(value, "device="));
+}
+
+/* Is one of the names assigned in the loop, or in the function if no loop is in it? `entered`: one that is not was put
+ * on the GPU earlier in this function, or at the top level of the file. */
+static bool is_assigned_anew(struct arena *arena, const struct site_call *c, const struct site_names *names,
+                             bool *entered)
+{
+    const size_t none = c->code.n, block = c->loop < none ? c->loop : c->function;
+    const size_t end = block < none ? site_code_end(&c->code, block) : none;
+    for (size_t i = 0; i < none; i++) {
+        struct site_call other = {.code = c->code, .at = i};
+        const char *value;
+        if (i == c->at || !binds_any(arena, &c->code.list[i], names, &value)) continue;
+        if (block < none && i >= block && i < end) return true;
+        find_blocks(&other);
+        const bool visible = other.function == none || other.function == c->function;
+        *entered = *entered || (visible && is_device_data(value));
+    }
+    return false;
+}
+
+uint32_t site_pass_caller(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    uint32_t caller = RUN_NONE;
+    bool module = false;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON) continue;
+        const bool call = frame->file && strstr(frame->file, "/torch/nn/modules/module.py");
+        caller = module && !call ? stack : caller;
+        module = call;
+    }
+    return caller;
+}
+
+bool site_repeats_input(struct site_builder *b, uint32_t stack)
+{
+    const struct run_frame *frame;
+    struct arena scratch = {0};
+    bool looped = false, anew = false, entered = false;
+    stack = site_pass_caller(b->run, stack);
+    for (; !looped && !anew && (frame = run_stack_frame(b->run, stack)) != NULL;
+         stack = run_stack_parent(b->run, stack)) {
+        struct site_call c;
+        struct site_names names = {.n = 0};
+        if (frame->kind != GS_FRAME_PYTHON) continue;
+        anew = site_is_library_file(frame->file) || !site_open_source(b, frame, &c.code, &c.at) ||
+               !read_arguments(&scratch, c.code.list[c.at].code, &names);
+        if (anew) break;
+        find_blocks(&c);
+        anew = is_assigned_anew(&scratch, &c, &names, &entered);
+        looped = c.loop < c.code.n;
+    }
+    arena_free(&scratch);
+    return looped && !anew && entered;
+}
+
+/* Does the file have `name` and then `rest`, as in teacher.eval() and self.teacher.eval()? */
+static bool has_words(const struct site_code *code, const char *name, const char *rest)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < code->n; i++)
+        for (const char *text = code->list[i].code, *p = strstr(text, name); p; p = strstr(p + 1, name))
+            if ((p == text || !site_is_name_character(p[-1])) && strncmp(p + n, rest, strlen(rest)) == 0) return true;
+    return false;
+}
+
+/* Of self.teacher(x) and teacher(x): teacher; "" if no call begins at p. */
+static const char *called_object(struct arena *arena, const char *p)
+{
+    const size_t n = site_name_length(p);
+    size_t from = n;
+    if (!n || p[n] != '(') return "";
+    while (from && p[from - 1] != '.') from--;
+    return arena_printf(arena, "%.*s", (int)(n - from), p + from);
+}
+
+/* The file puts it into evaluation mode, or it is named as one that is only compared with, and it is never trained. */
+static bool is_never_trained(struct arena *arena, const struct site_code *code, const char *object)
+{
+    bool evaluates = strstr(object, "teacher") || strncmp(object, "ref_", 4) == 0 ||
+                     strncmp(object, "reference", 9) == 0 || has_words(code, object, ".eval()");
+    for (size_t i = 0; i < code->n && !evaluates; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!strstr(code->list[i].code, ".eval()") || !site_assignment_of(arena, code->list[i].code, &a)) continue;
+        site_targets_of(arena, a.targets, &made, NULL);
+        for (size_t k = 0; k < made.n; k++) {
+            const char *dot = strrchr(made.list[k], '.');
+            evaluates = evaluates || strcmp(dot ? dot + 1 : made.list[k], object) == 0;
+        }
+    }
+    return evaluates && !has_words(code, object, ".parameters(") && !has_words(code, object, ".train(");
+}
+
+/* vgg(fake) of fake = generator(z): the gradient of the generator passes through the other model. */
+static bool is_result_of_trained(struct arena *arena, const struct site_code *code, const struct site_names *names)
+{
+    for (size_t i = 0; i < code->n; i++) {
+        const char *value;
+        if (!binds_any(arena, &code->list[i], names, &value)) continue;
+        for (const char *p = value; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
+            const char *object = called_object(arena, p);
+            if (*object && has_words(code, object, ".parameters(")) return true;
+        }
+    }
+    return false;
+}
+
+bool site_calls_untrained(struct site_builder *b, uint32_t stack)
+{
+    const uint32_t caller = site_pass_caller(b->run, stack);
+    const struct run_frame *frame = run_stack_frame(b->run, caller);
+    struct arena scratch = {0};
+    struct site_code code;
+    struct site_names names = {.n = 0};
+    size_t at;
+    bool untrained = false, trained = false;
+    if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return false;
+    const char *text = code.list[at].code;
+    for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
+        const char *object = called_object(&scratch, p);
+        trained = trained || (*object && has_words(&code, object, ".parameters("));
+        untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
+    }
+    (void)read_arguments(&scratch, text, &names);
+    untrained = untrained && !trained && !is_result_of_trained(&scratch, &code, &names);
+    arena_free(&scratch);
+    return untrained && !site_is_without_gradients(b, stack);
+}
