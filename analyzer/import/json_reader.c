@@ -208,10 +208,10 @@ static bool read_string(struct import_json *j)
     return true;
 }
 
+/* Also of words that are not JSON: nan, -inf, N/A (kineto in March 2021). */
 static bool is_json_word(int c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
-           c == '.';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c > 0 && strchr("-+./", c));
 }
 
 static enum import_json_token read_json_word(struct import_json *j)

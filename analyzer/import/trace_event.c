@@ -77,6 +77,7 @@ static int64_t *integer_of(struct import_event_args *args, const char *key)
         {"Device Type", &args->device_type},
         {"Device Id", &args->device},
         {"device", &args->device},
+        {"inDevice", &args->device}, /* of a copy between two GPUs, which has no "device": CuptiActivity.h of kineto */
         {"Addr", &args->address},
         {"Bytes", &args->bytes},
         {"bytes", &args->bytes},

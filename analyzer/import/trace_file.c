@@ -130,42 +130,45 @@ static void keep_trace_call(struct import_trace *t, const struct import_trace_ev
     }
 }
 
-/* Names of CUPTI, then of ROCm and of Intel's PTI, with M for pageable memory. False: the name has no direction. */
+/* "M2D" in a name of Intel's PTI (pti_view_memcpy_type): M and H are memory of the host, S is shared, D the device's.
+ */
+static bool read_pti_direction(const char *name, uint8_t *direction)
+{
+    static const char host[] = "MH", all[] = "MHSD";
+    for (const char *at = name; (at = strchr(at, '2')) != NULL; at++) {
+        if (at == name || !strchr(all, at[-1]) || !at[1] || !strchr(all, at[1])) continue;
+        const bool from = strchr(host, at[-1]) != NULL, to = strchr(host, at[1]) != NULL;
+        *direction = from && to ? GS_DIR_H2H : from ? GS_DIR_H2D : to ? GS_DIR_D2H : GS_DIR_D2D;
+        return true;
+    }
+    return false;
+}
+
+/* Names of CUPTI, ROCm and Intel's PTI. False: the name has no direction. */
 static bool read_copy_name(const char *name, struct import_trace_gpu *g)
 {
     static const struct {
         const char *part;
         uint8_t direction;
-    } directions[] = {{"HtoD", GS_DIR_H2D},
-                      {"DtoH", GS_DIR_D2H},
-                      {"DtoD", GS_DIR_D2D},
-                      {"PtoP", GS_DIR_P2P},
-                      {"HtoH", GS_DIR_H2H},
-                      {"HtoA", GS_DIR_H2D},
-                      {"AtoH", GS_DIR_D2H},
-                      {"AtoA", GS_DIR_D2D},
-                      {"AtoD", GS_DIR_D2D},
-                      {"DtoA", GS_DIR_D2D},
-                      {"HostToDevice", GS_DIR_H2D},
-                      {"DeviceToHost", GS_DIR_D2H},
-                      {"DeviceToDevice", GS_DIR_D2D},
-                      {"HostToHost", GS_DIR_H2H},
-                      {"M2D", GS_DIR_H2D},
-                      {"D2M", GS_DIR_D2H},
-                      {"H2D", GS_DIR_H2D},
-                      {"D2H", GS_DIR_D2H},
-                      {"D2D", GS_DIR_D2D}};
+    } directions[] = {{"HtoD", GS_DIR_H2D},           {"DtoH", GS_DIR_D2H},         {"DtoD", GS_DIR_D2D},
+                      {"PtoP", GS_DIR_P2P},           {"HtoH", GS_DIR_H2H},         {"HtoA", GS_DIR_H2D},
+                      {"AtoH", GS_DIR_D2H},           {"AtoA", GS_DIR_D2D},         {"AtoD", GS_DIR_D2D},
+                      {"DtoA", GS_DIR_D2D},           {"HostToDevice", GS_DIR_H2D}, {"DeviceToHost", GS_DIR_D2H},
+                      {"DeviceToDevice", GS_DIR_D2D}, {"HostToHost", GS_DIR_H2H}};
     size_t i = 0;
     const size_t n = sizeof directions / sizeof *directions;
     while (i < n && !strstr(name, directions[i].part)) i++;
-    if (i == n) return false;
-    g->direction = directions[i].direction;
+    if (i < n)
+        g->direction = directions[i].direction;
+    else if (!read_pti_direction(name, &g->direction))
+        return false;
     bool host = g->direction == GS_DIR_H2D || g->direction == GS_DIR_D2H || g->direction == GS_DIR_H2H;
-    g->memory = !host                      ? GS_HOSTMEM_NONE
-                : strstr(name, "Pageable") ? GS_HOSTMEM_PAGEABLE
-                : strstr(name, "Pinned")   ? GS_HOSTMEM_PINNED
-                : strstr(name, "Managed")  ? GS_HOSTMEM_MANAGED
-                                           : GS_HOSTMEM_NONE;
+    g->memory = !host ? GS_HOSTMEM_NONE
+                : strstr(name, "Pageable") || strstr(name, "Pagable") /* kineto until November 2020 */
+                    ? GS_HOSTMEM_PAGEABLE
+                    : strstr(name, "Pinned")    ? GS_HOSTMEM_PINNED
+                      : strstr(name, "Managed") ? GS_HOSTMEM_MANAGED
+                                                : GS_HOSTMEM_NONE;
     return true;
 }
 

@@ -1,0 +1,101 @@
+"""Foreign recordings as earlier and newer versions of their writers spelled them. Each form names its source."""
+import json
+
+import pytest
+
+from test_import_trace import MIB, gpuspy, imported, one_line
+
+# --- kineto: the layouts of libkineto/src/output_json.cpp, and the names of CuptiActivity.h and cupti_strings.cpp ------
+
+
+class Kineto:
+    """Writes the same events in the words of one version. Times: microseconds after `first`."""
+    first = 1_600_000_000_000_000
+    names = {"op": "cpu_op", "call": "cuda_runtime", "copy": "gpu_memcpy", "fill": "gpu_memset", "kernel": "kernel", "range": "user_annotation"}
+    pageable, external = "Pageable", "External id"
+    head, foot = '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [', '\n{"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": 0}]}'
+    bandwidth = "2.5"
+
+    def __init__(self):
+        self.text = []
+
+    def time(self, us):
+        return str(self.first + us)
+
+    def slice(self, kind, name, at, duration, pid, tid, **args):
+        self.text.append(f'\n{{"ph": "X", "cat": "{self.names[kind]}", "ts": {self.time(at)}, "dur": {duration},\n"pid": {pid}, "tid": {tid},\n'
+                         f'"name": "{name}", "args": {{{", ".join(f"{json.dumps(k)}: {v}" for k, v in args.items())}}}}},')
+
+    def stream(self, number):
+        return number
+
+    def gpu(self, kind, name, at, correlation, size, **devices):
+        args = {**devices, "context": 1, "stream": 7, "correlation": correlation, self.external: 3, "bytes": size, "memory bandwidth (GB/s)": self.bandwidth}
+        self.slice(kind, name, at, 7, 0, self.stream(7), **args)
+
+    def call(self, name, at, duration, correlation):
+        self.slice("call", name, at, duration, 100, 100, cbid=41, correlation=correlation, **{self.external: 3})
+
+    def write(self, path):
+        self.slice("op", "aten::to", 0, 40, 100, 100, **{self.external: 3, "Device": 100})
+        self.call("cudaMemcpyAsync", 5, 10, 11)
+        self.gpu("copy", f"Memcpy HtoD ({self.pageable} -> Device)", 8, 11, 4096, device=0)
+        self.call("cudaMemcpyPeerAsync", 20, 5, 12)
+        self.gpu("copy", "Memcpy PtoP (Device -> Device)", 22, 12, 8192, fromDevice=0, inDevice=1, toDevice=1, fromContext=1, inContext=2, toContext=2)
+        self.call("cudaMemsetAsync", 30, 2, 13)
+        self.gpu("fill", "Memset (Device)", 31, 13, 512, device=0)
+        self.call("cudaStreamSynchronize", 50, 9, 14)
+        path.write_text(self.head + "".join(self.text) + self.foot)
+        return path
+
+
+class Kineto2020(Kineto):
+    """ecaafbe8 (2020-09): a list, which is not closed; later that year closed"""
+    names = {"op": "Operator", "call": "Runtime", "copy": "Memcpy", "fill": "Memset", "kernel": "Kernel", "range": "User"}
+    pageable, external, head, foot = "Pagable", "external id", "[\n", ""
+
+    def stream(self, number):
+        return f'"stream {number}"'
+
+
+class Kineto202103(Kineto2020):
+    """d5530424 (2021-03): the bandwidth of a copy that took less than 1 us is not a JSON value"""
+    pageable, head, foot, bandwidth = "Pageable", Kineto.head, Kineto.foot, "N/A"
+
+
+class Kineto202206(Kineto2020):
+    """1679e50e (2022): the names of ActivityType in place of its own"""
+    names, pageable, head, foot, bandwidth = Kineto.names, "Pageable", Kineto.head, Kineto.foot, '"N/A"'
+
+
+class Kineto202404(Kineto):
+    """327ac505, 84d95b82 (2024): times relative to a base that is stated at the end; 08fcb941 (2025): before the events"""
+    first = 5_000_000
+    head, foot = Kineto.head, Kineto.foot[:-1] + ', "traceName": "t.json", "displayTimeUnit": "ms", "baseTimeNanoseconds": 1595000000000000000}'
+
+    def time(self, us):
+        return f"{self.first + us}.000"
+
+
+@pytest.mark.parametrize("version", [Kineto2020, Kineto202103, Kineto202206, Kineto202404, Kineto])
+def test_traces_of_every_kineto(tmp_path, version):
+    file = version().write(tmp_path / "t.json")
+    db = imported(file, tmp_path)
+    rows = db.execute("SELECT direction, device, bytes, host_memory, blocked_ns, api FROM copies ORDER BY start_ns").fetchall()
+    assert rows == [("h2d", 0, 4096, "pageable", 10_000, "cudaMemcpyAsync"), ("p2p", 1, 8192, "none", 5000, "cudaMemcpyPeerAsync")]
+    assert db.execute("SELECT device, bytes FROM memset").fetchall() == [(0, 512)]
+    assert db.execute("SELECT kind, blocked_ns FROM syncs").fetchall() == [("stream", 9000)]
+    assert "left out" not in one_line(gpuspy("report", file).stdout)
+
+
+@pytest.mark.parametrize("kind, direction", [("M2M", "h2h"), ("M2H", "h2h"), ("H2M", "h2h"), ("H2H", "h2h"), ("M2D", "h2d"), ("H2D", "h2d"), ("H2S", "h2d"),
+                                             ("M2S", "h2d"), ("D2M", "d2h"), ("D2H", "d2h"), ("S2H", "d2h"), ("S2M", "d2h"), ("D2D", "d2d"), ("D2S", "d2d"),
+                                             ("S2D", "d2d"), ("S2S", "d2d"), ("of 2 kinds", None), ("X2D", None)])
+def test_copies_of_intel_gpus(tmp_path, kind, direction):
+    """XpuptiActivityHandlers.cpp, memcpyName: the names of pti_view_memcpy_type"""
+    trace = Kineto()
+    trace.slice("op", "aten::to", 0, 40, 100, 100)
+    trace.gpu("copy", f"Memcpy {kind} (MEMORY -> DEVICE)", 8, 11, 4096, device=0)
+    file = tmp_path / "t.json"
+    file.write_text(trace.head + "".join(trace.text) + trace.foot)
+    assert imported(file, tmp_path).execute("SELECT direction FROM copies").fetchall() == ([(direction,)] if direction else [])
