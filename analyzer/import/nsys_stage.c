@@ -239,9 +239,9 @@ static bool stage_syncs(struct staging *g)
            count_damaged(g, SYNC, "1", sqlite3_changes64(g->s->db));
 }
 
-/* Waits of the host: calls that wait; frees that did; waits whose call was not recorded. A stream that waits for an
- * event (type 2) does not block the host, nor does a query. The types of old exports are not CUPTI's: 1 may be any
- * kind. */
+/* Waits of the host: calls that wait; frees that did; waits whose call was not recorded or has no name. A stream that
+ * waits for an event (type 2) does not block the host, nor does a query. The types of old exports are not CUPTI's: 1
+ * may be any kind. */
 static bool stage_waits(struct staging *g)
 {
     return exec_staging_format(
@@ -261,7 +261,7 @@ static bool stage_waits(struct staging *g)
                "WHEN s.type = 1 AND s.event <> 4294967295 THEN %d WHEN s.stream <> 4294967295 THEN %d ELSE %d END, "
                "0, coalesce(c.chain, 0) FROM sync s "
                "LEFT JOIN call c ON c.correlation = s.correlation AND c.process = s.process AND c.correlation > 0 "
-               "LEFT JOIN api a ON a.id = c.api WHERE s.type <> 2 AND (c.id IS NULL OR a.role = %d)",
+               "LEFT JOIN api a ON a.id = c.api WHERE s.type <> 2 AND (a.id IS NULL OR a.role = %d)",
                IMPORT_STAGED_WAIT, GS_SYNC_IMPLICIT, GS_SYNC_STREAM, GS_SYNC_CONTEXT, GS_SYNC_EVENT, GS_SYNC_STREAM,
                GS_SYNC_CONTEXT, IMPORT_ROLE_FREE);
 }
@@ -287,30 +287,32 @@ static bool stage_copies(struct staging *g, const char *table, enum import_stage
            count_damaged(g, table, "1", sqlite3_changes64(g->s->db));
 }
 
+/* Memory of an imported pool belongs to the process that exported it. Pageable memory is not CUDA's. */
 static bool stage_memory(struct staging *g)
 {
     if (!has_nsys_table(g, MEMORY)) return true;
     const char *kind = number_column(g, MEMORY, "memKind", "2"),
-               *pool = number_column(g, MEMORY, "localMemoryPoolAddress", "0");
+               *pool = number_column(g, MEMORY, "localMemoryPoolAddress", "0"),
+               *imported = number_column(g, MEMORY, "importedMemoryPoolAddress", "0");
     bool ok = exec_staging_format(
         g,
         "INSERT INTO event SELECT m.process, m.start, iif(m.freed, %d, %d), coalesce(c.id, 0), "
         "coalesce(c.thread, 0), coalesce(c.api, 0), m.device, m.stream, m.bytes, 0, m.space, m.address, "
         "coalesce(c.chain, 0) FROM (SELECT %s AS process, %s AS start, %s AS freed, %s AS device, %s AS stream, "
-        "%s AS bytes, iif(%s, %d, space_of(%s)) AS space, %s AS address, %s AS n, %s AS kind "
+        "%s AS bytes, iif(%s, %d, space_of(%s)) AS space, %s AS address, %s AS n, %s AS imported "
         "FROM x." MEMORY " t" ONCE ") m "
         "LEFT JOIN call c ON c.correlation = m.n AND c.process = m.process AND c.correlation > 0 "
         "WHERE m.start " TIMES " AND m.bytes " SIZES " AND m.process IS NOT NULL AND m.freed IN (0, 1) AND "
-        "m.address IS NOT NULL AND m.space >= 0",
+        "m.address IS NOT NULL AND m.space >= 0 AND NOT m.imported",
         IMPORT_STAGED_FREE, IMPORT_STAGED_ALLOC, process_column_of(g, MEMORY),
         number_column(g, MEMORY, "start", "NULL"), number_column(g, MEMORY, "memoryOperationType", "NULL"),
         number_column(g, MEMORY, "deviceId", "-1"), number_column(g, MEMORY, "streamId", "0"),
         number_column(g, MEMORY, "bytes", "NULL"), pool, GS_SPACE_POOL, kind,
-        number_column(g, MEMORY, "address", "NULL"), number_column(g, MEMORY, "correlationId", "0"), kind);
+        number_column(g, MEMORY, "address", "NULL"), number_column(g, MEMORY, "correlationId", "0"), imported);
     int64_t taken = ok ? sqlite3_changes64(g->s->db) : 0;
     g->s->memory = taken > 0;
     char real[256];
-    snprintf(real, sizeof real, "coalesce(%s, 2) <> 0", kind); /* pageable memory is not CUDA's */
+    snprintf(real, sizeof real, "coalesce(%s, 2) <> 0 AND NOT %s", kind, imported);
     return ok && count_damaged(g, MEMORY, real, taken) &&
            (!taken || exec_staging_format(
                           g,

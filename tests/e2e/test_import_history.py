@@ -1,9 +1,11 @@
 """Foreign recordings as earlier and newer versions of their writers spelled them. Each form names its source."""
 import json
+import sqlite3
 
 import pytest
 
-from test_import_trace import MIB, gpuspy, imported, one_line
+import test_import_nsys as nsys
+from test_import_trace import gpuspy, imported, one_line
 
 # --- kineto: the layouts of libkineto/src/output_json.cpp, and the names of CuptiActivity.h and cupti_strings.cpp ------
 
@@ -99,3 +101,29 @@ def test_copies_of_intel_gpus(tmp_path, kind, direction):
     file = tmp_path / "t.json"
     file.write_text(trace.head + "".join(trace.text) + trace.foot)
     assert imported(file, tmp_path).execute("SELECT direction FROM copies").fetchall() == ([(direction,)] if direction else [])
+
+
+# --- Nsight Systems: "SQLite Export Schema Reference" of 2021.5 to 2026.2 ------------------------------------------------
+
+def test_memory_of_pools(tmp_path):
+    """CUDA_GPU_MEMORY_USAGE_EVENTS has NULL where a column does not apply. Memory of an imported pool is another process's"""
+    e = nsys.Export(tmp_path / "x.sqlite")
+    e.MORE = {**e.MORE, "CUDA_GPU_MEMORY_USAGE_EVENTS": e.MORE["CUDA_GPU_MEMORY_USAGE_EVENTS"] + ", localMemoryPoolReleaseThreshold INTEGER, "
+              "localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER, importedMemoryPoolProcessId INTEGER"}
+    pool = dict(localMemoryPoolAddress=5 << 40, localMemoryPoolReleaseThreshold=0, localMemoryPoolSize=32 << 20, localMemoryPoolUtilizedSize=200, streamId=7)
+    e.memory("cudaMalloc_v3020", 1000, 1 << 40, 100)
+    e.memory("cudaMallocFromPoolAsync_v11020", 2000, 2 << 40, 200, **pool)
+    e.memory("cudaMemPoolImportPointer_v11020", 3000, 3 << 40, 300, importedMemoryPoolAddress=6 << 40, importedMemoryPoolProcessId=9)
+    e.memory("cudaFreeAsync_v11020", 4000, 2 << 40, 200, freed=True, **pool)
+    db = imported(e.done(), tmp_path)
+    assert db.execute("SELECT space, bytes, free_ns IS NULL FROM allocations ORDER BY bytes").fetchall() == [("device", 100, 1), ("pool", 200, 0)]
+    assert "invalid" not in gpuspy("report", e.path).stdout
+
+
+def test_waits_of_calls_without_a_name(tmp_path):
+    file = nsys.usual(tmp_path / "x.sqlite")
+    before = gpuspy("sql", file, "SELECT count(*) FROM syncs").stdout
+    db = sqlite3.connect(file, isolation_level=None)
+    db.execute("DROP TABLE StringIds")
+    db.close()
+    assert gpuspy("sql", file, "SELECT count(*) FROM syncs").stdout == before
