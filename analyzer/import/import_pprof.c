@@ -48,7 +48,8 @@ struct profile {
     int count_at, bytes_at; /* index of a sample's value; -1: none */
     uint64_t time_ns;
     struct import_feed *feed;
-    uint64_t next_address, rows, unplaced_bytes, unsized, left_out, others; /* others: devices that are not GPUs */
+    uint64_t next_address, rows, unplaced_bytes, unsized, left_out;
+    uint64_t others, unnamed; /* devices that are not GPUs, and those of which only the number is known */
     bool used[DEVICES];
     int only; /* the device of executables, whose samples name none; -1: the CPU */
 };
@@ -57,7 +58,7 @@ struct sample {
     int64_t count, bytes;
     int device; /* -1: the CPU */
     bool has_device, executable;
-    const char *device_name;
+    const char *device_name; /* "": it has only a number */
     uint32_t stack;
 };
 
@@ -156,7 +157,15 @@ static bool read_tables(struct profile *p)
     return !all.broken;
 }
 
-/* Finds which values of a sample are counts and bytes; their names may come later in the file. */
+static bool has_pprof_text(const struct profile *p, const char *text)
+{
+    size_t i = 0;
+    while (i < p->texts_n && strcmp(p->texts[i], text) != 0) i++;
+    return i < p->texts_n;
+}
+
+/* Finds which values of a sample are counts and bytes; their names may come later in the file. JAX has these types, and
+ * the names of its labels even if there is no sample. Other profilers of memory have other types or no kinds. */
 static bool read_types(struct profile *p)
 {
     struct import_message all = {p->data, p->data + p->size, false};
@@ -165,13 +174,14 @@ static bool read_types(struct profile *p)
     p->count_at = p->bytes_at = -1;
     while (import_protobuf_next(&all, &field)) {
         if (field.number != SAMPLE_TYPE || !field.is_bytes) continue;
-        while (import_protobuf_next(&field.bytes, &part)) {
-            const char *name = part.number == 1 ? pprof_text_of(p, part.integer) : "";
-            if (strcmp(name, "space") == 0) p->bytes_at = at;
-            if (strcmp(name, "allocations") == 0 || strcmp(name, "objects") == 0) p->count_at = at;
-        }
+        const char *texts[] = {"", "", ""}; /* [1]: the type, [2]: its unit */
+        while (import_protobuf_next(&field.bytes, &part))
+            if (part.number == 1 || part.number == 2) texts[part.number] = pprof_text_of(p, part.integer);
+        if (strcmp(texts[1], "space") == 0 && strcmp(texts[2], "bytes") == 0) p->bytes_at = at;
+        if (strcmp(texts[1], "allocations") == 0) p->count_at = at;
         at++;
     }
+    if (p->count_at < 0 || !has_pprof_text(p, "kind")) p->bytes_at = -1;
     return p->bytes_at >= 0;
 }
 
@@ -213,25 +223,38 @@ bool import_pprof_is_memory(const char *path)
     return memory;
 }
 
-/* Such as "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
+static bool has_before(const char *text, char end, const char *part)
+{
+    const char *at = strcasestr(text, part), *stop = strchr(text, end);
+    return at && (!stop || at < stop);
+}
+
+/* Such as "gpu:0", "cuda:1", "CudaDevice(id=2)", "TPU_3(host=0,(0,1,0,0))", "TFRT_CPU_0". */
 static bool read_pprof_device(const char *text, int *device)
 {
     const char *digits = text + strcspn(text, "0123456789");
     long number = strtol(digits, NULL, 10);
-    *device = strcasestr(text, "cpu") || strcasestr(text, "host") ? -1 : (int)number;
+    *device = has_before(text, '(', "cpu") || has_before(text, '(', "host") ? -1 : (int)number;
     return *device < 0 || (number >= 0 && number < DEVICES);
 }
 
+/* In 2020, JAX wrote a device as a number, which protobuf leaves out if it is 0. */
 static void read_label(struct profile *p, struct import_message m, struct sample *s)
 {
     struct import_field field;
     const char *key = "", *value = "";
+    uint64_t number = 0;
     while (import_protobuf_next(&m, &field)) {
         if (field.number == 1) key = pprof_text_of(p, field.integer);
         if (field.number == 2) value = pprof_text_of(p, field.integer);
+        if (field.number == 3) number = field.integer;
     }
     if (strcmp(key, "kind") == 0) s->executable = strcmp(value, "executable") == 0;
-    if (strcmp(key, "device") == 0) {
+    if (strcmp(key, "device") == 0 && !*value) {
+        s->has_device = number < DEVICES;
+        s->device = s->has_device ? (int)number : 0;
+        s->device_name = "";
+    } else if (strcmp(key, "device") == 0) {
         s->has_device = read_pprof_device(value, &s->device);
         s->device_name = value;
     }
@@ -303,6 +326,8 @@ static void note_pprof_device(struct profile *p, const struct sample *s)
 {
     if (!s->has_device || s->device < 0 || p->used[s->device]) return;
     p->used[s->device] = true;
+    p->unnamed += !*s->device_name;
+    if (!*s->device_name) return;
     p->others += is_other(s->device_name);
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(s->device_name, "("), s->device_name);
@@ -366,6 +391,9 @@ static void write_pprof_notes(struct profile *p)
     }
     if (p->others)
         import_feed_remark(p->feed, ++notes, "the profile is of devices that are not GPUs; they are called GPU here");
+    if (p->unnamed)
+        import_feed_remark(p->feed, ++notes,
+                           "the profile numbers its devices, but does not name them: they are called GPU here");
     if (p->unsized) {
         import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
                            units_format_plural(count, p->unsized, "executable", NULL));

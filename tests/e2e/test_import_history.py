@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 import test_import_nsys as nsys
+import test_import_pprof as pprof
 from test_import_trace import gpuspy, imported, one_line
 
 # --- kineto: the layouts of libkineto/src/output_json.cpp, and the names of CuptiActivity.h and cupti_strings.cpp ------
@@ -127,3 +128,47 @@ def test_waits_of_calls_without_a_name(tmp_path):
     db.execute("DROP TABLE StringIds")
     db.close()
     assert gpuspy("sql", file, "SELECT count(*) FROM syncs").stdout == before
+
+
+# --- JAX: xla/python/py_client.cc, HeapProfile ---------------------------------------------------------------------------
+
+def numbered(profile, device, size):
+    """2020: a device is a number in place of a text, and protobuf leaves out a number of 0"""
+    label = pprof.field(1, profile.text("device")) + (pprof.field(3, device) if device else b"")
+    kind = pprof.field(1, profile.text("kind")) + pprof.field(2, profile.text("buffer"))
+    profile.body += pprof.field(2, pprof.field(1, profile.location(*pprof.HERE)) + pprof.field(2, 1) + pprof.field(2, size) + pprof.field(3, kind) + pprof.field(3, label))
+
+
+def test_devices_by_number(tmp_path):
+    profile = pprof.Profile()
+    for device in 0, 1, 3:
+        numbered(profile, device, 512 << device)
+    file = profile.write(tmp_path / "p.prof")
+    db = imported(file, tmp_path)
+    assert db.execute("SELECT device, bytes FROM allocation ORDER BY 1").fetchall() == [(0, 512), (1, 1024), (3, 4096)]
+    assert db.execute("SELECT count(*) FROM device").fetchone() == (0,)
+    text = one_line(gpuspy("report", file).stdout)
+    assert "the profile numbers its devices, but does not name them: they are called GPU here" in text and "not GPUs" not in text
+
+
+@pytest.mark.parametrize("device, number", [("gpu:2", 2), ("GPU_2(host=0)", 2), ("GPU_2(process=0,(2))", 2), ("cuda:2", 2), ("rocm:2", 2), ("CudaDevice(id=2)", 2),
+                                            ("StreamExecutorGpuDevice(id=2, process_index=0, slice_index=0)", 2), ("cpu:0", -1), ("CPU_0(host=0)", -1),
+                                            ("TFRT_CPU_0", -1), ("TPU_2(host=0,(0,1,0,0))", 2)])
+def test_devices_by_name(tmp_path, device, number):
+    profile = pprof.Profile()
+    profile.sample(1, 512, [pprof.HERE], device=device)
+    assert imported(profile.write(tmp_path / "p.prof"), tmp_path).execute("SELECT device FROM allocation").fetchall() == [(number,)]
+
+
+@pytest.mark.parametrize("types", [[("objects", "count"), ("space", "bytes")], [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")],
+                                   [("samples", "count"), ("cpu", "nanoseconds")], [("goroutine", "count")], [("contentions", "count"), ("delay", "nanoseconds")],
+                                   [("space", "bytes")], [("allocations", "count")], [("wall", "nanoseconds")], [("heap_live_size", "bytes")],
+                                   [("allocations", "count"), ("space", "megabytes")], [("allocations", "count"), ("space", "bytes")]],
+                         ids=lambda types: "-".join(name for name, _ in types))
+def test_profiles_of_other_tools(tmp_path, types):
+    """Of tcmalloc, Go, py-spy, Datadog and others: memory of the host, or none. The last has JAX's types, but no kinds"""
+    profile = pprof.Profile()
+    profile.body += pprof.field(2, pprof.field(1, profile.location(*pprof.HERE)) + b"".join(pprof.field(2, 512) for _ in types))
+    file = profile.write(tmp_path / "p.prof", types=types)
+    done = gpuspy("report", file, code=3)
+    assert len(done.stderr.splitlines()) == 1 and "a pprof profile, but not of the memory of a device" in done.stderr
