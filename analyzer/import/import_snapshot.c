@@ -45,7 +45,9 @@ struct importer {
     size_t next_note;
     uint64_t open_notes[OPEN_NOTES]; /* ids and names of open ranges */
     const struct import_snapshot_note *open[OPEN_NOTES];
-    uint64_t notes_n, unmatched; /* unmatched: events that contradict the end or each other */
+    bool listed[IMPORT_DEVICES + 1],
+        inferred[IMPORT_DEVICES + 1]; /* the file has segments of it; live blocks, but no segments */
+    uint64_t notes_n, unmatched;      /* unmatched: events that contradict the end or each other */
     uint32_t remarks_n;
 };
 
@@ -99,11 +101,48 @@ static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool 
     }
 }
 
+static void drop_piece(struct set *set, const struct import_snapshot_piece *h)
+{
+    struct import_snapshot_piece *old = find_piece(set, h->address, h->device);
+    if (old) old->bytes = 0;
+}
+
+/* Devices of which the file has no segments, as some frameworks write it for memory_viz: the end follows from the
+ * events, and what was live before them and not freed is unknown. */
+static void infer_end(struct importer *s)
+{
+    EACH (e, s->from.events, s->from.events_n) {
+        struct import_snapshot_piece h = {.address = e->address,
+                                          .bytes = e->bytes,
+                                          .requested = e->requested,
+                                          .stream = e->stream,
+                                          .frames = e->frames,
+                                          .device = e->device,
+                                          .pool = e->pool};
+        if (s->listed[e->device]) continue;
+        switch ((enum import_action)e->action) {
+        case IMPORT_ALLOC:
+            h.bytes = rounded_request(e);
+            hold_piece(&s->blocks, &h);
+            break;
+        case IMPORT_FREE: drop_piece(&s->blocks, &h); break;
+        case IMPORT_TAKE: hold_piece(&s->held, &h); break;
+        case IMPORT_GIVE_BACK: drop_piece(&s->held, &h); break;
+        case IMPORT_MAP:
+        case IMPORT_UNMAP: hold_pages(s, h, e->action == IMPORT_MAP); break;
+        default: break;
+        }
+    }
+    EACH (p, s->blocks.pieces.list, s->blocks.pieces.n)
+        if (p->bytes && !s->listed[p->device]) s->inferred[p->device] = true;
+}
+
 SORT_ORDER(order_pieces_by_address, struct import_snapshot_piece, SORT_UP(x->address, y->address))
 
 static void hold_end(struct importer *s)
 {
     EACH (p, s->from.segments.list, s->from.segments.n) {
+        s->listed[p->device] = true;
         if (p->mapped)
             hold_pages(s, *p, true);
         else
@@ -114,6 +153,7 @@ static void hold_end(struct importer *s)
         p->exact = true;
         hold_piece(p->pending ? &s->pending : &s->blocks, p);
     }
+    infer_end(s);
     SORT(s->private.list, s->private.n, order_pieces_by_address);
 }
 
@@ -520,6 +560,11 @@ static void write_about(struct importer *s)
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);
     if (s->from.refused) import_feed_damaged(s->feed, s->from.refused);
     remark_totals(s);
+    for (int d = 0; d < IMPORT_DEVICES; d++)
+        if (s->inferred[d])
+            import_feed_remark(s->feed, ++s->remarks_n,
+                               "the file has no segments of GPU %d: what is live at the end follows from its history",
+                               d);
     if (import_unpickled_more(s->from.pickle))
         import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }

@@ -30,6 +30,7 @@ struct writing {
     size_t alone_n, alone_cap;
     int64_t start_ns;
     bool started;
+    uint32_t pid;     /* index of the name of the process, if there is one */
     int device;       /* the only device; -1: there are several or none */
     int rocms_device; /* a device whose number in PyTorch is unknown; -1: none */
     uint32_t notes;
@@ -112,11 +113,21 @@ static void start_at(struct writing *w, int64_t at_ns)
     w->started = true;
 }
 
+/* For a thread without a process: the thread of the same number in the only process. */
+static uint32_t named_thread(const struct writing *w, uint32_t thread)
+{
+    const struct import_trace *t = w->t;
+    if (!t->threads[thread].no_process || t->processes_n != 1) return thread;
+    const uint32_t same = map_get(&t->thread_index, (uint64_t)w->pid << 32 | t->threads[thread].tid);
+    return same == MAP_NEW ? thread : same;
+}
+
 /* Called in order of time. */
 static void prepare_record(void *self, struct import_trace_record *r)
 {
     struct writing *w = self;
     start_at(w, r->at_ns);
+    r->thread = named_thread(w, r->thread);
     switch (r->kind) {
     case IMPORT_TRACE_COPY:
     case IMPORT_TRACE_FILL:
@@ -130,6 +141,8 @@ static void prepare_record(void *self, struct import_trace_record *r)
 static bool prepare_records(struct writing *w, char *error, size_t error_size)
 {
     make_chains(w);
+    for (size_t i = 0; i < w->t->threads_n; i++)
+        if (w->t->threads[i].used && !w->t->threads[i].no_process) w->pid = w->t->threads[i].pid;
     w->finding = import_trace_finding_new(&w->levels);
     const bool ok = import_records_sort(w->t->records, prepare_record, w);
     import_trace_finding_end(w->finding);

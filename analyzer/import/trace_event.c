@@ -50,6 +50,7 @@ static enum import_category trace_category_of(const char *text)
         {"hip_runtime", IMPORT_CATEGORY_CALL},
         {"hip_driver", IMPORT_CATEGORY_CALL},
         {"Runtime", IMPORT_CATEGORY_CALL},
+        {"xpu_sync", IMPORT_CATEGORY_WAIT},
         {"gpu_memcpy", IMPORT_CATEGORY_GPU_COPY},
         {"Memcpy", IMPORT_CATEGORY_GPU_COPY},
         {"gpu_memset", IMPORT_CATEGORY_GPU_FILL},
@@ -105,7 +106,7 @@ static bool read_args(struct import_json *j, struct import_trace_event *e)
         const char *text = import_json_text(j);
         if (token == IMPORT_JSON_STRING && strcmp(key, "Call stack") == 0) {
             copy_event_text(e->stack, sizeof e->stack, text);
-        } else if (token == IMPORT_JSON_STRING && strcmp(key, "name") == 0) {
+        } else if (token == IMPORT_JSON_STRING && (strcmp(key, "name") == 0 || strcmp(key, "Type") == 0)) {
             copy_event_text(e->label, sizeof e->label, text);
         } else if (token == IMPORT_JSON_STRING || token == IMPORT_JSON_NUMBER) {
             if (value) *value = import_json_integer(text);

@@ -29,12 +29,13 @@ static struct import_trace_record *keep_trace_record(struct import_trace *t, con
 {
     uint32_t thread = thread_of(t, e);
     struct import_trace_thread *on = &t->threads[thread];
-    if (!on->used) {
+    on->no_process = strcmp(e->pid, "-1") == 0;
+    if (!on->used && !on->no_process) {
         uint32_t *process = map_at(&t->process_index, on->pid);
         if (*process == MAP_NEW) *process = t->processes_n++;
         on->process = *process;
-        on->used = true;
     }
+    on->used = true;
     struct import_trace_record *r = import_records_add(t->records);
     r->at_ns = e->at_ns;
     r->duration_ns = e->duration_ns;
@@ -130,6 +131,21 @@ static void keep_trace_call(struct import_trace *t, const struct import_trace_ev
     }
 }
 
+/* XpuptiActivityHandlers.cpp of kineto, since July 2026. The other types are barriers on the GPU. */
+static void keep_wait(struct import_trace *t, const struct import_trace_event *e)
+{
+    static const struct {
+        const char *type;
+        uint8_t sync;
+    } waits[] = {{"HOST_EVENT", GS_SYNC_EVENT},
+                 {"HOST_FENCE", GS_SYNC_STREAM},
+                 {"HOST_COMMAND_LIST", GS_SYNC_STREAM},
+                 {"HOST_COMMAND_QUEUE", GS_SYNC_STREAM}};
+    t->calls = true;
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
+        if (strcmp(e->label, waits[i].type) == 0) keep_trace_record(t, e, IMPORT_TRACE_WAIT)->sync = waits[i].sync;
+}
+
 /* "M2D" in a name of Intel's PTI (pti_view_memcpy_type): M and H are memory of the host, S is shared, D the device's.
  */
 static bool read_pti_direction(const char *name, uint8_t *direction)
@@ -220,6 +236,7 @@ static void keep_event(struct reading *r)
     case IMPORT_CATEGORY_PYTHON: keep_python(t, e); break;
     case IMPORT_CATEGORY_RANGE: keep_range(r); break;
     case IMPORT_CATEGORY_CALL: keep_trace_call(t, e); break;
+    case IMPORT_CATEGORY_WAIT: keep_wait(t, e); break;
     case IMPORT_CATEGORY_GPU_COPY: keep_gpu(t, e, true); break;
     case IMPORT_CATEGORY_GPU_FILL: keep_gpu(t, e, false); break;
     case IMPORT_CATEGORY_KERNEL: note_trace_device(t, e->args.device); break;

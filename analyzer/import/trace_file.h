@@ -18,7 +18,7 @@ struct import_trace_gpu { /* a copy or fill on the GPU */
 struct import_trace_thread {
     uint32_t pid, tid, name; /* indices of names */
     uint32_t process;        /* index of the process, by pid */
-    bool used;
+    bool used, no_process;   /* no_process: its pid is -1, as of an Intel GPU's waits */
 };
 
 struct import_trace_device {

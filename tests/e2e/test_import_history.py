@@ -1,9 +1,13 @@
 """Foreign recordings as earlier and newer versions of their writers spelled them. Each form names its source."""
+import copy
 import json
+import pickle
 import sqlite3
+import struct
 
 import pytest
 
+import test_import as snapshots
 import test_import_nsys as nsys
 import test_import_pprof as pprof
 from test_import_trace import gpuspy, imported, one_line
@@ -104,6 +108,26 @@ def test_copies_of_intel_gpus(tmp_path, kind, direction):
     assert imported(file, tmp_path).execute("SELECT direction FROM copies").fetchall() == ([(direction,)] if direction else [])
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_waits_of_intel_gpus(tmp_path, first):
+    """XpuptiActivityHandlers.cpp, handleSynchronizationActivity: without a process, with a thread"""
+    trace = Kineto()
+    trace.slice("op", "aten::item", 0, 500, 100, 77)
+    operators, trace.text = trace.text, []
+    for i, kind in enumerate(["HOST_EVENT", "HOST_COMMAND_QUEUE", "HOST_FENCE", "HOST_COMMAND_LIST", "GPU_BARRIER_EXECUTION", "UNKNOWN"]):
+        trace.names = {"op": "xpu_sync"}
+        trace.slice("op", "zeSynchronize", 10 + 20 * i, i + 1, -1, 77, correlation=5 + i, Type=f'"{kind}"', **{"Context_handle": '"0x12"', "Return code": 0})
+    file = tmp_path / "t.json"
+    file.write_text(trace.head + "".join(trace.text + operators if first else operators + trace.text) + trace.foot)
+    db = imported(file, tmp_path)
+    assert db.execute("SELECT kind, blocked_ns, api FROM syncs ORDER BY id").fetchall() == [
+        (kind, 1000 * n, "zeSynchronize") for n, kind in enumerate(["event", "stream", "stream", "stream"], 1)]
+    assert db.execute("SELECT DISTINCT function, tid FROM syncs s JOIN stack t ON t.id = s.stack_id JOIN frame f ON f.id = t.frame_id "
+                      "JOIN thread h ON h.id = s.thread_id").fetchall() == [("aten::item", 77)]
+    text = one_line(gpuspy("report", file).stdout)
+    assert "processes" not in text and "waits is unknown" not in text
+
+
 # --- Nsight Systems: "SQLite Export Schema Reference" of 2021.5 to 2026.2 ------------------------------------------------
 
 def test_memory_of_pools(tmp_path):
@@ -172,3 +196,117 @@ def test_profiles_of_other_tools(tmp_path, types):
     file = profile.write(tmp_path / "p.prof", types=types)
     done = gpuspy("report", file, code=3)
     assert len(done.stderr.splitlines()) == 1 and "a pprof profile, but not of the memory of a device" in done.stderr
+
+
+# --- PyTorch snapshots: torch/csrc/cuda/Module.cpp and memory_snapshot.cpp -----------------------------------------------
+
+class JitPickler:
+    """torch/csrc/jit/serialization/pickler.cpp, as memory_snapshot.cpp calls it: protocol 2, lists and dicts in one piece,
+    whole numbers of more than 32 bits as LONG1 of 8 bytes"""
+
+    def __init__(self):
+        self.out, self.memo, self.memos = bytearray(b"\x80\x02"), {}, 0
+
+    def remember(self, key):
+        self.memo[key] = self.memos
+        self.out += b"q" + bytes([self.memos]) if self.memos < 256 else b"r" + struct.pack("<I", self.memos)
+        self.memos += 1
+
+    def push(self, v):
+        key = v if isinstance(v, str) else id(v)
+        if isinstance(v, (str, list, dict)) and key in self.memo:
+            self.out += b"h" + bytes([self.memo[key]]) if self.memo[key] < 256 else b"j" + struct.pack("<I", self.memo[key])
+        elif isinstance(v, bool):
+            self.out += b"\x88" if v else b"\x89"
+        elif isinstance(v, int):
+            self.out += (b"K" + bytes([v]) if 0 <= v < 1 << 8 else b"M" + struct.pack("<H", v) if 0 <= v < 1 << 16 else
+                         b"J" + struct.pack("<i", v) if -1 << 31 <= v < 1 << 31 else b"\x8a\x08" + struct.pack("<q", v))
+        elif isinstance(v, str):
+            self.out += b"X" + struct.pack("<I", len(v.encode())) + v.encode()
+            self.remember(v)
+        elif isinstance(v, tuple):
+            self.push(v[0]), self.push(v[1])
+            self.out += b"\x86"
+            self.remember(id(v))
+        else:
+            self.out += b"]" if isinstance(v, list) else b"}"
+            self.remember(id(v))
+            self.out += b"("
+            for item in v if isinstance(v, list) else [part for pair in v.items() for part in pair]:
+                self.push(item)
+            self.out += b"e" if isinstance(v, list) else b"u"
+
+    def written(self, value):
+        self.push(value)
+        return bytes(self.out + b".")
+
+
+def before_2_1(snapshot):
+    """Blocks have no address, and a history of what was requested in place of frames; events have no time"""
+    for segment in snapshot["segments"]:
+        for key in "segment_pool_id", "is_expandable", "requested_size", "frames":
+            del segment[key]
+        for block in segment["blocks"]:
+            frames, size = block.pop("frames"), block.pop("requested_size")
+            history = [{"addr": block.pop("address"), "real_size": size, "frames": frames}]
+            if block["state"] == "inactive":  # what it was before, if blocks were merged several
+                history = [{"addr": 1, "real_size": 77}, {"addr": 513, "real_size": 78}]
+            block["history"] = history
+    for trace in snapshot["device_traces"]:
+        for event in trace:
+            del event["time_us"]
+    return {key: snapshot[key] for key in ("segments", "device_traces")}
+
+
+def without_frames(snapshot):
+    for trace in snapshot["device_traces"]:
+        for event in trace:
+            del event["frames"]
+    return before_2_1(snapshot)
+
+
+def of_2_15(snapshot):
+    """Notes of the program between the events, marks of the allocator, and frames with names of FX"""
+    for trace in snapshot["device_traces"]:
+        for i, event in reversed(list(enumerate(trace))):
+            event |= {"user_metadata": "", "compile_context": "N/A", "pool_id": (0, 0), "internal_metadata": "mallocWithAddress"}
+            if event["action"] == "alloc":
+                trace.insert(i + 1, {**event, "action": "annotate", "user_metadata": "{}"})
+    for segment in snapshot["segments"]:
+        for block in segment["blocks"]:
+            block |= {"user_metadata": "", "forward_frames": ["a.py:3:f"]}
+            for frame in block["frames"]:
+                frame |= {"fx_node_op": "call_function", "fx_node_name": "add", "fx_original_trace": "", "fx_node_info": {"args": ["x"]}}
+    return {**snapshot, "host_segments": [], "host_traces": []}
+
+
+def of_npu(snapshot):
+    """torch_npu: the name of the variable"""
+    return {**snapshot, "allocator_settings": {"PYTORCH_NPU_ALLOC_CONF": "", "max_split_size": -1, "base_addr_aligned_kb": 16}}
+
+
+FORMS = [before_2_1, without_frames, of_2_15, of_npu, lambda s: {k: s[k] for k in ("device_traces", "segments")},
+         lambda s: {**s, "segments": tuple(s["segments"]), "device_traces": tuple(s["device_traces"])}]
+
+
+@pytest.mark.parametrize("write", [lambda s: pickle.dumps(s, 4), lambda s: JitPickler().written(s)], ids=["python", "jit"])
+@pytest.mark.parametrize("form", FORMS, ids="2.0 without_frames 2.15 npu xpu tuples".split())
+@pytest.mark.parametrize("last", [None, 40])
+def test_snapshots_of_every_version(tmp_path, last, form, write):
+    whole = snapshots.usual_run(devices=2).snapshot(last=last)
+    (tmp_path / "s.pickle").write_bytes(write(form(copy.deepcopy(whole))))
+    assert snapshots.measured(snapshots.imported(tmp_path / "s.pickle", tmp_path)) == snapshots.expected(whole)
+
+
+def test_a_history_without_segments(tmp_path):
+    """As some frameworks write it for memory_viz: what is live at the end follows from the events"""
+    run = snapshots.usual_run()
+    whole = run.snapshot()
+    file = snapshots.write(tmp_path / "s.pickle", {**whole, "segments": []})
+    assert snapshots.measured(snapshots.imported(file, tmp_path)) == snapshots.expected(whole)
+    text = one_line(gpuspy("report", file).stdout)
+    assert "contradict" not in text and "the file has no segments of GPU 0: what is live at the end follows from its history" in text
+    for device, address in list(run.blocks):
+        run.free(device, address)
+    file = snapshots.write(tmp_path / "freed.pickle", {**run.snapshot(), "segments": []})
+    assert "has no segments" not in gpuspy("report", file).stdout
