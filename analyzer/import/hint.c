@@ -13,6 +13,9 @@ enum { HEAD = 256 };
 #define IS_MODEL "a model, not a recording; what it needs: gpuspy estimate --model FILE"
 #define NVPROF "a recording of nvprof, which gpuspy does not read; record with nsys profile --trace=cuda,nvtx COMMAND"
 
+#define PACKED_SNAPSHOT \
+    "an object that torch.save packed, maybe a snapshot; unpack it first: unzip -p FILE '*/data.pkl' >snapshot.pickle"
+
 static const struct {
     const char *ending, *hint;
 } by_name[] = {
@@ -99,6 +102,13 @@ static bool is_checkpoint(const unsigned char *head, size_t n)
     return length >= least && length <= n - NAME && memcmp(head + NAME + length - least, entry, least) == 0;
 }
 
+/* The first bytes of a pickle of a snapshot, which torch.save packs like any other object. */
+static bool has_segments(const unsigned char *head, size_t n)
+{
+    static const char key[] = "segments";
+    return memmem(head, n, key, sizeof key - 1) != NULL;
+}
+
 static const char *hint_of_text(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -129,7 +139,8 @@ const char *import_hint(const char *path)
     }
     for (size_t i = 0; i < sizeof by_content / sizeof *by_content; i++) {
         if (got < by_content[i].n || memcmp(head, by_content[i].begins, by_content[i].n) != 0) continue;
-        return head[0] == 'P' && is_checkpoint(head, got) ? IMPORT_CHECKPOINT : by_content[i].hint;
+        if (head[0] != 'P' || !is_checkpoint(head, got)) return by_content[i].hint;
+        return has_segments(head, got) ? PACKED_SNAPSHOT : IMPORT_CHECKPOINT;
     }
     if (is_pprof(head, got))
         return "a pprof profile, but not of the memory of a device; JAX writes one with "

@@ -359,7 +359,10 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
 static bool are_segments(const struct import_value *list)
 {
     bool all = list && list->type == IMPORT_LIST;
-    for (size_t i = 0; all && i < import_count(list); i++) all = import_member(import_item(list, i), "total_size");
+    for (size_t i = 0; all && i < import_count(list); i++) {
+        const struct import_value *v = import_item(list, i);
+        all = import_member(v, "address") && import_member(v, "total_size");
+    }
     return all;
 }
 

@@ -2,8 +2,11 @@
 import copy
 import json
 import pickle
+import shutil
 import sqlite3
 import struct
+import subprocess
+import zipfile
 
 import pytest
 
@@ -310,3 +313,28 @@ def test_a_history_without_segments(tmp_path):
         run.free(device, address)
     file = snapshots.write(tmp_path / "freed.pickle", {**run.snapshot(), "segments": []})
     assert "has no segments" not in gpuspy("report", file).stdout
+
+
+def test_a_snapshot_that_torch_save_packed(tmp_path):
+    file = tmp_path / "snapshot.pt"
+    whole = snapshots.usual_run().snapshot()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("snapshot/data.pkl", pickle.dumps(whole, 2))
+        archive.writestr("snapshot/version", "3")
+    line = gpuspy("report", file, code=3).stderr
+    command = line.partition("unpack it first: ")[2].strip().replace("FILE", "snapshot.pt")
+    assert len(line.splitlines()) == 1 and command == "unzip -p snapshot.pt '*/data.pkl' >snapshot.pickle"
+    if not shutil.which("unzip"):
+        pytest.skip("unzip is not installed")
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert snapshots.measured(snapshots.imported(tmp_path / "snapshot.pickle", tmp_path)) == snapshots.expected(whole)
+
+
+@pytest.mark.parametrize("value", [[{"total_size": 5}], [{"name": "a.bin", "total_size": 1 << 20}], [{"address": 5, "blocks": []}], {"segments": [1, 2]},
+                                   {"segments": [{"start": 0.5, "end": 1.5, "text": "hello"}]}, {"segments": {"a": 1}}, {"segments": 5}, {"device_traces": [[]]},
+                                   {"allocated_bytes.all.current": 5}, [[{"address": 1, "total_size": 2}]], [{"total_size": 1, "blocks": []}]], ids=str)
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_pickles_that_are_not_snapshots(tmp_path, value, protocol):
+    file = snapshots.write(tmp_path / "x.pickle", value, protocol)
+    done = gpuspy("report", file, code=3)
+    assert len(done.stderr.splitlines()) == 1 and "a pickle, but not a snapshot of torch.cuda.memory" in done.stderr and not done.stdout
