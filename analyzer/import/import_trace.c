@@ -221,6 +221,17 @@ static void write_gpu(struct writing *w, struct import_event *e, uint32_t first,
     }
 }
 
+/* ROCm's traces from before March 2024 list copies on the GPU as kernels, but their calls state size and direction
+ * (RoctracerActivityApi.cpp of kineto). */
+static void write_call_copy(struct writing *w, const struct import_trace_record *r, struct import_event *e)
+{
+    e->device = w->device;
+    e->stream = GS_STREAM_UNKNOWN;
+    e->bytes = r->bytes;
+    e->host_memory = GS_HOSTMEM_NONE + 1;
+    import_feed_copy(w->feed, e, (uint8_t)(r->sync - 1), (uint64_t)r->duration_ns);
+}
+
 static void write_call(struct writing *w, const struct import_trace_record *r, struct import_event *e)
 {
     const char *name = import_name_text(&w->t->names, r->name);
@@ -234,6 +245,10 @@ static void write_call(struct writing *w, const struct import_trace_record *r, s
         return;
     }
     e->async = graph || strstr(name, "Async");
+    if (r->kind == IMPORT_TRACE_COPY && !r->a && r->sync && r->bytes >= 0) {
+        write_call_copy(w, r, e);
+        return;
+    }
     w->sizeless += !graph && !r->a;
     write_gpu(w, e, r->a, graph ? 0 : blocked_ns);
 }

@@ -87,6 +87,7 @@ static int64_t *integer_of(struct import_event_args *args, const char *key)
         {"Python id", &args->python_id},
         {"Python parent id", &args->python_parent},
         {"size", &args->size},
+        {"kind", &args->kind},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (*key == *known[i].key && strcmp(key, known[i].key) == 0) return known[i].value;
@@ -145,7 +146,7 @@ bool import_trace_event_read(struct import_json *j, struct import_trace_event *e
     e->duration_ns = 0;
     e->args = (struct import_event_args){
         IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
-        IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
+        IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
     };
     while ((token = import_json_next(j)) == IMPORT_JSON_KEY) {
         copy_event_text(key, sizeof key, import_json_text(j));

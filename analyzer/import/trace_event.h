@@ -21,7 +21,7 @@ enum import_category {
 struct import_event_args {
     int64_t device_type, device, address, bytes, allocated, reserved;
     int64_t correlation, stream, python_id, python_parent;
-    int64_t size; /* of a HIP call: how many bytes it copies or fills */
+    int64_t size, kind; /* of a HIP call: how many bytes it copies or fills, and its hipMemcpyKind */
 };
 
 struct import_trace_event {

@@ -103,6 +103,13 @@ static void keep_python(struct import_trace *t, struct import_trace_event *e)
     t->lines = true;
 }
 
+/* Of hipMemcpyKind; 0: unknown. */
+static uint8_t direction_plus_1(int64_t kind)
+{
+    static const uint8_t directions[] = {GS_DIR_H2H, GS_DIR_H2D, GS_DIR_D2H, GS_DIR_D2D};
+    return kind >= 0 && kind < (int64_t)sizeof directions ? (uint8_t)(directions[kind] + 1) : 0;
+}
+
 static void keep_trace_call(struct import_trace *t, const struct import_trace_event *e)
 {
     static const struct {
@@ -124,7 +131,7 @@ static void keep_trace_call(struct import_trace *t, const struct import_trace_ev
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strncmp(e->name + prefix, known[i].part, strlen(known[i].part)) != 0) continue;
         struct import_trace_record *r = keep_trace_record(t, e, known[i].kind);
-        r->sync = known[i].sync;
+        r->sync = known[i].kind == IMPORT_TRACE_COPY ? direction_plus_1(e->args.kind) : known[i].sync;
         r->a = e->args.correlation == IMPORT_UNKNOWN ? 0 : (uint32_t)e->args.correlation;
         r->bytes = e->args.size < 0 || e->args.size > most_bytes ? -1 : e->args.size;
         return;

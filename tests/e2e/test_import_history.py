@@ -32,8 +32,8 @@ class Kineto:
     def time(self, us):
         return str(self.first + us)
 
-    def slice(self, kind, name, at, duration, pid, tid, **args):
-        self.text.append(f'\n{{"ph": "X", "cat": "{self.names[kind]}", "ts": {self.time(at)}, "dur": {duration},\n"pid": {pid}, "tid": {tid},\n'
+    def slice(self, sort, name, at, duration, pid, tid, **args):
+        self.text.append(f'\n{{"ph": "X", "cat": "{self.names[sort]}", "ts": {self.time(at)}, "dur": {duration},\n"pid": {pid}, "tid": {tid},\n'
                          f'"name": "{name}", "args": {{{", ".join(f"{json.dumps(k)}: {v}" for k, v in args.items())}}}}},')
 
     def stream(self, number):
@@ -109,6 +109,27 @@ def test_copies_of_intel_gpus(tmp_path, kind, direction):
     file = tmp_path / "t.json"
     file.write_text(trace.head + "".join(trace.text) + trace.foot)
     assert imported(file, tmp_path).execute("SELECT direction FROM copies").fetchall() == ([(direction,)] if direction else [])
+
+
+@pytest.mark.parametrize("pointer", ['"0x7f0"', "0x7f0"], ids=["text", "not-json"])
+@pytest.mark.parametrize("memory", [True, False])
+def test_traces_of_roctracer(tmp_path, memory, pointer):
+    """RoctracerActivityApi.cpp, November 2021 to March 2024: copies on the GPU are kernels without arguments, calls have no correlation"""
+    trace = Kineto()
+    for i, (call, kind) in enumerate([("hipMemcpyWithStream", 1), ("hipMemcpyAsync", 2), ("hipMemcpyAsync", 3), ("hipMemcpy", 0), ("hipMemcpyAsync", 4)]):
+        trace.slice("call", call, 20 * i, 5 + i, 100, 100, src=pointer, dst=pointer, size=4096 << i, kind=kind, stream=pointer, **{"External id": i})
+        trace.slice("kernel", ("CopyHostToDevice", "CopyDeviceToHost", "CopyDeviceToDevice")[i % 3], 20 * i + 6, 3, 2, 0, **{"External id": i})
+    trace.slice("call", "hipStreamSynchronize", 120, 9, 100, 100, **{"External id": 9})
+    if memory:
+        trace.text.append('\n{"ph": "i", "s": "t", "name": "[memory]", "pid": 100, "tid": 100, "ts": 1600000000000130, "args": '
+                          '{"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": 512, "Total Allocated": 512, "Total Reserved": 2097152}},')
+    file = tmp_path / "t.json"
+    file.write_text(trace.head + "".join(trace.text) + trace.foot)
+    db = imported(file, tmp_path)
+    device = 0 if memory else -1
+    assert db.execute("SELECT direction, bytes, host_memory, blocked_ns, device FROM copies ORDER BY start_ns").fetchall() == [
+        ("h2d", 4096, "none", 5000, device), ("d2h", 8192, "none", 6000, device), ("d2d", 16384, "none", 7000, device), ("h2h", 32768, "none", 8000, device)]
+    assert "left out 1 call that copied or filled memory: the trace has no size" in one_line(gpuspy("report", file).stdout)
 
 
 @pytest.mark.parametrize("first", [True, False])
