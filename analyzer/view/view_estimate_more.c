@@ -136,7 +136,7 @@ void view_estimate_way(const struct view_estimate *v)
     at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest change that makes it fit%s: ", on)
                                       : fprintf(v->out, "Closest to fitting%s: ", on);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
-    snprintf(text, sizeof text, "%s: then %s, %s.", estimate_answer_way(a, options, sizeof options),
+    snprintf(text, sizeof text, "%s; then it needs %s: %s.", estimate_answer_way(a, options, sizeof options),
              view_estimate_bytes(peak, last->peak.likely), estimate_fit_words[last->fit.verdict]);
     view_estimate_wrap(v, INDENT, at, text);
     EACH (c, a->changes.way, a->changes.way_n) {

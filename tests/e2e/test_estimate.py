@@ -456,7 +456,7 @@ def test_the_cheapest_combination_comes_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
-    assert f"Cheapest change that makes it fit: {way}: then {size_text(e['way'][-1]['peak']['bytes'])}, fits." in gpuspy(
+    assert f"Cheapest change that makes it fit: {way}; then it needs {size_text(e['way'][-1]['peak']['bytes'])}: fits." in gpuspy(
         "estimate", *words, env={"COLUMNS": 200}).stdout
 
 
