@@ -265,7 +265,7 @@ void view_estimate_next(const struct view_estimate *v)
         const struct estimate_target *t = view_estimate_smallest(v);
         snprintf(gpu, sizeof gpu, "--gpu %s", t->gpu->key);
         next_command(v, estimate_answer_command(a, gpu, text, sizeof text),
-                     t->fit.verdict == FIT_YES ? "the smallest that it fits on" : "the smallest on which it is tight");
+                     t->fit.verdict == FIT_YES ? "the smallest on which it fits" : "the smallest on which it is tight");
     } else if (a->changes.way_n) {
         char way[512];
         next_command(v, estimate_answer_command(a, estimate_answer_way(a, way, sizeof way), text, sizeof text),

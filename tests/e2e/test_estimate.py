@@ -24,7 +24,7 @@ def test_estimate(words, total):
     done = gpuspy("estimate", *words)
     assert done.returncode == 0 and not done.stderr
     assert re.search(rf"^  total +{re.escape(total)} ", done.stdout, re.M), done.stdout
-    assert "Activations and temporary buffers are not included" in done.stdout
+    assert "Activations and the temporary buffers of forward and backward are not included" in done.stdout
 
 
 def test_estimate_of_a_model_by_name():
@@ -762,7 +762,7 @@ def test_a_model_without_a_next_token_has_one_pass(model):
 def test_of_many_gpus_the_smallest_is_the_next():
     e = answer(*SMALL, "--gpu", "all")
     least = min((g for g in e["gpus"] if g["verdict"] == "fits"), key=lambda g: g["total_bytes"])["key"]
-    assert f" --gpu {least}  # the smallest that it fits on\n" in gpuspy("estimate", *SMALL, "--gpu", "all").stdout.split("Next\n")[1]
+    assert f" --gpu {least}  # the smallest on which it fits\n" in gpuspy("estimate", *SMALL, "--gpu", "all").stdout.split("Next\n")[1]
     assert "name one" in one_line(gpuspy("estimate", *SMALL, "--gpu", "all", "--solve", "batch"), 2)
 
 
