@@ -27,6 +27,11 @@ def test_estimate(words, total):
     assert "Activations and the temporary buffers of forward and backward are not included" in done.stdout
 
 
+@pytest.mark.parametrize("typed, meant", [("rtx-490", "rtx4090"), ("RTX 490", "rtx4090"), ("a100-8g", "a100-80g"), ("v100-32", "v100-32g")])
+def test_the_nearest_name_of_a_gpu(typed, meant):
+    assert f"did you mean '{meant}'" in one_line(gpuspy("estimate", "--params", "1e9", "--gpu", typed), 2)
+
+
 def test_estimate_of_a_model_by_name():
     named, counted = (json.loads(gpuspy("estimate", *words, "--json").stdout)
                       for words in (["--model", "gpt2"], ["--params", "124439808"]))
