@@ -166,16 +166,30 @@ static int visible_columns(const char *text)
     return columns;
 }
 
-/* Rows with nothing but their last cell begin so much further left, because that cell keeps its file and line. */
-static int columns_left_of(const struct text_table *t, int n, int room, int most)
+/* Columns that the last cell of a row lacks: it keeps its file and line. */
+static int lacking_columns(const struct text_table *t, const struct text_table_row *row, int room)
 {
     char text[4096];
+
+    if (!t->last || !row->item) return 0;
+    t->last(t->self, row->item, text, sizeof text, room);
+    return strchr(text, '\n') ? 0 : visible_columns(text) - room;
+}
+
+static bool is_item_too_wide(const struct text_table *t, int n, int room)
+{
+    EACH (row, t->rows, t->n)
+        if (!is_only_last_cell(row, n) && lacking_columns(t, row, room) > 0) return true;
+    return false;
+}
+
+/* Rows with nothing but their last cell begin so much further left. */
+static int columns_left_of(const struct text_table *t, int n, int room, int most)
+{
     int lacks = 0;
 
     EACH (row, t->rows, t->n) {
-        if (!t->last || !is_only_last_cell(row, n)) continue;
-        t->last(t->self, row->item, text, sizeof text, room);
-        const int more = strchr(text, '\n') ? 0 : visible_columns(text) - room;
+        const int more = is_only_last_cell(row, n) ? lacking_columns(t, row, room) : 0;
         lacks = more > lacks ? more : lacks;
     }
     return lacks < most ? lacks : most;
@@ -189,7 +203,7 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
     int room = last_column_room(width, n, term, indent), start = indent;
     for (int c = 0; c < n - 1; c++) start += width[c] + GAP;
     bool below = n > 1 && !are_last_cells_short(t, n, room) &&
-                 (room < LEAST || (room < EASY && is_word_too_long(t, n - 1, room)));
+                 (room < LEAST || (room < EASY && (is_word_too_long(t, n - 1, room) || is_item_too_wide(t, n, room))));
     if (below) {
         start = indent + GAP;
         room = term->width - start;

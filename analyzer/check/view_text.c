@@ -115,6 +115,7 @@ static void print_check_line(const struct check_result *r, const struct check_li
     terminal_clean(place, sizeof place, l->place, t->utf8);
     terminal_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
     if (isnan(l->amount)) { /* the note is the content */
+        if (INDENT + terminal_columns(place) > t->width) terminal_clean(place, sizeof place, l->brief, t->utf8);
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
             fprintf(out, "%*s", INDENT + 2, "");
@@ -125,7 +126,8 @@ static void print_check_line(const struct check_result *r, const struct check_li
     text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
     int room = t->width - INDENT - AMOUNT - 2;
     if (terminal_columns(line) > room) terminal_clean(line, sizeof line, l->brief, t->utf8);
-    fprintf(out, "%*s%*s  %s\n", INDENT, "", AMOUNT, amount, line);
+    const int lacks = terminal_columns(line) - room; /* the amount moves to the left; printf keeps it whole */
+    fprintf(out, "%*s%*s  %s\n", INDENT, "", lacks > 0 && lacks < AMOUNT ? AMOUNT - lacks : AMOUNT, amount, line);
 }
 
 static void print_lines(const struct check_result *r, const struct terminal *t, FILE *out, bool all)

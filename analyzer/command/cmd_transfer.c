@@ -193,7 +193,7 @@ static void print_meaning(const struct answer *a)
     const struct estimate_wire *w = &a->links[0].of[WIRE_ALL_REDUCE];
     uint64_t least = w->nodes ? a->gpus / w->nodes : 0, most = w->nodes ? (a->gpus + w->nodes - 1) / w->nodes : 0;
 
-    puts("\nOne pass is S/B: all bytes once over one GPU's link.");
+    puts("\nOne pass is S/B: all S bytes once over one GPU's link of B bytes per second.");
     if (w->nodes > 1 && most > 1)
         printf("Across m = %ju machines of g = %ju GPUs%s, the GPUs of a machine share\n"
                "the bytes; each sends its part over its share N of the network.\n"

@@ -12,7 +12,7 @@
 #include "analyzer/estimate/wires.h"
 
 /* Shown if activations are unknown. */
-#define ESTIMATE_ON_TOP "Activations and temporary buffers are not included"
+#define ESTIMATE_ON_TOP "Activations and the temporary buffers of forward and backward are not included"
 
 /* A memory size that the estimate is compared with. */
 struct estimate_target {

@@ -57,9 +57,12 @@ void oom_explain_oversized(struct oom_words *w)
                              holds ? ", and for at least twice the " : "", holds ? SIZE(w, w->f->device_live) : "",
                              holds ? " that this process holds" : "");
     } else {
-        w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in total%s%s%s",
-                             whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
-                             whole ? "" : SIZE(w, oom_context_bytes(w->f)), whole ? "" : " of it for the CUDA context");
+        w->v->verdict = whole
+                            ? TEXT(w, "one request is larger than the GPU, which has %s in total", SIZE(w, w->f->total))
+                            : TEXT(w,
+                                   "one request does not fit even on the empty GPU, which has %s in total, about %s of "
+                                   "it for the CUDA context",
+                                   SIZE(w, w->f->total), SIZE(w, oom_context_bytes(w->f)));
     }
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",

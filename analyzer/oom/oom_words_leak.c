@@ -371,9 +371,10 @@ void oom_explain_pending(struct oom_words *w)
     const facts *f = w->f;
     struct oom_rhythm r = oom_rhythm(f);
     const char *line = site_short_text(w->b, &f->growth->newest);
+    char count[UNITS_TEXT];
     w->v->verdict =
-        TEXT(w, "%llu forward passes are live at once, %s each, and no backward() has run%s: %s",
-             (unsigned long long)r.times, SIZE(w, r.each),
+        TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s",
+             units_format_count(count, r.times), SIZE(w, r.each),
              f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));
     w->v->refuted_by = "if no backward() follows";
     measure_drop(

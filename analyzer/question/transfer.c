@@ -139,12 +139,10 @@ static const char *advise_transfer(const struct question_transfers *t, const str
     bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES && !(simulated && known);
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
         /* Not .pin_memory() in the loop: pinning each batch costs more than it saves. */
-        return f->direction == GS_DIR_H2D ? "slow from pageable memory: let the loader pin "
-                                            "(DataLoader(pin_memory=True)) and "
-                                            "copy with non_blocking=True"
-                                          : "slow to pageable memory: keep one pinned buffer, and "
-                                            "synchronise before reading "
-                                            "it";
+        return f->direction == GS_DIR_H2D ? "slow copy from pageable memory: pin it in the loader "
+                                            "(DataLoader(pin_memory=True)) and copy with non_blocking=True"
+                                          : "slow copy to pageable memory: keep one pinned buffer, and synchronize "
+                                            "before you read it";
     }
     return NULL;
 }

@@ -36,13 +36,13 @@ const char *site_text_with_caller(struct site_builder *b, const struct result_si
         struct result_site i = {
             .known = true, .file = site->inner->file, .line = site->inner->line, .function = site->inner->function};
         site_text(&i, inner, sizeof inner);
-        return arena_printf(b->arena, "%s, by way of %s", here, inner);
+        return arena_printf(b->arena, "%s (through %s)", here, inner);
     }
     if (in_another_file(site)) {
         struct result_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         site_text(&c, caller, sizeof caller);
     }
-    return arena_printf(b->arena, "%s%s%s", here, *caller ? ", called at " : "", caller);
+    return *caller ? arena_printf(b->arena, "%s (called at %s)", here, caller) : arena_printf(b->arena, "%s", here);
 }
 
 const char *site_short_text(struct site_builder *b, const struct result_site *site)

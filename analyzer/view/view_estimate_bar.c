@@ -239,12 +239,12 @@ static void print_smallest_gpu(const struct view_estimate *v)
         n[t->fit.verdict]++;
         if (!*of || t->memory < (*of)->memory) *of = t;
     }
-    at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu GPUs; the smallest is %s", n[FIT_YES],
+    at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu GPUs (smallest: %s)", n[FIT_YES],
                                v->a->targets_n, target_name(best[FIT_YES]))
                     : snprintf(text, sizeof text, "It fits on none of these %zu GPUs", v->a->targets_n);
     if (n[FIT_TIGHT])
-        at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu more, the smallest is %s",
-                       n[FIT_TIGHT], target_name(best[FIT_TIGHT]));
+        at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu more (smallest: %s)", n[FIT_TIGHT],
+                       target_name(best[FIT_TIGHT]));
     snprintf(text + at, sizeof text - (size_t)at, "%s.",
              estimate_answer_lacks_activations(v->a) ? "; activations are not included" : "");
     view_estimate_indented(v, text);

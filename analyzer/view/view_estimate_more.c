@@ -136,7 +136,7 @@ void view_estimate_way(const struct view_estimate *v)
     at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest change that makes it fit%s: ", on)
                                       : fprintf(v->out, "Closest to fitting%s: ", on);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
-    snprintf(text, sizeof text, "%s: then %s, %s.", estimate_answer_way(a, options, sizeof options),
+    snprintf(text, sizeof text, "%s; then it needs %s: %s.", estimate_answer_way(a, options, sizeof options),
              view_estimate_bytes(peak, last->peak.likely), estimate_fit_words[last->fit.verdict]);
     view_estimate_wrap(v, INDENT, at, text);
     EACH (c, a->changes.way, a->changes.way_n) {
@@ -265,7 +265,7 @@ void view_estimate_next(const struct view_estimate *v)
         const struct estimate_target *t = view_estimate_smallest(v);
         snprintf(gpu, sizeof gpu, "--gpu %s", t->gpu->key);
         next_command(v, estimate_answer_command(a, gpu, text, sizeof text),
-                     t->fit.verdict == FIT_YES ? "the smallest that it fits on" : "the smallest on which it is tight");
+                     t->fit.verdict == FIT_YES ? "the smallest on which it fits" : "the smallest on which it is tight");
     } else if (a->changes.way_n) {
         char way[512];
         next_command(v, estimate_answer_command(a, estimate_answer_way(a, way, sizeof way), text, sizeof text),

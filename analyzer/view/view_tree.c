@@ -12,6 +12,7 @@
 #define SHARE 6
 #define LABEL_LEAST 24
 #define BAR_MOST 16
+#define NARROW 72 /* columns below which there is no bar, so that the calls have room */
 
 struct drawing {
     const struct draw_text *v;
@@ -140,7 +141,7 @@ static int bar_columns(int width)
 {
     int bar = (width - WEIGHT - SHARE - 6) / 6;
 
-    return width < 60 ? 0 : bar > BAR_MOST ? BAR_MOST : bar;
+    return width < NARROW ? 0 : bar > BAR_MOST ? BAR_MOST : bar;
 }
 
 void view_tree(const struct draw_text *v, const struct profile *p, const struct profile_call_tree *tree,

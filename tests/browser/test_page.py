@@ -427,6 +427,16 @@ def test_the_focus_stays_on_what_was_pressed(leak, page):
     assert p.js("return document.activeElement.closest('th').getAttribute('aria-sort')") in ("ascending", "descending")
 
 
+def test_the_first_stop_of_the_tab_key_skips_to_the_chart(leak, page):
+    p = page(leak.page)
+    p.keys(Keys.TAB)
+    assert p.js("return document.activeElement.textContent") == "Skip to the chart"
+    p.keys(Keys.ENTER)
+    assert p.js("return document.activeElement.id") == "memory"
+    p.keys(Keys.TAB)
+    assert p.js("return document.activeElement.closest('section').id") == "memory"
+
+
 def test_what_the_list_of_what_was_never_freed_leaves_out(kept, page):
     few, all_ = kept.html("--top", "1"), kept.json()
     peak, largest = all_["peak"][0], all_["leaks"][0]

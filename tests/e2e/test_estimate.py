@@ -24,7 +24,12 @@ def test_estimate(words, total):
     done = gpuspy("estimate", *words)
     assert done.returncode == 0 and not done.stderr
     assert re.search(rf"^  total +{re.escape(total)} ", done.stdout, re.M), done.stdout
-    assert "Activations and temporary buffers are not included" in done.stdout
+    assert "Activations and the temporary buffers of forward and backward are not included" in done.stdout
+
+
+@pytest.mark.parametrize("typed, meant", [("rtx-490", "rtx4090"), ("RTX 490", "rtx4090"), ("a100-8g", "a100-80g"), ("v100-32", "v100-32g")])
+def test_the_nearest_name_of_a_gpu(typed, meant):
+    assert f"did you mean '{meant}'" in one_line(gpuspy("estimate", "--params", "1e9", "--gpu", typed), 2)
 
 
 def test_estimate_of_a_model_by_name():
@@ -456,7 +461,7 @@ def test_the_cheapest_combination_comes_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
-    assert f"Cheapest change that makes it fit: {way}: then {size_text(e['way'][-1]['peak']['bytes'])}, fits." in gpuspy(
+    assert f"Cheapest change that makes it fit: {way}; then it needs {size_text(e['way'][-1]['peak']['bytes'])}: fits." in gpuspy(
         "estimate", *words, env={"COLUMNS": 200}).stdout
 
 
@@ -762,7 +767,7 @@ def test_a_model_without_a_next_token_has_one_pass(model):
 def test_of_many_gpus_the_smallest_is_the_next():
     e = answer(*SMALL, "--gpu", "all")
     least = min((g for g in e["gpus"] if g["verdict"] == "fits"), key=lambda g: g["total_bytes"])["key"]
-    assert f" --gpu {least}  # the smallest that it fits on\n" in gpuspy("estimate", *SMALL, "--gpu", "all").stdout.split("Next\n")[1]
+    assert f" --gpu {least}  # the smallest on which it fits\n" in gpuspy("estimate", *SMALL, "--gpu", "all").stdout.split("Next\n")[1]
     assert "name one" in one_line(gpuspy("estimate", *SMALL, "--gpu", "all", "--solve", "batch"), 2)
 
 

@@ -107,6 +107,15 @@ def test_no_width_cuts_a_place(recorded, view, terminal):
         assert whole <= first_places(text), f"{width} columns\n{text}"
 
 
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_no_line_is_wider_than_the_screen(recorded, view):
+    """The name of the script has 36 columns, with its line 39."""
+    for width in WIDTHS:
+        text = printed(recorded, view, width, False)
+        lines = [re.sub("[│├└] ", "", line) for line in text.splitlines() if str(recorded.folder) not in line]  # commands to type
+        assert max(map(len, lines)) <= width, text
+
+
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
 def test_no_width_cuts_a_place_of_a_comparison(recorded, another, terminal):
     test_no_width_cuts_a_place(recorded, ["diff", "--min", "1B", another.database], terminal)

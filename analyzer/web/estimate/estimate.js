@@ -158,7 +158,7 @@
                 [bytes(c.saved.bytes), bytes(c.peak.bytes)].concat(fits ? [c.verdict ? tag(c.verdict) : ""] : [], [page.clean(c.what, 600), page.clean(c.cost, 600), copied(c.option)])));
         }
         if (e.way.length) {
-            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest change that makes it fit" + (e.gpus.length > 1 && e.changes_on ? " " + e.changes_on : "") + ": ", copied(e.way.map(c => c.option).join(" ")), ", " + "then " + bytes(e.way[e.way.length - 1].peak.bytes) + "."));
+            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest change that makes it fit" + (e.gpus.length > 1 && e.changes_on ? " " + e.changes_on : "") + ": ", copied(e.way.map(c => c.option).join(" ")), "; then it needs " + bytes(e.way[e.way.length - 1].peak.bytes) + "."));
         }
         if (e.solve) {
             const one = (how, s) => make("p", null, how + ": ", s ? [copied(s.option), ", " + bytes(s.peak.bytes) + " (at most " + bytes(s.peak.high_bytes) + ")"] : "nothing fits");
