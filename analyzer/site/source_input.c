@@ -27,8 +27,9 @@ static void find_blocks(struct site_call *c)
     }
 }
 
-/* The names that the statement passes on. False: it may make new values: part of another, a comprehension, next(). */
-static bool read_arguments(struct arena *arena, const char *code, struct site_names *names)
+/* The names that the statement passes on, and the functions that it calls. False: it may make new values: part of
+ * another, a comprehension, next(). */
+static bool read_arguments(struct arena *arena, const char *code, struct site_names *names, struct site_names *called)
 {
     struct site_assignment a;
     const char *p = site_assignment_of(arena, code, &a) ? a.value : code;
@@ -40,6 +41,7 @@ static bool read_arguments(struct arena *arena, const char *code, struct site_na
             while (taken && p[taken - 1] != '.') taken--;
             taken -= taken > 0;
         }
+        if (n && !taken) site_names_add(arena, called, p, n);
         if (taken && !(p[n] == '=' && p[n + 1] != '=')) site_names_add(arena, names, p, taken);
         p += n ? n : 1;
     }
@@ -90,7 +92,7 @@ static bool is_assigned_anew(struct arena *arena, const struct site_call *c, con
     for (size_t i = 0; i < none; i++) {
         struct site_call other = {.code = c->code, .at = i};
         const char *value;
-        if (i == c->at || !binds_any(arena, &c->code.list[i], names, &value)) continue;
+        if (!binds_any(arena, &c->code.list[i], names, &value)) continue;
         if (block < none && i >= block && i < end) return true;
         find_blocks(&other);
         const bool visible = other.function == none || other.function == c->function;
@@ -122,13 +124,14 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     for (; !looped && !anew && (frame = run_stack_frame(b->run, stack)) != NULL;
          stack = run_stack_parent(b->run, stack)) {
         struct site_call c;
-        struct site_names names = {.n = 0};
+        struct site_names names = {.n = 0}, called = {.n = 0};
         if (frame->kind != GS_FRAME_PYTHON) continue;
         anew = site_is_library_file(frame->file) || !site_open_source(b, frame, &c.code, &c.at) ||
-               !read_arguments(&scratch, c.code.list[c.at].code, &names);
+               !read_arguments(&scratch, c.code.list[c.at].code, &names, &called);
         if (anew) break;
         find_blocks(&c);
-        anew = is_assigned_anew(&scratch, &c, &names, &entered);
+        anew = is_assigned_anew(&scratch, &c, &names, &entered) ||
+               is_assigned_anew(&scratch, &c, &called, &(bool){false}); /* for layer in layers: h = layer(x) */
         looped = c.loop < c.code.n;
     }
     arena_free(&scratch);
@@ -193,7 +196,7 @@ bool site_calls_untrained(struct site_builder *b, uint32_t stack)
     const struct run_frame *frame = run_stack_frame(b->run, caller);
     struct arena scratch = {0};
     struct site_code code;
-    struct site_names names = {.n = 0};
+    struct site_names names = {.n = 0}, called = {.n = 0};
     size_t at;
     bool untrained = false, trained = false;
     if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return false;
@@ -203,7 +206,7 @@ bool site_calls_untrained(struct site_builder *b, uint32_t stack)
         trained = trained || (*object && has_words(&code, object, ".parameters("));
         untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
     }
-    (void)read_arguments(&scratch, text, &names);
+    (void)read_arguments(&scratch, text, &names, &called);
     untrained = untrained && !trained && !is_result_of_trained(&scratch, &code, &names);
     arena_free(&scratch);
     return untrained && !site_is_without_gradients(b, stack);

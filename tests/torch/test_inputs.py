@@ -27,6 +27,8 @@ BATCHES = {
     "of a loader": "for x in torch.randn(60000, 512).split(6000):\n    x = x.cuda()\n    step(x)\n",
     "a slice": "data = torch.randn(20000, 512, device='cuda')\nfor i in range(0, 20000, 6000):\n    step(data[i:i + 6000])\n",
     "by index": "data = torch.randn(20000, 512).cuda()\nfor index in torch.randperm(20000).split(6000):\n    x = data[index.cuda()]\n    step(x)\n",
+    "of a layer": "x = torch.randn(6000, 512, device='cuda')\ndef forward(h):\n    for block in net:\n        h = h + block(h)\n    return h\n"
+                  "for epoch in range(9):\n    h = torch.randn(6000, 512, device='cuda')\n    forward(h).mean().backward()\n",
     "an iterator": "batches = iter([torch.randn(6000, 512, device='cuda')])\nwhile True:\n    step(next(batches))\n",
     "in no loop": "x = torch.randn(6000, 512, device='cuda')\nstep(x)\n",
     "of an attribute": "class Trainer:\n    def fit(self):\n        for epoch in range(9):\n            self.load()\n            step(self.batch)\n"
