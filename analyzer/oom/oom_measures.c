@@ -20,6 +20,7 @@
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
 #include "analyzer/base/sort.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };

@@ -3,10 +3,11 @@
  * If a loop passes the same data in each iteration, such as a whole graph or a set of points, there is no batch to
  * halve. If no optimizer is given the parameters of the model that is called, such as a teacher, its pass needs no
  * graph. */
-#include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
 
 #include <string.h>
 #include "analyzer/site/python_names.h"
+#include "analyzer/site/source_context.h"
 
 struct site_call {
     struct site_code code;
@@ -29,7 +30,8 @@ static void find_blocks(struct site_call *c)
 
 /* The names that the statement passes on, and the functions that it calls. False: it may make new values: part of
  * another, a comprehension, next(). */
-static bool read_arguments(struct arena *arena, const char *code, struct site_names *names, struct site_names *called)
+static bool read_passed_names(struct arena *arena, const char *code, struct site_names *names,
+                              struct site_names *called)
 {
     struct site_assignment a;
     const char *p = site_assignment_of(arena, code, &a) ? a.value : code;
@@ -127,7 +129,7 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
         struct site_names names = {.n = 0}, called = {.n = 0};
         if (frame->kind != GS_FRAME_PYTHON) continue;
         anew = site_is_library_file(frame->file) || !site_open_source(b, frame, &c.code, &c.at) ||
-               !read_arguments(&scratch, c.code.list[c.at].code, &names, &called);
+               !read_passed_names(&scratch, c.code.list[c.at].code, &names, &called);
         if (anew) break;
         find_blocks(&c);
         anew = is_assigned_anew(&scratch, &c, &names, &entered) ||
@@ -139,7 +141,7 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
 }
 
 /* Does the file have `name` and then `rest`, as in teacher.eval() and self.teacher.eval()? */
-static bool has_words(const struct site_code *code, const char *name, const char *rest)
+static bool source_has_object(const struct site_code *code, const char *name, const char *rest)
 {
     const size_t n = strlen(name);
     for (size_t i = 0; i < code->n; i++)
@@ -162,7 +164,7 @@ static const char *called_object(struct arena *arena, const char *p)
 static bool is_never_trained(struct arena *arena, const struct site_code *code, const char *object)
 {
     bool evaluates = strstr(object, "teacher") || strncmp(object, "ref_", 4) == 0 ||
-                     strncmp(object, "reference", 9) == 0 || has_words(code, object, ".eval()");
+                     strncmp(object, "reference", 9) == 0 || source_has_object(code, object, ".eval()");
     for (size_t i = 0; i < code->n && !evaluates; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
@@ -173,7 +175,7 @@ static bool is_never_trained(struct arena *arena, const struct site_code *code, 
             evaluates = evaluates || strcmp(dot ? dot + 1 : made.list[k], object) == 0;
         }
     }
-    return evaluates && !has_words(code, object, ".parameters(") && !has_words(code, object, ".train(");
+    return evaluates && !source_has_object(code, object, ".parameters(") && !source_has_object(code, object, ".train(");
 }
 
 /* vgg(fake) of fake = generator(z): the gradient of the generator passes through the other model. */
@@ -184,7 +186,7 @@ static bool is_result_of_trained(struct arena *arena, const struct site_code *co
         if (!binds_any(arena, &code->list[i], names, &value)) continue;
         for (const char *p = value; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
             const char *object = called_object(arena, p);
-            if (*object && has_words(code, object, ".parameters(")) return true;
+            if (*object && source_has_object(code, object, ".parameters(")) return true;
         }
     }
     return false;
@@ -203,10 +205,10 @@ bool site_calls_untrained(struct site_builder *b, uint32_t stack)
     const char *text = code.list[at].code;
     for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
         const char *object = called_object(&scratch, p);
-        trained = trained || (*object && has_words(&code, object, ".parameters("));
+        trained = trained || (*object && source_has_object(&code, object, ".parameters("));
         untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
     }
-    (void)read_arguments(&scratch, text, &names, &called);
+    (void)read_passed_names(&scratch, text, &names, &called);
     untrained = untrained && !trained && !is_result_of_trained(&scratch, &code, &names);
     arena_free(&scratch);
     return untrained && !site_is_without_gradients(b, stack);
