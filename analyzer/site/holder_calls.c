@@ -112,10 +112,12 @@ static const char *find_class_of_member(struct site_search *s, const char *name)
     return "";
 }
 
-/* Is it the variable of a loop? */
+/* Is it the variable of a loop, or of a comprehension? */
 static bool is_iterated(struct site_search *s, const char *name)
 {
+    const char *of = arena_printf(s->scratch, " for %s in ", name);
     for (size_t i = s->from; i < s->to && s->budget-- > 0; i++) {
+        if (strstr(s->code.list[i].code, of)) return true;
         struct site_assignment a;
         struct site_names made = {.n = 0};
         if (!site_is_loop(&s->code.list[i]) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
