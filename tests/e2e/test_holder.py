@@ -166,6 +166,9 @@ SHAPES = {
                                   "                break\nFit().run()\n", "self.seen.append(out)"),
     "object that a library made": ("from torch import metric\nrun = metric.init()\nfor step in range(1000):\n    out = model(batch())\n"
                                    "    run.record({'step': step, 'out': out}, 1)\n", "run.record({'step': step, 'out': out}, 1)"),
+    "gathered tasks": ("import asyncio\nasync def embed(i):\n    return model(batch())\nasync def main():\n"
+                       "    vectors = await asyncio.gather(*[embed(i) for i in range(1000)])\nasyncio.run(main())\n",
+                       "vectors = await asyncio.gather(*[embed(i) for i in range(1000)])"),
     # a metric that keeps what it is given, in a library's file
     "object of a library": ("from torch.metric import Metric\nmetric = Metric()\nfor step in range(1000):\n    out = model(batch())\n"
                             "    metric.record(out, step)\n", "metric.record(out, step)"),
