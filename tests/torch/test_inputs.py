@@ -83,3 +83,16 @@ def test_parameters_that_the_program_adds_are_bounded(once, tmp_path, name):
     texts = [m["text"] for m in oom["measures"]]
     assert "bound the number of parameters" in texts[0] and oom["measures"][0]["frees_bytes"] > oom["live_bytes"] / 5, texts
     assert "batch" not in " ".join(texts), texts
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_weights_that_do_not_fit(once, tmp_path, trains):
+    """Only the optimizer of a training needs their full precision."""
+    script = tmp_path / "serve.py"
+    script.write_text("import torch\nmodels = [torch.nn.Linear(4096, 4096).cuda() for name in range(20)]\n" +
+                      "optimizer = torch.optim.SGD([p for m in models for p in m.parameters()])\n" * trains +
+                      "for m in models:\n    m(torch.randn(1, 4096).cuda())\n")
+    oom = once(f"weights {trains}", script, SIMCUDA_MEMORY="1GiB").report()["oom"][-1]
+    assert oom["cause"] == "capacity", oom["verdict"]
+    assert ("load the weights in 16 bits" in oom["advice"][0]) == (not trains), oom["advice"]
+    assert ("share the model (FSDP)" in oom["advice"][0]) == trains, oom["advice"]
