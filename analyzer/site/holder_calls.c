@@ -145,8 +145,10 @@ static bool find_callee(struct site_search *s, const char *name, size_t which, s
     *method = dot;
     in->class = NULL;
     if (find_called(s, last, strlen(last), which, in, def)) return true;
-    *method = true; /* metric(x) of a list that the function was given */
-    return !dot && is_iterated(s, name) && find_called(s, "__call__", strlen("__call__"), which, in, def);
+    *method =
+        true; /* metric(x) of a list that the function was given, self.metric(x) of one that the object was given */
+    const bool given = dot ? !*class && strncmp(name, "self.", 5) == 0 : is_iterated(s, name);
+    return given && find_called(s, "__call__", strlen("__call__"), which, in, def);
 }
 
 /* Binds the parameters of def to those of the arguments that hold the memory. A parameter *args or **more takes all

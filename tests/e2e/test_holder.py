@@ -169,6 +169,10 @@ SHAPES = {
     "gathered tasks": ("import asyncio\nasync def embed(i):\n    return model(batch())\nasync def main():\n"
                        "    vectors = await asyncio.gather(*[embed(i) for i in range(1000)])\nasyncio.run(main())\n",
                        "vectors = await asyncio.gather(*[embed(i) for i in range(1000)])"),
+    "called attribute": ("class Store:\n    def __init__(self):\n        self.maps = {'a': []}\n    def __call__(self, x, key):\n        self.maps[key].append(x)\n"
+                         "        return x\nclass Run:\n    def __init__(self, store):\n        self.store = store\n    def step(self):\n"
+                         "        out = model(batch())\n        out = self.store(out, 'a')\n        return 1\nrun = Run(Store())\n"
+                         "for step in range(1000):\n    run.step()\n", "self.maps[key].append(x)"),
     # a metric that keeps what it is given, in a library's file
     "object of a library": ("from torch.metric import Metric\nmetric = Metric()\nfor step in range(1000):\n    out = model(batch())\n"
                             "    metric.record(out, step)\n", "metric.record(out, step)"),
