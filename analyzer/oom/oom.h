@@ -48,6 +48,7 @@ struct oom_earlier {
 struct oom_failed_pass {
     int64_t bytes, largest;
     uint64_t count;         /* blocks */
+    uint64_t same;          /* the most of one call path in one of the passes */
     int64_t from_ns, to_ns; /* the first began, the last failed */
     int64_t first_ns;       /* the earliest of those failures */
     uint32_t stack;         /* of the largest block; RUN_NONE none */

@@ -76,6 +76,8 @@ static bool is_leak(const facts *f)
         return false; /* as much was freed as was allocated: a replacement */
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     if (f->growing < missing) return false; /* the request would fail without it, too */
+    if (f->growing < f->private_idle)
+        return false; /* graphs that are recorded again and again keep their inputs, too */
     return (double)f->growing >= leak_share * (double)f->live ||
            (run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));

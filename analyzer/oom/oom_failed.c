@@ -13,6 +13,7 @@ struct windows {
     const struct oom_window *list;
     int device;
     struct oom_failed_pass failed;
+    struct map counts; /* blocks by pass and call path */
 };
 
 static void take_failed_lifetime(void *self, const struct run_lifetime *life)
@@ -30,6 +31,9 @@ static void take_failed_lifetime(void *self, const struct run_lifetime *life)
                 w->failed.largest = life->bytes;
                 w->failed.stack = life->stack;
             }
+            uint32_t *same = map_at(&w->counts, ((uintptr_t)at << 24) ^ life->stack);
+            *same = *same == MAP_NEW ? 1 : *same + 1;
+            w->failed.same = *same > w->failed.same ? *same : w->failed.same;
             return;
         }
     }
@@ -42,13 +46,16 @@ struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_w
                         .device = device,
                         .failed = {.first_ns = RUN_NEVER, .from_ns = RUN_NEVER, .stack = RUN_NONE}};
     if (list) run_each_live(run, take_failed_lifetime, &w);
+    map_free(&w.counts);
     return w.failed;
 }
 
+/* More blocks of a call path than a model has layers are of many passes, which the program collects. */
 bool oom_keeps_failed(const struct oom_facts *f)
 {
+    enum { LAYERS = 128 };
     const struct oom_failed_pass *p = &f->failed_pass;
-    return p->bytes >= oom_needed_bytes(f) && p->bytes >= f->live / 8;
+    return p->same <= LAYERS && p->bytes >= oom_needed_bytes(f) && p->bytes >= f->live / 8;
 }
 
 void oom_explain_failed(struct oom_words *w)

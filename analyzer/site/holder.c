@@ -249,8 +249,9 @@ static void read_collection(struct site_search *s)
         value = a.value;
         site_targets_of(s->scratch, a.targets, &made, NULL);
     }
-    /* crops = pool.map(crop, images) */
-    const bool mapped = s->submitted && made.n == 1 && (strstr(value, ".map(") || strstr(value, ".starmap("));
+    /* crops = pool.map(crop, images), crops = await gather(*[crop(i) for i in images]) */
+    const bool mapped = s->submitted && made.n == 1 &&
+                        (strstr(value, ".map(") || strstr(value, ".starmap(") || strstr(value, "gather("));
     bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
                                  strncmp(value, "dict(", 5) == 0);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
@@ -493,7 +494,7 @@ static bool find_submission(struct site_search *s)
         const char *code = s->code.list[i].code;
         bool passed = false;
         for (const char *p = strstr(code, name); p && !site_is_function(&s->code.list[i]); p = strstr(p + 1, name))
-            passed = passed || (p > code && p[n] && strchr("(., ", p[-1]) && strchr(async ? "(" : ",)", p[n]));
+            passed = passed || (p > code && p[n] && strchr("(., [", p[-1]) && strchr(async ? "(" : ",)", p[n]));
         found += passed;
         at = passed ? i : at;
     }

@@ -167,29 +167,3 @@ void site_find_attribute_stores(struct site_search *s, uint32_t stack)
     }
     s->found.n = s->found.n == 1 ? 1 : 0;
 }
-
-void site_consider_library(struct site_search *s, size_t i)
-{
-    static const char *const keep_nothing[] = {"backward", "step", "copy_", "record_stream", "load_state_dict"};
-    const char *code = s->code.list[i].code;
-    const size_t n = site_name_length(code), none = s->code.n, loop = site_common_loop(s, s->at, i);
-    const char *dot = n ? memrchr(code, '.', n) : NULL, *end = dot && code[n] == '(' ? site_closing(code + n) : "";
-    if (*end != ')' || end[1] || loop == none) return;
-    const char *method = arena_printf(s->scratch, "%.*s", (int)(code + n - dot - 1), dot + 1);
-    const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - code), code);
-    for (size_t k = 0; k < sizeof keep_nothing / sizeof *keep_nothing; k++)
-        if (strcmp(method, keep_nothing[k]) == 0) return;
-    const char *class = site_find_class_of(s, object), *last = strrchr(class, '.');
-    last = last ? last + 1 : class;
-    if (*last < 'A' || *last > 'Z' || site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return;
-    for (size_t k = 0; k < none && s->budget-- > 0; k++) { /* of the program: its methods are read instead */
-        const char *other = s->code.list[k].code;
-        if (strncmp(other, "class ", 6) == 0 && strncmp(other + 6, last, site_name_length(other + 6)) == 0) return;
-    }
-    if (site_value_holds(s, i, arena_printf(s->scratch, "%.*s", (int)(end - code - (long)n - 1), code + n + 1)))
-        site_add_candidate(&s->given_away, (struct site_candidate){.frame = s->frame,
-                                                                   .code = s->code,
-                                                                   .at = i,
-                                                                   .why = "the only statement that passes the memory "
-                                                                          "to an object of a library"});
-}

@@ -112,10 +112,12 @@ static const char *find_class_of_member(struct site_search *s, const char *name)
     return "";
 }
 
-/* Is it the variable of a loop? */
+/* Is it the variable of a loop, or of a comprehension? */
 static bool is_iterated(struct site_search *s, const char *name)
 {
+    const char *of = arena_printf(s->scratch, " for %s in ", name);
     for (size_t i = s->from; i < s->to && s->budget-- > 0; i++) {
+        if (strstr(s->code.list[i].code, of)) return true;
         struct site_assignment a;
         struct site_names made = {.n = 0};
         if (!site_is_loop(&s->code.list[i]) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
@@ -143,8 +145,10 @@ static bool find_callee(struct site_search *s, const char *name, size_t which, s
     *method = dot;
     in->class = NULL;
     if (find_called(s, last, strlen(last), which, in, def)) return true;
-    *method = true; /* metric(x) of a list that the function was given */
-    return !dot && is_iterated(s, name) && find_called(s, "__call__", strlen("__call__"), which, in, def);
+    *method =
+        true; /* metric(x) of a list that the function was given, self.metric(x) of one that the object was given */
+    const bool given = dot ? !*class && strncmp(name, "self.", 5) == 0 : is_iterated(s, name);
+    return given && find_called(s, "__call__", strlen("__call__"), which, in, def);
 }
 
 /* Binds the parameters of def to those of the arguments that hold the memory. A parameter *args or **more takes all

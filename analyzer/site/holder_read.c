@@ -573,6 +573,36 @@ static bool is_own_method(struct site_search *s, const char *code, const char *i
            site_find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
 }
 
+/* metric.update(x), wandb.log({"": x}) of what a library made, as a whole statement: it may store what it is given. */
+static void consider_library(struct site_search *s, size_t i)
+{
+    static const char *const keep_nothing[] = {"backward",        "step",        "copy_",           "record_stream",
+                                               "load_state_dict", "set_postfix", "set_description", "write"};
+    const char *code = s->code.list[i].code;
+    const size_t n = site_name_length(code), none = s->code.n, loop = site_common_loop(s, s->at, i);
+    const char *dot = n ? memrchr(code, '.', n) : NULL, *end = dot && code[n] == '(' ? site_closing(code + n) : "";
+    if (*end != ')' || end[1] || loop == none) return;
+    const char *method = arena_printf(s->scratch, "%.*s", (int)(code + n - dot - 1), dot + 1);
+    const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - code), code);
+    for (size_t k = 0; k < sizeof keep_nothing / sizeof *keep_nothing; k++)
+        if (strcmp(method, keep_nothing[k]) == 0) return;
+    const char *class = site_find_class_of(s, object), *last = strrchr(class, '.');
+    last = last ? last + 1 : class;
+    if (!*last || site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return;
+    for (size_t k = 0; k < none && s->budget-- > 0; k++) { /* of the program: its methods are read instead */
+        const char *other = s->code.list[k].code;
+        const size_t word = strncmp(other, "class ", 6) == 0 ? 6 : strncmp(other, "def ", 4) == 0 ? 4 : 0;
+        if (word && strlen(last) == site_name_length(other + word) && strncmp(other + word, last, strlen(last)) == 0)
+            return;
+    }
+    if (site_value_holds(s, i, arena_printf(s->scratch, "%.*s", (int)(end - code - (long)n - 1), code + n + 1)))
+        site_add_candidate(&s->given_away, (struct site_candidate){.frame = s->frame,
+                                                                   .code = s->code,
+                                                                   .at = i,
+                                                                   .why = "the only statement that passes the memory "
+                                                                          "to an object of a library"});
+}
+
 void site_read_statement(struct site_search *s, size_t i)
 {
     const struct site_statement *st = &s->code.list[i];
@@ -592,7 +622,7 @@ void site_read_statement(struct site_search *s, size_t i)
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
         } else {
-            site_consider_library(s, i);
+            consider_library(s, i);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
@@ -601,7 +631,7 @@ void site_read_statement(struct site_search *s, size_t i)
         s->returned = s->returned || holds;
     } else {
         read_registration(s, i);
-        site_consider_library(s, i);
+        consider_library(s, i);
     }
 }
 

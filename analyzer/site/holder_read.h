@@ -88,8 +88,6 @@ size_t site_iterated_length(const char **in);
 /* The frame of a lambda or of a comprehension? */
 bool site_is_nameless(const char *function);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
-/* metric.update(x), as a whole statement: an object of a library's class may store what it is given. */
-void site_consider_library(struct site_search *s, size_t i);
 /* If no other statement is found: hooks of the modules on the call path that store what they are given; functions that
  * a library calls; statements that store an attribute that the call path has set. */
 void site_find_hooks(struct site_search *s, uint32_t stack);

@@ -13,12 +13,6 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 /* Does backward() follow a line of the program's calls: later in its function, or in the innermost loop around it? */
 bool site_is_before_backward(struct site_builder *b, uint32_t stack);
-/* Does the loop around the model's call pass it the same data each time, which was put on the GPU before? */
-bool site_repeats_input(struct site_builder *b, uint32_t stack);
-/* The line that called the outermost module; RUN_NONE: none. */
-uint32_t site_pass_caller(const struct run *run, uint32_t stack);
-/* Does that line call a model that the file trains nowhere, such as a teacher, with gradients on? */
-bool site_calls_untrained(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
 /* … or another statement of its function? At the top level of a file only the line itself counts. */

@@ -3,10 +3,11 @@
  * If a loop passes the same data in each iteration, such as a whole graph or a set of points, there is no batch to
  * halve. If no optimizer is given the parameters of the model that is called, such as a teacher, its pass needs no
  * graph. */
-#include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
 
 #include <string.h>
 #include "analyzer/site/python_names.h"
+#include "analyzer/site/source_context.h"
 
 struct site_call {
     struct site_code code;
@@ -27,8 +28,10 @@ static void find_blocks(struct site_call *c)
     }
 }
 
-/* The names that the statement passes on. False: it may make new values: part of another, a comprehension, next(). */
-static bool read_arguments(struct arena *arena, const char *code, struct site_names *names)
+/* The names that the statement passes on, and the functions that it calls. False: it may make new values: part of
+ * another, a comprehension, next(). */
+static bool read_passed_names(struct arena *arena, const char *code, struct site_names *names,
+                              struct site_names *called)
 {
     struct site_assignment a;
     const char *p = site_assignment_of(arena, code, &a) ? a.value : code;
@@ -40,6 +43,7 @@ static bool read_arguments(struct arena *arena, const char *code, struct site_na
             while (taken && p[taken - 1] != '.') taken--;
             taken -= taken > 0;
         }
+        if (n && !taken) site_names_add(arena, called, p, n);
         if (taken && !(p[n] == '=' && p[n + 1] != '=')) site_names_add(arena, names, p, taken);
         p += n ? n : 1;
     }
@@ -90,7 +94,7 @@ static bool is_assigned_anew(struct arena *arena, const struct site_call *c, con
     for (size_t i = 0; i < none; i++) {
         struct site_call other = {.code = c->code, .at = i};
         const char *value;
-        if (i == c->at || !binds_any(arena, &c->code.list[i], names, &value)) continue;
+        if (!binds_any(arena, &c->code.list[i], names, &value)) continue;
         if (block < none && i >= block && i < end) return true;
         find_blocks(&other);
         const bool visible = other.function == none || other.function == c->function;
@@ -122,13 +126,14 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     for (; !looped && !anew && (frame = run_stack_frame(b->run, stack)) != NULL;
          stack = run_stack_parent(b->run, stack)) {
         struct site_call c;
-        struct site_names names = {.n = 0};
+        struct site_names names = {.n = 0}, called = {.n = 0};
         if (frame->kind != GS_FRAME_PYTHON) continue;
         anew = site_is_library_file(frame->file) || !site_open_source(b, frame, &c.code, &c.at) ||
-               !read_arguments(&scratch, c.code.list[c.at].code, &names);
+               !read_passed_names(&scratch, c.code.list[c.at].code, &names, &called);
         if (anew) break;
         find_blocks(&c);
-        anew = is_assigned_anew(&scratch, &c, &names, &entered);
+        anew = is_assigned_anew(&scratch, &c, &names, &entered) ||
+               is_assigned_anew(&scratch, &c, &called, &(bool){false}); /* for layer in layers: h = layer(x) */
         looped = c.loop < c.code.n;
     }
     arena_free(&scratch);
@@ -136,7 +141,7 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
 }
 
 /* Does the file have `name` and then `rest`, as in teacher.eval() and self.teacher.eval()? */
-static bool has_words(const struct site_code *code, const char *name, const char *rest)
+static bool source_has_object(const struct site_code *code, const char *name, const char *rest)
 {
     const size_t n = strlen(name);
     for (size_t i = 0; i < code->n; i++)
@@ -159,7 +164,7 @@ static const char *called_object(struct arena *arena, const char *p)
 static bool is_never_trained(struct arena *arena, const struct site_code *code, const char *object)
 {
     bool evaluates = strstr(object, "teacher") || strncmp(object, "ref_", 4) == 0 ||
-                     strncmp(object, "reference", 9) == 0 || has_words(code, object, ".eval()");
+                     strncmp(object, "reference", 9) == 0 || source_has_object(code, object, ".eval()");
     for (size_t i = 0; i < code->n && !evaluates; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
@@ -170,7 +175,7 @@ static bool is_never_trained(struct arena *arena, const struct site_code *code, 
             evaluates = evaluates || strcmp(dot ? dot + 1 : made.list[k], object) == 0;
         }
     }
-    return evaluates && !has_words(code, object, ".parameters(") && !has_words(code, object, ".train(");
+    return evaluates && !source_has_object(code, object, ".parameters(") && !source_has_object(code, object, ".train(");
 }
 
 /* vgg(fake) of fake = generator(z): the gradient of the generator passes through the other model. */
@@ -181,7 +186,7 @@ static bool is_result_of_trained(struct arena *arena, const struct site_code *co
         if (!binds_any(arena, &code->list[i], names, &value)) continue;
         for (const char *p = value; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
             const char *object = called_object(arena, p);
-            if (*object && has_words(code, object, ".parameters(")) return true;
+            if (*object && source_has_object(code, object, ".parameters(")) return true;
         }
     }
     return false;
@@ -193,17 +198,17 @@ bool site_calls_untrained(struct site_builder *b, uint32_t stack)
     const struct run_frame *frame = run_stack_frame(b->run, caller);
     struct arena scratch = {0};
     struct site_code code;
-    struct site_names names = {.n = 0};
+    struct site_names names = {.n = 0}, called = {.n = 0};
     size_t at;
     bool untrained = false, trained = false;
     if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return false;
     const char *text = code.list[at].code;
     for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
         const char *object = called_object(&scratch, p);
-        trained = trained || (*object && has_words(&code, object, ".parameters("));
+        trained = trained || (*object && source_has_object(&code, object, ".parameters("));
         untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
     }
-    (void)read_arguments(&scratch, text, &names);
+    (void)read_passed_names(&scratch, text, &names, &called);
     untrained = untrained && !trained && !is_result_of_trained(&scratch, &code, &names);
     arena_free(&scratch);
     return untrained && !site_is_without_gradients(b, stack);

@@ -46,6 +46,8 @@ class Metric:
         self.values = []
     def record(self, value, step):
         self.values += value,
+def init():
+    return Metric()
 class Scaler:
     def record(self, value): pass
     def add_scalar(self, *values): pass
@@ -158,6 +160,19 @@ SHAPES = {
                                "x = batch(); out = model(x); kept.append(out); n = 1"),
     "cached property": ("import functools\nclass Item:\n    @functools.cached_property\n    def vector(self):\n        return model(batch())\n"
                         "items = [Item() for i in range(1000)]\nfor item in items:\n    item.vector\n", "@functools.cached_property"),
+    "called in a comprehension": ("class Stopping:\n    def __init__(self):\n        self.seen = []\n    def __call__(self, step, out):\n        self.seen.append(out)\n"
+                                  "        return False\nclass Fit:\n    def __init__(self):\n        self.callbacks = [Stopping()]\n    def run(self):\n"
+                                  "        for step in range(1000):\n            out = model(batch())\n            if any(c(step, out) for c in self.callbacks):\n"
+                                  "                break\nFit().run()\n", "self.seen.append(out)"),
+    "object that a library made": ("from torch import metric\nrun = metric.init()\nfor step in range(1000):\n    out = model(batch())\n"
+                                   "    run.record({'step': step, 'out': out}, 1)\n", "run.record({'step': step, 'out': out}, 1)"),
+    "gathered tasks": ("import asyncio\nasync def embed(i):\n    return model(batch())\nasync def main():\n"
+                       "    vectors = await asyncio.gather(*[embed(i) for i in range(1000)])\nasyncio.run(main())\n",
+                       "vectors = await asyncio.gather(*[embed(i) for i in range(1000)])"),
+    "called attribute": ("class Store:\n    def __init__(self):\n        self.maps = {'a': []}\n    def __call__(self, x, key):\n        self.maps[key].append(x)\n"
+                         "        return x\nclass Run:\n    def __init__(self, store):\n        self.store = store\n    def step(self):\n"
+                         "        out = model(batch())\n        out = self.store(out, 'a')\n        return 1\nrun = Run(Store())\n"
+                         "for step in range(1000):\n    run.step()\n", "self.maps[key].append(x)"),
     # a metric that keeps what it is given, in a library's file
     "object of a library": ("from torch.metric import Metric\nmetric = Metric()\nfor step in range(1000):\n    out = model(batch())\n"
                             "    metric.record(out, step)\n", "metric.record(out, step)"),

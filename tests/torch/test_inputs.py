@@ -27,6 +27,8 @@ BATCHES = {
     "of a loader": "for x in torch.randn(60000, 512).split(6000):\n    x = x.cuda()\n    step(x)\n",
     "a slice": "data = torch.randn(20000, 512, device='cuda')\nfor i in range(0, 20000, 6000):\n    step(data[i:i + 6000])\n",
     "by index": "data = torch.randn(20000, 512).cuda()\nfor index in torch.randperm(20000).split(6000):\n    x = data[index.cuda()]\n    step(x)\n",
+    "of a layer": "x = torch.randn(6000, 512, device='cuda')\ndef forward(h):\n    for block in net:\n        h = h + block(h)\n    return h\n"
+                  "for epoch in range(9):\n    h = torch.randn(6000, 512, device='cuda')\n    forward(h).mean().backward()\n",
     "an iterator": "batches = iter([torch.randn(6000, 512, device='cuda')])\nwhile True:\n    step(next(batches))\n",
     "in no loop": "x = torch.randn(6000, 512, device='cuda')\nstep(x)\n",
     "of an attribute": "class Trainer:\n    def fit(self):\n        for epoch in range(9):\n            self.load()\n            step(self.batch)\n"
@@ -81,3 +83,16 @@ def test_parameters_that_the_program_adds_are_bounded(once, tmp_path, name):
     texts = [m["text"] for m in oom["measures"]]
     assert "bound the number of parameters" in texts[0] and oom["measures"][0]["frees_bytes"] > oom["live_bytes"] / 5, texts
     assert "batch" not in " ".join(texts), texts
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_weights_that_do_not_fit(once, tmp_path, trains):
+    """Only the optimizer of a training needs their full precision."""
+    script = tmp_path / "serve.py"
+    script.write_text("import torch\nmodels = [torch.nn.Linear(4096, 4096).cuda() for name in range(20)]\n" +
+                      "optimizer = torch.optim.SGD([p for m in models for p in m.parameters()])\n" * trains +
+                      "for m in models:\n    m(torch.randn(1, 4096).cuda())\n")
+    oom = once(f"weights {trains}", script, SIMCUDA_MEMORY="1GiB").report()["oom"][-1]
+    assert oom["cause"] == "capacity", oom["verdict"]
+    assert ("load the weights in 16 bits" in oom["advice"][0]) == (not trains), oom["advice"]
+    assert ("share the model (FSDP)" in oom["advice"][0]) == trains, oom["advice"]

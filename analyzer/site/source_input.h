@@ -1,0 +1,11 @@
+/* What a line of the program passes to a model, and to which, from the source. */
+#pragma once
+
+#include "analyzer/site/builder.h"
+
+/* Does the loop around the model's call pass it the same data each time, which was put on the GPU before? */
+bool site_repeats_input(struct site_builder *b, uint32_t stack);
+/* The line that called the outermost module; RUN_NONE: none. */
+uint32_t site_pass_caller(const struct run *run, uint32_t stack);
+/* Does that line call a model that the file trains nowhere, such as a teacher, with gradients on? */
+bool site_calls_untrained(struct site_builder *b, uint32_t stack);
