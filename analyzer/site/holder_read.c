@@ -404,7 +404,8 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
     const struct site_names self = {.list = {name}, .n = 1};
     const bool sums = s->graph && !site_is_parameter(s, name);
     if (is_cut(a->value)) return false;
-    if (a->augmented) return sums || strchr("[{", *a->value) || is_tuple(a->value) || is_given(s, name, is_list);
+    if (a->augmented)
+        return sums || *a->value == '[' || *a->value == '{' || is_tuple(a->value) || is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&

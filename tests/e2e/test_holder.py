@@ -360,6 +360,10 @@ SHAPES = {
     "replaced field": ("from typing import NamedTuple\nclass State(NamedTuple):\n    step: int = 0\n    seen: tuple = ()\nstate = State()\n" +
                        LOOP + "    state = state._replace(step=step, seen=state.seen + (loss,))\n",
                        "state = state._replace(step=step, seen=state.seen + (loss,))"),
+    "nested": ("books = {}\n" + LOOP + "    books.setdefault(step % 7, {})[step] = loss; step += 1\n",
+               "books.setdefault(step % 7, {})[step] = loss; step += 1"),
+    "index of an index": ("books = {'a': {}}\n" + LOOP + "    books['a'][step] = loss\n", "books['a'][step] = loss"),
+    "global by name": (LOOP + "    globals()[f'loss_{step}'] = loss\n", "globals()[f'loss_{step}'] = loss"),
     "conditional": ("losses = []\n" + LOOP + "    losses.append(loss) if step > 1 else None\n",
                     "losses.append(loss) if step > 1 else None"),
     "and": ("losses = []\n" + LOOP + "    step and losses.append(loss)\n", "step and losses.append(loss)"),
