@@ -200,12 +200,18 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
     return NULL;
 }
 
-/* Blocks that the program made on the GPU, one by one: [f(x) for x in y] makes all that it needs. */
-static bool is_stored_each_time(struct run *run, const struct oom_facts *f)
+/* Does a known statement store blocks that the program made on the GPU, one by one, the largest or half as much?
+ * [f(x) for x in y] makes all that it needs. */
+static bool is_stored_each_time(const struct site_builder *b, const struct oom_facts *f)
 {
-    const struct result_growth *g = f->growth;
-    return g && g->holders_n && !strstr(g->holders[0].text, " for ") &&
-           !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&
+    struct run *run = b->run;
+    bool stored = false;
+    EACH (g, b->report->growth, f->growth ? b->report->growth_n : 0) {
+        const bool counts = g->process == f->growth->process && g->layer == f->layer &&
+                            g->device == f->growth->device && g->bytes >= f->growth->bytes / 2;
+        stored = stored || (counts && g->holders_n && !strstr(g->holders[0].text, " for "));
+    }
+    return stored && !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&
            !run_stack_is_in(run, f->growing_stack, "/torch/optim/", NULL) &&
            !run_stack_calls(run, f->growing_stack, "_to_copy");
 }
@@ -327,7 +333,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     free(lines);
     map_free(&index);
     f->growth = f->growing_sites ? foremost_growth(b, f) : NULL;
-    f->growing_stored = is_stored_each_time(b->run, f);
+    f->growing_stored = is_stored_each_time(b, f);
 }
 
 /* The total live memory when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last

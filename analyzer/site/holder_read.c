@@ -375,18 +375,42 @@ static bool is_linking(struct site_search *s, const char *value, const char *nam
     return links && k > 1;
 }
 
+/* best = sorted(best + [x])[-5:] is bounded. */
+static bool is_cut(const char *value)
+{
+    const size_t n = strlen(value);
+    const char *open = n && value[n - 1] == ']' ? site_bracket_around(value, value + n - 1) : NULL;
+    return open && strchr(open, ':') && !strchr(open, ',');
+}
+
+/* sorted(best + [x]), state._replace(seen=state.seen + (x,)): of `best`, `state`. */
+static bool is_extended(struct site_search *s, const char *value, const char *name)
+{
+    for (const char *plus = strstr(value, " + "); plus; plus = strstr(plus + 1, " + ")) {
+        const char *part = plus + 3, *from = plus, *close = strchr("[(", *part) ? site_closing(part) : part;
+        const bool display = *part == '[' || memchr(part, ',', (size_t)(close - part));
+        while (from > value && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
+        const struct site_names self = {.list = {name}, .n = 1};
+        if (close > part && display &&
+            site_holds(arena_printf(s->scratch, "%.*s", (int)(plus - from), from), &self, false))
+            return true;
+    }
+    return false;
+}
+
 /* total += loss, total = 0.9 * total + loss, losses += [loss], x = torch.cat([x, y]). */
 static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
 {
     const struct site_names self = {.list = {name}, .n = 1};
     const bool sums = s->graph && !site_is_parameter(s, name);
-    if (a->augmented) return sums || *a->value == '[' || is_tuple(a->value) || is_given(s, name, is_list);
-    const bool first =
-        strncmp(a->value, name, strlen(name)) == 0 && (strstr(a->value, " + [") || is_given(s, name, is_list));
+    if (is_cut(a->value)) return false;
+    if (a->augmented)
+        return sums || *a->value == '[' || *a->value == '{' || is_tuple(a->value) || is_given(s, name, is_list);
+    const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&
            (is_concatenation(a->value) || is_unpacking(a->value, name) || is_linking(s, a->value, name) ||
-            (carries && site_holds(a->value, &self, true)) ||
+            is_extended(s, a->value, name) || (carries && site_holds(a->value, &self, true)) ||
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
 

@@ -111,21 +111,34 @@ static bool is_constant(const char *from, const char *to)
     return true;
 }
 
+/* After the name of a target: indexes, calls and attributes, cache[key], table.setdefault(key, {})[n], items[i].value.
+ */
+static const char *target_end(const char *end, bool *index, bool *varies)
+{
+    const bool within = *end && strchr("[(", *end);
+    while (within && *end && strchr("[(.", *end)) {
+        if (*end == '.') {
+            end += 1 + site_name_length(end + 1);
+            continue;
+        }
+        const char *close = site_closing(end);
+        *index = *index || *end == '[';
+        *varies = *varies || (*end == '[' && !is_constant(end + 1, close));
+        end = *close ? close + 1 : close;
+    }
+    return end;
+}
+
 void site_targets_of(struct arena *arena, const char *targets, struct site_names *names, struct site_names *indexed)
 {
     for (const char *p = targets; *p;) {
         const size_t n = site_name_length(p);
-        const char *end = p + n;
-        if (!n) {
-            p++;
-        } else if (*end == '[') {
-            const char *close = site_closing(end);
-            if (indexed && !is_constant(end + 1, close)) site_names_add(arena, indexed, p, n);
-            p = *close ? close + 1 : close;
-        } else {
-            site_names_add(arena, names, p, n);
-            p = end;
-        }
+        bool index = false, varies = false;
+        const char *end = n ? target_end(p + n, &index, &varies) : p + 1, *base = n ? site_base_name(arena, p) : "";
+        if (!*base && strncmp(p, "globals()", n + 2) == 0) base = "globals";
+        if (index && varies && indexed && *base) site_names_add(arena, indexed, base, strlen(base));
+        if (n && !index) site_names_add(arena, names, p, n);
+        p = end;
     }
 }
 

@@ -370,6 +370,15 @@ SHAPES = {
                "    loss.backward(); losses.append(loss)\n", "loss.backward(); losses.append(loss)"),
     "joined on one line": ("kept = []\nfor step in range(1000): x = batch(); out = model(x); kept.append(out)\n",
                            "for step in range(1000): x = batch(); out = model(x); kept.append(out)"),
+    "merged": ("seen = {}\n" + LOOP + "    seen |= {step: loss}\n", "seen |= {step: loss}"),
+    "sorted": ("best = []\n" + LOOP + "    best = sorted(best + [(step, loss)])\n", "best = sorted(best + [(step, loss)])"),
+    "replaced field": ("from typing import NamedTuple\nclass State(NamedTuple):\n    step: int = 0\n    seen: tuple = ()\nstate = State()\n" +
+                       LOOP + "    state = state._replace(step=step, seen=state.seen + (loss,))\n",
+                       "state = state._replace(step=step, seen=state.seen + (loss,))"),
+    "nested": ("books = {}\n" + LOOP + "    books.setdefault(step % 7, {})[step] = loss; step += 1\n",
+               "books.setdefault(step % 7, {})[step] = loss; step += 1"),
+    "index of an index": ("books = {'a': {}}\n" + LOOP + "    books['a'][step] = loss\n", "books['a'][step] = loss"),
+    "global by name": (LOOP + "    globals()[f'loss_{step}'] = loss\n", "globals()[f'loss_{step}'] = loss"),
     "conditional": ("losses = []\n" + LOOP + "    losses.append(loss) if step > 1 else None\n",
                     "losses.append(loss) if step > 1 else None"),
     "and": ("losses = []\n" + LOOP + "    step and losses.append(loss)\n", "step and losses.append(loss)"),
@@ -401,6 +410,7 @@ LIKENESSES = {
     "number for a library": "writer.add_scalar('loss', loss.item(), step)",
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
     "joined with a copy": "x = batch(); logged.append(x.cpu()); state = {}",
+    "cut": "logged = (logged + [loss])[-3:]",
     "conditional number": "logged.append(loss.item()) if step else None",
 }
 
