@@ -126,6 +126,8 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     const double n = adapted_readers(p, which) < readers ? adapted_readers(p, which) : readers,
                  input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
+    const bool drops = p->dropout == PLAN_DROPOUT_UNKNOWN ? z->variant == ACT_PADDED : p->dropout == PLAN_DROPOUT_SOME,
+               masked = drops && estimate_adapter_has_dropout(p);
 
     if (!is_base_frozen(p)) {
         put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0,
@@ -141,12 +143,11 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
     else
         put_activation(t, ACT_ADAPTERS,
                        input *
-                               (z->amp            ? 2 * n
-                                : z->compute == 4 ? 4
-                                                  : 4 * n) *
+                               (z->amp                       ? 2 * n
+                                : z->compute == 4 && !masked ? 4
+                                                             : 4 * n) *
                                width +
-                           (z->variant == ACT_PADDED && kind->rank > 0 ? n * width : 0) +
-                           kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
+                           (masked ? n * width : 0) + kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
                        0, 0, 0);
 }
 
@@ -296,7 +297,7 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     /* the KV cache concatenates keys and values into new tensors, and the queries keep the joined product alive;
      * without fused attention the products would copy them anyway */
     if (h->caches && !cross && !eager) put_activation(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
-    if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
+    if (eager || z->variant == ACT_PADDED || p->repeats_keys) /* keys and values repeated for each query head */
         put_activation(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v),
                        c * others * (q + out), 0);
     else

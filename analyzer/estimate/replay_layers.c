@@ -141,6 +141,9 @@ static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double wi
     const double rank = (double)b->p->rank, element = b->z.amp ? 2 : 4, wide = element * b->tokens * out;
     uint32_t x = put_cast(b, in, 4, width);
 
+    if (b->p->dropout == PLAN_DROPOUT_SOME)
+        x = put_node(b, (struct estimate_replay_op){
+                            .flags = REPLAY_MASKS, .from = x, .bytes = node_bytes(b, x), .extra = b->tokens * width});
     x = put_factor(b, put_factor(b, put_cast(b, x, element, width), width, rank, element), rank, out, element);
     x = put_map(b, x, 0, 0); /* times alpha / r */
     if (node_bytes(b, base) < wide)
@@ -266,7 +269,7 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         b->list->ops[k - 1].flags |= held_flag(b);
         b->list->ops[v - 1].flags |= held_flag(b);
     }
-    if (eager && m->kv_heads < m->heads) {
+    if ((eager || b->p->repeats_keys) && m->kv_heads < m->heads) {
         k = put_node(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
         v = put_node(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
