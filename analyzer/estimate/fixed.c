@@ -424,7 +424,7 @@ static void add_reduced_segments(const struct plan *p, struct estimate_result *r
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
-/* transformers before 4.50 computes the loss from a copy of the logits without each sequence's last token. The gradient
+/* transformers before 4.49 computes the loss from a copy of the logits without each sequence's last token. The gradient
  * of that slice is as large as all logits. If the copy's segments, multiples of 2 MiB, are smaller, no cached one can
  * hold it, and one more stays reserved. */
 static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
@@ -435,14 +435,14 @@ static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
     const double shifted = ceil((double)p->batch * ((double)p->seq - 1) * row / segment) * segment;
     struct estimate_line *line;
 
-    if (estimate_replay_knows(p) || p->inference || p->chunked_loss ||
+    if (estimate_replay_knows(p) || p->inference || p->chunked_loss || p->transformers >= 449 ||
         (s->family != MODEL_GPT && s->family != MODEL_LLAMA) || !p->batch || p->seq < 2 || whole <= shifted ||
         shifted < 10 * MIB)
         return;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_TRAINING, "the gradient of sliced logits",
                         (struct estimate_interval){0, 0, whole});
-    line->why = "high: transformers before 4.50; later ones shift the labels instead";
-    estimate_explain(line, "transformers 4.49 loss_utils.py; c10/cuda/CUDACachingAllocator.cpp: segments of 2 MiB",
+    line->why = "high: transformers before 4.49; later ones shift the labels instead";
+    estimate_explain(line, "transformers 4.48 loss_utils.py; c10/cuda/CUDACachingAllocator.cpp: segments of 2 MiB",
                      "batch %ju · seq %ju · vocabulary %ju · 4 B, in whole segments", (uintmax_t)p->batch,
                      (uintmax_t)p->seq, (uintmax_t)s->vocab);
 }
