@@ -86,14 +86,17 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     /* only OPT and GPT-Neo have learned positions and separate q, k, v */
     h.opt = gpt && m->positions && !m->fused_qkv && strncmp(p->model->name, "gpt", 3) != 0;
     /* rotary GPTs (NeoX, Falcon) and BLOOM have no dropout and one-kernel GELUs */
-    h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || (gpt && m->positions && !m->no_dropout));
+    h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || m->dropout ||
+                           (gpt && m->positions && !m->no_dropout));
     h.python_gelu = !fused && gpt && !h.opt && (m->positions ? !m->one_kernel_gelu : m->new_gelu);
     /* Hugging Face's ViT has three matrices, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
     h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
     h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
                p->checkpoint == PLAN_CHECKPOINT_NONE;
-    h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt;
+    /* of rotary GPTs, BLOOM and Falcon do not (modeling_falcon.py: softmax in the type of the hidden states) */
+    const bool rotary = gpt && !m->positions && !m->embedding_norm && !(m->norms == 1 && m->fused_qkv);
+    h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt || rotary;
     return h;
 }
 
@@ -126,6 +129,8 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     const double n = adapted_readers(p, which) < readers ? adapted_readers(p, which) : readers,
                  input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
+    const bool drops = p->dropout == PLAN_DROPOUT_UNKNOWN ? z->variant == ACT_PADDED : p->dropout == PLAN_DROPOUT_SOME,
+               masked = drops && estimate_adapter_has_dropout(p);
 
     if (!is_base_frozen(p)) {
         put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0,
@@ -141,12 +146,11 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
     else
         put_activation(t, ACT_ADAPTERS,
                        input *
-                               (z->amp            ? 2 * n
-                                : z->compute == 4 ? 4
-                                                  : 4 * n) *
+                               (z->amp                       ? 2 * n
+                                : z->compute == 4 && !masked ? 4
+                                                             : 4 * n) *
                                width +
-                           (z->variant == ACT_PADDED && kind->rank > 0 ? n * width : 0) +
-                           kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
+                           (masked ? n * width : 0) + kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
                        0, 0, 0);
 }
 
@@ -296,7 +300,7 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     /* the KV cache concatenates keys and values into new tensors, and the queries keep the joined product alive;
      * without fused attention the products would copy them anyway */
     if (h->caches && !cross && !eager) put_activation(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
-    if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
+    if (eager || z->variant == ACT_PADDED || p->repeats_keys) /* keys and values repeated for each query head */
         put_activation(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v),
                        c * others * (q + out), 0);
     else
@@ -526,7 +530,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     if ((m->norms != 1 && !m->no_mlp) || m->mixer == MODEL_MIXER_NONE) /* Falcon's MLP reads attention's norm */
         put_norm(p, z, &h, width, z->stream, t);
     if ((m->norms != 1 || z->amp || m->mixer == MODEL_MIXER_NONE) && !m->no_mlp)
-        put_reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
+        put_reads(p, z, READ_IN, width, m->gated && !moe && !m->fused_gate ? 2 : 1, 1, t);
     if (moe)
         put_experts(p, z, &h, t);
     else if (!m->no_mlp)

@@ -112,7 +112,9 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
         w->grads += weight * z->gradient;
         return;
     }
-    if (m->family == MODEL_MAMBA || m->wide_logits) held = 4 * logits;
+    /* transformers before 4.46 returned float32 logits (`logits = logits.float()`) */
+    if (m->family == MODEL_MAMBA || m->wide_logits || (p->transformers && p->transformers < 446 && !bare))
+        held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     if (compiled) { /* the logits are kept for backward, which makes only their gradient */
         wide = 0;
@@ -121,8 +123,10 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     }
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
-    if (!bare && z->variant == ACT_PADDED && p->batch > 1 && held <= 0 && c < 4)
-        made += c; /* transformers before 4.50: 16-bit and 32-bit logits live beside a copy without the last token */
+    /* loss_utils.py of transformers 4.46 to 4.48: the caller's 16-bit logits live beside float32 ones and a copy of
+     * those without the last token */
+    const bool copies = p->transformers ? p->transformers >= 446 && p->transformers < 449 : z->variant == ACT_PADDED;
+    if (!bare && copies && p->batch > 1 && held <= 0 && c < 4) made += c;
     see_pass_peak(w, made * logits, 0);
     out->logits = w->live + made * logits - before;
     out->at_loss = true;
@@ -247,6 +251,19 @@ static void see_groups(struct layers *l, struct walk *w, const struct estimate_a
     }
 }
 
+/* FSDP's first version reshards a unit without trained parameters by a hook on its inputs, which it holds until
+ * backward ends (_runtime_utils.py: _register_post_backward_reshard_only_hook). A reentrant checkpoint around the unit
+ * runs it again on a detached input, so the hook keeps that input and its gradient. Since transformers 4.52 (Llama,
+ * Qwen2; 4.53 others) the checkpoint is inside the unit (GradientCheckpointingLayer). High: an unknown version. */
+static bool hooks_keep_inputs(const struct plan *p, enum estimate_act_variant variant)
+{
+    const bool frozen_units =
+        p->flat && p->adapter != PLAN_ADAPTER_NONE && (p->separate || p->weights) && estimate_shard_gathers(p);
+
+    if (!frozen_units || p->not_reentrant || p->checkpoint != PLAN_CHECKPOINT_FULL) return false;
+    return p->transformers ? p->transformers < 453 : variant == ACT_PADDED;
+}
+
 /* Backward of all layers and the embedding. The embedding's gradient is dense. If the output layer is tied, the two are
  * added before they reach the parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor
  * of its own. */
@@ -259,6 +276,8 @@ static void walk_layers(struct layers *l, struct walk *w)
     double apart = estimate_act_keeps_input(l->p, z) ? 0 : l->stream;
     bool held_apart = w->accumulates && l->p->step != PLAN_STEP_IN_BACKWARD; /* the output layer's is in no sum */
     double twice = m->tied && l->has_logits ? l->embedding * z->gradient : 0;
+
+    const bool keeps_inputs = hooks_keep_inputs(l->p, z->variant);
 
     twice *= (w->copies ? 0 : 1) + (held_apart ? 1 : 0);
     walk_backward(w, &l->last, z);
@@ -275,18 +294,12 @@ static void walk_layers(struct layers *l, struct walk *w)
             apart = 0;
         }
         if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
-        /* fms-acceleration's LoRA on FSDP's first version (PyTorch 2.4, peft 0.13) took what a second layer keeps;
-         * PyTorch 2.11 with peft 0.21 does not */
-        const bool second = again && z->variant == ACT_PADDED && l->p->flat && l->p->adapter != PLAN_ADAPTER_NONE;
-        const double other = second ? estimate_act_saved(t) : 0;
         if (again) { /* kept results are part of what is recomputed, or are freed then */
             w->live -= (moe ? l->stream : l->encoder_stream) - apart + (moe ? &l->of_moe : &l->of_dense)->sum;
             walk_forward(w, t, z);
         }
-        w->live += other;
         walk_backward(w, t, z);
-        w->live -= other;
-        if (again) w->live -= apart;
+        if (again) w->live += keeps_inputs ? 2 * l->stream - apart : -apart;
     }
     w->when = LATE;
     if (l->sound) /* Whisper's convolutions: two gradients of the longer one */

@@ -293,6 +293,11 @@ double estimate_adapter_blocks(const struct plan *p, double cols, bool amp)
     return 0;
 }
 
+bool estimate_adapter_has_dropout(const struct plan *p)
+{
+    return kinds[p->adapter].rank > 0;
+}
+
 const char *estimate_adapter_option(const struct plan *p)
 {
     static const char *const options[] = {NULL, "lora-rank", "block-size", "virtual-tokens"};

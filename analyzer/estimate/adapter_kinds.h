@@ -37,5 +37,7 @@ bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor 
  * that are kept at any number of tokens (OFT, BOFT). */
 double estimate_adapter_frozen(const struct plan *p, double rows, double cols);
 double estimate_adapter_blocks(const struct plan *p, double cols, bool amp);
+/* Whether peft's layer applies lora_dropout (or its kind's) to its input. */
+bool estimate_adapter_has_dropout(const struct plan *p);
 /* "lora-rank", "block-size", "virtual-tokens"; NULL: it has no size. */
 const char *estimate_adapter_option(const struct plan *p);

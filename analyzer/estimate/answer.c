@@ -133,6 +133,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->away, "offload-activations", NULL},
         {p->drop_outputs, "drop-outputs", NULL},
         {p->torch, "torch", p->torch},
+        {p->transformers, "transformers", p->transformers_text},
         {p->model->shape.masked_lm, "masked-lm", NULL},
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
@@ -140,6 +141,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->adapter != PLAN_ADAPTER_NONE && p->targets != estimate_adapter_usual_matrices(p), "target",
          estimate_adapter_name_matrices(p->targets, targets)},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
+        {p->dropout != PLAN_DROPOUT_UNKNOWN, "lora-dropout", p->dropout == PLAN_DROPOUT_SOME ? "0.05" : "0"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)
         if (words[i].given)

@@ -188,6 +188,10 @@ struct plan {
     uint64_t accumulation; /* forward and backward passes per step */
     const char *torch;     /* PyTorch's version; NULL: a current one */
     bool zeroes_gradients, keeps_softmax_input; /* as before 2.0, before 1.11 */
+    unsigned transformers;                      /* its version, 4.49: 449; 0: not given, a current one */
+    bool repeats_keys;                          /* its sdpa repeats keys and values for each query head */
+    const char *transformers_text;              /* as given; NULL: not given */
+    bool not_reentrant;                         /* checkpoints have use_reentrant=False */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     uint64_t remade;       /* with full checkpointing: layers that are checkpointed, of each pipeline stage; 0: all */
@@ -217,6 +221,8 @@ struct plan {
     bool prepared_remakes; /* and it turns on checkpointing, which the user did not set */
     uint64_t rank;    /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */
     unsigned targets; /* PLAN_QUERIES and so on: what has adapters */
+    /* of the inputs of adapters; unknown: none, with it at the high end */
+    enum { PLAN_DROPOUT_UNKNOWN, PLAN_DROPOUT_NONE, PLAN_DROPOUT_SOME } dropout;
     enum plan_saved saved;                       /* peft's modules_to_save */
     const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
     bool ema;                                    /* an exponential moving average of the weights, float32, on the GPU */

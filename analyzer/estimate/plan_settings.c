@@ -12,7 +12,7 @@
 #include "analyzer/model/denoisers.h"
 
 #define WORD(id, word, what) word "|"
-const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
+const char plan_attentions[] = PLAN_ATTENTIONS(WORD) "sdpa|flash_attention_2|"; /* the last two: attention_of() */
 const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
 const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last three: sharding_of() */
@@ -49,6 +49,14 @@ static int setting_word_index(const char *word, const char *words)
 static bool is_setting_word(const char *word, const char *other)
 {
     return word && strcmp(word, other) == 0;
+}
+
+/* Also accepts transformers' words for flash. */
+static enum plan_attention attention_of(const char *word)
+{
+    return is_setting_word(word, "sdpa") || is_setting_word(word, "flash_attention_2")
+               ? PLAN_ATTENTION_FLASH
+               : (enum plan_attention)setting_word_index(word, plan_attentions);
 }
 
 /* Also accepts PyTorch's words for zero3 and zero2. */
@@ -278,6 +286,22 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
     return complain_with(false, "%s: --adapter: '%s' needs --%s, too", command, s->adapter, option);
 }
 
+static bool read_dropout(const char *command, const struct plan_settings *s, struct plan *p)
+{
+    double share = -1;
+    const char *end = s->lora_dropout ? units_read_decimal(s->lora_dropout, &share) : NULL;
+
+    if (!s->lora_dropout) return true;
+    if (!estimate_adapter_has_dropout(p))
+        return complain_with(false, "%s: --lora-dropout applies to lora, dora, adalora, vera and lora-fa only",
+                             command);
+    if (!end || *end || !(share >= 0 && share < 1))
+        return complain_with(false, "%s: --lora-dropout: '%s' is not a probability; give 0.05, or 0 for none", command,
+                             s->lora_dropout);
+    p->dropout = share > 0 ? PLAN_DROPOUT_SOME : PLAN_DROPOUT_NONE;
+    return true;
+}
+
 /* "0.9" or "90%"; 0 without --serve. */
 static bool read_memory_share(const char *command, const struct plan_settings *s, double *share)
 {
@@ -321,19 +345,30 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
     return true;
 }
 
+/* "4.49" is 449; 0 without a text. */
+static bool read_version(const char *command, const char *option, const char *such, const char *text, unsigned *version)
+{
+    unsigned major, minor;
+
+    *version = 0;
+    if (!text) return true;
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || !major || minor > 99 ||
+        text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
+        return complain_with(false, "%s: --%s: '%s' is not a version; give %s", command, option, text, such);
+    *version = 100 * major + minor;
+    return true;
+}
+
 /* zero_grad() sets gradients to None by default since PyTorch 2.0; softmax's derivative needs the type of its input
  * instead of the input since 1.11 (derivatives.yaml). */
 static bool read_torch(const char *command, const char *text, struct plan *p)
 {
-    unsigned major, minor;
+    unsigned version = 0;
 
-    if (!text) return true;
-    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || !major ||
-        text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
-        return complain_with(false, "%s: --torch: '%s' is not a version; give 1.13 or 2.4", command, text);
+    if (!read_version(command, "torch", "1.13 or 2.4", text, &version)) return false;
     p->torch = text;
-    p->zeroes_gradients = major < 2;
-    p->keeps_softmax_input = major < 2 && minor < 11;
+    p->zeroes_gradients = version && version < 200;
+    p->keeps_softmax_input = version && version < 111;
     return true;
 }
 
@@ -352,8 +387,10 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .batch = s->batch,
         .seq = m->shape.family == MODEL_DENOISER ? 0 : s->seq, /* a denoiser's is its text's: set_size() */
         .accumulation = at_least_one_setting(s->accumulation),
-        .attention = setting_word_index(s->attention, plan_attentions),
+        .attention = attention_of(s->attention),
         .checkpoint = setting_word_index(s->checkpointing, plan_checkpoints),
+        .not_reentrant = s->not_reentrant,
+        .transformers_text = s->transformers,
         .fused_layers = s->fused_layers,
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
@@ -400,9 +437,14 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
-    if (!read_torch(command, s->torch, p)) return false;
+    if (!read_torch(command, s->torch, p) ||
+        !read_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers))
+        return false;
+    /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */
+    p->repeats_keys =
+        p->transformers && p->transformers < 454 && (!s->attention || is_setting_word(s->attention, "sdpa"));
     if (!set_adapter(command, s, p)) return false;
-    if (!adapter_size_of(command, s, p)) return false;
+    if (!adapter_size_of(command, s, p) || !read_dropout(command, s, p)) return false;
     if (!read_memory_share(command, s, &p->share)) return false;
     return plan_check(command, p);
 }

@@ -17,8 +17,9 @@ struct plan_settings {
     bool tied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation, remade, remade_every;
-    const char *attention, *checkpointing, *step, *torch;
-    bool fused_layers, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema, varying_lengths;
+    const char *attention, *checkpointing, *step, *torch, *transformers;
+    bool not_reentrant, fused_layers, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema,
+        varying_lengths;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave, first_layers, last_layers;
@@ -27,6 +28,7 @@ struct plan_settings {
     const char *adapter, *saved;
     struct option_list target;
     uint64_t rank, block_size, virtual_tokens;
+    const char *lora_dropout;
     const char *weights; /* quantisation */
     const char *text_weights, *resident, *vae;
     bool no_guidance;
@@ -68,8 +70,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_COUNT(type, member, "batch", batch, "N", "sequences or images in one forward pass on one GPU (micro-batch)"), \
         PLAN_COUNT(type, member, "seq", seq, "N", "tokens per sequence"),                                              \
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
-                  "attention kernels; default flash, also for scaled_dot_product_attention; T5 in transformers 5.15 "  \
-                  "to 5.19: math"),                                                                                    \
+                  "attention kernels; default flash, also for scaled_dot_product_attention; sdpa and "                 \
+                  "flash_attention_2: as flash, see --transformers; T5 in transformers 5.15 to 5.19: math"),           \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
@@ -128,6 +130,18 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                                         \
          "PyTorch's version, if it is older than 2.0: optimizers zeroed gradients instead of freeing them; before " \
          "1.11 softmax kept its input, too"},                                                                       \
+        {"transformers",                                                                                            \
+         0,                                                                                                         \
+         OPTION_TEXT,                                                                                               \
+         PLAN_AT(type, member, transformers),                                                                       \
+         "VERSION",                                                                                                 \
+         NULL,                                                                                                      \
+         0,                                                                                                         \
+         0,                                                                                                         \
+         "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before "    \
+         "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},              \
+        PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                      \
+                  "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),      \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                  \
         PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                                \
                   "models of text and images: the part that is not trained (tower: the image tower); default none")
@@ -181,6 +195,15 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         "--checkpointing=full"),                                                                                    \
         PLAN_COUNT(type, member, "lora-rank", rank, "N",                                                            \
                    "rank of adapters; default 16 (loha, lokr: 8; adalora: 12; vera: 256)"),                         \
+        {"lora-dropout",                                                                                            \
+         0,                                                                                                         \
+         OPTION_TEXT,                                                                                               \
+         PLAN_AT(type, member, lora_dropout),                                                                       \
+         "P",                                                                                                       \
+         NULL,                                                                                                      \
+         0,                                                                                                         \
+         0,                                                                                                         \
+         "dropout of LoRA's inputs, which keeps a mask beside each matrix; default 0, peft's"},                     \
         PLAN_COUNT(type, member, "block-size", block_size, "N", "inputs per block of oft and boft; default 32, 4"), \
         PLAN_COUNT(type, member, "virtual-tokens", virtual_tokens, "N",                                             \
                    "number of virtual tokens of prompt and prefix tuning"),                                         \

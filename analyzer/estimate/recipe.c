@@ -21,6 +21,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *dropout, *reentrant;
     const json_t *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
@@ -511,6 +512,16 @@ static void put_target(struct estimate_recipe *r, const struct values *s, bool f
     if (found && found != usual) put_recipe_option(r, "--target=%s", estimate_adapter_name_matrices(found, text));
 }
 
+/* lora_dropout, where a kind of adapters has it. TRL's ModelConfig has 0.05 unless it is given, the others none. */
+static void put_dropout(struct estimate_recipe *r, const struct values *s, const char *adapter)
+{
+    const double given =
+        s->dropout && json_is_string(s->dropout) ? atof(json_string_value(s->dropout)) : json_number_value(s->dropout);
+
+    if (!strstr(adapter, "lora") && !strstr(adapter, "dora") && strcmp(adapter, "vera") != 0) return;
+    put_recipe_option(r, "--lora-dropout=%g", s->dropout ? given : is_written_for(r, "TRL") ? 0.05 : 0);
+}
+
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
 {
     if (!adapter) {
@@ -528,6 +539,7 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     put_recipe_option(r, "--adapter=%s", plain ? "lora" : adapter);
     if (plain) put_recipe_option(r, "--weights=%s", is_written_for(r, "TRL") ? "nf4" : "nf4-double");
     if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
+    put_dropout(r, s, adapter);
     if (s->block_size > 0 && blocks) put_recipe_option(r, "--block-size=%" PRId64, s->block_size);
     if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
     if (s->virtual_tokens > 0 && prompts) put_recipe_option(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
@@ -684,6 +696,8 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
         put_recipe_option(r, "--sequence-parallel");
     if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
+    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s) && json_is_false(s->reentrant))
+        put_recipe_option(r, "--no-reentrant");
     if (sharding && gpus <= 0) leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
     if ((s->offload > 0 || is_recipe_word(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
         put_recipe_option(r, "--offload=all");

@@ -141,6 +141,9 @@ static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double wi
     const double rank = (double)b->p->rank, element = b->z.amp ? 2 : 4, wide = element * b->tokens * out;
     uint32_t x = put_cast(b, in, 4, width);
 
+    if (b->p->dropout == PLAN_DROPOUT_SOME)
+        x = put_node(b, (struct estimate_replay_op){
+                            .flags = REPLAY_MASKS, .from = x, .bytes = node_bytes(b, x), .extra = b->tokens * width});
     x = put_factor(b, put_factor(b, put_cast(b, x, element, width), width, rank, element), rank, out, element);
     x = put_map(b, x, 0, 0); /* times alpha / r */
     if (node_bytes(b, base) < wide)
@@ -266,7 +269,7 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         b->list->ops[k - 1].flags |= held_flag(b);
         b->list->ops[v - 1].flags |= held_flag(b);
     }
-    if (eager && m->kv_heads < m->heads) {
+    if ((eager || b->p->repeats_keys) && m->kv_heads < m->heads) {
         k = put_node(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
         v = put_node(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
     }
@@ -296,7 +299,7 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
     uint32_t x = put_linear(b, in, width, f, m->mlp_bias, m->gated ? PLAN_GATE : PLAN_UP), y;
 
     if (m->gated) {
-        y = put_linear(b, in, width, f, m->mlp_bias, PLAN_UP);
+        y = put_linear(b, in, width, f, m->mlp_bias, m->fused_gate ? NO_ADAPTER : PLAN_UP); /* one adapter for both */
         x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                                     .from = put_map(b, x, REPLAY_KEEPS_INPUT, 0),
                                                     .others = {y},
@@ -484,10 +487,17 @@ static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
         head->flags &= ~held_flag(b);
         x = put_map(b, put_map(b, put_map(b, x, 0, 0), REPLAY_KEEPS_OUTPUT, 0), held_flag(b), 0);
     }
+    const uint32_t narrow = x;
     if (!estimate_act_bare_loss(m)) x = put_cast(b, x, 4, vocab);
+    const uint32_t wide = x;
+    const bool shifted =
+        !estimate_act_bare_loss(m) && b->p->transformers && b->p->transformers < 449 && b->p->batch > 1;
+    if (shifted) /* a copy without each sequence's last token, which the loss reads */
+        x = put_node(b, (struct estimate_replay_op){.from = x, .bytes = node_bytes(b, x) * (1 - 1 / b->z.seq)});
     x = put_map(b, x, REPLAY_KEEPS_OUTPUT, 0);
     if (b->z.amp) x = put_cast(b, x, 4, vocab);
-    put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
+    x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
+    if (shifted) hold_until(b, x, wide, b->p->transformers >= 446 && narrow != wide ? narrow : 0, 0);
 }
 
 static uint32_t put_embeddings(struct build *b, uint32_t *tokens)

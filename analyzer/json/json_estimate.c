@@ -122,6 +122,11 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));
     json_object_set_new(o, "torch", estimate_text_json(p->torch));
+    json_object_set_new(o, "transformers", estimate_text_json(p->transformers_text));
+    json_object_set_new(o, "reentrant", json_boolean(!p->not_reentrant));
+    json_object_set_new(o, "lora_dropout",
+                        p->dropout == PLAN_DROPOUT_UNKNOWN ? json_null()
+                                                           : json_boolean(p->dropout == PLAN_DROPOUT_SOME));
     if (p->model->shape.family == MODEL_DENOISER)
         json_object_set_new(o, "diffusion",
                             json_pack("{s:s, s:s, s:b, s:o}", "resident", residents[p->resident], "vae",

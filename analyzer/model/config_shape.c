@@ -357,8 +357,10 @@ static void read_by_type(struct model_reading *r)
     if (strcmp(type, "phi") == 0 || strcmp(type, "gptj") == 0)
         s->new_gelu = is_activation_in_pieces(
             model_config_word(r->json, strcmp(type, "phi") == 0 ? "hidden_act" : "activation_function"));
-    if (strcmp(type, "starcoder2") == 0)
+    if (strcmp(type, "starcoder2") == 0) {
         s->qkv_bias = s->out_bias = s->mlp_bias = model_config_flag(r, "use_bias", true);
+        s->dropout = json_number_value(json_object_get(r->json, "residual_dropout")) > 0;
+    }
     if (strcmp(type, "stablelm") == 0) {
         s->qkv_bias = model_config_flag(r, "use_qkv_bias", false);
         s->norms = model_config_flag(r, "use_parallel_residual", false) ? 1 : 2;

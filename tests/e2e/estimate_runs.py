@@ -264,7 +264,7 @@ def fresh_halves(name):
 
 TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
           "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"), "fresh-3": lambda: fresh("fresh-3"),
-          "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "same-sources": lambda: fresh("same-sources")}
+          "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "fresh-6": lambda: fresh("fresh-6"), "same-sources": lambda: fresh("same-sources")}
 
 
 def between(text, name):

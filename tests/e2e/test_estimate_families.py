@@ -33,3 +33,33 @@ def test_a_family(model, tmp_path):
         error = likely / (run["pass_bytes"] - kept) - 1
         assert abs(error) <= PASS_ERROR.get(model["name"], 0.04), (run, error)
         assert abs(bytes_at(estimate, "step") / run["step_bytes"] - 1) <= 0.005, run
+
+
+# Drawn at random (seed 20261128) from 21 model types and 9 torchvision models × batch, length, precision, checkpointing, attention,
+# optimizer, accumulation and LoRA with dropout, before any was run: torch.cuda's peak of allocated bytes, third step, simulated H100.
+DRAWN = json.loads((pathlib.Path(__file__).parent / "estimate_drawn.json").read_text())
+# Falcon's multi-query attention falls back to scores that are kept
+DRAWN_ERROR = {"falcon-55": 0.06, "mixtral-16": 0.04}
+
+
+def allocated_at_peak(estimate):
+    left = ("context", "communication", "allocator")
+    moments = [[l for l in estimate["lines"] if phase in l["phases"] and not l["host"]
+                and (l["part"] not in left or (l["part"] == "allocator" and l["name"].startswith("blocks")))]
+               for phase in estimate["phases"]]
+    return [max(sum(l[key] for l in lines) for lines in moments) for key in ("low_bytes", "bytes", "high_bytes")]
+
+
+@pytest.mark.parametrize("run", DRAWN, ids=lambda run: run["name"])
+def test_a_drawn_setting(run, tmp_path):
+    if "config" in run:
+        (tmp_path / "config.json").write_text(json.dumps(run["config"]))
+    done = subprocess.run([BUILD / "gpuspy", "estimate", "--model", run.get("model", tmp_path / "config.json"), *run["options"].split(),
+                           "--gpu", "h200-141g", "--no-calibration", "--json"], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    estimate = json.loads(done.stdout)
+    if not run["name"].startswith("vit"):  # without the pooler that gpuspy counts, with a classifier of two classes
+        assert estimate["params"] == run["parameters"]
+    low, likely, high = allocated_at_peak(estimate)
+    assert abs(likely / run["peak_bytes"] - 1) <= DRAWN_ERROR.get(run["name"], 0.025)
+    assert run["peak_bytes"] <= 1.01 * high or run["name"] in DRAWN_ERROR
