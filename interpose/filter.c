@@ -40,7 +40,13 @@ static union {
 static const struct timespec no_time;
 
 /* `prints`: a line on stderr needs it; `refused`: the bit of a call that gpuspy can do without. */
-#define CALL_OF(prints, refused, name, ...) {#name, prints, refused, SYS_##name, {__VA_ARGS__}}
+#define CALL_OF(prints, refused, name, ...) \
+    {                                       \
+#name, prints, refused, SYS_##name, \
+        {                                   \
+            __VA_ARGS__                     \
+        }                                   \
+    }
 #define CALL(name, ...) CALL_OF(false, 0, name, __VA_ARGS__)
 #define PRINTS(name, ...) CALL_OF(true, 0, name, __VA_ARGS__)
 #define OPTIONAL(refused, name, ...) CALL_OF(false, refused, name, __VA_ARGS__)
@@ -159,11 +165,13 @@ static int find_refused(const void *program)
     int found = ALLOWED;
     struct trial *trial = mmap(NULL, sizeof *trial, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (trial == MAP_FAILED) return CALLS;
-    while (found == ALLOWED && trial->next < CALLS) {
-        if (!run_trial(program, trial)) found = CALLS;
-        else if (trial->next < CALLS && !calls[trial->next].refused) found = trial->next;
-        else if (trial->next < CALLS) refused |= calls[trial->next++].refused;
-    }
+    while (found == ALLOWED && trial->next < CALLS)
+        if (!run_trial(program, trial))
+            found = CALLS;
+        else if (trial->next < CALLS && !calls[trial->next].refused)
+            found = trial->next;
+        else if (trial->next < CALLS)
+            refused |= calls[trial->next++].refused;
     munmap(trial, sizeof *trial);
     atomic_store(&gs_filter_refused, refused);
     return found;
