@@ -128,7 +128,7 @@ static void *detach_work(void *unused)
     gs_dormant = true;
     gs_attached_blocks_drop();
     gs_reroute(true);
-    if (gs_session_detach())
+    if (gs_session_stop("detach"))
         finish_attach_step(GS_ATTACH_DONE, answer.text);
     else
         finish_attach_step(GS_ATTACH_FAILED, "the recording is incomplete; gpuspy report completes it");

@@ -2,6 +2,7 @@
  * perhaps pthread_cond_timedwait, but not the functions that wait for a lock or a thread. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -43,6 +44,14 @@ static inline struct timespec gs_deadline(long ms)
     struct timespec now;
     gs_system_call(SYS_clock_gettime, CLOCK_REALTIME, &now);
     return gs_time_after(now, ms);
+}
+
+/* Without a system call if no thread holds it: a seccomp filter may end the process for one. */
+static inline bool gs_lock_within(pthread_mutex_t *lock, long ms)
+{
+    if (!pthread_mutex_trylock(lock)) return true;
+    const struct timespec until = gs_deadline(ms);
+    return !pthread_mutex_timedlock(lock, &until);
 }
 
 /* For pthread_cond_timedwait: by the CLOCK_MONOTONIC that the program sees. */

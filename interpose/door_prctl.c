@@ -1,16 +1,41 @@
-/* The door of prctl: a thread can forbid itself to read the processor's time stamp counter. From then on gpuspy asks
- * the kernel for the time. See clock.h. */
+/* The doors of prctl and syscall, by which a thread forbids itself what gpuspy uses: the processor's time stamp counter
+ * (from then on gpuspy asks the kernel for the time, see clock.h), and system calls (see filter.h). */
 #include <errno.h>
 #include <linux/prctl.h>
+#include <linux/seccomp.h>
 #include <stdatomic.h>
 #include "interpose/clock.h"
+#include "interpose/filter.h"
 #include "interpose/fork.h"
+#include "interpose/message.h"
 #include "interpose/resolve.h"
+#include "interpose/session.h"
+#include "interpose/shield.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* The recording ends before a filter that would end the process because of it. */
+static void expect_filter(const void *program)
+{
+    const int saved = errno;
+    char why[128];
+    struct gs_shield shield;
+    gs_filter_added();
+    if (program && gs_session_records()) {
+        gs_shield_begin(&shield);
+        if (!gs_filter_would_allow(program, why, sizeof why)) {
+            gs_session_stop("filter");
+            gs_deactivate("recording stopped here: %s", why);
+        }
+        gs_shield_end(&shield);
+    }
+    errno = saved;
+}
 
 typedef int gs_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
 
 /* libc's ends in "...": a caller passes what its option needs, and the kernel ignores the rest. */
-__attribute__((visibility("default"))) gs_prctl prctl;
+EXPORT gs_prctl prctl;
 GS_UNCHECKED int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
     static _Atomic(gs_prctl *) found;
@@ -21,5 +46,23 @@ GS_UNCHECKED int prctl(int option, unsigned long a, unsigned long b, unsigned lo
         return -1;
     }
     if (option == PR_SET_TSC && a == PR_TSC_SIGSEGV) gs_clock_by_kernel = true;
+    if (option == PR_SET_SECCOMP && a == SECCOMP_MODE_FILTER) expect_filter((const void *)b);
     return real(option, a, b, c, d);
+}
+
+typedef long gs_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+/* Also variadic. The call at its end is a jump, so that the caller's stack is as without gpuspy. */
+EXPORT gs_syscall gs_syscall_door __asm__("syscall");
+GS_UNCHECKED long gs_syscall_door(long number, long a, long b, long c, long d, long e, long f)
+{
+    static _Atomic(gs_syscall *) found;
+    gs_syscall *real = atomic_load(&found);
+    if (!real) atomic_store(&found, real = (gs_syscall *)gs_next_function("syscall"));
+    if (!real) {
+        errno = ENOSYS;
+        return -1;
+    }
+    if (number == SYS_seccomp && a == SECCOMP_SET_MODE_FILTER) expect_filter((const void *)c);
+    return real(number, a, b, c, d, e, f);
 }

@@ -17,6 +17,7 @@
 #include "interpose/before.h"
 #include "interpose/config.h"
 #include "interpose/clock.h"
+#include "interpose/filter.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/setting.h"
@@ -342,8 +343,9 @@ static int drain_until_stopped(void)
 
 static void *run_drain(void *unused)
 {
-    prctl(PR_SET_NAME, "gpuspy-drain");
-    setpriority(PRIO_PROCESS, (id_t)gs_system_call(SYS_gettid), NICE); /* on Linux: of this thread only */
+    gs_system_call(SYS_prctl, PR_SET_NAME, "gpuspy-drain");
+    if (!(gs_filter_refused & GS_FILTER_PRIORITY)) /* on Linux: of this thread only */
+        setpriority(PRIO_PROCESS, (id_t)gs_system_call(SYS_gettid), NICE);
     pthread_mutex_lock(&drain.lock);
     const int ended_by = drain_until_stopped();
     if (!drain.failed) finish_store();
@@ -426,18 +428,12 @@ static bool join_drain(void)
     }
 }
 
-static bool lock_within(int ms)
-{
-    const struct timespec until = gs_deadline(ms);
-    return !pthread_mutex_timedlock(&drain.lock, &until);
-}
-
 /* The thread holds the lock while it writes, for ever if the file system hangs. */
 static bool lock_while_busy(void)
 {
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
-        if (lock_within(STUCK_MS)) return true;
+        if (gs_lock_within(&drain.lock, STUCK_MS)) return true;
         if (atomic_load(&drain.progress) == before) return false;
     }
 }
@@ -469,7 +465,7 @@ bool gs_drain_vanished(void)
 bool gs_drain_lock(int ms)
 {
     const uint64_t now = atomic_load(&drain.progress) + 1;
-    if (lock_within(atomic_load(&drain.hung_at) == now ? 0 : ms)) return true;
+    if (gs_lock_within(&drain.lock, atomic_load(&drain.hung_at) == now ? 0 : ms)) return true;
     if (ms >= HUNG_MS) atomic_store(&drain.hung_at, now);
     return false;
 }

@@ -360,7 +360,7 @@ static int scan_objects(struct dl_phdr_info *info, size_t size, void *unused)
 
 static void *run_nvml(void *unused)
 {
-    prctl(PR_SET_NAME, "gpuspy-nvml");
+    gs_system_call(SYS_prctl, PR_SET_NAME, "gpuspy-nvml");
     inside = true;
     gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes and releases the loader's lock … */
     /* … and the lock of its list: a callback that calls CUDA holds it, and may wait for the first sample */
@@ -415,7 +415,8 @@ void gs_nvml_ask(int device)
  * being allocated or freed. */
 static void stop_nvml(void)
 {
-    if (nvml.pid != getpid() || inside) return; /* a copy of the process that libc does not know of */
+    if (inside || (gs_nvml_threads() && nvml.pid != getpid()))
+        return; /* a copy of the process that libc does not know of */
     const int saved = errno;
     atomic_store(&nvml.exits, true);
     atomic_store(&nvml.over, true);
@@ -481,8 +482,7 @@ void gs_nvml_lock(void)
     if (inside) return; /* NVML starts a program of its own (nvidia-modprobe) */
     /* A child would keep the loader's locks, which NVML's thread holds while it opens the library */
     if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches_stage(OPENED, PATIENCE_MS);
-    const struct timespec until = gs_deadline(nvml.slow ? 0 : PATIENCE_MS);
-    locked = !pthread_mutex_timedlock(&nvml.lock, &until);
+    locked = gs_lock_within(&nvml.lock, nvml.slow ? 0 : PATIENCE_MS);
     nvml.slow = !locked;
 }
 

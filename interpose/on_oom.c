@@ -182,7 +182,7 @@ static int start_oom_process(struct start *s)
 static bool adopts_orphans(void)
 {
     int subreaper = 0;
-    return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper);
+    return getpid() == 1 || (gs_system_call(SYS_prctl, PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper);
 }
 
 void gs_on_oom_start(const char *database)

@@ -30,7 +30,7 @@
 static void write_thread_definition(struct gs_thread *t)
 {
     char name[16 + 1] = "";
-    prctl(PR_GET_NAME, name);
+    gs_system_call(SYS_prctl, PR_GET_NAME, name);
     const uint16_t len = (uint16_t)strlen(name);
     const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_thread) + len + 7) & ~7u);
     struct gs_rec_thread *r = gs_writer_reserve(&t->writer, bytes);

@@ -16,6 +16,7 @@
 #include "interpose/config.h"
 #include "interpose/unseen.h"
 #include "interpose/drain.h"
+#include "interpose/filter.h"
 #include "interpose/nvml.h"
 #include "interpose/on_oom.h"
 #include "interpose/host.h"
@@ -229,7 +230,7 @@ static void *open_and_drain(void *unused)
     int expected = OPENING;
     struct gs_store *store;
     /* the drain, which this thread starts, shares them */
-    const bool own_files = gs_host_malloc_is_libcs() && gs_own_files();
+    const bool own_files = gs_host_malloc_is_libcs() && !(gs_filter_refused & GS_FILTER_OWN_FILES) && gs_own_files();
     gs_store_files_private(own_files);
     if (!host_allows(own_files) || !open_files(&store)) return NULL;
     if (!atomic_compare_exchange_strong(&opening, &expected, OPENED)) return drop_late(store);
@@ -337,9 +338,22 @@ static void leave_unprepared_child(void)
     }
 }
 
+/* The first question, because to ask any other may end the process. */
+static bool filter_allows(void)
+{
+    char why[128];
+    if (gs_filter_allows(why, sizeof why)) return true;
+    if (*why)
+        gs_deactivate("not recording: %s", why);
+    else
+        atomic_store(&gs_session_state, GS_SESSION_OVER);
+    return false;
+}
+
 bool gs_session_begin(void)
 {
     int state = atomic_load(&gs_session_state);
+    if (state == GS_SESSION_NOT_YET && gs_session_is_enabled() && !filter_allows()) return false;
     if (state == GS_SESSION_NOT_YET) {
         /* Before the lock is taken: these read the list of loaded objects, under the loader's lock for it. */
         gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
@@ -399,8 +413,7 @@ void gs_session_watch_thread(void *thread)
 
 bool gs_session_lock(int ms)
 {
-    const struct timespec until = gs_deadline(ms);
-    return !pthread_mutex_timedlock(&session.lock, &until);
+    return gs_lock_within(&session.lock, ms);
 }
 
 void gs_session_unlock(void)
@@ -461,19 +474,24 @@ static bool end_to_go_on(void)
 }
 
 /* The program goes on: whether it frees later what is live now is unknown. */
-static void write_detached(void)
+static void write_stopped(const char *why)
 {
     struct gs_writer w = {0};
     gs_writer_open(&w, gs_session_spool());
-    gs_setting_write(&w, "stopped", "detach", GS_FLAG_FACT);
+    gs_setting_write(&w, "stopped", why, GS_FLAG_FACT);
     gs_writer_close(&w);
 }
 
-bool gs_session_detach(void)
+bool gs_session_records(void)
+{
+    return is_session_spool_ours();
+}
+
+bool gs_session_stop(const char *why)
 {
     gs_nvml_rest();
     pthread_mutex_lock(&session.lock);
-    if (is_session_spool_ours()) write_detached();
+    if (is_session_spool_ours()) write_stopped(why);
     const bool done = end_to_go_on();
     pthread_mutex_unlock(&session.lock);
     return done && gs_watcher_rest();
@@ -496,7 +514,8 @@ void gs_session_end(void)
     struct gs_summary summary;
     const int state = atomic_load(&gs_session_state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
-    if (session.pid != getpid() || !atomic_exchange(&session.spooling, false)) return;
+    if (!atomic_load(&session.spooling) || session.pid != getpid() || !atomic_exchange(&session.spooling, false))
+        return;
     /* What other threads do while the process ends comes after the recording's end: it is not lost. */
     atomic_store(&gs_session_state, GS_SESSION_OVER);
     atomic_store(&gs_session_live, 0);

@@ -40,8 +40,11 @@ void gs_session_forked_at_work(const char *what);
 /* Starts recording a process that already runs; after gs_session_detach, again. Call in a thread of gpuspy's own, as
  * detach. */
 bool gs_session_attach(const char *after_s);
-/* Ends the recording cleanly while the process goes on. False: the database could not be finished. */
-bool gs_session_detach(void);
+/* Ends the recording cleanly while the process goes on; `why` is the fact "stopped". Ignored if nothing is recorded.
+ * False: the database could not be finished. */
+bool gs_session_stop(const char *why);
+/* Does this process record? False in a child of vfork, which has its parent's memory. */
+bool gs_session_records(void);
 
 /* Called when the library is loaded. */
 void gs_session_load(void);

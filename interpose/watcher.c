@@ -218,7 +218,7 @@ void gs_watcher_end_process(int number)
 
 static void *run_watcher(void *unused)
 {
-    prctl(PR_SET_NAME, "gpuspy-watch");
+    gs_system_call(SYS_prctl, PR_SET_NAME, "gpuspy-watch");
     while (!atomic_load(&watcher.stop)) {
         while (sem_wait(&watcher.wake) && errno == EINTR) continue;
         print_watched_line();

@@ -14,7 +14,7 @@
 #define SECOND 1000000000ll
 /* How long after its start, and after each analysis, a recording is analysed again: sooner while the program is young.
  */
-enum { EACH_S = 60, EACH_YOUNG_S = 10, YOUNG_S = 120, REST = 30, CPU_S = 120, WALL_S = 300, NICE = 10 };
+enum { EACH_S = 60, EACH_YOUNG_S = 10, YOUNG_S = 120, REST = 30, CPU_S = 120, WALL_S = 300, ALL_S = 20, NICE = 10 };
 #define MEMORY_MAX ((rlim_t)4 << 30)
 
 static bool in_range(int device)
@@ -141,10 +141,12 @@ void fleet_analyse(struct fleet *f)
 
 void fleet_analyse_all(struct fleet *f)
 {
+    const int64_t until = clock_now_ns() + ALL_S * SECOND;
     do {
         fleet_analyse(f);
         if (f->analysis.pid) poll(NULL, 0, 10);
-    } while (f->analysis.pid || recording_due(f, clock_now_ns()));
+    } while (clock_now_ns() < until && (f->analysis.pid || recording_due(f, clock_now_ns())));
+    fleet_analysis_stop(f);
 }
 
 void fleet_analysis_stop(struct fleet *f)

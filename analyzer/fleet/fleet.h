@@ -60,7 +60,7 @@ void fleet_refresh(struct fleet *f);
 void fleet_free(struct fleet *f);
 
 /* Collects the result of an analysis that has ended, and starts the next one that is due. One runs at a time, during at
- * most a thirtieth of the time. fleet_analyse_all analyses each recording once and waits for it. */
+ * most a thirtieth of the time. fleet_analyse_all analyses each recording once, as far as it gets within 20 s. */
 void fleet_analyse(struct fleet *f);
 void fleet_analyse_all(struct fleet *f);
 void fleet_analysis_stop(struct fleet *f);

@@ -311,12 +311,14 @@ enum { SIGNALS = 65 }; /* Linux has 1 to 64 */
 
 static void note_stopped(struct run *run, const struct run_process *p)
 {
-    static const char *const why[][2] = {{"detach", "of gpuspy detach"},
-                                         {"keep", "its live memory and peaks alone exceed GPUSPY_KEEP"},
-                                         {"reader", "another program had read it in one transaction for so long that "
-                                                    "GPUSPY_KEEP had no room left"},
-                                         {"disk", "its disk was nearly full (GPUSPY_MIN_FREE)"}};
-    enum { DISK = 3 };
+    static const char *const why[][2] = {
+        {"detach", "of gpuspy detach"},
+        {"keep", "its live memory and peaks alone exceed GPUSPY_KEEP"},
+        {"reader", "another program had read it in one transaction for so long that "
+                   "GPUSPY_KEEP had no room left"},
+        {"filter", "a seccomp filter would have ended the program at a call of gpuspy's"},
+        {"disk", "its disk was nearly full (GPUSPY_MIN_FREE)"}};
+    enum { DISK = 4 };
     char at[UNITS_TEXT];
     size_t i = 0;
     while (i < DISK && (!p->stopped || strcmp(p->stopped, why[i][0]) != 0)) i++;

@@ -98,7 +98,7 @@ struct run_process {
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     const char *stopped; /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was too
                             small for the rows that always stay; "reader", another program read the database for so long
-                            that its log was full; "detach"; NULL: it did not */
+                            that its log was full; "detach"; "filter", of seccomp; NULL: it did not */
     int64_t kept_from_ns; /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
     bool removed_after_is_known; /* … and the table removed_after has those between failures */
     bool scopes_are_known;       /* … and the table removed_scope has the NVTX ranges of that time, all of them */

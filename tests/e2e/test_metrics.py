@@ -354,6 +354,18 @@ def test_no_more_lines_than_requested(recording, job):
     assert len(own(samples, job.process.pid, "gpuspy_memory_line_bytes")) == 1 and text.endswith("# EOF\n")
 
 
+def test_a_recording_that_takes_long_to_analyse_does_not_delay_printing(recording, job):
+    """Such as a run of hundreds of millions of events. Here each process that analyses one is stopped."""
+    wait_until(lambda: own(readers.openmetrics(recording.gpuspy("metrics", "--once").stdout), job.process.pid, "gpuspy_recording_active"))
+    began = time.monotonic()
+    once = subprocess.Popen([BUILD / "gpuspy", "metrics", "--once"], text=True, stdout=subprocess.PIPE)
+    while once.poll() is None and time.monotonic() - began < 60:
+        subprocess.run(["pkill", "-STOP", "-P", str(once.pid)])
+        time.sleep(0.002)
+    samples = readers.openmetrics(once.communicate(timeout=1)[0])
+    assert own(samples, job.process.pid, "gpuspy_recording_active") and once.returncode == 0
+
+
 def test_gpus_have_a_name_of_their_own_whatever_the_variable_holds(recording):
     jobs = [Job(recording, f"job{i}", CUDA_VISIBLE_DEVICES=v) for i, v in enumerate(["", "0,0,0", "\x1b[2J\u202e", "," * 2000])]
     try:
