@@ -32,6 +32,12 @@ bool text_ends_with(const char *text, const char *ending)
     return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
+const char *text_last_part(const char *name)
+{
+    const char *dot = name ? strrchr(name, '.') : NULL;
+    return dot ? dot + 1 : name ? name : "";
+}
+
 void text_put(char *out, size_t size, const char *format, ...)
 {
     va_list args;

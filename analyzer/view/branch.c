@@ -37,7 +37,7 @@ static bool is_wrapper(const char *function)
     static const char *const names[] = {
         "wrapper",      "wrapped",          "_wrapper",          "_wrapped",     "inner",        "wrapped_func",
         "wrapper_func", "decorate_context", "decorate_autocast", "decorate_fwd", "decorate_bwd", "__call__"};
-    const char *dot = strrchr(function, '.'), *name = dot ? dot + 1 : function;
+    const char *name = text_last_part(function);
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;

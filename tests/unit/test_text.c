@@ -148,9 +148,18 @@ static void a_command_can_be_pasted(void **state)
     assert_string_equal(text_path_here(out, sizeof out, "-x"), "./-x");
 }
 
+static void last_part(void **state)
+{
+    assert_string_equal(text_last_part("Trainer.step"), "step");
+    assert_string_equal(text_last_part("a.<locals>.f"), "f");
+    assert_string_equal(text_last_part("main"), "main");
+    assert_string_equal(text_last_part(NULL), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_part),
         cmocka_unit_test(terminal_control_is_removed),
         cmocka_unit_test(columns_count_visible_characters),
         cmocka_unit_test(paths_are_shown_from_where_the_run_was),
