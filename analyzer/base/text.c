@@ -38,6 +38,13 @@ const char *text_last_part(const char *name)
     return dot ? dot + 1 : name ? name : "";
 }
 
+bool text_is_listed(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, words[i]) == 0) return true;
+    return false;
+}
+
 void text_put(char *out, size_t size, const char *format, ...)
 {
     va_list args;

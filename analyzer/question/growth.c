@@ -229,8 +229,7 @@ static bool is_loading(const struct run *run, uint32_t stack)
         if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
                             (strstr(frame->file, "torch/optim/optimizer.py") && !closure)))
             return true; /* the optimizer's first step makes its state, also for the program's own optimizers */
-        for (size_t i = 0; i < sizeof loading / sizeof *loading; i++)
-            if (strcmp(name, loading[i]) == 0) return true;
+        if (TEXT_IS_ONE_OF(name, loading)) return true;
     }
     return false;
 }

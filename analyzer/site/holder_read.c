@@ -265,10 +265,7 @@ bool site_is_constructor(const char *function)
 {
     static const char *const names[] = {"__init__", "__new__", "__post_init__", "__attrs_post_init__",
                                         "model_post_init"};
-    const char *name = text_last_part(function);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
+    return TEXT_IS_ONE_OF(text_last_part(function), names);
 }
 
 static bool is_concatenation(const char *value)
