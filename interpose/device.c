@@ -1,6 +1,5 @@
 #include "interpose/device.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "interpose/ask.h"

@@ -3,7 +3,6 @@
 #include "interpose/drain.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 #include "interpose/allocator.h"
 #include "interpose/before.h"
 #include "interpose/config.h"

@@ -3,7 +3,6 @@
  * A library of glibc's cannot be loaded by musl, and the program would not start. musl takes a library that defines
  * both symbols below for a C library and skips it (map_library in its ldso/dynlink.c). Programs of glibc's look for
  * other versions of them; one that states no version gets what the C library has. */
-#include <stdio.h>
 
 #ifdef __x86_64__
 #define FIRST_VERSION "GLIBC_2.2.5"

@@ -28,7 +28,6 @@
 #include "schema/nvml_abi.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
-#include "interpose/session.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"
 #include "schema/system_call.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 #include "interpose/clock.h"
 #include "interpose/api.h"
 #include "interpose/device.h"

@@ -17,7 +17,6 @@
 #include "interpose/resolve.h"
 #include "interpose/shield.h"
 #include "interpose/stack_elf.h"
-#include "interpose/state.h"
 
 enum { ROUNDS = 200, PAUSE_NS = 10000000, OBJECTS = 4096 };
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #include "interpose/clock.h"
 #include "interpose/resolve.h"
 #include "schema/system_call.h"

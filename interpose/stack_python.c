@@ -2,7 +2,6 @@
  * call its frames do not change, and each keeps its code object alive. */
 #include "interpose/stack_python.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "interpose/message.h"
-#include "interpose/session.h"
 #include "interpose/stack.h"
 #include "schema/shell_word.h"
 

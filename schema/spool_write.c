@@ -5,14 +5,12 @@
 #include "schema/system_call.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 /* A writer waits for a full spool as long as the drain frees chunks, but never longer than this without one: the
  * application comes first. */

@@ -32,6 +32,19 @@ bool text_ends_with(const char *text, const char *ending)
     return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
+const char *text_last_part(const char *name)
+{
+    const char *dot = name ? strrchr(name, '.') : NULL;
+    return dot ? dot + 1 : name ? name : "";
+}
+
+bool text_is_listed(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, words[i]) == 0) return true;
+    return false;
+}
+
 void text_put(char *out, size_t size, const char *format, ...)
 {
     va_list args;

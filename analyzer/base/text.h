@@ -9,6 +9,11 @@
 char *text_path_here(char *out, size_t size, const char *path);
 bool text_is_below(const char *path, const char *folder);
 bool text_ends_with(const char *text, const char *ending); /* not NULL */
+/* The last part of a dotted name, such as a method's without its class; "" of NULL. */
+const char *text_last_part(const char *name);
+/* Is it equal to a word of an array? */
+bool text_is_listed(const char *text, const char *const *words, size_t n);
+#define TEXT_IS_ONE_OF(text, words) text_is_listed(text, words, sizeof(words) / sizeof *(words))
 /* A path for display: relative to `cwd` (of the run; NULL unknown) if it is below it; without the folders that all
  * Python libraries share ("…/site-packages/torch/nn/x.py" → "torch/nn/x.py"); and at most `columns` wide, with an
  * ellipsis for the folders in the middle. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/text.h"
 #include "analyzer/category/category_use.h"
 #include "analyzer/run/run.h"
 #include "analyzer/site/site.h"
@@ -98,12 +99,6 @@ struct category_finder {
 
 static const char module_file[] = "/torch/nn/modules/module.py";
 
-static const char *last_frame_name(const struct run_frame *f)
-{
-    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    return dot ? dot + 1 : f->function;
-}
-
 /* Of a method: its class. Python before 3.11 does not record it: then all methods of a file share one. */
 static uint64_t class_key(const struct run_frame *f)
 {
@@ -118,7 +113,7 @@ static void find_modules(struct category_finder *c)
     for (uint32_t s = 0; s < run_stack_count(c->run); s++) {
         const struct run_frame *f = run_stack_frame(c->run, s);
         const struct run_frame *by = run_stack_frame(c->run, run_stack_parent(c->run, s));
-        const char *name = f->kind == GS_FRAME_PYTHON ? last_frame_name(f) : NULL;
+        const char *name = f->kind == GS_FRAME_PYTHON ? text_last_part(f->function) : NULL;
         if (name && by && by->kind == GS_FRAME_PYTHON && by->file && strcmp(name, "forward") == 0 &&
             strstr(by->file, module_file))
             *map_at(&c->modules, class_key(f)) = 1;
@@ -146,7 +141,7 @@ static bool frame_row_fits(const struct frame_row *row, const struct run_frame *
 {
     if (row->symbol) return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
     if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) return false;
-    const char *name = last_frame_name(f);
+    const char *name = text_last_part(f->function);
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 

@@ -1,7 +1,6 @@
 /* Parses limits, from the command line and from a file. */
 #include "analyzer/check/check.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

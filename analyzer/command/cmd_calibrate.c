@@ -1,7 +1,6 @@
 /* gpuspy calibrate: learns from recorded runs what memory really costs, for the next estimate. */
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/progress.h"
-#include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/json/json_calibration.h"

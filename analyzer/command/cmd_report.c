@@ -18,7 +18,6 @@
 #include "analyzer/question/learn.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
-#include "analyzer/base/units.h"
 #include "analyzer/page/save.h"
 #include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"

@@ -1,6 +1,5 @@
 /* gpuspy sql: opens a recording for SQL and prints the answers. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

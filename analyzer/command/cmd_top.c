@@ -1,6 +1,5 @@
 /* gpuspy top: finds the recording, reads it again and again, and lets a view show it. */
 #include <dirent.h>
-#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* gpuspy tree, gpuspy flame: memory or waits by caller. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include "analyzer/launch/on_oom.h"
 #include "analyzer/report/report.h"
 #include "analyzer/view/view_text.h"

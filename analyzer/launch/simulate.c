@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/gpu.h"

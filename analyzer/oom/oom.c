@@ -34,26 +34,16 @@ struct group {
 
 struct capture {
     size_t group;
-    int64_t device_live, reserved, largest, turned_ns, once_ns, entered_ns;
-    uint32_t largest_stack;
-    enum run_series_layer layer;
-    uint32_t series; /* RUN_NONE: nothing was ever live there */
-    double turnover;
-    int64_t live_bytes, allocated_bytes; /* the latter: over the whole run until then */
-    uint64_t allocations;                /* likewise */
+    int64_t reserved;
+    uint32_t series;         /* RUN_NONE: nothing was ever live there */
+    int64_t allocated_bytes; /* over the whole run until then */
+    uint64_t allocations;    /* likewise */
     struct oom_live *live;
     size_t live_n, live_cap;
-    struct allocator_heap_map map;
-    const struct oom_layout *layout; /* of the last failures */
     struct result_by_owner *by_owner;
     size_t by_owner_n;
-    struct oom_taken *taken;
-    size_t taken_n;
-    struct oom_after after;
-    int64_t backward_ns;
-    struct oom_earlier trials, optimizers;
-    struct oom_failed_pass failed_pass;
     struct oom_window window; /* of the pass that failed here */
+    struct oom_facts facts;   /* those that the replay shows at that moment */
 };
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
@@ -294,9 +284,9 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         .device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = RUN_NONE};
     run_each_live(o->b->run, gather_ranges, &r);
     gather_mapped_ranges(o->b->run, oom, &r);
-    c->largest = r.largest;
-    c->largest_stack = r.largest_stack;
-    if (r.blocks_n) c->map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
+    c->facts.largest = r.largest;
+    c->facts.largest_stack = r.largest_stack;
+    if (r.blocks_n) c->facts.map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     for (size_t i = 0; i < c->live_n; i++) {
         struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
@@ -310,9 +300,10 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         c->live[i].most = span->most;
         c->live[i].sizes = span->sizes;
     }
-    c->taken_n = r.taken_n;
-    c->taken = arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
-    if (r.taken_n) memcpy(c->taken, r.taken, r.taken_n * sizeof *c->taken);
+    c->facts.taken_n = r.taken_n;
+    struct oom_taken *taken = arena_alloc(o->b->arena, r.taken_n * sizeof *taken);
+    if (r.taken_n) memcpy(taken, r.taken, r.taken_n * sizeof *taken);
+    c->facts.taken = taken;
     free(r.segments);
     free(r.blocks);
     free(r.taken);
@@ -337,23 +328,24 @@ static void capture_live(struct oom_failures *o, struct capture *c)
 
 static void capture_passes(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
-    const bool same = o->latest && oom_after_same_thread(o->b->run, &o->latest->after, oom);
+    const bool same = o->latest && oom_after_same_thread(o->b->run, &o->latest->facts.after, oom);
     const struct capture *latest = same ? o->latest : NULL;
-    c->backward_ns = o->passes.backward_ns;
+    c->facts.backward_ns = o->passes.backward_ns;
     /* the pass began after the last backward pass, and after its input was made */
     const int64_t ended = oom_passes_ended(&o->passes, o->b->run, oom->stack);
     c->window = (struct oom_window){.from_ns = ended == RUN_UNKNOWN ? -1 : ended, .to_ns = oom->time_ns};
-    if (c->entered_ns != RUN_UNKNOWN && c->entered_ns > c->window.from_ns) c->window.from_ns = c->entered_ns;
+    if (c->facts.entered_ns != RUN_UNKNOWN && c->facts.entered_ns > c->window.from_ns)
+        c->window.from_ns = c->facts.entered_ns;
     if (latest) {
-        const bool same_pass = oom_convolution_went_on(o->b->run, &latest->after, oom);
+        const bool same_pass = oom_convolution_went_on(o->b->run, &latest->facts.after, oom);
         c->window.previous = same_pass ? latest->window.previous : &latest->window;
     }
     if (c->window.previous && c->window.previous->to_ns > c->window.from_ns)
         c->window.from_ns = c->window.previous->to_ns;
-    c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
-    c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);
-    c->optimizers = oom_optimizers_held(&o->optimizers, o->b->run, oom->device,
-                                        oom_trials_models(&o->trials, o->b->run, oom->device));
+    c->facts.failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
+    c->facts.trials = oom_trials_held(&o->trials, o->b->run, oom->device);
+    c->facts.optimizers = oom_optimizers_held(&o->optimizers, o->b->run, oom->device,
+                                              oom_trials_models(&o->trials, o->b->run, oom->device));
     for (size_t i = 0; i < c->live_n; i++) {
         const uint32_t location = c->live[i].location;
         c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, location, o->passes.freed_cap) > 0;
@@ -375,7 +367,7 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
     if (life->alloc_ns >= o->kept_from_ns) /* others of the time before were removed */
         oom_course_add(SITE_REACH(o->courses, run_location(o->b->run, life->location)->series, o->courses_cap),
                        life->alloc_ns, series->allocated_bytes, series->freed_bytes);
-    if (o->latest) oom_after_add_alloc(&o->latest->after, life, *at - 1);
+    if (o->latest) oom_after_add_alloc(&o->latest->facts.after, life, *at - 1);
     const bool backward = oom_passes_add_alloc(&o->passes, o->b->run, life);
     oom_trials_add_alloc(&o->trials, o->b->run, life, backward);
     oom_trials_add_alloc(&o->optimizers, o->b->run, life, backward);
@@ -406,7 +398,7 @@ static void find_inputs(struct oom_failures *o)
 /* Finds lines that occurred again outside of all passes, and lines that occurred only once inside of one. */
 static void capture_lines(struct oom_failures *o, struct capture *c)
 {
-    c->turned_ns = c->once_ns = c->entered_ns = RUN_UNKNOWN;
+    c->facts.turned_ns = c->facts.once_ns = c->facts.entered_ns = RUN_UNKNOWN;
     find_inputs(o);
     for (size_t i = 0; i < o->come_cap && i < run_stack_count(o->b->run); i++) {
         struct come *line = &o->come[i];
@@ -415,17 +407,17 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
             line->in_pass = oom_is_in_pass(o->b->run, (uint32_t)i);
             line->lazy = line->in_pass && oom_is_lazy(o->b->run, (uint32_t)i);
         }
-        if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->entered_ns)
-            c->entered_ns = line->last_ns;
+        if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->facts.entered_ns)
+            c->facts.entered_ns = line->last_ns;
         bool again = line->times >= (line->enters ? AGAIN : LAYERS);
-        if (!line->in_pass && again && line->last_ns > c->turned_ns)
-            c->turned_ns = line->last_ns;
-        else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->once_ns)
-            c->once_ns = line->last_ns;
+        if (!line->in_pass && again && line->last_ns > c->facts.turned_ns)
+            c->facts.turned_ns = line->last_ns;
+        else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->facts.once_ns)
+            c->facts.once_ns = line->last_ns;
     }
     for (size_t i = 0; i < c->live_n; i++) {
         const struct oom_history *history = SITE_REACH(o->history, c->live[i].location, o->history_cap);
-        c->live[i].turned_rank = oom_history_rank(history, c->turned_ns);
+        c->live[i].turned_rank = oom_history_rank(history, c->facts.turned_ns);
     }
 }
 
@@ -440,10 +432,11 @@ static bool has_group_failed(const struct group *g)
 static void begin_after(struct oom_failures *o, struct capture *c)
 {
     if (!has_group_failed(&o->groups[c->group])) return;
-    oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
-    if (o->latest && o->latest->after.failed != RUN_NONE && o->latest->after.failed == c->after.failed &&
-        o->latest->after.thread == c->after.thread)
-        o->latest->after.granted = true;
+    oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->facts.after);
+    if (o->latest && o->latest->facts.after.failed != RUN_NONE &&
+        o->latest->facts.after.failed == c->facts.after.failed &&
+        o->latest->facts.after.thread == c->facts.after.thread)
+        o->latest->facts.after.granted = true;
     o->latest = c;
 }
 
@@ -458,9 +451,9 @@ static void capture_totals(const struct run *run, const struct run_oom *oom, con
                        run_removed_since(run, oom, s, &count, &bytes);
     c->allocations = s->allocations - count;
     c->allocated_bytes = s->allocated_bytes - bytes;
-    c->turnover = !known                   ? NAN
-                  : c->allocated_bytes > 0 ? (double)(s->freed_bytes - bytes) / (double)c->allocated_bytes
-                                           : 0;
+    c->facts.turnover = !known                   ? NAN
+                        : c->allocated_bytes > 0 ? (double)(s->freed_bytes - bytes) / (double)c->allocated_bytes
+                                                 : 0;
 }
 
 static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -472,21 +465,21 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
     uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
     uint32_t tensor = find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
     bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
-    c->layer = pinned ? RUN_SERIES_PINNED : tensor != RUN_NONE ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
+    c->facts.layer = pinned ? RUN_SERIES_PINNED : tensor != RUN_NONE ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
     c->series = pinned ? find_series(run, oom->process, -1, RUN_SERIES_PINNED) : tensor != RUN_NONE ? tensor : device;
-    c->device_live = device != RUN_NONE ? run_series(run, device)->live_bytes : 0;
+    c->facts.device_live = device != RUN_NONE ? run_series(run, device)->live_bytes : 0;
     c->by_owner = site_owned_now(o->b, device, &c->by_owner_n);
     c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : RUN_UNKNOWN;
     if (c->series != RUN_NONE) {
         const struct run_series *s = run_series(run, c->series);
-        c->live_bytes = s->live_bytes;
+        c->facts.live = s->live_bytes;
         capture_totals(run, oom, s, c);
         capture_live(o, c);
     }
     capture_lines(o, c);
     capture_passes(o, c, oom);
     capture_map(o, c, oom);
-    c->layout = c - o->captures < LAYOUTS ? oom_layout_take(o->b, oom) : NULL;
+    c->facts.layout = c - o->captures < LAYOUTS ? oom_layout_take(o->b, oom) : NULL;
     begin_after(o, c);
 }
 
@@ -555,7 +548,7 @@ static int64_t refused_segment(const struct run *run, const struct group *g, int
 /* The share of the bytes allocated while the growing memory came that was freed. */
 static double growing_turnover(const struct oom_failures *o, const struct capture *c, const struct oom_facts *f)
 {
-    if (isnan(c->turnover)) return oom_levels_turnover(o->b->run, f);
+    if (isnan(c->facts.turnover)) return oom_levels_turnover(o->b->run, f);
     return f->growing_sites && c->series < o->courses_cap
                ? oom_course_turnover(&o->courses[c->series], f->growing_first_ns, f->growing_last_ns)
                : NAN;
@@ -566,51 +559,30 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group 
     const struct run_oom *row = &o->rows[g->shown];
     const int64_t refused = refused_segment(o->b->run, g, row->requested_bytes);
     size_t processes;
-    struct oom_facts f = {.row = row,
-                          .failures = g->failures,
-                          .fatal = g->fatal,
-                          .outcome = g->outcome,
-                          .widened = RUN_NONE,
-                          .device_failed = g->device_failed || refused,
-                          .stack = o->rows[g->placed].stack,
-                          .requested = row->requested_bytes,
-                          .device_requested = refused ? refused : g->device_requested,
-                          .free = g->free,
-                          .total = g->total,
-                          .tensor_allocated = row->tensor_allocated,
-                          .tensor_reserved = row->tensor_reserved,
-                          .attached = run_processes(o->b->run, &processes)[row->process].attached_after_s > 0,
-                          .outside = RUN_UNKNOWN,
-                          .outside_first = first_outside(o->b, row->process, row->device),
-                          .nvml = question_sample_near(o->b, row->process, row->device, row->time_ns),
-                          .earlier = RUN_UNKNOWN,
-                          .growing_stack = RUN_NONE,
-                          .largest_stack = RUN_NONE,
-                          .holder_stack = RUN_NONE};
+    struct oom_facts f = c ? c->facts : (struct oom_facts){.largest_stack = RUN_NONE};
+    f.row = row;
+    f.failures = g->failures;
+    f.fatal = g->fatal;
+    f.outcome = g->outcome;
+    f.device_failed = g->device_failed || refused;
+    f.stack = o->rows[g->placed].stack;
+    f.requested = row->requested_bytes;
+    f.device_requested = refused ? refused : g->device_requested;
+    f.free = g->free;
+    f.total = g->total;
+    f.tensor_allocated = row->tensor_allocated;
+    f.tensor_reserved = row->tensor_reserved;
+    f.attached = run_processes(o->b->run, &processes)[row->process].attached_after_s > 0;
+    f.outside = f.earlier = RUN_UNKNOWN;
+    f.outside_first = first_outside(o->b, row->process, row->device);
+    f.nvml = question_sample_near(o->b, row->process, row->device, row->time_ns);
+    f.growing_stack = f.holder_stack = f.widened = RUN_NONE;
     if (c) {
         f.examined = true;
-        f.layer = c->layer;
-        f.live = c->live_bytes;
-        f.device_live = c->device_live;
-        f.turnover = c->turnover;
-        f.largest = c->largest;
-        f.largest_stack = c->largest_stack;
         f.preallocated = question_preallocated(o->b->report, row->process, row->device);
-        f.map = c->map;
-        f.layout = c->layout;
-        f.taken = c->taken;
-        f.taken_n = c->taken_n;
         f.tensor_reserved = f.tensor_reserved == RUN_UNKNOWN ? c->reserved : f.tensor_reserved;
-        if (f.tensor_allocated == RUN_UNKNOWN && c->layer == RUN_SERIES_TENSOR) f.tensor_allocated = c->live_bytes;
-        f.turned_ns = c->turned_ns;
-        f.once_ns = c->once_ns;
-        f.entered_ns = c->entered_ns;
-        f.after = c->after;
-        f.backward_ns = c->backward_ns;
-        f.trials = c->trials;
-        f.optimizers = c->optimizers;
+        if (f.tensor_allocated == RUN_UNKNOWN && f.layer == RUN_SERIES_TENSOR) f.tensor_allocated = f.live;
         oom_trials_judge(o->b, &f.trials);
-        f.failed_pass = c->failed_pass;
         oom_find_growing(o->b, c->live, c->live_n, &f);
         f.growing_turnover = growing_turnover(o, c, &f);
         oom_find_demand(o->b, &f);
@@ -632,7 +604,7 @@ static void answer_failure(struct oom_failures *o, size_t group, const struct ca
                                      .process = f.row->process,
                                      .time_s = site_seconds(f.row->time_ns),
                                      .time_ns = o->rows[o->groups[group].last].time_ns,
-                                     .live_sum = c && c->series != RUN_NONE ? c->live_bytes : RUN_UNKNOWN,
+                                     .live_sum = c && c->series != RUN_NONE ? c->facts.live : RUN_UNKNOWN,
                                      .device = f.row->device,
                                      .layer = f.row->layer,
                                      .space = f.row->space,
@@ -731,9 +703,9 @@ static void after_totals(const struct oom_failures *o, struct capture *c)
 {
     if (c->series != RUN_NONE) {
         const struct run_series *s = run_series(o->b->run, c->series);
-        c->after.allocations = s->allocations - c->allocations;
-        c->after.bytes = s->allocated_bytes - c->allocated_bytes;
-        c->after.live = c->live_bytes;
+        c->facts.after.allocations = s->allocations - c->allocations;
+        c->facts.after.bytes = s->allocated_bytes - c->allocated_bytes;
+        c->facts.after.live = c->facts.live;
     }
 }
 
@@ -764,9 +736,9 @@ static void find_handled(struct oom_failures *o)
             const struct run_oom *row = &o->rows[g->last];
             if (process != row->process) raised = question_raised_failure(o->b->run, process = row->process);
             after_totals(o, c);
-            c->after.raised = raised >= g->first && raised <= g->last && o->rows[raised].thread == row->thread;
-            g->raised = c->after.raised;
-            g->outcome = oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
+            c->facts.after.raised = raised >= g->first && raised <= g->last && o->rows[raised].thread == row->thread;
+            g->raised = c->facts.after.raised;
+            g->outcome = oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->facts.after);
         }
     }
     for (size_t i = o->groups_n; i-- > 0;) {

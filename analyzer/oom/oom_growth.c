@@ -1,5 +1,6 @@
 /* Which part of the live bytes at a failure had grown over the run, the ends of the graphs in it, and how much other
  * memory the program had needed before. */
+#include "analyzer/base/text.h"
 #include "analyzer/oom/oom.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
@@ -12,9 +13,7 @@
 /* A function of that name, called by a class or by a script of its own. */
 static bool is_forward(const struct run_frame *frame)
 {
-    const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
-    const char *name = dot ? dot + 1 : frame->function;
-    return name && strcmp(name, "forward") == 0;
+    return strcmp(text_last_part(frame->function), "forward") == 0;
 }
 
 bool oom_is_in_pass(const struct run *run, uint32_t stack)

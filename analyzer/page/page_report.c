@@ -1,4 +1,5 @@
 #include "analyzer/page/page_report.h"
+#include "analyzer/base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -140,9 +141,7 @@ static bool is_whole(const char *key)
 {
     static const char *const keys[] = {"frames", "stack",    "processes", "devices", "ranks",         "peak",
                                        "memory", "timeline", "allocator", "samples", "fragmentation", "waterfall"};
-    for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(key, keys[i]) == 0) return true;
-    return key == NULL;
+    return !key || TEXT_IS_ONE_OF(key, keys);
 }
 
 /* Every n-th of them, and the last. */

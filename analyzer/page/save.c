@@ -1,6 +1,5 @@
 #include "analyzer/page/save.h"
 
-#include <errno.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>

@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/question/growth.h"
+#include "analyzer/base/text.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/run/settings.h"
 
@@ -224,12 +225,11 @@ static bool is_loading(const struct run *run, uint32_t stack)
     const bool closure = run_stack_is_in_closure(run, stack);
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON || !frame->function) continue;
-        const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
+        const char *name = text_last_part(frame->function);
         if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
                             (strstr(frame->file, "torch/optim/optimizer.py") && !closure)))
             return true; /* the optimizer's first step makes its state, also for the program's own optimizers */
-        for (size_t i = 0; i < sizeof loading / sizeof *loading; i++)
-            if (strcmp(name, loading[i]) == 0) return true;
+        if (TEXT_IS_ONE_OF(name, loading)) return true;
     }
     return false;
 }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/question/question.h"
 
 /* clang-format off */
@@ -110,9 +111,7 @@ static bool signature_row_fits(const struct frame_row *row, const struct run_fra
 {
     if (row->symbol) return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
     if (f->kind != GS_FRAME_PYTHON || !f->file || !strstr(f->file, row->file)) return false;
-    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    const char *name = dot ? dot + 1 : f->function;
-    return !row->function || (name && strcmp(name, row->function) == 0);
+    return !row->function || strcmp(text_last_part(f->function), row->function) == 0;
 }
 
 static uint64_t frame_bits(struct question_signer *s, const struct run_frame *f)

@@ -10,9 +10,7 @@ static const char thread_prefix[] = "pt_autograd_", engine[] = "torch::autograd:
 
 static bool is_frame_called(const struct run_frame *f, const char *name)
 {
-    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    const char *last = dot ? dot + 1 : f->function;
-    return last && strcmp(last, name) == 0;
+    return strcmp(text_last_part(f->function), name) == 0;
 }
 
 static uint8_t backward_mark_of(const struct run_frame *f)

@@ -1,4 +1,5 @@
 /* Frames and stacks of all databases in one numbering. */
+#include "analyzer/base/text.h"
 #include "analyzer/run/run_internal.h"
 
 #include <stdlib.h>
@@ -243,10 +244,8 @@ bool run_frame_calls_closure(const struct run_frame *caller, const struct run_fr
     static const char optimizers[] = "/torch/optim/";
     const char *file = caller->kind == GS_FRAME_PYTHON && caller->file ? strstr(caller->file, optimizers) : NULL;
     if (!file || !called || strcmp(file + strlen(optimizers), "optimizer.py") == 0) return false;
-    const char *dot = caller->function ? strrchr(caller->function, '.') : NULL,
-               *name = dot ? dot + 1 : caller->function;
     const size_t torch = (size_t)(file - caller->file) + strlen("/torch/");
-    return name && strcmp(name, "step") == 0 && strncmp(called->file, caller->file, torch) != 0;
+    return strcmp(text_last_part(caller->function), "step") == 0 && strncmp(called->file, caller->file, torch) != 0;
 }
 
 bool run_stack_is_in_closure(const struct run *run, uint32_t stack)

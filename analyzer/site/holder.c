@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "analyzer/site/holder_read.h"
 #include "analyzer/site/source_context.h"
 
@@ -343,9 +344,8 @@ static void read_carried_attribute(struct site_search *s)
  * carries the graph to the next one. */
 static bool read_carried_state(struct site_search *s)
 {
-    const char *method = s->frame->function ? strrchr(s->frame->function, '.') : NULL;
     const struct site_candidates found = s->found;
-    bool local = method && strcmp(method, ".forward") == 0 && found.n <= SITE_FOUND_MAX;
+    bool local = s->frame->function && text_ends_with(s->frame->function, ".forward") && found.n <= SITE_FOUND_MAX;
     for (size_t i = 0; local && i < found.n; i++)
         local =
             found.list[i].frame == s->frame && strncmp(found.list[i].code.list[found.list[i].at].code, "self.", 5) != 0;
@@ -485,9 +485,8 @@ static bool is_final(struct site_candidates *found)
 /* pool.submit(work, x), create_task(work(x)): the statement that made a library call the function. */
 static bool find_submission(struct site_search *s)
 {
-    const char *function = s->frame ? s->frame->function : NULL, *dot = function ? strrchr(function, '.') : NULL;
-    const char *name = dot ? dot + 1 : function;
-    const size_t n = name ? strlen(name) : 0;
+    const char *name = text_last_part(s->frame ? s->frame->function : NULL);
+    const size_t n = strlen(name);
     const bool async = s->from && strncmp(s->code.list[s->from - 1].code, "async ", 6) == 0;
     size_t found = 0, at = 0;
     for (size_t i = 0; n && i < s->code.n && s->budget-- > 0; i++) {
@@ -532,11 +531,10 @@ static bool is_in_construction(struct site_search *s, uint32_t stack)
     const struct run_frame *frame = s->frame;
     struct site_search caller = *s;
     while (!site_is_constructor(frame->function)) {
-        const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
-        const char *name = dot ? dot + 1 : frame->function;
+        const char *name = text_last_part(frame->function);
         stack = run_stack_parent(s->b->run, stack);
         frame = run_stack_frame(s->b->run, stack);
-        if (!name || !frame || frame->kind != GS_FRAME_PYTHON || !site_open_frame(&caller, frame) ||
+        if (!*name || !frame || frame->kind != GS_FRAME_PYTHON || !site_open_frame(&caller, frame) ||
             !strstr(caller.code.list[caller.at].code, arena_printf(s->scratch, "self.%s(", name)))
             return false;
     }

@@ -1,4 +1,5 @@
 /* The functions of the program that a statement calls, and which of their arguments they store. */
+#include "analyzer/base/text.h"
 #include "analyzer/site/holder_read.h"
 
 #include <string.h>
@@ -132,7 +133,7 @@ static bool is_iterated(struct site_search *s, const char *name)
 static bool find_callee(struct site_search *s, const char *name, size_t which, struct site_search *in, size_t *def,
                         bool *method)
 {
-    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    const char *dot = strrchr(name, '.'), *last = text_last_part(name);
     const char *object = dot ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
     const char *class = dot && strcmp(object, "self") == 0 && s->class ? s->class : site_find_class_of(in, object);
     class = *class ? class : find_class_of_member(in, object);
@@ -182,8 +183,7 @@ static void bind_names(struct site_search *s, size_t at, const char *arguments, 
 /* Is the last part of a dotted name that of another one? */
 static bool ends_in(const char *name, const char *other)
 {
-    const char *a = strrchr(name, '.'), *b = strrchr(other, '.');
-    return strcmp(a ? a + 1 : name, b ? b + 1 : other) == 0;
+    return strcmp(text_last_part(name), text_last_part(other)) == 0;
 }
 
 /* What the called function stores of the arguments that hold the memory. */

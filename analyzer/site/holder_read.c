@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "analyzer/site/source_context.h"
 
 bool site_is_function(const struct site_statement *s)
@@ -264,10 +265,7 @@ bool site_is_constructor(const char *function)
 {
     static const char *const names[] = {"__init__", "__new__", "__post_init__", "__attrs_post_init__",
                                         "model_post_init"};
-    const char *dot = function ? strrchr(function, '.') : NULL, *name = dot ? dot + 1 : function;
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
+    return TEXT_IS_ONE_OF(text_last_part(function), names);
 }
 
 static bool is_concatenation(const char *value)
@@ -423,8 +421,8 @@ static bool is_only_result(const struct site_search *s, const char *value)
                                        ".apply(", ".requires_grad_(", ".share_memory("};
     const char *dot = s->constructed && s->callee ? strrchr(s->callee, '.') : NULL;
     if (!dot) return false;
-    const char *class = arena_printf(s->scratch, "%.*s", (int)(dot - s->callee), s->callee), *of = strrchr(class, '.');
-    const char *call = strstr(value, arena_printf(s->scratch, "%s(", of ? of + 1 : class));
+    const char *class = arena_printf(s->scratch, "%.*s", (int)(dot - s->callee), s->callee);
+    const char *call = strstr(value, arena_printf(s->scratch, "%s(", text_last_part(class)));
     const char *end = call ? site_closing(strchr(call, '(')) : "";
     const size_t n = *end ? site_name_length(end + 1 + (end[1] == '.')) : 0;
     if (!*end || end[1] != '.' || end[2 + n] != '(') return false;

@@ -1,4 +1,5 @@
 #include "analyzer/site/python_names.h"
+#include "analyzer/base/text.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -446,8 +447,8 @@ static bool is_name_only(const char *element, const char *end)
 /* run([f(x) for x in items]): is p inside of the arguments of a call of that function, which began after them? */
 static bool is_argument_of(const char *code, const char *p, const char *function)
 {
-    const char *dot = function ? strrchr(function, '.') : NULL, *last = dot ? dot + 1 : function;
-    const size_t n = last ? strlen(last) : 0;
+    const char *last = text_last_part(function);
+    const size_t n = strlen(last);
     for (const char *open = site_bracket_around(code, p); open && n; open = site_bracket_around(code, open)) {
         const char *name = open;
         while (name > code && site_is_name_character(name[-1])) name--;

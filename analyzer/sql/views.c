@@ -1,5 +1,6 @@
 /* The tables and views that are queried: those of schema/gpuspy.sql, over one file or several, of this
  * version or an older one. SQLite itself reads the schema, in a database of its own in memory. */
+#include "analyzer/base/text.h"
 #include "analyzer/sql/sql.h"
 
 #include <stdio.h>
@@ -67,9 +68,7 @@ static bool is_common(const char *table)
     static const char *const common[] = {"layer",       "space",      "direction",     "host_memory",
                                          "sync_kind",   "frame_kind", "sample_source", "mark_kind",
                                          "handle_kind", "api",        "meta"};
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        if (strcmp(table, common[i]) == 0) return true;
-    return false;
+    return TEXT_IS_ONE_OF(table, common);
 }
 
 /* Numbers that mean something within their own process alone. */
@@ -78,9 +77,8 @@ static bool is_local(const char *table, const char *column)
     static const char *const local[] = {
         "id",       "stack_id",  "alloc_stack_id", "free_stack_id", "event_stack_id", "parent_id",
         "frame_id", "module_id", "allocation_id",  "thread_id",     "alloc_thread_id"};
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if (strcmp(column, local[i]) == 0) return true;
-    return strcmp(table, "mark") == 0 && (strcmp(column, "name") == 0 || strcmp(column, "domain") == 0);
+    return TEXT_IS_ONE_OF(column, local) ||
+           (strcmp(table, "mark") == 0 && (strcmp(column, "name") == 0 || strcmp(column, "domain") == 0));
 }
 
 /* `from` is what follows FROM, for file i; its columns are those of the schema's table. */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/step/step.h"
 
 static const double matters_share = 0.02, matters_s = 0.001;
@@ -143,12 +144,9 @@ void step_cadence_add(const struct site_builder *b, struct step_clock *k, struct
 
 static bool function_starts_with(const char *function, const char *const *words, size_t n)
 {
-    const char *dot = function ? strrchr(function, '.') : NULL;
-    function = dot ? dot + 1 : function;
-    for (size_t i = 0; function && i < n; i++) {
-        const char *name = function + strspn(function, "_");
+    const char *last = text_last_part(function), *name = last + strspn(last, "_");
+    for (size_t i = 0; i < n; i++)
         if (strncmp(name, words[i], strlen(words[i])) == 0) return true;
-    }
     return false;
 }
 

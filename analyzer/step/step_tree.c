@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/site/builder.h"
 
 /* Times that are kept: of one call site, and of all together (16 MiB). */
@@ -18,12 +19,6 @@ static const struct {
 #undef FRAME
 };
 
-static const char *last_function_name(const struct run_frame *f)
-{
-    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    return dot ? dot + 1 : f->function ? f->function : "";
-}
-
 /* Of an imported memory timeline: "[gradients]", not a line. */
 static bool is_category(const struct run_frame *f)
 {
@@ -36,7 +31,7 @@ static enum step_place_kind place_kind_of(const struct run_frame *f)
     if (is_category(f)) return STEP_PLACE_NOTHING;
     for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++)
         if (strstr(f->file, frame_rows[i].file) &&
-            (!frame_rows[i].function || strcmp(last_function_name(f), frame_rows[i].function) == 0))
+            (!frame_rows[i].function || strcmp(text_last_part(f->function), frame_rows[i].function) == 0))
             return frame_rows[i].kind;
     return site_is_library_file(f->file) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
 }
@@ -80,7 +75,7 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
     struct step_place *p = &t->places[place];
     if (p->kind == STEP_PLACE_BACKWARD || p->kind == STEP_PLACE_LOAD) return place;
     if (p->kind == STEP_PLACE_OPTIMIZER) {
-        if (f->kind == GS_FRAME_PYTHON && strcmp(last_function_name(f), "step") == 0) p->name = f->function;
+        if (f->kind == GS_FRAME_PYTHON && strcmp(text_last_part(f->function), "step") == 0) p->name = f->function;
         if (kind != STEP_PLACE_BACKWARD && kind != STEP_PLACE_MODULE && !says_closure(f)) return place;
         kind = kind == STEP_PLACE_NOTHING || kind == STEP_PLACE_OPTIMIZER ? STEP_PLACE_LINE : kind;
         place = p->parent;
@@ -88,7 +83,8 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
     if (kind == STEP_PLACE_MODULE && t->places[place].kind == STEP_PLACE_MODULE) return place;
     if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) return place;
     uint32_t made = add_child_place(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
-    if (kind == STEP_PLACE_OPTIMIZER && strcmp(last_function_name(f), "step") == 0) t->places[made].name = f->function;
+    if (kind == STEP_PLACE_OPTIMIZER && strcmp(text_last_part(f->function), "step") == 0)
+        t->places[made].name = f->function;
     return made;
 }
 

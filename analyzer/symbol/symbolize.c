@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"

@@ -37,11 +37,7 @@ static bool is_wrapper(const char *function)
     static const char *const names[] = {
         "wrapper",      "wrapped",          "_wrapper",          "_wrapped",     "inner",        "wrapped_func",
         "wrapper_func", "decorate_context", "decorate_autocast", "decorate_fwd", "decorate_bwd", "__call__"};
-    const char *dot = strrchr(function, '.'), *name = dot ? dot + 1 : function;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return strstr(function, ".<locals>.") != NULL;
+    return TEXT_IS_ONE_OF(text_last_part(function), names) || strstr(function, ".<locals>.");
 }
 
 bool view_branch_plumbing(const struct run_frame *f)
@@ -250,9 +246,7 @@ static bool start_of_all(const struct run_frame *f)
                                         "__libc_start_main_impl",
                                         "__libc_start_call_main"};
 
-    for (size_t i = 0; f && f->kind == GS_FRAME_NATIVE && f->function && i < sizeof names / sizeof *names; i++)
-        if (strcmp(f->function, names[i]) == 0) return true;
-    return false;
+    return f && f->kind == GS_FRAME_NATIVE && f->function && TEXT_IS_ONE_OF(f->function, names);
 }
 
 /* Source with debugging information is nearly always the user's own in a program of C or C++. */

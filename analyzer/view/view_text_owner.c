@@ -1,6 +1,5 @@
 /* Owners of memory: what frameworks preallocated, next to a device's parts. */
 #include <string.h>
-#include "analyzer/base/text.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/view/view_text_parts.h"
 

@@ -2,6 +2,7 @@
  * are followed as Python would execute them for that error. */
 #include <ctype.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/site.h"
@@ -362,9 +363,8 @@ static bool is_main_coroutine(struct site_builder *b, struct arena *arena, const
 {
     struct text t;
     if (!function || !open_text(b, arena, caller->file, false, &t)) return false;
-    const char *name = strrchr(function, '.');
     const size_t at = site_code_at(&t.code, caller->line);
-    const char *call = arena_printf(arena, "(%s(", name ? name + 1 : function);
+    const char *call = arena_printf(arena, "(%s(", text_last_part(function));
     return at < t.code.n && strstr(t.code.list[at].code, call);
 }
 

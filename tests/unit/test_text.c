@@ -148,9 +148,27 @@ static void a_command_can_be_pasted(void **state)
     assert_string_equal(text_path_here(out, sizeof out, "-x"), "./-x");
 }
 
+static void last_part(void **state)
+{
+    assert_string_equal(text_last_part("Trainer.step"), "step");
+    assert_string_equal(text_last_part("a.<locals>.f"), "f");
+    assert_string_equal(text_last_part("main"), "main");
+    assert_string_equal(text_last_part(NULL), "");
+}
+
+static void words_are_compared_as_a_whole(void **state)
+{
+    static const char *const words[] = {"step", "closure"};
+    assert_true(TEXT_IS_ONE_OF("closure", words));
+    assert_false(TEXT_IS_ONE_OF("clos", words));
+    assert_false(TEXT_IS_ONE_OF("", words));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_part),
+        cmocka_unit_test(words_are_compared_as_a_whole),
         cmocka_unit_test(terminal_control_is_removed),
         cmocka_unit_test(columns_count_visible_characters),
         cmocka_unit_test(paths_are_shown_from_where_the_run_was),
