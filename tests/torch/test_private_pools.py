@@ -74,3 +74,27 @@ def test_a_request_in_a_pool_frees_the_cache_since_2_13(record, tmp_path):
     for answer in ours["whatif"][0], real["recorded"]:
         assert answer["fits"] == frees and (answer["peak_reserved_bytes"] >> 20, answer["oom"] and answer["oom"]["site"]["line"]) == (900, None if frees else 5)
     assert ours["replay"]["exact"] and (real["replay"]["exact"] or not frees)
+
+
+GRAPHS = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).cuda()
+graphs = {}
+with torch.no_grad():
+    for n in range(64, 6400, 64):
+        x = torch.randn(n, 1024, device="cuda")
+        net(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=POOL):
+            y = net(x)
+        graphs[n] = graph, x, y
+"""
+
+
+def test_a_graph_for_each_shape(once, tmp_path):
+    """Its inputs grow, but what its private pools cache is far more."""
+    script = tmp_path / "graphs.py"
+    script.write_text(GRAPHS.replace("POOL", "None"))
+    oom, = (o for o in once("graph for each shape", script, SIMCUDA_MEMORY="1GiB").report()["oom"] if o["fatal"])
+    assert oom["cause"] == "fragmentation" and "graphs share one" in oom["advice"][0], oom["verdict"]
+    assert oom["measures"][0]["frees_bytes"] > 100 << 20
