@@ -1,5 +1,5 @@
-/* What many sections of the report list: call sites and excerpts of source, rows by call path and by line, categories and
- * owners of memory. Units and order are those of result.h. */
+/* What many sections of the report list: call sites and excerpts of source, rows by call path and by line, categories
+ * and owners of memory. Units and order are those of result.h. */
 #pragma once
 
 #include <stdbool.h>
