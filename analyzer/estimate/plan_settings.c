@@ -291,7 +291,7 @@ static bool read_dropout(const char *command, const struct plan_settings *s, str
     double share = -1;
     const char *end = s->lora_dropout ? units_read_decimal(s->lora_dropout, &share) : NULL;
 
-    if (!s->lora_dropout) return true;
+    if (!s->lora_dropout || is_setting_word(s->adapter, "none")) return true; /* a configuration's, overridden */
     if (!estimate_adapter_has_dropout(p))
         return complain_with(false, "%s: --lora-dropout applies to lora, dora, adalora, vera and lora-fa only",
                              command);

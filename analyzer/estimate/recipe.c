@@ -519,7 +519,7 @@ static void put_dropout(struct estimate_recipe *r, const struct values *s, const
         s->dropout && json_is_string(s->dropout) ? atof(json_string_value(s->dropout)) : json_number_value(s->dropout);
 
     if (!strstr(adapter, "lora") && !strstr(adapter, "dora") && strcmp(adapter, "vera") != 0) return;
-    put_recipe_option(r, "--lora-dropout=%g", s->dropout ? given : is_written_for(r, "TRL") ? 0.05 : 0);
+    if (s->dropout || is_written_for(r, "TRL")) put_recipe_option(r, "--lora-dropout=%g", s->dropout ? given : 0.05);
 }
 
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
