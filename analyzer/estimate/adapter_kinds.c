@@ -271,6 +271,7 @@ bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor 
     const unsigned matrices = matrices_of(t);
 
     if (t->dims < 2 || t->tower || !estimate_adapter_kind(p)->trained) return false;
+    if (t->role == TENSOR_EXPERT && p->model->shape.bare_experts) return false;
     if (p->adapter == PLAN_ADAPTER_IA3 && (matrices & PLAN_MLP)) return matrices == PLAN_DOWN;
     return (matrices & p->targets) != 0;
 }

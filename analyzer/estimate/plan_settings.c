@@ -291,7 +291,7 @@ static bool read_dropout(const char *command, const struct plan_settings *s, str
     double share = -1;
     const char *end = s->lora_dropout ? units_read_decimal(s->lora_dropout, &share) : NULL;
 
-    if (!s->lora_dropout) return true;
+    if (!s->lora_dropout || is_setting_word(s->adapter, "none")) return true; /* a configuration's, overridden */
     if (!estimate_adapter_has_dropout(p))
         return complain_with(false, "%s: --lora-dropout applies to lora, dora, adalora, vera and lora-fa only",
                              command);
@@ -346,7 +346,8 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
 }
 
 /* "4.49" is 449; 0 without a text. */
-static bool read_version(const char *command, const char *option, const char *such, const char *text, unsigned *version)
+static bool read_library_version(const char *command, const char *option, const char *such, const char *text,
+                                 unsigned *version)
 {
     unsigned major, minor;
 
@@ -365,7 +366,7 @@ static bool read_torch(const char *command, const char *text, struct plan *p)
 {
     unsigned version = 0;
 
-    if (!read_version(command, "torch", "1.13 or 2.4", text, &version)) return false;
+    if (!read_library_version(command, "torch", "1.13 or 2.4", text, &version)) return false;
     p->torch = text;
     p->zeroes_gradients = version && version < 200;
     p->keeps_softmax_input = version && version < 111;
@@ -438,7 +439,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
     if (!read_torch(command, s->torch, p) ||
-        !read_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers))
+        !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers))
         return false;
     /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */
     p->repeats_keys =

@@ -21,8 +21,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
-    const json_t *dropout, *reentrant;
-    const json_t *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
+    const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
@@ -513,13 +512,12 @@ static void put_target(struct estimate_recipe *r, const struct values *s, bool f
 }
 
 /* lora_dropout, where a kind of adapters has it. TRL's ModelConfig has 0.05 unless it is given, the others none. */
-static void put_dropout(struct estimate_recipe *r, const struct values *s, const char *adapter)
+static void put_recipe_dropout(struct estimate_recipe *r, const json_t *given, const char *adapter)
 {
-    const double given =
-        s->dropout && json_is_string(s->dropout) ? atof(json_string_value(s->dropout)) : json_number_value(s->dropout);
+    const double p = json_is_string(given) ? atof(json_string_value(given)) : json_number_value(given);
 
-    if (!strstr(adapter, "lora") && !strstr(adapter, "dora") && strcmp(adapter, "vera") != 0) return;
-    put_recipe_option(r, "--lora-dropout=%g", s->dropout ? given : is_written_for(r, "TRL") ? 0.05 : 0);
+    if (!strstr(adapter, "lora") && strcmp(adapter, "dora") != 0 && strcmp(adapter, "vera") != 0) return;
+    if (given || is_written_for(r, "TRL")) put_recipe_option(r, "--lora-dropout=%g", given ? p : 0.05);
 }
 
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
@@ -539,7 +537,7 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     put_recipe_option(r, "--adapter=%s", plain ? "lora" : adapter);
     if (plain) put_recipe_option(r, "--weights=%s", is_written_for(r, "TRL") ? "nf4" : "nf4-double");
     if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
-    put_dropout(r, s, adapter);
+    put_recipe_dropout(r, s->dropout, adapter);
     if (s->block_size > 0 && blocks) put_recipe_option(r, "--block-size=%" PRId64, s->block_size);
     if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
     if (s->virtual_tokens > 0 && prompts) put_recipe_option(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);

@@ -365,6 +365,7 @@ static void read_by_type(struct model_reading *r)
         s->qkv_bias = model_config_flag(r, "use_qkv_bias", false);
         s->norms = model_config_flag(r, "use_parallel_residual", false) ? 1 : 2;
     }
+    s->bare_experts = strncmp(type, "granitemoe", 10) == 0;
     if (strcmp(type, "glm4_moe") == 0) s->qk_norm = model_config_flag(r, "use_qk_norm", false);
     if (strcmp(type, "cohere") == 0) /* one weight per head and element */
         s->qk_norm = s->qk_norm_wide = model_config_flag(r, "use_qk_norm", false);

@@ -139,6 +139,7 @@ struct model_shape {
     bool one_kernel_gelu; /* GPT-2's kind: "gelu", "relu" or similar instead of gelu_new, which is six operations */
     bool new_gelu;        /* gelu_new in models with rotary positions (Phi, GPT-J) */
     bool no_dropout;      /* GPT-2's kind: all dropout probabilities are 0 */
+    bool bare_experts;    /* Granite's experts are parameters of no nn.Linear, which adapters leave out */
     bool dropout;         /* of the residual stream and the scores, in a rotary model (StarCoder2) */
     bool tuple_cache;     /* its published code keeps keys and values in tuples: the old and the new cache are live */
     bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */

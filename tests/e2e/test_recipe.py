@@ -220,7 +220,7 @@ CASES = [
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
      "--batch=1 --accumulation=2 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --sharding=zero3",
      ["configs/ds_z3_config.json, which was not found", "the number of GPUs"]),
-    ("TRL", "c.yaml", TRL, "--model=Qwen/Qwen2.5-7B --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --target=qv "
+    ("TRL", "c.yaml", TRL, "--model=Qwen/Qwen2.5-7B --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --lora-dropout=0.05 --target=qv "
      "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs", []),
     ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
      "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
@@ -285,6 +285,11 @@ def test_options_override_the_configuration(tmp_path):
     assert answer["plan"]["batch"] == 7 and answer["model"]["name"] == "llama-3.2-1b" and answer["plan"]["adapter"] == "none"
     assert not any(option.startswith("--model") for option in config["options"])
     assert read_as(tmp_path, "--config=c.yml", "--params", "12B", "--adapter", "none")[0]["params"] == 12e9
+    (tmp_path / "d.yml").write_text(AXOLOTL + "\nlora_dropout: 0.05\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n")
+    answer, config = read_as(tmp_path, "--config=d.yml")
+    assert "--lora-dropout=0.05" in config["options"] and answer["plan"]["lora_dropout"] is True
+    assert "--no-reentrant" in config["options"] or "--sharding=fsdp" not in config["options"]
+    assert read_as(tmp_path, "--config=d.yml", "--adapter", "none")[0]["plan"]["lora_dropout"] is None
 
 
 def test_several_files_are_one_configuration(tmp_path):
