@@ -177,7 +177,7 @@ static int find_refused(const void *program)
     return found;
 }
 
-static bool allows(int found, char *why, size_t size)
+static bool trial_allows(int found, char *why, size_t size)
 {
     if (found == CALLS)
         snprintf(why, size, "a seccomp filter is set, and no child process can try what it allows");
@@ -194,14 +194,14 @@ bool gs_filter_allows(char *why, size_t size)
     atomic_store(&gs_filter_refused, 0);
     if (!added && gs_system_call(SYS_prctl, PR_GET_SECCOMP) != SECCOMP_MODE_FILTER) return true;
     const int found = find_refused(NULL);
-    if (allows(found, why, size)) return true;
+    if (trial_allows(found, why, size)) return true;
     if (found < CALLS && calls[found].prints) *why = 0;
     return false;
 }
 
 bool gs_filter_would_allow(const void *program, char *why, size_t size)
 {
-    return allows(find_refused(program), why, size);
+    return trial_allows(find_refused(program), why, size);
 }
 
 void gs_filter_added(void)
