@@ -11,19 +11,22 @@
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "interpose/state.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The recording ends before a filter that would end the process because of it. */
+/* The recording ends before a filter that would end the process because of it. Before it begins, what the filter allows
+ * is found out, too: under the filter, to try it may end the process. */
 static void expect_filter(const void *program)
 {
     const int saved = errno;
+    const bool may_begin = gs_session_is_enabled() && atomic_load(&gs_session_state) == GS_SESSION_NOT_YET;
     char why[128];
     struct gs_shield shield;
     gs_filter_added();
-    if (program && gs_session_records()) {
+    if (program && (may_begin || gs_session_records())) {
         gs_shield_begin(&shield);
-        if (!gs_filter_would_allow(program, why, sizeof why)) {
+        if (!gs_filter_would_allow(program, why, sizeof why) && !may_begin) {
             gs_session_stop("filter");
             gs_deactivate("recording stopped here: %s", why);
         }

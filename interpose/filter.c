@@ -6,7 +6,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -17,10 +19,14 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "interpose/resolve.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"
 #include "schema/system_call.h"
 
+#ifndef SYS_clone3
+#define SYS_clone3 435
+#endif
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
@@ -58,6 +64,7 @@ static const struct {
     unsigned refused;
     long number, arguments[5];
 } calls[] = {
+    OPTIONAL(GS_FILTER_CHILDREN, clone, CLONE_SIGHAND),
     PRINTS(rt_sigpending, AT(&answer), 8),
     PRINTS(rt_sigtimedwait, AT(&answer), 0, AT(&no_time), 8),
 #ifdef SYS_poll
@@ -110,8 +117,12 @@ static const struct {
     CALL(shmat, -1, 0, 0),
     CALL(shmctl, -1, IPC_STAT, AT(&answer)),
     CALL(shmdt, 1),
-    OPTIONAL(GS_FILTER_PRIORITY, setpriority, PRIO_PROCESS, 0, 19),
+    OPTIONAL(GS_FILTER_PRIORITY, setpriority, -1, 0, 0),
     OPTIONAL(GS_FILTER_OWN_FILES, close_range, ~0U, ~0U, 0),
+    OPTIONAL(GS_FILTER_PROGRAMS, execve, AT(""), 0, 0),
+    OPTIONAL(GS_FILTER_PROGRAMS, setsid, 0),
+    OPTIONAL(GS_FILTER_PROGRAMS, dup3, -1, -1, 0),
+    OPTIONAL(GS_FILTER_PROGRAMS, chdir, AT("")),
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
@@ -141,12 +152,22 @@ static void try_calls(const void *program, struct trial *trial)
     gs_system_call(SYS_exit_group, 0);
 }
 
-/* A child that sends no signal when it ends, and that wait() does not find. */
+/* A child that sends no signal when it ends, and that wait() does not find. A filter can read the flags of clone, and
+ * may end the process unless it makes a thread; it cannot read those of clone3, which glibc calls for threads. */
+static long start_child(void)
+{
+    static const uint64_t like_fork[8]; /* struct clone_args: no flags */
+    const char *(*version)(void) = (const char *(*)(void))gs_libc_function("gnu_get_libc_version");
+    const long child =
+        version && strverscmp(version(), "2.34") >= 0 ? gs_system_call(SYS_clone3, &like_fork, sizeof like_fork) : -1;
+    return child < 0 ? gs_system_call(SYS_clone, 0) : child;
+}
+
 static bool run_trial(const void *program, struct trial *trial)
 {
     struct gs_shield shield;
     gs_shield_begin(&shield);
-    const long child = gs_system_call(SYS_clone, 0);
+    const long child = start_child();
     if (!child) {
         gs_system_call(SYS_prctl, PR_SET_DUMPABLE, 0); /* no core file */
         try_calls(program, trial);
@@ -161,8 +182,9 @@ enum { ALLOWED = -1 };
 /* The first of gpuspy's calls that it needs and that ends the process; CALLS if no child can try them. */
 static int find_refused(const void *program)
 {
-    unsigned refused = 0;
+    unsigned refused = gs_filter_refused;
     int found = ALLOWED;
+    if (refused & GS_FILTER_CHILDREN) return CALLS;
     struct trial *trial = mmap(NULL, sizeof *trial, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (trial == MAP_FAILED) return CALLS;
     while (found == ALLOWED && trial->next < CALLS)
@@ -188,12 +210,12 @@ static bool trial_allows(int found, char *why, size_t size)
 
 /* A filter may end the thread that asks for it. An inherited one has allowed prctl when the library was loaded. */
 static _Atomic bool added;
+static _Atomic int expected = CALLS; /* what was found before the last one was added */
 
 bool gs_filter_allows(char *why, size_t size)
 {
-    atomic_store(&gs_filter_refused, 0);
     if (!added && gs_system_call(SYS_prctl, PR_GET_SECCOMP) != SECCOMP_MODE_FILTER) return true;
-    const int found = find_refused(NULL);
+    const int found = gs_filter_refused & GS_FILTER_CHILDREN ? expected : find_refused(NULL);
     if (trial_allows(found, why, size)) return true;
     if (found < CALLS && calls[found].prints) *why = 0;
     return false;
@@ -201,7 +223,8 @@ bool gs_filter_allows(char *why, size_t size)
 
 bool gs_filter_would_allow(const void *program, char *why, size_t size)
 {
-    return trial_allows(find_refused(program), why, size);
+    expected = find_refused(program);
+    return trial_allows(expected, why, size);
 }
 
 void gs_filter_added(void)

@@ -6,7 +6,12 @@
 #include <stddef.h>
 
 /* The calls that gpuspy can do without. */
-enum gs_filter_optional { GS_FILTER_PRIORITY = 1, GS_FILTER_OWN_FILES = 2 };
+enum gs_filter_optional {
+    GS_FILTER_PRIORITY = 1,
+    GS_FILTER_OWN_FILES = 2,
+    GS_FILTER_CHILDREN = 4, /* only of a filter that the program adds: under it, none can try another */
+    GS_FILTER_PROGRAMS = 8  /* what starts the command of GPUSPY_ON_OOM */
+};
 extern _Atomic unsigned gs_filter_refused;
 
 /* Tries the filter of the calling thread, if it has one. False: the process would end; `why` names the call, or is

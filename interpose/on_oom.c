@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "interpose/config.h"
+#include "interpose/filter.h"
 #include "interpose/message.h"
 #include "schema/system_call.h"
 
@@ -190,6 +191,10 @@ void gs_on_oom_start(const char *database)
     char program[3 * PATH_MAX], pid[16];
     struct rlimit files = {.rlim_cur = 1024};
     if (!on_oom.environment) return;
+    if (gs_filter_refused & (GS_FILTER_CHILDREN | GS_FILTER_PROGRAMS)) {
+        gs_print_line("GPUSPY_ON_OOM has no effect: a seccomp filter forbids the process to start a program");
+        return;
+    }
     if (adopts_orphans()) {
         gs_print_line(
             "GPUSPY_ON_OOM has no effect in process %ld, which adopts orphans; start it with `gpuspy run`, or in a "

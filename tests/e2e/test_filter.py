@@ -52,6 +52,8 @@ def test_what_is_recorded_under_a_filter(recording):
     assert run(recording, "before", number["close_range"]).returncode == 7 and recorded() == [(55,)]
     assert "not recording: a seccomp filter ends the process at fdatasync" in run(recording, "before", number["fdatasync"]).stderr
     assert not list(recording.folder.glob("run*"))
+    for when in "alone", "inherited":
+        assert run(recording, when, number["clone"]).returncode == 7 and recorded() == [(50,)]
     for when in "after", "all":
         done = run(recording, when, number["fdatasync"])
         assert "recording stopped here: a seccomp filter ends the process at fdatasync" in done.stderr
