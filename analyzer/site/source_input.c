@@ -6,6 +6,7 @@
 #include "analyzer/site/source_input.h"
 
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
 
@@ -140,13 +141,34 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     return looped && !anew && entered;
 }
 
-/* Does the file have `name` and then `rest`, as in teacher.eval() and self.teacher.eval()? */
-static bool source_has_object(const struct site_code *code, const char *name, const char *rest)
+/* Does the statement have `name` and then `rest`, as in teacher.eval() and self.teacher.eval()? */
+static bool statement_has_object(const char *code, const char *name, const char *rest)
 {
     const size_t n = strlen(name);
-    for (size_t i = 0; i < code->n; i++)
-        for (const char *text = code->list[i].code, *p = strstr(text, name); p; p = strstr(p + 1, name))
-            if ((p == text || !site_is_name_character(p[-1])) && strncmp(p + n, rest, strlen(rest)) == 0) return true;
+    for (const char *p = strstr(code, name); p; p = strstr(p + 1, name))
+        if ((p == code || !site_is_name_character(p[-1])) && strncmp(p + n, rest, strlen(rest)) == 0) return true;
+    return false;
+}
+
+/* Does it pass the object itself on, as in fit(net)? */
+static bool passes_object(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = strstr(code, name); p; p = strstr(p + 1, name))
+        if ((p == code || !site_is_name_character(p[-1])) && !site_is_name_character(p[n]) && p[n] != '.') return true;
+    return false;
+}
+
+/* Is its optimizer in the file, or is it put into training mode there? */
+static bool is_trained(const struct site_code *code, const char *object)
+{
+    static const char *const trains[] = {".parameters(", ".named_parameters(", ".module.parameters(", ".train("};
+    for (size_t i = 0; i < code->n; i++) {
+        const char *text = code->list[i].code;
+        for (size_t k = 0; k < sizeof trains / sizeof *trains; k++)
+            if (statement_has_object(text, object, trains[k])) return true;
+        if ((strstr(text, "optim") || strstr(text, "Optim")) && passes_object(text, object)) return true;
+    }
     return false;
 }
 
@@ -160,22 +182,44 @@ static const char *called_object(struct arena *arena, const char *p)
     return arena_printf(arena, "%.*s", (int)(n - from), p + from);
 }
 
-/* The file puts it into evaluation mode, or it is named as one that is only compared with, and it is never trained. */
-static bool is_never_trained(struct arena *arena, const struct site_code *code, const char *object)
+static bool binds_object(struct arena *arena, const struct site_statement *st, const char *object,
+                         struct site_assignment *a)
 {
-    bool evaluates = strstr(object, "teacher") || strncmp(object, "ref_", 4) == 0 ||
-                     strncmp(object, "reference", 9) == 0 || source_has_object(code, object, ".eval()");
-    for (size_t i = 0; i < code->n && !evaluates; i++) {
+    struct site_names made = {.n = 0};
+    if (!site_assignment_of(arena, st->code, a)) return false;
+    site_targets_of(arena, a->targets, &made, NULL);
+    for (size_t k = 0; k < made.n; k++)
+        if (strcmp(text_last_part(made.list[k]), object) == 0) return true;
+    return false;
+}
+
+/* net = load().eval(), or net = load() and then net.eval(), before anything else gets it: a model that was trained, or
+ * is evaluated now and then, is put into this mode elsewhere. */
+static bool is_made_to_evaluate(struct arena *arena, const struct site_code *code, const char *object)
+{
+    const struct site_statement *fresh = NULL;
+    for (size_t i = 0; i < code->n; i++) {
+        const struct site_statement *st = &code->list[i];
         struct site_assignment a;
-        struct site_names made = {.n = 0};
-        if (!strstr(code->list[i].code, ".eval()") || !site_assignment_of(arena, code->list[i].code, &a)) continue;
-        site_targets_of(arena, a.targets, &made, NULL);
-        for (size_t k = 0; k < made.n; k++) {
-            const char *dot = strrchr(made.list[k], '.');
-            evaluates = evaluates || strcmp(dot ? dot + 1 : made.list[k], object) == 0;
+        if (binds_object(arena, st, object, &a)) {
+            if (strstr(a.value, ".eval()")) return true;
+            fresh = st;
+        } else if (fresh && st->indent == fresh->indent && statement_has_object(st->code, object, ".eval()")) {
+            return true;
+        } else if (st->indent < (fresh ? fresh->indent : 0) || passes_object(st->code, object) ||
+                   site_code_begins(st, "for") || site_code_begins(st, "while") || site_code_begins(st, "def")) {
+            fresh = NULL;
         }
     }
-    return evaluates && !source_has_object(code, object, ".parameters(") && !source_has_object(code, object, ".train(");
+    return false;
+}
+
+/* A model that only evaluates, or is named as one that is only compared with. */
+static bool is_never_trained(struct arena *arena, const struct site_code *code, const char *object)
+{
+    const bool evaluates = strstr(object, "teacher") || strncmp(object, "ref_", 4) == 0 ||
+                           strncmp(object, "reference", 9) == 0 || is_made_to_evaluate(arena, code, object);
+    return evaluates && !is_trained(code, object);
 }
 
 /* vgg(fake) of fake = generator(z): the gradient of the generator passes through the other model. */
@@ -186,7 +230,7 @@ static bool is_result_of_trained(struct arena *arena, const struct site_code *co
         if (!binds_any(arena, &code->list[i], names, &value)) continue;
         for (const char *p = value; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
             const char *object = called_object(arena, p);
-            if (*object && source_has_object(code, object, ".parameters(")) return true;
+            if (*object && is_trained(code, object)) return true;
         }
     }
     return false;
@@ -205,7 +249,7 @@ bool site_calls_untrained(struct site_builder *b, uint32_t stack)
     const char *text = code.list[at].code;
     for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
         const char *object = called_object(&scratch, p);
-        trained = trained || (*object && source_has_object(&code, object, ".parameters("));
+        trained = trained || (*object && is_trained(&code, object));
         untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
     }
     (void)read_passed_names(&scratch, text, &names, &called);

@@ -18,6 +18,8 @@ for step in range(9):
 """
 UNTRAINED = {
     "in evaluation mode": "big = net(2048, 6).eval()\ndef compute(x):\n    target = big(x)\n    return (student(x) - target).square().mean()\n",
+    "in evaluation mode later": "big = net(2048, 6)\nbig.requires_grad_(True)\nbig.eval()\ndef compute(x):\n    target = big(x)\n"
+                                "    return (student(x) - target).square().mean()\n",
     "by its name": "teacher = net(2048, 6)\ndef compute(x):\n    target = teacher(x)\n    return (student(x) - target).square().mean()\n",
     "of an object": "class Losses:\n    def __init__(self, model):\n        self.expert = model\n        self.expert.eval()\n    def __call__(self, x):\n"
                     "        target = self.expert(x)\n        return (student(x) - target).square().mean()\ncompute = Losses(net(2048, 6))\n",
@@ -26,6 +28,15 @@ TRAINED = {
     "a gradient flows through it": "vgg = net(2048, 6).eval()\ndef compute(x):\n    fake = student(x)\n    return vgg(fake).square().mean()\n",
     "in one statement": "vgg = net(2048, 6).eval()\ndef compute(x):\n    return vgg(student(x)).square().mean()\n",
     "evaluated at times": "other = net(2048, 6)\nother.eval()\nother.train()\ndef compute(x):\n    return (other(x) - student(x)).square().mean()\n",
+    "by named parameters": "big = net(2048, 6)\noptimizer = torch.optim.SGD([p for _, p in big.named_parameters()], lr=.1)\nbig.eval()\n"
+                           "def compute(x):\n    return big(x).square().mean()\n",
+    "by an optimizer of a function": "def make_optimizer(model):\n    return torch.optim.SGD(model.parameters(), lr=.1)\nbig = net(2048, 6)\n"
+                                     "big.eval()\noptimizer = make_optimizer(big)\ndef compute(x):\n    return big(x).square().mean()\n",
+    "by another name": "def evaluate(model):\n    model.eval()\n    with torch.no_grad():\n        return model(torch.ones(1, 256).cuda())\n"
+                       "def loss_of(model, x):\n    return model(x).square().mean()\nbig = net(2048, 6)\n"
+                       "optimizer = torch.optim.SGD(big.parameters(), lr=.1)\ndef compute(x):\n    return loss_of(big, x)\n",
+    "evaluated if asked": "def make_optimizer(models):\n    return torch.optim.SGD(models[0].parameters(), lr=.1)\nbig = net(2048, 6)\nwith_test = False\n"
+                          "if with_test:\n    big.eval()\noptimizer = make_optimizer([big])\ndef compute(x):\n    return big(x).square().mean()\n",
     "its batch norms are frozen": "big = net(2048, 6)\nbig.eval()\noptimizer = torch.optim.SGD(big.parameters(), lr=.1)\n"
                                   "def compute(x):\n    return big(x).square().mean()\n",
 }
