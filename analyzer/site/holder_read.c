@@ -373,12 +373,13 @@ static bool is_linking(struct site_search *s, const char *value, const char *nam
     return links && k > 1;
 }
 
-/* best = sorted(best + [x])[-5:] is bounded. */
+/* best = sorted(best + [x])[-5:] is bounded; best = best + found[-5:] is not. */
 static bool is_cut(const char *value)
 {
     const size_t n = strlen(value);
     const char *open = n && value[n - 1] == ']' ? site_bracket_around(value, value + n - 1) : NULL;
-    return open && strchr(open, ':') && !strchr(open, ',');
+    const bool call = open && open > value && open[-1] == ')' && strchr(open, ':') && !strchr(open, ',');
+    return call && site_bracket_around(value, open - 1) == value + site_name_length(value);
 }
 
 /* sorted(best + [x]), state._replace(seen=state.seen + (x,)): of `best`, `state`. */

@@ -371,6 +371,8 @@ SHAPES = {
     "joined on one line": ("kept = []\nfor step in range(1000): x = batch(); out = model(x); kept.append(out)\n",
                            "for step in range(1000): x = batch(); out = model(x); kept.append(out)"),
     "merged": ("seen = {}\n" + LOOP + "    seen |= {step: loss}\n", "seen |= {step: loss}"),
+    "part of a list": ("kept = []\n" + LOOP + "    pair = [loss, step]\n    kept += pair[:1]\n", "kept += pair[:1]"),
+    "and part of a list": ("kept = []\n" + LOOP + "    pair = [loss, step]\n    kept = kept + pair[:1]\n", "kept = kept + pair[:1]"),
     "sorted": ("best = []\n" + LOOP + "    best = sorted(best + [(step, loss)])\n", "best = sorted(best + [(step, loss)])"),
     "replaced field": ("from typing import NamedTuple\nclass State(NamedTuple):\n    step: int = 0\n    seen: tuple = ()\nstate = State()\n" +
                        LOOP + "    state = state._replace(step=step, seen=state.seen + (loss,))\n",
@@ -411,6 +413,7 @@ LIKENESSES = {
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
     "joined with a copy": "x = batch(); logged.append(x.cpu()); state = {}",
     "cut": "logged = (logged + [loss])[-3:]",
+    "sorted and cut": "logged = sorted(logged + [loss], key=id)[-3:]",
     "conditional number": "logged.append(loss.item()) if step else None",
 }
 
