@@ -2,6 +2,7 @@
  * memory the program had needed before. */
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom.h"
+#include "analyzer/site/holder_read.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"
@@ -199,8 +200,25 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
     return NULL;
 }
 
+/* Parameters, and memory that nothing has been written to: [torch.empty(n) …]. */
+static bool stores_unfilled(const struct result_holder *h)
+{
+    static const char *const words[] = {"Parameter(", "requires_grad=True", "empty("};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(h->text, words[i])) return true;
+    return false;
+}
+
+static bool is_in_constructor(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (frame->kind == GS_FRAME_PYTHON && site_is_constructor(frame->function)) return true;
+    return false;
+}
+
 /* Does a known statement store blocks that the program made on the GPU, one by one, the largest or half as much?
- * [f(x) for x in y] makes all that it needs. */
+ * [f(x) for x in y] makes all that it needs, and so does the construction of an object. */
 static bool is_stored_each_time(const struct site_builder *b, const struct oom_facts *f)
 {
     struct run *run = b->run;
@@ -208,9 +226,11 @@ static bool is_stored_each_time(const struct site_builder *b, const struct oom_f
     EACH (g, b->report->growth, f->growth ? b->report->growth_n : 0) {
         const bool counts = g->process == f->growth->process && g->layer == f->layer &&
                             g->device == f->growth->device && g->bytes >= f->growth->bytes / 2;
-        stored = stored || (counts && g->holders_n && !strstr(g->holders[0].text, " for "));
+        stored = stored ||
+                 (counts && g->holders_n && !strstr(g->holders[0].text, " for ") && !stores_unfilled(&g->holders[0]));
     }
-    return stored && !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&
+    return stored && !is_in_constructor(run, f->growing_stack) &&
+           !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&
            !run_stack_is_in(run, f->growing_stack, "/torch/optim/", NULL) &&
            !run_stack_calls(run, f->growing_stack, "_to_copy");
 }
