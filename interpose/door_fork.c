@@ -14,30 +14,28 @@
 EXPORT gs_register_atfork __register_atfork;
 GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
 {
-    static _Atomic(gs_register_atfork *) found;
-    gs_register_atfork *real = atomic_load(&found);
-    if (!real) atomic_store(&found, real = (gs_register_atfork *)gs_next_function("__register_atfork"));
+    static _Atomic(void *) found;
+    gs_register_atfork *real = (gs_register_atfork *)gs_next_once(&found, "__register_atfork");
     if (!real) return ENOMEM; /* the only error that it may return */
     gs_fork_load();
     return real(prepare, parent, child, object);
 }
 
 /* The child's handler has set depth to 0: nothing is left to do there. */
-#define FORKING(result, name, params, args)                          \
-    EXPORT result name params;                                       \
-    result name params                                               \
-    {                                                                \
-        static _Atomic(void *) found;                                \
-        void *at = atomic_load(&found);                              \
-        if (!at) atomic_store(&found, at = gs_next_function(#name)); \
-        if (!at) {                                                   \
-            errno = ENOSYS;                                          \
-            return -1;                                               \
-        }                                                            \
-        gs_fork_rest(REST_MS);                                       \
-        const result made = ((result(*) params)at)args;              \
-        gs_fork_go_on();                                             \
-        return made;                                                 \
+#define FORKING(result, name, params, args)             \
+    EXPORT result name params;                          \
+    result name params                                  \
+    {                                                   \
+        static _Atomic(void *) found;                   \
+        void *at = gs_next_once(&found, #name);         \
+        if (!at) {                                      \
+            errno = ENOSYS;                             \
+            return -1;                                  \
+        }                                               \
+        gs_fork_rest(REST_MS);                          \
+        const result made = ((result(*) params)at)args; \
+        gs_fork_go_on();                                \
+        return made;                                    \
     }
 FORKING(pid_t, fork, (void), ())
 FORKING(int, daemon, (int nochdir, int noclose), (nochdir, noclose))

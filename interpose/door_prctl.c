@@ -41,9 +41,8 @@ typedef int gs_prctl(int option, unsigned long a, unsigned long b, unsigned long
 EXPORT gs_prctl prctl;
 GS_UNCHECKED int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
-    static _Atomic(gs_prctl *) found;
-    gs_prctl *real = atomic_load(&found);
-    if (!real) atomic_store(&found, real = (gs_prctl *)gs_next_function("prctl"));
+    static _Atomic(void *) found;
+    gs_prctl *real = (gs_prctl *)gs_next_once(&found, "prctl");
     if (!real) {
         errno = ENOSYS;
         return -1;
@@ -59,9 +58,8 @@ typedef long gs_syscall(long number, long a, long b, long c, long d, long e, lon
 EXPORT gs_syscall gs_syscall_door __asm__("syscall");
 GS_UNCHECKED long gs_syscall_door(long number, long a, long b, long c, long d, long e, long f)
 {
-    static _Atomic(gs_syscall *) found;
-    gs_syscall *real = atomic_load(&found);
-    if (!real) atomic_store(&found, real = (gs_syscall *)gs_next_function("syscall"));
+    static _Atomic(void *) found;
+    gs_syscall *real = (gs_syscall *)gs_next_once(&found, "syscall");
     if (!real) {
         errno = ENOSYS;
         return -1;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <link.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "interpose/api.h"
+#include "interpose/stack_elf.h"
 
 /* The dlsym and dlvsym that the program would call without gpuspy, which defines both names: the C library's, or those
  * of another preloaded library. Found without calling either. May be called at any time, from anywhere. */
@@ -22,6 +24,13 @@ bool gs_is_libc(const char *path);
 /* The definition after gpuspy's own in the loader's order of search: that of another preloaded library, if it has one,
  * or the C library's. Also without a lock. */
 void *gs_next_function(const char *name);
+/* The same, looked up once. */
+GS_UNCHECKED static inline void *gs_next_once(_Atomic(void *) *found, const char *name)
+{
+    void *at = atomic_load(found);
+    if (!at) atomic_store(found, at = gs_next_function(name));
+    return at;
+}
 
 /* When libgpuspy is loaded: stores which objects the program started with. `late`: the program is already running. */
 void gs_resolve_load(bool late);

@@ -43,22 +43,15 @@ const struct command_text command_text_metrics = {
     .options = options,
     .about =
         "Serves metrics of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: "
-        "live and peak "
-        "memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, waits, "
-        "copies, failed "
-        "allocations. A child process computes those that need a report (memory at the peak by category, growth per "
-        "step, "
-        "step time) from time to time; they appear later than the others.\n\nLabels: run_id, pid, gpu (the entry of "
-        "CUDA_VISIBLE_DEVICES, "
-        "else CUDA's number), rank; from the process's environment job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, "
-        "JOB_ID or "
-        "TORCHELASTIC_RUN_ID), pod and namespace (POD_NAME and POD_NAMESPACE; if not set, in Kubernetes HOSTNAME "
-        "and the service "
-        "account's namespace).\n\ngpuspy reads the recordings that its user may read: the user's own, or as root "
-        "all, including "
-        "those in containers. There is no authentication and no encryption. A recording that has ended stays "
-        "for five "
-        "minutes. SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
+        "live and peak memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, "
+        "waits, copies, failed allocations. A child process computes those that need a report (memory at the peak by "
+        "category, growth per step, step time) from time to time; they appear later than the others.\n\nLabels: "
+        "run_id, pid, gpu (the entry of CUDA_VISIBLE_DEVICES, else CUDA's number), rank; from the process's "
+        "environment job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, JOB_ID or TORCHELASTIC_RUN_ID), pod and namespace "
+        "(POD_NAME and POD_NAMESPACE; if not set, in Kubernetes HOSTNAME and the service account's namespace).\n\n"
+        "gpuspy reads the recordings that its user may read: the user's own, or as root all, including those in "
+        "containers. It neither authenticates clients nor encrypts. A recording that has ended stays for five minutes. "
+        "SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
     .examples = examples,
 };
 

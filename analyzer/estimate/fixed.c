@@ -391,7 +391,9 @@ static void add_stream_segments(const struct plan *p, struct estimate_result *r)
     line = estimate_add(
         r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments of FSDP's streams",
         (struct estimate_interval){0, floor(fmin(left, likely * tensors)), floor(fmin(left, high * tensors))});
-    estimate_explain(line, "measured: accelerate 1.15, PyTorch 2.11, simulated GPU",
+    estimate_explain(line,
+                     adapted ? "measured by others: fms-acceleration's LoRA on A100"
+                             : "measured: accelerate 1.15, PyTorch 2.11, simulated GPU",
                      "%.0f %% (at most %.0f %%) of %.2f GiB, at most the memory that is left", likely * 100, high * 100,
                      tensors / GIB);
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";

@@ -165,7 +165,7 @@ static bool has_pprof_text(const struct profile *p, const char *text)
 }
 
 /* Finds which values of a sample are counts and bytes; their names may come later in the file. JAX has these types, and
- * the names of its labels even if there is no sample. Other profilers of memory have other types or no kinds. */
+ * the names of its labels even if there is no sample. Other tools' memory profiles have other types, or no kinds. */
 static bool read_types(struct profile *p)
 {
     struct import_message all = {p->data, p->data + p->size, false};

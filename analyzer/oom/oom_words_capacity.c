@@ -183,7 +183,7 @@ static bool explain_private_pools(struct oom_words *w)
                         .first = true,
                         .text = compiled ? "compile without mode=\"reduce-overhead\" or \"max-autotune\", which "
                                            "records a CUDA graph for each shape, or pad inputs to a few shapes"
-                                         : "delete private pools that are no longer used before this request "
+                                         : "delete unused private pools before this request "
                                            "(graph.reset(), del pool), or let graphs share one "
                                            "(torch.cuda.graph(graph, pool=first.pool()))"});
     return true;

@@ -1,8 +1,7 @@
 /* What a line passes to a model, and to which.
  *
- * If a loop passes the same data in each iteration, such as a whole graph or a set of points, there is no batch to
- * halve. If no optimizer is given the parameters of the model that is called, such as a teacher, its pass needs no
- * graph. */
+ * A loop that passes the same data in each iteration, such as a whole graph or a set of points, has no batch to halve.
+ * If no optimizer is given the parameters of the model that is called, such as a teacher, its pass needs no graph. */
 #include "analyzer/site/source_input.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 #define SHARE 6
 #define LABEL_LEAST 24
 #define BAR_MOST 16
-#define NARROW 72 /* columns below which there is no bar, so that the calls have room */
+#define NARROW 72 /* narrower views have no bar, so that the calls have room */
 
 struct drawing {
     const struct draw_text *v;
