@@ -230,9 +230,9 @@ static const char *format_failure(const struct result_report *r, char *out, size
     }
     if (!failed) return NULL;
     if (failed == 1)
-        snprintf(out, size, "%s%s", rank, first);
+        text_put(out, size, "%s%s", rank, first);
     else
-        snprintf(out, size, "%zu of %zu processes failed, the first one %s%s", failed, r->processes_n, rank, first);
+        text_put(out, size, "%zu of %zu processes failed, the first one %s%s", failed, r->processes_n, rank, first);
     return out;
 }
 
