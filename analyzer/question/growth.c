@@ -517,8 +517,10 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
      * If one allocation per iteration stayed, their number shows it. */
     if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) n = count;
-    bool by_steps = n >= FEW_STEPS;                                /* not in an evaluation after them */
-    if (!by_steps && !run_stack_is_located(run, l->stack)) return; /* its allocations are not those of one line */
+    bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
+    /* If steps are unknown, each allocation counts as one: not those of many lines, or of a pass that makes the
+     * gradients of all parameters. */
+    if (!by_steps && (!run_stack_is_located(run, l->stack) || site_is_in_backward(run, l->stack))) return;
     n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
            end_bytes = (double)g->end_bytes[l->series];

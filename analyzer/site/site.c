@@ -222,6 +222,11 @@ static const char *operation_of(struct run *run, uint32_t stack)
     return run_text(run, from, (size_t)(end - from));
 }
 
+bool site_is_in_backward(struct run *run, uint32_t stack)
+{
+    return operation_of(run, stack) != NULL;
+}
+
 /* Did `python`, the innermost Python frame, call backward()? */
 static bool calls_backward(const struct run *run, uint32_t python)
 {

@@ -9,6 +9,8 @@
  * is neither CUDA nor gpuspy nor a system library; else the operation whose gradient PyTorch's autograd computes; else
  * the innermost native frame. Symbolises the frame that it returns. */
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers);
+/* A thread of autograd's made it while it computed gradients. */
+bool site_is_in_backward(struct run *run, uint32_t stack);
 
 /* A frame as a call site, for display. */
 struct result_site site_of_frame(const struct run_frame *frame);

@@ -36,14 +36,7 @@ const struct step_list *step_list_of(const struct site_builder *b, uint32_t proc
 uint64_t step_module_calls(const struct site_builder *b, uint32_t stack)
 {
     struct step_place_tree *t = &b->steps->tree;
-    uint32_t at = step_place_of(t, stack);
-    uint64_t rounds;
-    if (!t->places[at].module) return UINT64_MAX;
-    while (t->places[t->places[at].parent].module) at = t->places[at].parent;
-    rounds = t->stacks[t->places[at].first].events; /* a model executes its first line once per call */
-    for (; at != STEP_PLACE_ROOT; at = t->places[at].parent)
-        rounds = t->places[at].visits > rounds ? t->places[at].visits : rounds;
-    return rounds;
+    return step_place_calls(t, step_place_of(t, stack));
 }
 
 /* Steps that begin at `ns` or before. */

@@ -266,8 +266,17 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
     return false;
 }
 
+enum { LAYERS = 64 }; /* of a model, at most */
+
+static bool is_layer(const struct step_place_tree *t, uint32_t place)
+{
+    const struct step_place *p = &t->places[place];
+    return t->places[p->parent].module && p->visits < LAYERS * step_place_calls(t, place);
+}
+
 /* From the root inwards, along the path with the most events: the first loop. One with few iterations, such as epochs,
- * counts only if it contains no other; a loop inside a module counts only if nothing else repeats. */
+ * counts only if it contains no other; a loop inside a module counts only if nothing else repeats, and if it has more
+ * iterations than a model has layers. */
 struct step_moments step_moments_of_period(struct step_place_tree *t)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
@@ -283,6 +292,7 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
         found = found == RUN_NONE ? round_of(t, at, sums, FEW_PERIODS) : found;
     }
     free(sums);
+    if (found != RUN_NONE && is_layer(t, found)) found = RUN_NONE;
     if (found != RUN_NONE) {
         join_anchors(t, &found, 1, &m);
         m.stack = at_parent(t, found) ? t->places[t->places[found].parent].stack : m.stack;
@@ -324,7 +334,6 @@ static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
 /* A few of them may be the layers of one pass, each of which keeps its block while the next one makes its own. */
 static bool are_layers(const struct step_place *p, uint64_t n, uint64_t apart)
 {
-    enum { LAYERS = 64 };
     return (p->module || p->kind == STEP_PLACE_BACKWARD) && n < LAYERS && apart < n / 2;
 }
 

@@ -65,6 +65,12 @@ static bool says_closure(const struct run_frame *f)
            (strstr(f->function, "closure") || strstr(f->function, "Closure"));
 }
 
+/* A snapshot can lack the frames of Module.__call__. */
+static bool is_forward(const struct run *run, const struct run_frame *f)
+{
+    return run_is_imported(run) && f->kind == GS_FRAME_PYTHON && f->function && strcmp(f->function, "forward") == 0;
+}
+
 /* The call site of a stack, from its caller's and its innermost frame. Calls by an optimizer belong to the optimizer,
  * except the closure that computes the loss for it, which belongs to its caller. */
 static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t stack, uint32_t whole)
@@ -82,6 +88,8 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
     }
     if (kind == STEP_PLACE_MODULE && t->places[place].kind == STEP_PLACE_MODULE) return place;
     if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) return place;
+    if (kind == STEP_PLACE_LINE && is_forward(t->run, f) && t->places[place].kind != STEP_PLACE_MODULE)
+        place = add_child_place(t, place, STEP_PLACE_MODULE, caller, f, whole);
     uint32_t made = add_child_place(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
     if (kind == STEP_PLACE_OPTIMIZER && strcmp(text_last_part(f->function), "step") == 0)
         t->places[made].name = f->function;
@@ -192,6 +200,16 @@ void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, ui
     for (; links[p].depth > links[old].depth; p = links[p].parent) visit_place(t, &places[p], thread, ns);
     for (; p != old; p = links[p].parent, old = links[old].parent) /* up to where the two paths meet */
         visit_place(t, &places[p], thread, ns);
+}
+
+uint64_t step_place_calls(const struct step_place_tree *t, uint32_t place)
+{
+    if (!t->places[place].module) return UINT64_MAX;
+    while (t->places[t->places[place].parent].module) place = t->places[place].parent;
+    uint64_t calls = t->stacks[t->places[place].first].events; /* a model executes its first line once per call */
+    for (; place != STEP_PLACE_ROOT; place = t->places[place].parent)
+        calls = t->places[place].visits > calls ? t->places[place].visits : calls;
+    return calls;
 }
 
 void step_places_restart(struct step_place_tree *t, bool complete)

@@ -75,6 +75,8 @@ const struct times *step_place_times(struct step_place_tree *t, const struct ste
 bool step_place_is_even(const struct step_place *p);
 void step_places_free(struct step_place_tree *t);
 uint32_t step_place_of(struct step_place_tree *t, uint32_t stack);
+/* At least how often the outermost module around a place was called; UINT64_MAX: there is none. */
+uint64_t step_place_calls(const struct step_place_tree *t, uint32_t place);
 /* A thread went from the call site of its last event to another. */
 void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns);
 uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread);

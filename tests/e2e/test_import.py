@@ -843,6 +843,41 @@ def test_the_first_step_of_an_optimizer_is_not_growth(tmp_path):
     assert report["growth"] == []
 
 
+def report_of_stacks(tmp_path, stacks):
+    """Each allocates a MiB, and all are freed at the end."""
+    run = Run()
+    run.segment(0, BASE, 800 * MIB)
+    for k, stack in enumerate(stacks):
+        run.alloc(0, BASE + k * MIB, MIB, line=1)
+        run.blocks[0, BASE + k * MIB] = MIB, stack
+        run.traces[0][-1]["frames"] = stack
+    for k in range(len(stacks)):
+        run.free(0, BASE + k * MIB, line=2)
+    return json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+
+
+def test_the_gradients_of_one_pass_are_not_growth(tmp_path):
+    """One operation's threads make those of all parameters."""
+    assert report_of_stacks(tmp_path, [AUTOGRAD] * 250)["growth"] == []
+
+
+@pytest.mark.parametrize("calls", ["with the calls of modules", "without"])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_layers_of_one_pass_are_not_steps(tmp_path, calls, passes):
+    call = [frame(1790, "_call_impl", "/usr/lib/python3/site-packages/torch/nn/modules/module.py")] if calls != "without" else []
+    outer = [*call, frame(56, "forward", "/home/u/model.py"), *call, frame(140, "run"), frame(200, "<module>")]
+    layer = [[frame(line, "forward", "/home/u/block.py"), *outer] for line in (26, 27, 31)]
+    report = report_of_stacks(tmp_path, [[frame(9, "embed"), *outer], *layer * 24] * passes)
+    assert report["steps"] == [] and report["growth"] == []
+
+
+def test_a_loop_of_a_hundred_rounds_in_a_module_has_steps(tmp_path):
+    outer = [frame(56, "forward", "/home/u/model.py"), frame(140, "run"), frame(200, "<module>")]
+    rounds = [[frame(line, "sample"), *outer] for _ in range(100) for line in (7, 8)]
+    report = report_of_stacks(tmp_path, [[frame(5, "noise"), *outer], *rounds])
+    assert [s["n"] for s in report["steps"]] == [100]
+
+
 def test_a_part_of_it(tmp_path):
     snapshot = usual_run(devices=2).snapshot()
     at = sorted(e["time_us"] for t in snapshot["device_traces"] for e in t)
