@@ -1,5 +1,5 @@
-/* The index of the log that SQLite keeps in ordinary memory: the file agrees with the log after each transaction, whatever
- * this process and another one did before. The other one uses SQLite as it is, with the file mapped. */
+/* The index of the log that SQLite keeps in ordinary memory: the file agrees with the log after each transaction,
+ * whatever this process and another one did before. The other one uses SQLite as it is, with the file mapped. */
 #include "tests/unit/events.h"
 
 #include <fcntl.h>
@@ -54,7 +54,10 @@ static void be_other(int in, int out)
         int64_t answer = 0;
         if (!s) s = open_database();
         switch (what) {
-        case 'h': sql(s, "BEGIN"); answer = number(s, SUM); break;
+        case 'h':
+            sql(s, "BEGIN");
+            answer = number(s, SUM);
+            break;
         case 'r': sql(s, "COMMIT"); break;
         case 's': answer = number(s, SUM); break;
         case 'w': sql(s, "UPDATE t SET v = v + 1 WHERE id % 7 = 0"); break;
