@@ -269,8 +269,8 @@ static void unread_line(struct top_line *l, const struct top_source *s)
     int64_t rows = 0;
     EACH (p, s->read, TOP_ROWS_N) rows = arena_add_capped(rows, top_max(p->newest, 0));
     const double share = 1 - (double)s->unread_rows / (double)top_max(rows, s->unread_rows);
-    snprintf(words, sizeof words, "%s of the recording has been read: until all of it has, the tables lack older rows",
-             units_format_share(text, share));
+    snprintf(words, sizeof words, "%s of the recording has been read: until all of it has, %s lack older rows",
+             units_format_share(text, share), s->state == TOP_RECORDING ? "the tables" : "amounts and tables");
     top_put(l, TERMINAL_YELLOW, "  ");
     top_words(l, 2, TERMINAL_YELLOW, words);
 }
