@@ -1,6 +1,7 @@
 /* gpuspy top's model: reading new rows in parts finds everything, however little it may read at a time. */
 #include "tests/unit/events.h"
 
+#include "analyzer/fleet/fleet.h"
 #include "analyzer/top/model.h"
 
 enum { ADDRESSES = 3000, ROUNDS = 40 };
@@ -273,6 +274,41 @@ static void read_in_pieces(void **state)
     end(&b);
 }
 
+static char *metrics_text(struct fleet *f)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    fleet_write(f, true, out);
+    fclose(out);
+    return text;
+}
+
+/* Sums over rows are absent until all rows have been read; what the recorder states itself is there at once. */
+static void metrics_of_a_part(void **state)
+{
+    static struct bench b;
+    begin(&b);
+    churn(&b, 5000);
+    commit(&b);
+    b.m->turn_ns = 1;
+    b.m->piece = 20;
+    struct fleet_recording r = {.pid = 4711, .model = b.m, .tables = {.model = b.m}};
+    struct fleet f = {.list = {&r}, .n = 1, .lines = 10};
+    top_model_update(b.m, 1);
+    for (int whole = 0; whole < 2; whole++) {
+        char *text = metrics_text(&f);
+        assert_non_null(strstr(text, "\ngpuspy_memory_live_bytes{"));
+        assert_int_equal(strstr(text, "\ngpuspy_memory_line_bytes{") != NULL, whole);
+        assert_int_equal(strstr(text, "\ngpuspy_memory_growth_bytes_per_second{") != NULL, whole);
+        free(text);
+        assert_int_equal(top_model_unread(b.m) == 0, whole);
+        top_model_update_whole(b.m, 60 * SECOND);
+    }
+    top_tables_free(&r.tables);
+    end(&b);
+}
+
 static void rings(void **state)
 {
     struct top_ring r = {0};
@@ -295,9 +331,13 @@ int main(void)
 {
     char name[] = "/tmp/gpuspy-top-XXXXXX", command[400];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_from_row_to_row), cmocka_unit_test(taken_back),
-        cmocka_unit_test(records_that_wait),     cmocka_unit_test(ended),
-        cmocka_unit_test(read_in_pieces),        cmocka_unit_test(rings),
+        cmocka_unit_test(found_from_row_to_row),
+        cmocka_unit_test(taken_back),
+        cmocka_unit_test(records_that_wait),
+        cmocka_unit_test(ended),
+        cmocka_unit_test(read_in_pieces),
+        cmocka_unit_test(metrics_of_a_part),
+        cmocka_unit_test(rings),
     };
     folder = mkdtemp(name);
     int failed = folder ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
