@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <malloc.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,11 +59,25 @@ static int close_output(int code)
     return failed && !code ? EXIT_INPUT : code;
 }
 
+static void note_nothing(int number)
+{
+    (void)number;
+}
+
+/* A limit on file sizes (ulimit -f) fails a write; it must not end gpuspy, which has another program's exit status to
+ * return. A handler, because the program that gpuspy starts does not inherit it. */
+static void survive_file_limit(void)
+{
+    struct sigaction old, none = {.sa_handler = note_nothing, .sa_flags = SA_RESTART};
+    if (sigaction(SIGXFSZ, NULL, &old) == 0 && old.sa_handler == SIG_DFL) sigaction(SIGXFSZ, &none, NULL);
+}
+
 int main(int argc, char **argv)
 {
     guard_standard_streams();
     gs_open_low(true);
     mapped_survive();
+    survive_file_limit();
 #ifdef M_ARENA_MAX
     mallopt(M_ARENA_MAX, 1); /* a second thread's heap of its own would keep what it frees */
 #endif

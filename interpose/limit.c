@@ -34,7 +34,9 @@ GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 #define TRY_NS 50000        /* … of this length: 10 ms in all */
 #define UNKNOWN UINT64_MAX
 
-static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not returned */
+static _Atomic uint64_t flight[DEVICES];      /* reserved by calls that have not returned */
+static _Atomic uint32_t let_through[DEVICES]; /* calls that were made although others may have taken what they need */
+static _Atomic uint64_t undoing[DEVICES];     /* bytes that are being freed because they exceed the cap */
 
 /* --- what a device holds --------------------------------------------------------------------- */
 
@@ -229,13 +231,14 @@ static bool refuse_limit_call(struct gs_limit_call *c)
 }
 
 /* Allocations that other threads have begun may still fail, or may already be in the device's own sum, for a moment. A
- * call is let through if they are still in progress after that. */
+ * call is let through if they are still in progress after that: on a busy machine their threads may not run. Then the
+ * call and those in progress are checked when they return. */
 static bool fits_limit(struct gs_limit_call *c, struct held *h, uint64_t need)
 {
     for (int i = 0; i < TRIES; i++) {
         const uint64_t before = atomic_fetch_add(&flight[c->device], need);
         c->reserved = need;
-        if (!measure_held(c->device, h)) break;
+        if (!measure_held(c->device, h)) return true;
         if (h->used + before + need <= h->cap) return true;
         if (h->used + need > h->cap) {
             release_limit_call(c);
@@ -244,6 +247,7 @@ static bool fits_limit(struct gs_limit_call *c, struct held *h, uint64_t need)
         release_limit_call(c);
         nanosleep(&(struct timespec){.tv_nsec = TRY_NS}, NULL);
     }
+    atomic_fetch_add(&let_through[c->device], 1);
     return true;
 }
 
@@ -278,6 +282,7 @@ bool gs_limit_refuses(struct gs_limit_call *c, enum gs_limit_kind kind, int devi
     bool refused = false;
     if (!node && measure_held(device, &h)) {
         c->capped = true;
+        c->let_through = atomic_load(&let_through[device]);
         const uint64_t need = at_most(c);
         if (!need || !fits_limit(c, &h, need)) refused = refuses_near_cap(c, &h);
     }
@@ -306,12 +311,15 @@ static void undo_allocation(const struct gs_limit_call *c, uint64_t address)
 }
 
 /* A pool near the cap of a larger device reserves a whole chunk, where a pool of a full device reserves only what it
- * needs: the rest of the chunk does not count, nor do allocations that it served without reserving. */
-static bool is_over_limit(const struct gs_limit_call *c)
+ * needs: the rest of the chunk does not count, nor do allocations that it served without reserving. `freed`: what other
+ * threads are undoing. */
+static bool is_over_limit(const struct gs_limit_call *c, uint64_t freed)
 {
     struct held h;
     uint64_t now = 0;
-    if (!measure_held(c->device, &h) || h.used <= h.cap) return false;
+    if (!measure_held(c->device, &h)) return false;
+    h.used -= freed < h.used ? freed : h.used;
+    if (h.used <= h.cap) return false;
     if (c->kind != GS_LIMIT_POOL) return true;
     slack_of(c->device, false, &now);
     if (now <= c->pools) return false;
@@ -324,25 +332,30 @@ static bool is_over_limit(const struct gs_limit_call *c)
 static bool does_allocation_stand(const struct gs_limit_call *c, uint64_t address)
 {
     CUresult (*wait)(CUstream) = real_cuStreamSynchronize();
-    if (!is_over_limit(c)) return true;
+    if (!is_over_limit(c, 0)) return true;
     limit_slack(c->device, true);
-    if (!is_over_limit(c)) return true;
+    if (!is_over_limit(c, 0)) return true;
     if (c->kind == GS_LIMIT_POOL && wait) {
         wait((CUstream)(uintptr_t)c->stream);
         limit_slack(c->device, true);
-        if (!is_over_limit(c)) return true;
     }
-    undo_allocation(c, address);
-    if (c->kind == GS_LIMIT_POOL && wait) wait((CUstream)(uintptr_t)c->stream);
-    limit_slack(c->device, true);
-    return false;
+    const uint64_t others = atomic_fetch_add(&undoing[c->device], c->bytes);
+    const bool over = is_over_limit(c, others);
+    if (over) {
+        undo_allocation(c, address);
+        if (c->kind == GS_LIMIT_POOL && wait) wait((CUstream)(uintptr_t)c->stream);
+        limit_slack(c->device, true);
+    }
+    atomic_fetch_sub(&undoing[c->device], c->bytes);
+    return !over;
 }
 
 int gs_limit_end(struct gs_limit_call *c, int result, uint64_t address)
 {
     if (!c->capped || c->withheld) return result;
     const int saved = errno;
-    const bool undone = c->measured && result == CUDA_SUCCESS && address && !does_allocation_stand(c, address);
+    const bool doubtful = c->measured || c->let_through != atomic_load(&let_through[c->device]);
+    const bool undone = doubtful && result == CUDA_SUCCESS && address && !does_allocation_stand(c, address);
     release_limit_call(c);
     gs_record_capped(undone);
     errno = saved;
@@ -351,7 +364,10 @@ int gs_limit_end(struct gs_limit_call *c, int result, uint64_t address)
 
 void gs_limit_forget(void)
 {
-    for (int i = 0; i < DEVICES; i++) atomic_store(&flight[i], 0);
+    for (int i = 0; i < DEVICES; i++) {
+        atomic_store(&flight[i], 0);
+        atomic_store(&undoing[i], 0);
+    }
     gs_limit_value_forget();
     for (int i = 0; i < POOLS; i++) atomic_store(&made[i].pool, 0);
 }

@@ -29,7 +29,8 @@ struct gs_limit_call {
     uint8_t kind;
     int device;
     uint64_t bytes, reserved, pool, stream;
-    uint64_t pools; /* what all pools held before */
+    uint64_t pools;       /* what all pools held before */
+    uint32_t let_through; /* calls so far that did not wait for the end of others */
 };
 
 /* Before the real call: should it be withheld? `device` as in gs_device_resolve. */

@@ -7,7 +7,11 @@
  *
  * The file's layout is SQLite's (walIndexHdr, WalCkptInfo, "WAL-Index Format"). Only a holder of the
  * write lock changes the two headers and the hash tables; a read mark belongs to the holder of its lock,
- * so each is written by itself, and only if it was changed here. */
+ * so each is written by itself, and only if it was changed here.
+ *
+ * A log that a reader holds has gigabytes, and its index megabytes. SQLite adds to it, or begins it again from the
+ * start: what it changed is between the last frames (mxFrame) of the two headers, that of the file and its own. Only
+ * a recovery writes everything. */
 #include "schema/store_index.h"
 
 #include <errno.h>
@@ -21,13 +25,15 @@
 #define REGION (32 * 1024) /* bytes that SQLite maps at once */
 #define REGIONS 4096 /* a log of 64 GiB, as a reader that never ends makes it; their memory is taken as it grows */
 #define PIECE 4096
-enum { HEADER = 48, HEADERS = 96, MARKS_END = 136 };
+enum { HEADER = 48, HEADERS = 96, MARKS_END = 136, LAST_FRAME = 16, SALT = 32, RECOVERY_LOCK = 122 };
+enum { FRAMES = 4096, FRAMES_FIRST = FRAMES - MARKS_END / 4 }; /* of a region, of the first */
 /* Words of WalCkptInfo that others may change: nBackfill, the read marks, nBackfillAttempted. */
 static const uint16_t words[] = {96, 100, 104, 108, 112, 116, 128};
 
 static struct index {
     int fd; /* -1: unused */
     unsigned regions;
+    bool all, recovers;       /* all: any region may differ from the file */
     uint8_t *memory[REGIONS]; /* what SQLite uses; after each region, its last known content in the file */
 } indexes[4] = {{.fd = -1}, {.fd = -1}, {.fd = -1}, {.fd = -1}};
 
@@ -62,6 +68,7 @@ static void take_over(struct index *x)
     if (!x->regions) return;
     if (!read_at(x->fd, now, sizeof now, 0)) { /* the file was truncated: write all of it again */
         for (unsigned i = 0; i < x->regions; i++) memset(known_index(x->memory[i]), 0, REGION);
+        x->all = true;
         (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
         return;
     }
@@ -79,21 +86,47 @@ static void take_over(struct index *x)
 
 /* ---------------------------------------------------------------- what SQLite wrote */
 
-static void write_part(struct index *x, unsigned region, size_t from, size_t n)
+static bool write_part(struct index *x, unsigned region, size_t from, size_t n)
 {
     uint8_t *m = x->memory[region];
-    if (memcmp(m + from, known_index(m) + from, n) &&
-        pwrite(x->fd, m + from, n, (off_t)region * REGION + (off_t)from) == (ssize_t)n)
-        memcpy(known_index(m) + from, m + from, n);
+    if (!memcmp(m + from, known_index(m) + from, n)) return true;
+    if (pwrite(x->fd, m + from, n, (off_t)region * REGION + (off_t)from) != (ssize_t)n) return false;
+    memcpy(known_index(m) + from, m + from, n);
+    return true;
+}
+
+/* The region of the last frame, according to a copy of the first header. */
+static unsigned last_region(const uint8_t *header)
+{
+    uint32_t frame;
+    memcpy(&frame, header + LAST_FRAME, sizeof frame);
+    return frame <= FRAMES_FIRST ? 0 : 1 + (frame - FRAMES_FIRST - 1) / FRAMES;
+}
+
+/* False: some of it could not be written, and the headers must not announce it. */
+static bool write_regions(struct index *x)
+{
+    const uint8_t *header = x->memory[0], *known = known_index(x->memory[0]);
+    const unsigned here = last_region(header), file = last_region(known);
+    const bool begun_again = memcmp(header + SALT, known + SALT, 8) != 0;
+    const unsigned first = x->all || begun_again ? 0 : here < file ? here : file;
+    const unsigned last = x->all ? x->regions - 1 : here > file ? here : file;
+    bool written = true;
+    for (unsigned region = first; region <= last && region < x->regions; region++)
+        for (size_t at = 0; at < REGION; at += PIECE) {
+            const size_t from = at || region ? at : MARKS_END;
+            written = write_part(x, region, from, at + PIECE - from) && written;
+        }
+    return written;
 }
 
 /* Writes the headers last, the second before the first: a process that sees them changed finds the rest written. */
 static void write_out_index(struct index *x)
 {
-    for (unsigned region = x->regions; region-- > 0;)
-        for (size_t at = 0; at < REGION; at += PIECE)
-            write_part(x, region, at ? at : region ? 0 : MARKS_END, at || region ? PIECE : PIECE - MARKS_END);
     if (!x->regions) return;
+    const bool written = write_regions(x);
+    x->all = !written || x->recovers;
+    if (!written) return;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) write_part(x, 0, words[i], 4);
     write_part(x, 0, HEADER, HEADER);
     write_part(x, 0, 0, HEADER);
@@ -107,6 +140,7 @@ void gs_index_opened(int fd)
         if (indexes[i].fd < 0) {
             indexes[i].fd = fd;
             indexes[i].regions = 0;
+            indexes[i].all = indexes[i].recovers = false;
             return;
         }
 }
@@ -145,6 +179,11 @@ static int unmap_memory(void *at, size_t n)
     return munmap(at, n);
 }
 
+static bool covers_recovery(const struct flock *lock)
+{
+    return lock->l_start <= RECOVERY_LOCK && lock->l_start + lock->l_len > RECOVERY_LOCK;
+}
+
 static int lock_index_file(int fd, int command, ...)
 {
     va_list arguments;
@@ -152,10 +191,13 @@ static int lock_index_file(int fd, int command, ...)
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
     struct index *x = command == F_SETLK ? find_index(fd) : NULL;
-    const bool unlocks = x && ((const struct flock *)argument)->l_type == F_UNLCK;
+    const struct flock *lock = argument;
+    const bool unlocks = x && lock->l_type == F_UNLCK;
     if (unlocks) write_out_index(x);
     const int rc = fcntl(fd, command, argument);
     if (x && !unlocks && !rc) take_over(x);
+    if (x && !rc && covers_recovery(lock)) x->recovers = lock->l_type == F_WRLCK;
+    if (x && x->recovers) x->all = true;
     return rc;
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #define P "1," /* process_id: a database holds one process */
 
@@ -122,12 +124,35 @@ const char *const gs_count_names[GS_COUNTS] = {
 
 /* ---------------------------------------------------------------- errors */
 
+/* SQLite does not tell a limit on file sizes from other failures of a disk. */
+static bool is_at_file_limit(struct gs_store *s, char *out, size_t size)
+{
+    enum { NEAR = 1 << 16 };
+    struct rlimit limit;
+    struct stat file;
+    const char *path = sqlite3_db_filename(s->db, "main");
+    char log[4096 + 8];
+    if (!path || getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY) return false;
+    snprintf(log, sizeof log, "%s-wal", path);
+    const bool reached = (!stat(path, &file) && (rlim_t)file.st_size + NEAR > limit.rlim_cur) ||
+                         (!stat(log, &file) && (rlim_t)file.st_size + NEAR > limit.rlim_cur);
+    if (reached)
+        snprintf(out, size, "a file may have %llu KiB at most here (ulimit -f)",
+                 (unsigned long long)limit.rlim_cur / 1024);
+    return reached;
+}
+
 int gs_store_fail(struct gs_store *s, const char *what)
 {
+    char limit[80];
     int error = sqlite3_system_errno(s->db);
     int code = sqlite3_extended_errcode(s->db);
     const char *reason = sqlite3_errmsg(s->db);
     if ((code & 255) == SQLITE_FULL) reason = "the disk is full";
+    if (((code & 255) == SQLITE_FULL || (code & 255) == SQLITE_IOERR) && is_at_file_limit(s, limit, sizeof limit)) {
+        reason = limit;
+        error = 0;
+    }
     snprintf(s->error, sizeof s->error, "%s: %s%s%s", what, reason, (code & 255) == SQLITE_IOERR && error ? ": " : "",
              (code & 255) == SQLITE_IOERR && error ? strerror(error) : "");
     return -1;

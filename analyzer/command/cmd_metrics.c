@@ -76,7 +76,10 @@ static bool is_textfile_folder(const char *path)
 
 static int print_once(struct fleet *f)
 {
-    fleet_refresh(f);
+    if (!fleet_refresh_whole(f))
+        complain(
+            "metrics: 20 s were too short to read all recordings; those with gpuspy_unread_rows have no figures of "
+            "lines, waits, copies and growth. gpuspy metrics --textfile reads on");
     fleet_analyse_all(f);
     fleet_write(f, true, stdout);
     return EXIT_YES;

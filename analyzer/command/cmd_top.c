@@ -23,6 +23,7 @@
 
 #define ROWS_JSON 50
 #define USERS_MS 1000 /* how long the first read waits for NVML */
+#define ONCE_S 20     /* how long the only output of a program that still runs waits for its older rows */
 
 struct settings {
     bool once, json, native;
@@ -74,8 +75,9 @@ const struct command_text command_text_top = {
         "It also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
         "selected one, as gpuspy attach does.\n\n"
         "top only reads the recording and does not slow down the program. The last second may be missing; the first "
-        "line "
-        "shows the age of the data.\n\n"
+        "line shows the age of the data. Of a long recording, the newest rows are read first; until all have been "
+        "read, "
+        "top prints which share has been (--once and --json without --interval wait up to 20 s for it).\n\n"
         "Without an operand, gpuspy finds running recordings in /proc and lists them if there are several. A recording "
         "that has ended is shown in its final state.",
     .examples = examples,
@@ -272,8 +274,10 @@ static void print_top(struct top_view *v, const struct settings *s)
     fflush(stdout);
 }
 
-static void wait_until(int64_t when)
+/* Meanwhile older rows are read. */
+static void wait_until(struct top_model *m, int64_t budget_ns, int64_t when)
 {
+    while (top_model_unread(m) && clock_now_ns() < when) top_model_update(m, budget_ns);
     struct timespec t = {when / 1000000000, when % 1000000000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
@@ -288,7 +292,7 @@ static int print_reads(struct top_view *v, const struct settings *s)
     for (bool first = true; left != 0 && going && !ferror(stdout); first = false) {
         if (!first) {
             next += (int64_t)(v->interval_s * 1e9);
-            wait_until(next);
+            wait_until(m, draw_budget_ns(v->interval_s), next);
             going = top_model_update(m, draw_budget_ns(v->interval_s));
             top_users_update(&v->users, 0);
             if (!s->json) putchar('\n');
@@ -481,9 +485,11 @@ static int watch_top(struct top_view *v, const struct settings *s)
         next += (int64_t)(v->interval_s * 1e9);
         next = next < clock_now_ns() ? clock_now_ns() : next;
         for (int64_t wait; on && (wait = next - clock_now_ns()) > 0;) {
-            int key = top_screen_key((int)(wait / 1000000) + 1);
+            const bool reads = top_model_unread(m) && !v->paused;
+            int key = top_screen_key(reads ? 0 : (int)(wait / 1000000) + 1);
             on = press_key(v, key);
             if (on && key != KEY_NONE) draw_top(v);
+            if (on && reads) top_model_update(m, draw_budget_ns(v->interval_s));
         }
         if (on && left-- == 0) break;
         if (on && !v->paused) top_model_update(m, draw_budget_ns(v->interval_s));
@@ -515,7 +521,10 @@ static int run_top(struct top_view *v, const struct settings *s)
 {
     bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
     top_model_sort(v->tables->model);
-    top_model_update(v->tables->model, 0);
+    if (screen || (s->interval && !s->once))
+        top_model_update(v->tables->model, 0);
+    else
+        top_model_update_whole(v->tables->model, ONCE_S * 1000000000ll);
     top_users_update(&v->users, USERS_MS);
     const int code = screen && v->users.n ? EXIT_YES : print_unreadable(v);
     if (code == EXIT_YES && screen && top_screen_open()) return watch_top(v, s);

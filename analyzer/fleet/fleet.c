@@ -5,7 +5,7 @@
 #include "analyzer/top/find.h"
 
 #define SECOND 1000000000ll
-enum { FIND_S = 5, LINGER_S = 300, BUDGET_MS = 50 };
+enum { FIND_S = 5, LINGER_S = 300, BUDGET_MS = 50, READ_MS = 200, ONCE_S = 20 };
 
 static void free_recording(struct fleet_recording *r)
 {
@@ -79,11 +79,27 @@ static void find_recordings(struct fleet *f, int64_t now)
     top_found_free(found, n);
 }
 
-/* A recording that has ended stays for a while, so that a scrape every minute sees the failure that ended it. */
+static bool is_read_whole(const struct fleet_recording *r)
+{
+    return r->model->sources[0].loaded && !top_model_unread(r->model);
+}
+
+static size_t count_unread(const struct fleet *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) n += !is_read_whole(f->list[i]);
+    return n;
+}
+
+/* A recording that has ended stays for a while, so that a scrape every minute sees the failure that ended it. Older
+ * rows of all recordings share READ_MS. */
 static void update_recordings(struct fleet *f, int64_t now)
 {
+    const size_t unread = count_unread(f);
     for (size_t i = f->n; i-- > 0;) {
         struct fleet_recording *r = f->list[i];
+        r->model->turn_ns = READ_MS * 1000000ll / (int64_t)(unread ? unread : 1);
+        if (r->ended_ns && !is_read_whole(r)) top_model_update(r->model, BUDGET_MS * 1000000ll);
         if (!r->ended_ns && !top_model_update(r->model, BUDGET_MS * 1000000ll)) r->ended_ns = now;
         if (r->ended_ns && now - r->ended_ns > LINGER_S * SECOND) drop_recording(f, i);
     }
@@ -97,4 +113,12 @@ void fleet_refresh(struct fleet *f)
     update_recordings(f, now);
     f->refreshed_ns = now;
     f->refresh_s = (double)(clock_now_ns() - now) / 1e9;
+}
+
+bool fleet_refresh_whole(struct fleet *f)
+{
+    const int64_t until = clock_now_ns() + ONCE_S * SECOND;
+    fleet_refresh(f);
+    while (count_unread(f) && clock_now_ns() < until) update_recordings(f, clock_now_ns());
+    return !count_unread(f);
 }

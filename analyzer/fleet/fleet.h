@@ -57,6 +57,8 @@ struct fleet {
 
 /* Reads new events, at most once per second, and searches for new recordings every five seconds. */
 void fleet_refresh(struct fleet *f);
+/* Reads all rows of all recordings, as far as it gets within 20 s. False: not all. */
+bool fleet_refresh_whole(struct fleet *f);
 void fleet_free(struct fleet *f);
 
 /* Collects the result of an analysis that has ended, and starts the next one that is due. One runs at a time, during at

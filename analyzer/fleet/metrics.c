@@ -20,6 +20,7 @@ struct family {
     int64_t (*of_series)(const struct top_series *s);
     int64_t (*of_device)(const struct writer *w, const struct top_device *d);
     double (*real_of_device)(const struct writer *w, const struct top_device *d);
+    bool whole; /* only once all rows have been read: it would be too small, and a counter's rate too high */
 };
 
 struct writer {
@@ -158,6 +159,12 @@ static void write_failures(struct writer *w)
 {
     begin_sample(w);
     end_int(w, (int64_t)current_source(w)->failures_seen);
+}
+
+static void write_unread(struct writer *w)
+{
+    begin_sample(w);
+    end_int(w, current_source(w)->unread_rows);
 }
 
 static void write_each_series(struct writer *w)
@@ -412,6 +419,7 @@ static const struct family of_recording[] = {
     {"gpuspy_data_age_seconds", "seconds", GAUGE, "The age of the oldest figures.", .write = write_age},
     {"gpuspy_events", NULL, COUNTER, "Recorded events.", .write = write_events},
     {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped because there was no space.", .write = write_lost},
+    {"gpuspy_unread_rows", NULL, GAUGE, "Rows that gpuspy metrics has not read yet.", .write = write_unread},
     {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", .of_series = series_live_of},
     {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", .of_series = series_peak_of},
     {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by category.",
@@ -419,19 +427,21 @@ static const struct family of_recording[] = {
     {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.",
      .of_device = cached_of},
     {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.",
-     .write = write_lines},
+     .write = write_lines, .whole = true},
     {"gpuspy_memory_growth_bytes_per_second", "bytes_per_second", GAUGE,
-     "Steady growth over the last minute; 0 if there is none.", .real_of_device = growth_of},
+     "Steady growth over the last minute; 0 if there is none.", .real_of_device = growth_of, .whole = true},
     {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.",
      .real_of_device = step_growth_of},
     {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.",
-     .real_of_device = full_of},
+     .real_of_device = full_of, .whole = true},
     {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", .write = write_step},
     {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", .write = write_failures},
-    {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", .write = write_waits},
-    {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", .write = write_wait_seconds},
-    {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", .write = write_copies},
-    {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", .write = write_copied},
+    {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", .write = write_waits, .whole = true},
+    {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", .write = write_wait_seconds,
+     .whole = true},
+    {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", .write = write_copies, .whole = true},
+    {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", .write = write_copied,
+     .whole = true},
     {"gpuspy_gpu_memory_total_bytes", "bytes", GAUGE, "Memory of the GPU.", .of_device = total_of},
     {"gpuspy_gpu_memory_used_bytes", "bytes", GAUGE, "Used memory of the GPU, of all processes.", .of_device = used_of},
     {"gpuspy_gpu_memory_other_processes_bytes", "bytes", GAUGE, "GPU memory of other processes, as NVML states it.",
@@ -455,7 +465,7 @@ void fleet_write(const struct fleet *f, bool openmetrics, FILE *out)
         w.has_head = false;
         for (size_t k = 0; k < f->n; k++) {
             w.r = f->list[k];
-            if (w.r->model->sources[0].loaded) {
+            if (w.r->model->sources[0].loaded && !(w.family->whole && w.r->model->sources[0].unread_rows)) {
                 const struct family *m = w.family;
                 (m->write ? m->write : m->of_series ? write_each_series : write_each_device)(&w);
             }

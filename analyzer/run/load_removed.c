@@ -241,26 +241,39 @@ static bool find_lows(const struct run_level *level, size_t n, int64_t lows[EIGH
     return true;
 }
 
+/* Bytes per eighth: the median, because the program may begin its work late. */
+static int64_t usual_rise(const int64_t lows[EIGHTHS])
+{
+    int64_t rises[EIGHTHS - 1];
+    for (int i = 1; i < EIGHTHS; i++) {
+        const int64_t rise = lows[i] - lows[i - 1];
+        int at = i - 1;
+        for (; at > 0 && rises[at - 1] > rise; at--) rises[at] = rises[at - 1];
+        rises[at] = rise;
+    }
+    return rises[(EIGHTHS - 1) / 2];
+}
+
 static void note_rise(struct run *run, const struct run_level *level, size_t n)
 {
     static const char *const words[] = {[RUN_SERIES_DEVICE] = "CUDA allocations",
                                         [RUN_SERIES_TENSOR] = "tensors",
                                         [RUN_SERIES_PINNED] = "pinned memory",
                                         [RUN_SERIES_HOST] = "CPU tensors"};
-    const double share = (EIGHTHS - 1.0) / EIGHTHS, seconds = (double)(level[n - 1].end_ns - level[0].start_ns) / 1e9;
+    const double share = (EIGHTHS - 1.0) / EIGHTHS;
+    const double eighth_s = (double)(level[n - 1].end_ns - level[0].start_ns) / 1e9 * share / EIGHTHS;
     int64_t lows[EIGHTHS];
     char from[UNITS_TEXT], to[UNITS_TEXT], rate[UNITS_TEXT], device[32] = "";
     if (!find_lows(level, n, lows) || lows[EIGHTHS - 1] - lows[0] < RISE_MIN) return;
     for (int i = 1; i < EIGHTHS; i++)
         if (lows[i] <= lows[i - 1]) return;
     if (level->device >= 0) snprintf(device, sizeof device, " on GPU %d", level->device);
-    run_add_note(
-        run,
-        "process %u: the smallest total of %s%s rose in each eighth of the time up to the last removed rows, "
-        "from %s to %s, %s per hour: what is still live at the end names the lines (--only leaks)",
-        run->processes[level->process].pid, words[level->layer], device, units_format_bytes(from, (uint64_t)lows[0]),
-        units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
-        units_format_bytes(rate, (uint64_t)((double)(lows[EIGHTHS - 1] - lows[0]) / (seconds * share * share) * 3600)));
+    run_add_note(run,
+                 "process %u: the smallest total of %s%s rose in each eighth of the time up to the last removed rows, "
+                 "from %s to %s, usually by %s per hour: what is still live at the end names the lines (--only leaks)",
+                 run->processes[level->process].pid, words[level->layer], device,
+                 units_format_bytes(from, (uint64_t)lows[0]), units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
+                 units_format_bytes(rate, (uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
 }
 
 /* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the

@@ -115,7 +115,7 @@ struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, 
     const struct top_held h = top_held_of(m, source, d);
     struct top_forecast f = {NAN, NAN};
     struct top_span points[FORECAST_POINTS];
-    if (s->state != TOP_RECORDING || !series) return f;
+    if (s->state != TOP_RECORDING || !series || s->unread_rows) return f;
     const int64_t level = series->known != RUN_UNKNOWN ? series->known : series->bytes;
     const size_t n =
         top_curve_read(&series->curve, s->now_ns, level, s->curve_from_ns, TOP_SLOT_S, points, FORECAST_POINTS);

@@ -25,7 +25,10 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
     struct top_model *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct top_model){.run = arena_realloc(NULL, 1, sizeof *m->run), .began_ns = read_clock_ns(CLOCK_MONOTONIC)};
+    *m = (struct top_model){.run = arena_realloc(NULL, 1, sizeof *m->run),
+                            .began_ns = read_clock_ns(CLOCK_MONOTONIC),
+                            .turn_ns = 100000000,
+                            .piece = 32768};
     *m->run = (struct run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
     return m;
 }
@@ -63,12 +66,10 @@ void top_model_add(struct top_model *m, const char *path)
         .rank = RUN_UNKNOWN,
         .start_real_ns = RUN_UNKNOWN,
         .start_mono_ns = RUN_UNKNOWN,
-        .last_allocation = INT64_MIN,
-        .last_copy = INT64_MIN,
-        .last_sync = INT64_MIN,
         .last_sample = INT64_MIN,
         .last_reserved = INT64_MIN,
     };
+    for (int i = 0; i < TOP_ROWS_N; i++) s->read[i] = (struct top_progress){INT64_MIN, INT64_MIN, INT64_MIN};
 }
 
 SORT_ORDER(order_sources_by_rank, struct top_source, SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path))
@@ -219,9 +220,25 @@ bool top_model_update(struct top_model *m, int64_t budget_ns)
 {
     bool any = false;
     for (size_t i = 0; i < m->sources_n; i++) {
-        if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING)
+        if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING || m->sources[i].unread_rows)
             update_source(m, (uint32_t)i, budget_ns);
         any = any || m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING;
     }
+    return any;
+}
+
+int64_t top_model_unread(const struct top_model *m)
+{
+    int64_t rows = 0;
+    EACH (s, m->sources, m->sources_n) rows = arena_add_capped(rows, s->unread_rows);
+    return rows;
+}
+
+bool top_model_update_whole(struct top_model *m, int64_t limit_ns)
+{
+    const int64_t began = read_clock_ns(CLOCK_MONOTONIC);
+    bool any;
+    do any = top_model_update(m, 0);
+    while (top_model_unread(m) && (!any || read_clock_ns(CLOCK_MONOTONIC) - began < limit_ns));
     return any;
 }

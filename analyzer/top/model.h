@@ -7,6 +7,10 @@
  * search, youngest first, ends when the sums agree, which proves that no free was missed. If it takes too long, it
  * continues at the next update, and `unfound_bytes` states how many freed bytes are still shown.
  *
+ * An update reads the newest rows and then older ones, for a limited time: while it holds its transaction, the recorder
+ * cannot shorten its log. Until all rows have been read, `unread_rows` counts the others, and sums over rows are too
+ * small.
+ *
  * Memory grows with the live allocations and the distinct stacks. Nothing is written.
  */
 #pragma once
@@ -115,6 +119,14 @@ enum top_state {
 
 enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4, TOP_RANGES_MAX = 8 };
 
+/* How far a table with many rows has been read. NOTHING (INT64_MIN): no row. */
+enum top_rows { TOP_ROWS_ALLOCATION, TOP_ROWS_COPY, TOP_ROWS_SYNC, TOP_ROWS_N };
+struct top_progress {
+    int64_t newest; /* the table's last row at the last update */
+    int64_t last;   /* the newest row that has been read */
+    int64_t left;   /* rows up to this one were recorded before the first update, and have not been read yet */
+};
+
 struct top_alive { /* a row of allocation_row that has not ended, as far as known */
     int64_t id, bytes;
     uint32_t place; /* RUN_NONE: it has */
@@ -159,7 +171,12 @@ struct top_source {
     bool loaded, finished;
     int64_t reloaded_ns;   /* CLOCK_MONOTONIC */
     int64_t curve_from_ns; /* since when the curves are known */
-    int64_t last_allocation, last_copy, last_sync, last_sample, last_reserved;
+    struct top_progress read[TOP_ROWS_N];
+    int64_t first_ns;    /* end_ns at the first update */
+    int64_t freed_ns;    /* rows of the first update that were freed before count nowhere */
+    int64_t unread_rows; /* at most; 0: everything has been read */
+    bool before_known;   /* the places' `before` is complete */
+    int64_t last_sample, last_reserved;
 };
 
 struct top_model {
@@ -175,6 +192,8 @@ struct top_model {
     size_t copies_n, copies_cap, syncs_n, syncs_cap;
     struct map copy_map, sync_map;
     int64_t began_ns; /* CLOCK_MONOTONIC: when top began */
+    int64_t turn_ns;  /* how long an update may read rows of one recording, in pieces of `piece` rows */
+    int64_t piece;
 };
 
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data);
@@ -185,9 +204,12 @@ void top_model_add(struct top_model *m, const char *path);
 void top_model_sort(struct top_model *m);
 /* The run of a database, and whether it is still being recorded. False: it cannot be read (yet). */
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
-/* Reads the new rows of all of them. `budget_ns`: how long the search for frees may take, 0: no limit. True while one
- * of them still records. */
+/* Reads the new rows of all of them, and older ones for turn_ns. `budget_ns`: how long the search for frees may take,
+ * 0: no limit. True while one of them still records. */
 bool top_model_update(struct top_model *m, int64_t budget_ns);
+int64_t top_model_unread(const struct top_model *m); /* rows of all recordings */
+/* Updates until everything has been read; while a process still records, for at most limit_ns. */
+bool top_model_update_whole(struct top_model *m, int64_t limit_ns);
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api); /* "" unknown */
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
                                    enum top_layer layer); /* NULL: none */

@@ -15,7 +15,9 @@ struct reading {
     struct top_model *m;
     struct top_source *s;
     uint32_t source;
-    bool whole; /* the first update: of the freed allocations, only the last minute counts */
+    bool older; /* these rows were recorded before the first update: of the freed allocations, only the last minute
+                   counts */
+    bool waits; /* they are the last waits */
     char *error;
     size_t error_size;
 };
@@ -107,12 +109,15 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
     if (layer == TOP_PINNED || layer == TOP_HOST) device = -1;
     uint32_t place = top_place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
     struct top_source *s = r->s;
-    s->last_allocation = id > s->last_allocation ? id : s->last_allocation;
+    const bool live = sqlite3_column_type(st, 4) == SQLITE_NULL;
+    const int64_t end = live ? INT64_MAX : arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4)));
     begin_block(r->m, place, bytes, time);
-    if (sqlite3_column_type(st, 4) == SQLITE_NULL)
+    if (live)
         *ARENA_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
     else
-        end_block(r->m, place, bytes, arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4))));
+        end_block(r->m, place, bytes, end);
+    if (r->older && !s->before_known && end > s->first_ns)
+        r->m->places[place].before = arena_add_capped(r->m->places[place].before, bytes);
     return true;
 }
 
@@ -126,7 +131,7 @@ static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *ca
 
 static bool read_top_copy(struct reading *r, sqlite3_stmt *st)
 {
-    const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
+    const int64_t kind = sqlite3_column_int64(st, 1);
     const int64_t bytes = bound_bytes(sqlite3_column_int64(st, 2));
     const int64_t start = bound_bytes(sqlite3_column_int64(st, 3));
     const int64_t blocked = bound_bytes(sqlite3_column_int64(st, 4));
@@ -141,13 +146,11 @@ static bool read_top_copy(struct reading *r, sqlite3_stmt *st)
     c->blocked_ns = arena_add_capped(c->blocked_ns, blocked);
     c->last_ns = start > c->last_ns ? start : c->last_ns;
     top_ring_add(&c->ring, start, bytes, 1);
-    r->s->last_copy = id > r->s->last_copy ? id : r->s->last_copy;
     return true;
 }
 
 static bool read_top_sync(struct reading *r, sqlite3_stmt *st)
 {
-    const int64_t id = sqlite3_column_int64(st, 0);
     const int64_t start = bound_bytes(sqlite3_column_int64(st, 4));
     const int64_t blocked = bound_bytes(sqlite3_column_int64(st, 5));
     const struct top_calls like = {.source = r->source,
@@ -161,9 +164,9 @@ static bool read_top_sync(struct reading *r, sqlite3_stmt *st)
     c->blocked_ns = arena_add_capped(c->blocked_ns, blocked);
     c->last_ns = start > c->last_ns ? start : c->last_ns;
     top_ring_add(&c->ring, start, blocked, 1);
-    r->s->waits[r->s->waits_next++ % TOP_WAITS_MAX] =
-        (struct top_wait){r->source, like.stack, like.kind, like.api, start, blocked};
-    r->s->last_sync = id > r->s->last_sync ? id : r->s->last_sync;
+    if (r->waits)
+        r->s->waits[r->s->waits_next++ % TOP_WAITS_MAX] =
+            (struct top_wait){r->source, like.stack, like.kind, like.api, start, blocked};
     return true;
 }
 
@@ -438,54 +441,145 @@ static bool read_time(struct reading *r, sqlite3_stmt *st)
     return false;
 }
 
-/* Reads the allocations that were freed before the first update, as far as the tables and curves need them: five
- * minutes for the curves, or less for a program that allocates very often. */
-static bool find_from(struct reading *r, int64_t *from)
+/* Before the first update: which of the allocations that were freed the tables and curves need. Those of five minutes
+ * for the curves, or of less for a program that allocates very often. */
+static bool find_from(struct reading *r)
 {
     struct top_source *s = r->s;
     char sql[160];
-    *from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
-    if (!r->whole) return true;
+    int64_t from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
+    s->first_ns = s->loaded ? s->first_ns : s->end_ns;
     s->curve_from_ns = 0;
     snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s WHERE id >= (SELECT max(id) FROM %s) - %d ORDER BY id LIMIT 1",
              s->db.allocations, s->db.allocations, CURVE_ROWS);
     if (!each_row(r, sql, NOTHING, 0, read_time)) return false;
     const int64_t curve = s->end_ns - (TOP_CURVE_S + TOP_SLOT_S) * 1000000000ll;
     s->curve_from_ns = s->curve_from_ns > curve ? s->curve_from_ns : curve;
-    *from = *from < s->curve_from_ns ? *from : s->curve_from_ns;
-    s->curve_from_ns = *from > 0 ? *from : 0;
+    from = from < s->curve_from_ns ? from : s->curve_from_ns;
+    s->curve_from_ns = from > 0 ? from : 0;
+    s->freed_ns = from;
     return true;
 }
 
+static int64_t rows_between(int64_t from, int64_t to)
+{
+    return from == NOTHING ? (to == NOTHING ? 0 : bound_bytes(to)) : bound_bytes(arena_add_capped(to, -from));
+}
+
+static const char *rows_table(const struct reading *r, enum top_rows what)
+{
+    return what == TOP_ROWS_ALLOCATION ? r->s->db.allocations : what == TOP_ROWS_COPY ? r->s->db.copies : "sync";
+}
+
+/* The first row from `at` on, or the last one up to it; NOTHING: none. */
+static int64_t row_near(struct reading *r, enum top_rows what, bool up, int64_t at)
+{
+    char sql[96];
+    int64_t id = NOTHING;
+    snprintf(sql, sizeof sql, "SELECT %s(id) FROM %s WHERE id %s ?", up ? "min" : "max", rows_table(r, what),
+             up ? ">=" : "<=");
+    sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
+    if (st) sqlite3_bind_int64(st, 1, at);
+    if (st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) != SQLITE_NULL)
+        id = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return id;
+}
+
+static bool read_between(struct reading *r, enum top_rows what, int64_t from, int64_t to)
+{
+    static const struct {
+        const char *columns;
+        bool (*read)(struct reading *, sqlite3_stmt *);
+    } kinds[] = {
+        [TOP_ROWS_ALLOCATION] = {"kind, bytes, alloc_ns, life_ns, alloc_stack_id", read_allocation},
+        [TOP_ROWS_COPY] = {"kind, bytes, start_ns, blocked_ns, stack_id", read_top_copy},
+        [TOP_ROWS_SYNC] = {"device, kind, api, start_ns, blocked_ns, stack_id", read_top_sync},
+    };
+    char sql[256], only[96] = "";
+    if (r->older && what == TOP_ROWS_ALLOCATION)
+        snprintf(only, sizeof only, "AND (life_ns IS NULL OR alloc_ns + life_ns >= %lld)", (long long)r->s->freed_ns);
+    snprintf(sql, sizeof sql, "SELECT id, %s FROM %s WHERE id BETWEEN ? AND ? %s ORDER BY id", kinds[what].columns,
+             rows_table(r, what), only);
+    return each_row(r, sql, from, to, kinds[what].read);
+}
+
+/* The blocks of the last piece are older than all others. */
+static void put_blocks_first(struct top_source *s, size_t before)
+{
+    const size_t n = s->alive_n - before;
+    struct top_alive *piece = n && before ? arena_realloc(NULL, n, sizeof *piece) : NULL;
+    if (!piece) return;
+    memcpy(piece, s->alive + before, n * sizeof *piece);
+    memmove(s->alive + n, s->alive, before * sizeof *piece);
+    memcpy(s->alive, piece, n * sizeof *piece);
+    s->cursor += n;
+    free(piece);
+}
+
+static bool read_older_piece(struct reading *r, enum top_rows what)
+{
+    struct top_progress *p = &r->s->read[what];
+    const size_t before = r->s->alive_n;
+    const int64_t to = row_near(r, what, false, p->left), piece = r->m->piece;
+    const int64_t from = to > INT64_MIN + piece ? to - piece + 1 : INT64_MIN + 1;
+    r->older = true;
+    r->waits = p->left == p->last;
+    if (to != NOTHING && !read_between(r, what, from, to)) return false;
+    put_blocks_first(r->s, before);
+    p->left = to == NOTHING ? NOTHING : row_near(r, what, false, from - 1);
+    return true;
+}
+
+static bool read_newer_piece(struct reading *r, enum top_rows what)
+{
+    struct top_progress *p = &r->s->read[what];
+    const int64_t from = row_near(r, what, true, p->last + 1);
+    const int64_t to = from == NOTHING || rows_between(from, p->newest) < r->m->piece ? p->newest : from + r->m->piece;
+    r->older = false;
+    r->waits = true;
+    if (from != NOTHING && !read_between(r, what, from, to)) return false;
+    p->last = to;
+    return true;
+}
+
+/* Reads pieces of all tables in turn, until nothing is left or the time is over. */
+static bool read_pieces(struct reading *r, bool newer, int64_t until_ns)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (int what = 0; what < TOP_ROWS_N; what++) {
+            const struct top_progress *p = &r->s->read[what];
+            if (newer ? p->last == p->newest : p->left == NOTHING) continue;
+            if (!(newer ? read_newer_piece : read_older_piece)(r, what)) return false;
+            more = more || (newer ? p->last != p->newest : p->left != NOTHING);
+        }
+        if (clock_now_ns() > until_ns) break;
+    }
+    return true;
+}
+
+/* What was recorded since the last update has at most half of the time, so that older rows are read, too. */
 static bool read_top_events(struct reading *r)
 {
     struct top_source *s = r->s;
-    char sql[256];
-    int64_t from;
-    if (!find_from(r, &from)) return false;
-    snprintf(sql, sizeof sql, "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
-             s->db.allocations,
-             r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id" : " ORDER BY id");
-    if (!each_row(r, sql, s->last_allocation, from, read_allocation)) return false;
-    snprintf(sql, sizeof sql, "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
-             s->db.copies);
-    return each_row(r, sql, s->last_copy, 0, read_top_copy) &&
-           each_row(r,
-                    "SELECT id, device, kind, api, start_ns, blocked_ns, stack_id FROM sync WHERE "
-                    "id > ? ORDER BY id",
-                    s->last_sync, 0, read_top_sync);
-}
-
-/* The rows after the last one that the first update read may all have been freed long ago. */
-static bool skip_to_end(struct reading *r)
-{
-    char sql[128];
-    sqlite3_stmt *st;
-    snprintf(sql, sizeof sql, "SELECT max(id) FROM %s", r->s->db.allocations);
-    st = run_database_prepare(&r->s->db, sql);
-    if (st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > r->s->last_allocation)
-        r->s->last_allocation = sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
+    const int64_t began = clock_now_ns();
+    for (int what = 0; what < TOP_ROWS_N; what++) {
+        struct top_progress *p = &s->read[what];
+        p->newest = row_near(r, what, false, INT64_MAX);
+        p->newest = p->newest < p->last ? p->last : p->newest;
+        if (p->last == NOTHING) {
+            if (what == TOP_ROWS_ALLOCATION && !find_from(r)) return false;
+            p->last = p->left = p->newest;
+        }
+    }
+    if (!read_pieces(r, true, began + r->m->turn_ns / 2) || !read_pieces(r, false, began + r->m->turn_ns)) return false;
+    s->unread_rows = 0;
+    for (int what = 0; what < TOP_ROWS_N; what++) {
+        const struct top_progress *p = &s->read[what];
+        const int64_t newer = rows_between(p->last, p->newest), older = rows_between(NOTHING, p->left);
+        s->unread_rows = arena_add_capped(s->unread_rows, arena_add_capped(newer, older));
+    }
     return true;
 }
 
@@ -571,7 +665,7 @@ static void search_freed_blocks(struct search *f, int64_t budget_ns)
     bool young = true, all_known;
     while (left > 0) {
         int64_t spent = clock_now_ns() - began;
-        if (unknown_excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) break;
+        if (!s->unread_rows && unknown_excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) break;
         if (budget_ns && young && spent > budget_ns / 2) {
             young = false;
             at = s->cursor < at ? s->cursor : at;
@@ -634,19 +728,13 @@ static void top_rows_forget(struct top_model *m, uint32_t source)
         }
     }
     s->alive_n = s->cursor = 0;
-    s->last_allocation = NOTHING;
+    s->read[TOP_ROWS_ALLOCATION] = (struct top_progress){NOTHING, NOTHING, NOTHING};
 }
 
 static void forget_known(struct top_model *m, uint32_t source)
 {
     for (size_t i = 0; i < m->series_n; i++)
         if (m->series[i].source == source) m->series[i].known = RUN_UNKNOWN;
-}
-
-static void remember_before(struct top_model *m, uint32_t source)
-{
-    for (size_t i = 0; i < m->places_n; i++)
-        if (m->series[m->places[i].series].source == source) m->places[i].before = m->places[i].bytes;
 }
 
 /* A recorder that stores live bytes stores nothing for a device and layer without allocations: zero. */
@@ -668,34 +756,29 @@ static void add_unnamed_devices(struct top_model *m, uint32_t source)
         if (s->source == source && s->device >= 0) top_device_at(&m->sources[source], s->device);
 }
 
-enum { RELOAD_NS = 1000000000 };
+enum { RELOAD_NS = 1000000000, SEARCH_NS = 10000000 };
 
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size)
 {
     struct top_source *s = &m->sources[source];
-    struct reading r = {m, s, source, !s->loaded, error, error_size};
+    struct reading r = {.m = m, .s = s, .source = source, .error = error, .error_size = error_size};
     bool all_known;
     forget_known(m, source);
     if (!run_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
         !read_top_events(&r))
         return false;
     fill_known(m, source);
-    if (r.whole)
-        skip_to_end(&r);
-    else
-        find_ended(&r, final || s->finished ? 0 : budget_ns);
-    if (!s->finished && unknown_excess(m, source, &all_known) < 0 && !r.whole &&
+    if (s->loaded) find_ended(&r, s->unread_rows ? SEARCH_NS : final || s->finished ? 0 : budget_ns);
+    if (!s->finished && !s->unread_rows && s->loaded && unknown_excess(m, source, &all_known) < 0 &&
         clock_now_ns() - s->reloaded_ns > RELOAD_NS) {
         s->reloaded_ns = clock_now_ns();
         top_rows_forget(m, source);
-        r.whole = true;
         if (!read_top_events(&r)) return false;
-        skip_to_end(&r);
     }
     add_unnamed_devices(m, source);
-    if (!s->loaded) remember_before(m, source);
+    s->before_known = s->before_known || !s->unread_rows;
     s->loaded = true;
     int64_t more = unknown_excess(m, source, &all_known);
-    s->unfound_bytes = s->finished || more < 0 ? 0 : more;
+    s->unfound_bytes = s->finished || s->unread_rows || more < 0 ? 0 : more;
     return true;
 }

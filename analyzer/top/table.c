@@ -112,7 +112,8 @@ static void add_table_place(struct top_row *row, const struct top_place *p, cons
     const bool recording = s->state == TOP_RECORDING;
     row->bytes = arena_add_capped(row->bytes, p->bytes);
     row->count += p->count;
-    row->growth = s->no_rates ? RUN_UNKNOWN : arena_add_capped(row->growth, minute.amount);
+    const bool no_growth = s->no_rates || s->unread_rows || row->growth == RUN_UNKNOWN;
+    row->growth = no_growth ? RUN_UNKNOWN : arena_add_capped(row->growth, minute.amount);
     row->since = arena_add_capped(row->since, p->bytes - p->before);
     row->rate = s->no_rates ? NAN : row->rate + (lately.seconds > 0 ? (double)lately.count / lately.seconds : 0);
     if (!s->no_rates) keep_latest(&row->last_ns, p->last_ns);

@@ -174,11 +174,11 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
         add_head_amount(l, d->other_name && *d->other_name ? d->other_name : "other processes", h.others);
     }
     const struct top_series *series = top_series_find(m, source, d->device, layer);
-    if (!s->no_rates) add_head_growth(l, series, s->now_ns);
+    if (!s->no_rates && !s->unread_rows) add_head_growth(l, series, s->now_ns);
     if (series && series->peak != RUN_UNKNOWN && series->peak > 0)
         add_head_piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
     top_finish(l);
-    if (series && s->state == TOP_RECORDING) curve_line(l, source, d, series);
+    if (series && s->state == TOP_RECORDING && !s->unread_rows) curve_line(l, source, d, series);
 }
 
 static void process_line(struct top_line *l, uint32_t source)
@@ -263,6 +263,18 @@ static void failure_line(struct top_line *l, const struct top_source *s)
     top_finish(l);
 }
 
+static void unread_line(struct top_line *l, const struct top_source *s)
+{
+    char words[TOP_LINE], text[UNITS_TEXT];
+    int64_t rows = 0;
+    EACH (p, s->read, TOP_ROWS_N) rows = arena_add_capped(rows, top_max(p->newest, 0));
+    const double share = 1 - (double)s->unread_rows / (double)top_max(rows, s->unread_rows);
+    snprintf(words, sizeof words, "%s of the recording has been read: until all of it has, %s lack older rows",
+             units_format_share(text, share), s->state == TOP_RECORDING ? "the tables" : "amounts and tables");
+    top_put(l, TERMINAL_YELLOW, "  ");
+    top_words(l, 2, TERMINAL_YELLOW, words);
+}
+
 void top_source_block(struct top_line *l, uint32_t source, bool brief)
 {
     struct top_source *s = &l->v->tables->model->sources[source];
@@ -282,7 +294,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
     if (pinned && pinned->bytes > 0 && !brief) {
         top_put(l, TERMINAL_BOLD, "  pinned ");
         top_put(l, TERMINAL_PLAIN, "%s of host memory", top_bytes(text, pinned->bytes));
-        add_head_growth(l, pinned, s->now_ns);
+        if (!s->unread_rows) add_head_growth(l, pinned, s->now_ns);
         top_finish(l);
     }
     if (s->ranges_n && !brief) ranges_line(l, s);
@@ -292,6 +304,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
                 units_format_plural(text, s->lost_events, "event was", "events were"));
         top_finish(l);
     }
+    if (s->unread_rows) unread_line(l, s);
     if (s->unfound_bytes > 0) {
         top_put(l, TERMINAL_DIM, "  %s of the listed memory was freed; top is still finding the lines",
                 top_bytes(text, s->unfound_bytes));

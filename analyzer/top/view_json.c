@@ -27,14 +27,14 @@ static json_t *curve_json(const struct top_model *m, const struct top_series *s)
 static json_t *series_json(const struct top_model *m, const struct top_series *s)
 {
     const int64_t now = m->sources[s->source].now_ns;
-    const bool rates = !m->sources[s->source].no_rates;
+    const bool whole = !m->sources[s->source].unread_rows, rates = whole && !m->sources[s->source].no_rates;
     struct top_sum minute = top_ring_sum(&s->ring, now, TOP_WINDOW_S);
     struct top_sum lately = top_ring_sum(&s->ring, now, TOP_RATE_S);
     json_t *o = json_object();
     set_json(o, "device", s->device < 0 ? NULL : json_integer(s->device));
     set_text(o, "layer", top_layer_words[s->layer]);
-    set_bytes(o, "bytes", s->known != RUN_UNKNOWN ? s->known : s->bytes);
-    set_count(o, "count", s->count);
+    set_bytes(o, "bytes", s->known != RUN_UNKNOWN ? s->known : whole ? s->bytes : RUN_UNKNOWN);
+    set_json(o, "count", whole ? json_integer((json_int_t)s->count) : NULL);
     set_bytes(o, "peak_bytes", s->peak);
     set_bytes(o, "change_bytes", rates ? minute.amount : RUN_UNKNOWN);
     set_real(o, "change_over_s", rates ? minute.seconds : NAN);
@@ -130,6 +130,7 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_real(o, "age_s", s->loaded ? seconds_of_ns(s->age_ns) : NAN);
     set_bytes(o, "waiting_bytes", s->waiting_bytes);
     set_bytes(o, "unfound_bytes", s->unfound_bytes);
+    set_count(o, "unread_rows", (uint64_t)s->unread_rows);
     set_count(o, "events", s->events);
     set_count(o, "lost_events", s->lost_events);
     set_count(o, "failures_total", s->failures_total);

@@ -1,7 +1,9 @@
 """GPUSPY_KEEP: a recording of bounded size, compared with a full recording of the same program."""
 import contextlib
+import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -121,6 +123,14 @@ def test_a_growth_that_only_the_whole_run_shows_is_stated(pair, recording):
     rose = [note for note in kept.report()["run"]["notes"] if "rose in each eighth" in note]
     assert len(rose) == 1 and "CUDA allocations on GPU 0" in rose[0] and "per hour" in rose[0]
     assert not any("rose in each eighth" in note for note in full.report()["run"]["notes"])
+    late = recording.folder / "late.db"  # a program that begins its work after a fifth of the time
+    shutil.copy(kept.database, late)
+    with sqlite3.connect(late) as db:
+        db.execute("UPDATE level SET low_bytes = 1 WHERE start_ns < (SELECT max(end_ns) / 5 FROM level)")
+    db.close()
+    report = json.loads(recording.gpuspy("report", "--json", late).stdout)
+    assert "from 1 B to" in "".join(report["run"]["notes"])
+    assert [note.split("usually by")[1] for note in report["run"]["notes"] if "rose" in note] == [rose[0].split("usually by")[1]]
     recording.run(PROGRAMS / "storm", 1200000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB")
     report = recording.report()
     assert report["run"]["processes"][0]["kept_from_s"] > 0

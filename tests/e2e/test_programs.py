@@ -376,10 +376,24 @@ def test_a_limit_on_the_size_of_files(recording):
     recording.database.unlink()
     done = limited(300000)
     assert (done.returncode, done.stdout) == (0, "300000 pairs\n")
-    assert len(done.stderr.splitlines()) == 1 and "recording stopped here" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "recording stopped here: write: a file may have 1024 KiB at most here (ulimit -f)" in done.stderr
     report = recording.report()
     rows = recording.sql("select count(*) + count(free_ns) from allocation")[0][0]
     assert rows + report["run"]["lost_events"] == 600000
+
+
+@pytest.mark.parametrize("kib", [100, 1000, 4000, 8000])
+def test_a_limit_on_the_size_of_files_leaves_the_exit_status(recording, kib):
+    """gpuspy run reads and completes the recording after the program, under the same limit. A signal of it is the program's
+    alone."""
+    def under_run(*arguments):
+        return subprocess.run([BUILD / "gpuspy", "run", "--", *arguments], env=recording.environment(LD_PRELOAD=""),
+                              cwd=recording.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (kib << 10, kib << 10)))
+    done = under_run(PROGRAMS / "storm", "600000")
+    assert (done.returncode, done.stdout) == (0, "600000 pairs\n"), done.stderr
+    assert under_run("sh", "-c", "head -c 20000000 /dev/zero > out").returncode == 128 + signal.SIGXFSZ
 
 
 def test_a_disk_keeps_room_for_the_program(recording):

@@ -1,6 +1,7 @@
 /* gpuspy top's model: reading new rows in parts finds everything, however little it may read at a time. */
 #include "tests/unit/events.h"
 
+#include "analyzer/fleet/fleet.h"
 #include "analyzer/top/model.h"
 
 enum { ADDRESSES = 3000, ROUNDS = 40 };
@@ -14,7 +15,7 @@ struct bench { /* a spool and a database, as of a recording process: this one */
     struct gs_reader *r;
     struct gs_store *s;
     struct top_model *m;
-    uint64_t time, random;
+    uint64_t time, step, random;
     int64_t live[ADDRESSES]; /* bytes, 0 none */
 };
 
@@ -22,6 +23,7 @@ static void begin(struct bench *b)
 {
     memset(b, 0, sizeof *b);
     b->random = 4711;
+    b->step = 1000000; /* a millisecond */
     snprintf(db, sizeof db, "%s/run.db", folder);
     snprintf(spool_path, sizeof spool_path, "%s.spool", db);
     unlink(db);
@@ -45,7 +47,7 @@ static void end(struct bench *b)
 
 static void put(struct bench *b, uint32_t at, int64_t bytes)
 {
-    b->time += 1000000; /* a millisecond */
+    b->time += b->step;
     if (bytes > 0) {
         struct gs_rec_alloc a = {.rec = EV_REC(GS_REC_ALLOC, 0, b->time),
                                  .address = (at + 1) * 65536ull,
@@ -203,6 +205,110 @@ static void ended(void **state)
 }
 
 #define SECOND 1000000000ll
+
+/* What the model knows of a recording, however many updates it took, is what another one reads at once. */
+static void check_like_new(struct bench *b)
+{
+    enum { POINTS = 20 };
+    struct top_model *once = top_model_new(NULL, NULL);
+    struct top_span a[POINTS], c[POINTS];
+    top_model_add(once, db);
+    top_model_update(once, 0);
+    assert_int_equal(once->sources[0].unread_rows, 0);
+    const struct top_series *x = top_series_find(b->m, 0, 0, TOP_DEVICE), *y = top_series_find(once, 0, 0, TOP_DEVICE);
+    const int64_t now = once->sources[0].now_ns, from = once->sources[0].curve_from_ns;
+    assert_int_equal(x->bytes, y->bytes);
+    assert_int_equal(x->count, y->count);
+    assert_int_equal(top_ring_sum(&x->ring, now, 60).amount, top_ring_sum(&y->ring, now, 60).amount);
+    assert_int_equal(top_curve_read(&x->curve, now, x->known, from, 5, a, POINTS),
+                     top_curve_read(&y->curve, now, y->known, from, 5, c, POINTS));
+    assert_memory_equal(a, c, sizeof a);
+    top_model_free(once);
+}
+
+static int64_t sum_before(const struct bench *b)
+{
+    int64_t sum = 0;
+    EACH (p, b->m->places, b->m->places_n) sum += p->before;
+    return sum;
+}
+
+/* An update reads a piece only: the live bytes are known at once, everything else after some updates, although the
+ * program goes on. */
+static void read_in_pieces(void **state)
+{
+    static struct bench b;
+    uint64_t count;
+    begin(&b);
+    b.step = SECOND / 10;
+    churn(&b, 8000);
+    commit(&b);
+    const int64_t first = sum_live(&b, &count);
+    b.m->turn_ns = 1;
+    b.m->piece = 20;
+    int updates = 0;
+    for (int64_t unread = INT64_MAX; unread; updates++) {
+        assert_true(top_model_update(b.m, 1));
+        unread = top_model_unread(b.m);
+        assert_int_equal(top_series_find(b.m, 0, 0, TOP_DEVICE)->known, sum_live(&b, &count));
+        churn(&b, 10);
+        commit(&b);
+    }
+    assert_in_range(updates, 100, 1000);
+    assert_int_equal(sum_before(&b), first);
+    churn(&b, 500); /* as after a pause: more than an update reads */
+    commit(&b);
+    top_model_update(b.m, 0);
+    assert_true(top_model_unread(b.m) > 0);
+    assert_true(top_model_update_whole(b.m, 60 * SECOND));
+    top_model_update(b.m, 0);
+    check(&b);
+    assert_int_equal(b.m->sources[0].unfound_bytes, 0);
+    check_like_new(&b);
+    assert_int_equal(sum_before(&b), first);
+    churn(&b, 500);
+    commit(&b);
+    assert_int_equal(gs_store_finish(b.s, b.time, true, 0, 0, 0), 0);
+    assert_false(top_model_update_whole(b.m, 1)); /* ended: without a limit */
+    assert_int_equal(top_series_find(b.m, 0, 0, TOP_DEVICE)->bytes, sum_live(&b, &count));
+    end(&b);
+}
+
+static char *metrics_text(struct fleet *f)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    fleet_write(f, true, out);
+    fclose(out);
+    return text;
+}
+
+/* Sums over rows are absent until all rows have been read; what the recorder states itself is there at once. */
+static void metrics_of_a_part(void **state)
+{
+    static struct bench b;
+    begin(&b);
+    churn(&b, 5000);
+    commit(&b);
+    b.m->turn_ns = 1;
+    b.m->piece = 20;
+    struct fleet_recording r = {.pid = 4711, .model = b.m, .tables = {.model = b.m}};
+    struct fleet f = {.list = {&r}, .n = 1, .lines = 10};
+    top_model_update(b.m, 1);
+    for (int whole = 0; whole < 2; whole++) {
+        char *text = metrics_text(&f);
+        assert_non_null(strstr(text, "\ngpuspy_memory_live_bytes{"));
+        assert_int_equal(strstr(text, "\ngpuspy_memory_line_bytes{") != NULL, whole);
+        assert_int_equal(strstr(text, "\ngpuspy_memory_growth_bytes_per_second{") != NULL, whole);
+        free(text);
+        assert_int_equal(top_model_unread(b.m) == 0, whole);
+        top_model_update_whole(b.m, 60 * SECOND);
+    }
+    top_tables_free(&r.tables);
+    end(&b);
+}
+
 static void rings(void **state)
 {
     struct top_ring r = {0};
@@ -229,6 +335,8 @@ int main(void)
         cmocka_unit_test(taken_back),
         cmocka_unit_test(records_that_wait),
         cmocka_unit_test(ended),
+        cmocka_unit_test(read_in_pieces),
+        cmocka_unit_test(metrics_of_a_part),
         cmocka_unit_test(rings),
     };
     folder = mkdtemp(name);
