@@ -141,14 +141,18 @@ static bool own_kinds(const struct plan *p, char why[WHY])
 
 static bool check_experts(const struct plan *p, char why[WHY])
 {
-    uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp;
+    uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp * p->tp / plan_expert_tp(p);
 
+    if (p->expert_tp && (!n || p->inference)) return REJECT("--expert-tp applies to the training of experts");
+    if (p->tp % plan_expert_tp(p))
+        return REJECT("--expert-tp: %ju does not divide the %ju tensor-parallel GPUs", (uintmax_t)p->expert_tp,
+                      (uintmax_t)p->tp);
     if (p->ep == 1) return false;
     if (!n) return REJECT("--ep: the model has no experts");
     if (n % p->ep) return REJECT("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
     if (group % p->ep) /* in inference too: the GPUs are those of attention's data parallelism */
-        return REJECT("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / tp / pp)", (uintmax_t)p->ep,
-                      (uintmax_t)group);
+        return REJECT("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / pp / expert-tp)",
+                      (uintmax_t)p->ep, (uintmax_t)group);
     return false;
 }
 

@@ -20,18 +20,20 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
-    const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
-    int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
+        gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, packs, pads;
-    int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
+    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
+        zero;
 };
 
 enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
@@ -313,16 +315,20 @@ static void put_frozen(struct estimate_recipe *r, const struct values *s)
         put_recipe_option(r, "--frozen=tower");
 }
 
-/* Megatron-LM takes the number of words from the tokenizer, and rounds it up. */
+/* Megatron-LM takes the number of words from --vocab-size or the tokenizer, and rounds it up (vocab_size_with_padding).
+ */
 static void put_vocab(struct estimate_recipe *r, const struct values *s)
 {
-    const int64_t words = estimate_recipe_vocab(recipe_text_of(s->tokenizer), recipe_text_of(s->tokenizer_model),
-                                                recipe_text_of(s->words)),
+    const int64_t words = s->vocab > 0 && s->vocab < 1 << 30
+                              ? s->vocab
+                              : estimate_recipe_vocab(recipe_text_of(s->tokenizer), recipe_text_of(s->tokenizer_model),
+                                                      recipe_text_of(s->words)),
                   step = (s->vocab_step > 0 && s->vocab_step < 1 << 20 ? s->vocab_step : 128) *
                          (s->tp > 0 && s->tp < 1 << 20 ? s->tp : 1);
 
-    put_recipe_option(r, "--vocab=%" PRId64, (words + step - 1) / step * step);
-    leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
+    put_recipe_option(r, "--vocab=%" PRId64, s->padded > 0 ? s->padded : (words + step - 1) / step * step);
+    if (s->padded <= 0 && s->vocab <= 0)
+        leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
 }
 
 static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
@@ -348,20 +354,26 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     const struct {
         const char *option;
         int64_t n;
-    } shape[] = {{"layers", s->layers},     {"hidden", s->hidden},
-                 {"heads", s->heads},       {"kv-heads", s->kv_heads},
-                 {"head-dim", s->head_dim}, {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
-                 {"vocab", s->vocab},       {"context", s->context},
-                 {"experts", s->experts},   {"experts-used", s->experts_used}};
+    } shape[] = {{"layers", s->layers},
+                 {"hidden", s->hidden},
+                 {"heads", s->heads},
+                 {"kv-heads", s->kv_heads},
+                 {"head-dim", s->head_dim},
+                 {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
+                 {"context", s->context},
+                 {"experts", s->experts},
+                 {"experts-used", s->experts_used}};
     const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
     if (s->hybrid > 0 || s->pattern || is_written_for(r, "peft"))
         return; /* which layers, or of which model, is unknown */
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
-    if (s->layers > 0 && gated && s->untied <= 0 && !json_is_false(s->shared)) put_recipe_option(r, "--tied");
-    if (s->layers > 0 && s->vocab <= 0) put_vocab(r, s);
-    if (s->layers > 0 && s->ffn <= 0 && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
+    const bool untied = s->untied > 0 || json_is_false(s->shared);
+    if (s->layers > 0 && gated != untied) put_recipe_option(r, gated ? "--tied" : "--untied");
+    if (s->layers > 0) put_vocab(r, s);
+    const bool has_ffn = s->ffn > 0 || (s->experts > 0 && s->expert_ffn > 0);
+    if (s->layers > 0 && !has_ffn && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
         put_recipe_option(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
 }
 
@@ -632,7 +644,9 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
         is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
-    if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled"))
+    if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
+        (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||
+        is_recipe_word(s->attention, "local"))
         put_recipe_option(r, "--attention=eager");
     if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0) put_recipe_option(r, "--fused-layers");
     if (s->compiled > 0) put_recipe_option(r, "--fused-loss");
@@ -668,6 +682,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const bool fsdp =
                    has_fsdp(s) || is_written_for(r, "torchtitan") || (is_written_for(r, "torchtune") && s->offload > 0),
                grad_op = value_has_word(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
+    enum { EXPERT_TP = 4 };
     const struct {
         const char *option;
         int64_t n;
@@ -675,6 +690,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                  {"pp", s->pp},
                  {"cp", s->cp},
                  {"ep", s->ep},
+                 {"expert-tp", s->expert_tp},
                  {"interleave", recipe_chunks(s)},
                  {"first-stage-layers", s->pp > 1 ? s->first_layers : 0},
                  {"last-stage-layers", s->pp > 1 ? s->last_layers : 0}};
@@ -688,7 +704,8 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                                                 : NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].n > 1) put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
+        if (parts[i].n > 1 || (parts[i].n == 1 && i == EXPERT_TP && s->tp > 1))
+            put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
     if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
         put_recipe_option(r, "--sequence-parallel");
@@ -729,6 +746,8 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
         put_serving(r, s);
         return;
     }
+    if (s->layers > 0 && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
+        put_recipe_option(r, "--runtime=megatron");
     put_precision(r, s, adapter != NULL);
     const bool in_backward = s->step_in_backward > 0 && !adapter && gpus <= 1 && s->accumulation <= 1;
     put_optimizer(r, s, in_backward);

@@ -313,19 +313,91 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     }
 }
 
+/* "vllm serve MODEL" */
+static bool is_served_model(const char *before, const char *word)
+{
+    return strcmp(before, "serve") == 0 && *word != '-';
+}
+
 static json_t *read_arguments(char *text)
 {
     json_t *root = json_object(), *variables = json_object();
     char *lines = NULL, *words = NULL;
+    const char *before = "";
 
     clear_comments_and_quotes(text);
     for (char *line = strtok_r(text, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
         char name[NAME] = ""; /* a value is on its option's line */
-        for (char *word = strtok_r(line, " \t\r\\()", &words); word; word = strtok_r(NULL, " \t\r\\()", &words))
+        for (char *word = strtok_r(line, " \t\r\\()", &words); word; word = strtok_r(NULL, " \t\r\\()", &words)) {
+            if (is_served_model(before, word)) snprintf(name, sizeof name, "model");
             take_argument(root, variables, word, name);
+            before = word;
+        }
     }
     json_decref(variables);
     return root;
+}
+
+/* The options of a program that a list has, or a command in one text; NULL: none. */
+static json_t *arguments_of(const json_t *value)
+{
+    char *text = json_is_string(value) ? strdup(json_string_value(value)) : NULL, *longer;
+    json_t *item, *found = NULL;
+    size_t i;
+
+    json_array_foreach((json_t *)value, i, item) if (json_is_string(item) || json_is_number(item))
+    {
+        char *word = json_dumps(item, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+        const char *plain = json_is_string(item) ? json_string_value(item) : word;
+        const int n = word ? asprintf(&longer, "%s%s%s", text ? text : "", text ? " " : "", plain) : -1;
+        free(word);
+        if (n < 0) break;
+        free(text);
+        text = longer;
+    }
+    const char *option = text ? strstr(text, "--") : NULL;
+    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))
+        found = read_arguments(text);
+    free(text);
+    return found;
+}
+
+/* Adds to `all` the options that a section states as keys ("--num-layers: 12"), as a list ("args: [--model, NAME]") or
+ * as a command. `left` limits the values that are looked at, as aliases of YAML can repeat a section without end. */
+static void gather_arguments(json_t *all, json_t *section, unsigned depth, unsigned *left)
+{
+    const char *key;
+    json_t *value, *item;
+    size_t i;
+    void *next;
+
+    json_object_foreach_safe(section, next, key, value)
+    {
+        if (*left == 0) return;
+        --*left;
+        json_t *found = arguments_of(value);
+        if (found) json_object_update_missing(all, found);
+        json_decref(found);
+        if (depth < DEPTH_MAX && json_is_object(value)) gather_arguments(all, value, depth + 1, left);
+        json_array_foreach(value, i, item) if (depth < DEPTH_MAX && json_is_object(item))
+            gather_arguments(all, item, depth + 1, left);
+        if (strncmp(key, "--", 2) == 0) {
+            json_object_set(all, key + 2, value);
+            json_object_del(section, key);
+        }
+    }
+}
+
+/* Files for other programs, which state a tool's options somewhere: Megatron-LM's test cases, manifests of Kubernetes
+ * and Docker Compose. The options become names at the top. */
+static void lift_arguments(json_t *root)
+{
+    json_t *all = json_object();
+    unsigned left = VALUES_MAX;
+
+    gather_arguments(all, root, 0, &left);
+    json_object_update(root, all);
+    json_decref(all);
 }
 
 void estimate_recipe_spell(char *out, size_t size, const char *name)
@@ -474,6 +546,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
+    if (json_is_object(root) && !*estimate_recipe_tool(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;
