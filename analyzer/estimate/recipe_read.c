@@ -415,7 +415,8 @@ void estimate_recipe_spell(char *out, size_t size, const char *name)
     out[n] = 0;
 }
 
-const char *estimate_recipe_last_part(char *path)
+/* The last part, without "/original"; shortens the path. */
+static const char *recipe_last_part(char *path)
 {
     size_t n = strlen(path);
 
@@ -423,6 +424,67 @@ const char *estimate_recipe_last_part(char *path)
     if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+void estimate_recipe_torchtune_model(const char *folder, const char *component, char *out, size_t size)
+{
+    char path[PATH_MAX];
+    const char *last = strrchr(component, '.');
+
+    snprintf(path, sizeof path, "%s", folder);
+    folder = recipe_last_part(path);
+    last = last ? last + 1 : "";
+    if (strncmp(last, "qlora_", 6) == 0 || strncmp(last, "lora_", 5) == 0) last = strchr(last, '_') + 1;
+    if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
+        snprintf(out, size, "%s", folder);
+    else
+        estimate_recipe_spell(out, size, last);
+}
+
+/* Optimizers by the last part of their names in lower case ("bitsandbytes.optim.PagedAdamW8bit": "pagedadamw8bit"). */
+static const struct {
+    const char *theirs, *ours;
+    bool fused;
+} optimizers[] = {
+    {"adamw_torch_fused", "adamw", true},
+    {"adamw_torch_8bit", "adamw8bit", false},
+    {"adamw_torch_4bit", "adamw4bit", false},
+    {"adamw_torch", "adamw", false},
+    {"adamw_hf", "adamw", false},
+    {"adamw_apex_fused", "adamw", true},
+    {"adamw_bnb_8bit", "adamw8bit", false},
+    {"adamw_8bit", "adamw8bit", false},
+    {"paged_adamw_8bit", "paged-adamw8bit", false},
+    {"paged_adamw_32bit", "paged-adamw", false},
+    {"paged_adamw", "paged-adamw", false},
+    {"pagedadamw8bit", "paged-adamw8bit", false},
+    {"pagedadamw", "paged-adamw", false},
+    {"adamw8bit", "adamw8bit", false},
+    {"distributed_fused_adam", "adam", true},
+    {"fused_adam", "adam", true},
+    {"fusedadam", "adam", true},
+    {"deepspeedcpuadam", "adam", false},
+    {"galore_adamw", "galore", false},
+    {"galore_adamw_8bit", "galore", false},
+    {"lion_32bit", "lion", false},
+    {"lion_pytorch", "lion", false},
+    {"schedule_free_adamw", "adamw-schedulefree", false},
+    {"schedule_free_sgd", "sgd-schedulefree", false},
+    {"came_pytorch", "adafactor", false},
+};
+
+const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size, bool *fused)
+{
+    const char *last = strrchr(name, '.');
+
+    snprintf(lower, size, "%s", last ? last + 1 : name);
+    for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        *fused = optimizers[i].fused;
+        if (strcmp(lower, optimizers[i].theirs) == 0) return optimizers[i].ours;
+    }
+    *fused = false;
+    return NULL;
 }
 
 /* What tokenizers are called, and a model that has the same words. */
@@ -595,12 +657,14 @@ static const struct {
              {"train_micro_batch_size_per_gpu", "DeepSpeed"},
              {"compute_environment", "accelerate"},
              {"distributed_type", "accelerate"},
+             {"step_scheduler", "AutoModel"},
              {"trainer", "NeMo"},
              {"data_stages", ""},
              {"parallelism", "torchtitan"},
              {"training", "torchtitan"},
              {"num_layers", "Megatron-LM"},
              {"num-layers", "Megatron-LM"},
+             {"tensor-model-parallel-size", "Megatron-LM"},
              {"transformers_script", "Transformers"},
              {"per_device_train_batch_size", "TRL"},
              {"model_name_or_path", "TRL"},

@@ -200,6 +200,21 @@ MODEL_ARGS:
   --expert-tensor-parallel-size: 1
   --bf16: true
 """
+# NeMo AutoModel: of Hugging Face's models, sharded by FSDP2.
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler: {global_batch_size: 32, local_batch_size: 2}
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: meta-llama/Llama-3.1-8B
+peft: {_target_: nemo_automodel.components._peft.lora.PeftConfig, target_modules: "*_proj", dim: 16, alpha: 32, dropout: 0.1}
+quantization: {load_in_4bit: true}
+distributed: {strategy: fsdp2, dp_size: 4, tp_size: 2, cp_size: 1, sequence_parallel: false, activation_checkpointing: true}
+loss_fn: {_target_: nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy}
+dataset: {seq_len: 2048}
+packed_sequence: {packed_sequence_size: 4096}
+optimizer: {_target_: torch.optim.AdamW, lr: 1.0e-5}
+"""
 # vLLM in Kubernetes: arguments in a list, or in the text of a command.
 KUBERNETES = """
 apiVersion: apps/v1
@@ -293,6 +308,8 @@ CASES = [
     ("accelerate", "c.yaml", HSDP + "model_name_or_path: gpt2\n", "--model=gpt2 --precision=amp-fp8 --tp=2 --gpus=4 --sharding=fsdp2", ["2 replicas, of which one is estimated"]),
     ("Megatron-LM", "c.yaml", MEGATRON_TEST, "--family=gpt --layers=12 --hidden=512 --heads=8 --ffn=1024 --context=1024 --experts=8 --experts-used=2 "
      "--untied --vocab=131328 --runtime=megatron --precision=bf16 --master-weights --batch=4 --seq=1024 --attention=eager --tp=2 --ep=4 --expert-tp=1", []),
+    ("AutoModel", "c.yaml", AUTOMODEL, "--model=meta-llama/Llama-3.1-8B --precision=bf16 --optimizer=adamw --adapter=lora --weights=nf4-double --lora-rank=16 "
+     "--lora-dropout=0.1 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --drop-outputs --chunked-loss --tp=2 --gpus=8 --sharding=fsdp2", []),
     ("vLLM", "c.yaml", KUBERNETES, SERVED, []),
     ("vLLM", "c.yaml", KUBERNETES_COMMAND, SERVED, []),
     ("vLLM", "c.yaml", COMPOSE, SERVED, []),
