@@ -129,7 +129,8 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
-    if (option && !(mixer && p->inference && p->tp > 1 && p->pp == 1 && p->cp == 1)) /* servers divide the heads */
+    const bool heads_divide = mixer || p->model->shape.linear_layers; /* by servers: vLLM's mamba_utils.py */
+    if (option && !(heads_divide && p->inference && p->tp > 1 && p->pp == 1 && p->cp == 1))
         return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
         (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family != MODEL_WHISPER))

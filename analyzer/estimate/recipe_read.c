@@ -297,8 +297,9 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     char *equals = strchr(word, '=');
 
     strip_quotes(word);
-    if (strncmp(word, "--", 2) == 0) {
-        snprintf(name, NAME, "%s", word + 2);
+    const bool is_short = word[0] == '-' && isalpha((unsigned char)word[1]) && isalpha((unsigned char)word[2]);
+    if (strncmp(word, "--", 2) == 0 || is_short) { /* vLLM's -tp 8 */
+        snprintf(name, NAME, "%s", word + (is_short ? 1 : 2));
         char *value = strchr(name, '=');
         if (value) *value++ = 0;
         json_object_set_new(root, name, value ? scalar_json(resolve_variable(variables, value)) : json_true());
@@ -313,25 +314,29 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     }
 }
 
-/* "vllm serve MODEL" */
-static bool is_served_model(const char *before, const char *word)
+/* The two words before, the last one first: "vllm serve MODEL". */
+static bool is_served_model(const char *const before[2], const char *word)
 {
-    return strcmp(before, "serve") == 0 && *word != '-';
+    return strcmp(before[0], "serve") == 0 && text_ends_with(before[1], "vllm") && *word != '-';
 }
 
 static json_t *read_arguments(char *text)
 {
     json_t *root = json_object(), *variables = json_object();
     char *lines = NULL, *words = NULL;
-    const char *before = "";
+    const char *before[2] = {"", ""};
 
     clear_comments_and_quotes(text);
     for (char *line = strtok_r(text, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
         char name[NAME] = ""; /* a value is on its option's line */
         for (char *word = strtok_r(line, " \t\r\\()", &words); word; word = strtok_r(NULL, " \t\r\\()", &words)) {
-            if (is_served_model(before, word)) snprintf(name, sizeof name, "model");
+            if (is_served_model(before, word)) {
+                json_object_set_new(root, "vllm serve", json_true());
+                snprintf(name, sizeof name, "model");
+            }
             take_argument(root, variables, word, name);
-            before = word;
+            before[1] = before[0];
+            before[0] = word;
         }
     }
     json_decref(variables);
@@ -668,6 +673,7 @@ static const struct {
              {"transformers_script", "Transformers"},
              {"per_device_train_batch_size", "TRL"},
              {"model_name_or_path", "TRL"},
+             {"vllm serve", "vLLM"},
              {"max_model_len", "vLLM"},
              {"max-model-len", "vLLM"},
              {"gpu_memory_utilization", "vLLM"},

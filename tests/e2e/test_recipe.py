@@ -239,7 +239,7 @@ services:
   vllm:
     command: --model meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization 0.85
 """
-SERVE = "#!/bin/bash\nvllm serve meta-llama/Llama-3.1-8B-Instruct \\\n  --tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization 0.85\n"
+SERVE = "#!/bin/bash\nCUDA_VISIBLE_DEVICES=0,1 vllm serve meta-llama/Llama-3.1-8B-Instruct \\\n  -tp 2 --max-model-len 8192 --gpu-memory-utilization 0.85\n"
 SERVED = "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.85 --seq=8192 --tp=2"
 VLLM = """
 model: meta-llama/Llama-3.1-8B-Instruct
@@ -314,6 +314,7 @@ CASES = [
     ("vLLM", "c.yaml", KUBERNETES_COMMAND, SERVED, []),
     ("vLLM", "c.yaml", COMPOSE, SERVED, []),
     ("vLLM", "c.sh", SERVE, SERVED, []),
+    ("vLLM", "c.sh", "#!/bin/bash\nvllm serve Qwen/Qwen3-8B --trust-remote-code\n", "--model=Qwen/Qwen3-8B --serve=vllm", []),
     ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
 
