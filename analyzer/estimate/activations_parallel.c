@@ -11,7 +11,7 @@
 /* How far the layers' bytes can be from the closed form. 18 peaks of Megatron-LM's own tests on H100s are within 6 %.
  */
 #define DOUBT 0.2
-#define DOUBT_MEGATRON 0.1
+#define DOUBT_MEGATRON 0.15
 
 /* PyTorch's tensor parallelism (DTensor), which is what divides a model that FSDP shards. Pipelines keep the closed
  * form of Megatron-LM. */
