@@ -299,7 +299,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
             r, "PyTorch has no fused attention for grouped queries in float32: the scores are kept, unless there is a "
                "padding mask or keys and values are repeated");
     size_t before = r->lines_n;
-    if (p->tp > 1 || p->pp > 1)
+    if (plan_is_megatron(p))
         estimate_act_parallel(p, stage, r);
     else
         add_eager(p, r);

@@ -79,6 +79,21 @@ static double workspace_of(const struct plan *p)
     return is_hopper(p) ? CUBLAS_HOPPER : CUBLAS;
 }
 
+/* Transformer Engine has one for its matrix products, and one on each of four streams for those of experts. */
+static void add_engine_workspaces(const struct plan *p, struct estimate_result *r)
+{
+    const bool large = !p->gpu || !p->gpu->capability || atof(p->gpu->capability) >= 9;
+    const double one = large ? 32 * MIB : 4 * MIB, grouped = p->model->shape.experts ? 4 * one : 0;
+    struct estimate_line *line;
+
+    if (p->runtime != PLAN_RUNTIME_MEGATRON) return;
+    line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "Transformer Engine",
+                        (struct estimate_interval){0, one + grouped, one + grouped});
+    estimate_explain(line, "Transformer Engine's get_cublas_workspace_size_bytes, num_cublas_streams", "%.0f B%s", one,
+                     grouped > 0 ? " · (1 + 4 streams)" : "");
+    line->why = "none without Transformer Engine, one without grouped products of experts";
+}
+
 static void add_workspaces(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_workspace(p->calibration, p->gpu);
@@ -97,6 +112,8 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
     line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS",
                         (struct estimate_interval){p->inference ? 0 : handles * one, handles * one,
                                                    handles * (known ? one : CUBLAS_HOPPER) + MIB});
+    /* its deterministic mode needs CUBLAS_WORKSPACE_CONFIG=:4096:8 */
+    if (p->runtime == PLAN_RUNTIME_MEGATRON) line->bytes.high = handles * CUBLAS_HOPPER + MIB;
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
     line->why = !known         ? "32 MiB per handle on Hopper; add --gpu to name the GPU"
@@ -480,6 +497,7 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
     add_context_line(p, r);
     add_nccl(p, r);
     add_workspaces(p, r);
+    add_engine_workspaces(p, r);
     add_rounding(p, stage, r);
     add_fragmentation(p, r);
     add_reduced_segments(p, r);

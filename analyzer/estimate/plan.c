@@ -129,7 +129,8 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
-    if (option && !(mixer && p->inference && p->tp > 1 && p->pp == 1 && p->cp == 1)) /* servers divide the heads */
+    const bool heads_divide = mixer || p->model->shape.linear_layers; /* by servers: vLLM's mamba_utils.py */
+    if (option && !(heads_divide && p->inference && p->tp > 1 && p->pp == 1 && p->cp == 1))
         return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
         (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family != MODEL_WHISPER))
@@ -141,14 +142,18 @@ static bool own_kinds(const struct plan *p, char why[WHY])
 
 static bool check_experts(const struct plan *p, char why[WHY])
 {
-    uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp;
+    uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp * p->tp / plan_expert_tp(p);
 
+    if (p->expert_tp && (!n || p->inference)) return REJECT("--expert-tp applies to the training of experts");
+    if (p->tp % plan_expert_tp(p))
+        return REJECT("--expert-tp: %ju does not divide the %ju tensor-parallel GPUs", (uintmax_t)p->expert_tp,
+                      (uintmax_t)p->tp);
     if (p->ep == 1) return false;
     if (!n) return REJECT("--ep: the model has no experts");
     if (n % p->ep) return REJECT("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
     if (group % p->ep) /* in inference too: the GPUs are those of attention's data parallelism */
-        return REJECT("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / tp / pp)", (uintmax_t)p->ep,
-                      (uintmax_t)group);
+        return REJECT("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / pp / expert-tp)",
+                      (uintmax_t)p->ep, (uintmax_t)group);
     return false;
 }
 

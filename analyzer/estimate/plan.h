@@ -116,12 +116,13 @@ enum {
     X(TEXT, "text", "the text encoders; latents are cached")   \
     X(DENOISER, "denoiser", "neither: latents and embeddings are cached")
 
-/* The program that runs a served model, where it matters. */
-#define PLAN_RUNTIMES(X)                                     \
-    X(ANY, "any", "the high end has what any of them needs") \
-    X(TRANSFORMERS, "transformers", "Hugging Face's")        \
-    X(AUTOAWQ, "autoawq", "with its fused layers")           \
-    X(LITGPT, "litgpt", "quantises the output layer, and divides only layers")
+/* The program that runs a served model, or trains one, where it matters. */
+#define PLAN_RUNTIMES(X)                                                       \
+    X(ANY, "any", "the high end has what any of them needs")                   \
+    X(TRANSFORMERS, "transformers", "Hugging Face's")                          \
+    X(AUTOAWQ, "autoawq", "with its fused layers")                             \
+    X(LITGPT, "litgpt", "quantises the output layer, and divides only layers") \
+    X(MEGATRON, "megatron", "training by Megatron-LM: its fused layers, loss and gradients")
 
 #define PLAN_DECODINGS(X)                                                \
     X(WHOLE, "whole", "all images at once")                              \
@@ -205,6 +206,7 @@ struct plan {
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;
+    uint64_t expert_tp;                 /* GPUs that an expert is divided among; 0: as many as tp */
     uint64_t interleave;                /* model chunks per pipeline stage (virtual stages) */
     uint64_t first_layers, last_layers; /* of the first and the last pipeline stage; 0: as many as the others */
     bool sequence_parallel;             /* with tp: norms and dropouts are divided too */
@@ -247,6 +249,17 @@ struct plan {
 };
 
 /* The data-parallel GPUs: gpus / (tp · pp · cp). */
+static inline uint64_t plan_expert_tp(const struct plan *p)
+{
+    return p->expert_tp ? p->expert_tp : p->tp;
+}
+
+/* Megatron-LM, or a program whose layers, loss and gradients are assumed to be like its. */
+static inline bool plan_is_megatron(const struct plan *p)
+{
+    return p->runtime == PLAN_RUNTIME_MEGATRON || p->tp > 1 || p->pp > 1;
+}
+
 static inline uint64_t plan_dp(const struct plan *p)
 {
     uint64_t divided = p->tp * p->pp * p->cp;
@@ -256,7 +269,8 @@ static inline uint64_t plan_dp(const struct plan *p)
 /* Whether forward finds the gradients of an earlier pass. */
 static inline bool plan_keeps_gradients(const struct plan *p)
 {
-    return p->accumulation > 1 || p->zeroes_gradients;
+    return p->accumulation > 1 || p->zeroes_gradients ||
+           p->runtime == PLAN_RUNTIME_MEGATRON; /* param_and_grad_buffer.py: allocated once */
 }
 
 /* Whether layers are computed again from their input. With SELECTIVE_OP the results of some operations are kept. */

@@ -104,7 +104,7 @@ static void set_shape(const struct plan_settings *s, struct model_shape *shape)
     shape->context = s->context ? s->context : shape->context;
     shape->experts = s->experts;
     shape->experts_used = s->experts_used;
-    shape->tied = shape->tied || s->tied;
+    shape->tied = !s->untied && (shape->tied || s->tied);
 }
 
 /* The size of what a diffusion model generates. */
@@ -149,6 +149,7 @@ static bool find_model_alone(const char *command, const struct plan_settings *s,
         return complain_with(false, "%s: --layers, --hidden and --heads describe a model; leave them out, or %s",
                              command, s->model.model ? "--model" : "--params");
     }
+    if (s->tied && s->untied) return complain_with(false, "%s: --untied: contradicts --tied", command);
     if (s->image && !s->model.model && shape.family != MODEL_VIT) {
         return complain_with(false, "%s: --image: only image models have images; name one, such as --model resnet-50",
                              command);
@@ -334,7 +335,11 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
                              s->inference ? "blocks (--cache-block) are not copied"
                                           : "training has no KV cache; add --inference");
     m->shape.tuple_cache = m->shape.tuple_cache || s->tuple_cache;
-    if (s->runtime && (!s->inference || s->cache_block))
+    const bool megatron = s->runtime && strcmp(s->runtime, "megatron") == 0;
+    if (megatron && (s->inference ||
+                     (m->shape.family != MODEL_GPT && m->shape.family != MODEL_LLAMA && m->shape.family != MODEL_BERT)))
+        return complain_with(false, "%s: --runtime: megatron trains models like GPT, Llama and BERT", command);
+    if (s->runtime && !megatron && (!s->inference || s->cache_block))
         return complain_with(false, "%s: --runtime applies to --inference without --cache-block", command);
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
         return complain_with(
@@ -404,6 +409,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .pp = at_least_one_setting(s->pp),
         .cp = at_least_one_setting(s->cp),
         .ep = at_least_one_setting(s->ep),
+        .expert_tp = s->expert_tp,
         .interleave = at_least_one_setting(s->interleave),
         .first_layers = s->first_layers,
         .last_layers = s->last_layers,

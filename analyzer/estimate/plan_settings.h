@@ -14,7 +14,7 @@ struct plan_settings {
     const char *family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, experts, experts_used;
     uint64_t image, width, frames;
-    bool tied, masked_lm;
+    bool tied, untied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step, *torch, *transformers;
@@ -22,7 +22,7 @@ struct plan_settings {
         varying_lengths;
     const char *frozen;
     uint64_t network;
-    uint64_t gpus, per_node, tp, pp, cp, ep, interleave, first_layers, last_layers;
+    uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
     bool sequence_parallel, separate;
     const char *sharding, *offload;
     const char *adapter, *saved;
@@ -83,22 +83,23 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "layers are compiled or use fused kernels, without dropout: less is saved for backward")
 
 /* A shape instead of a model's name. */
-#define PLAN_SHAPE_OPTIONS(type, member)                                                                      \
-    PLAN_COUNT(type, member, "layers", layers, "N", "number of layers"),                                      \
-        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                       \
-        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                     \
-        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N", "key and value heads; default: --heads"),         \
-        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head; default: hidden / heads"),       \
-        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP (intermediate_size)"),                     \
-        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                            \
-        PLAN_COUNT(type, member, "context", context, "N", "longest sequence (max_position_embeddings)"),      \
-        PLAN_COUNT(type, member, "experts", experts, "N", "experts per layer"),                               \
-        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts per token"),                     \
-        PLAN_COUNT(type, member, "image", image, "N", "image models: pixels per side; default 224 for most"), \
-        PLAN_COUNT(type, member, "width", width, "N",                                                         \
-                   "diffusion: pixels of the width, if it is not the height (--image)"),                      \
-        PLAN_COUNT(type, member, "frames", frames, "N", "video diffusion: frames"),                           \
-        PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
+#define PLAN_SHAPE_OPTIONS(type, member)                                                                              \
+    PLAN_COUNT(type, member, "layers", layers, "N", "number of layers"),                                              \
+        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                               \
+        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                             \
+        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N", "key and value heads; default: --heads"),                 \
+        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head; default: hidden / heads"),               \
+        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP (intermediate_size)"),                             \
+        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                                    \
+        PLAN_COUNT(type, member, "context", context, "N", "longest sequence (max_position_embeddings)"),              \
+        PLAN_COUNT(type, member, "experts", experts, "N", "experts per layer"),                                       \
+        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts per token"),                             \
+        PLAN_COUNT(type, member, "image", image, "N", "image models: pixels per side; default 224 for most"),         \
+        PLAN_COUNT(type, member, "width", width, "N",                                                                 \
+                   "diffusion: pixels of the width, if it is not the height (--image)"),                              \
+        PLAN_COUNT(type, member, "frames", frames, "N", "video diffusion: frames"),                                   \
+        PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),                     \
+        PLAN_FLAG(type, member, "untied", untied, "the output layer has weights of its own, also with --family gpt"), \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
 #define PLAN_TRAINING_OPTIONS(type, member)                                                                         \
@@ -163,7 +164,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                    "layers of the first pipeline stage; default as many as the others"),                               \
         PLAN_COUNT(type, member, "last-stage-layers", last_layers, "N", "layers of the last pipeline stage"),          \
         PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                              \
-        PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
+        PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs"),                                               \
+        PLAN_COUNT(type, member, "expert-tp", expert_tp, "N", "GPUs that each expert is divided among; default --tp")
 
 #define PLAN_PARALLEL_OPTIONS(type, member)                                                            \
     {"gpus",                                                                                           \

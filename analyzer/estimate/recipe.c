@@ -20,18 +20,20 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
-    const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
-    int64_t layers, hidden, heads, kv_heads, ffn, vocab, vocab_step, context, experts, experts_used, expert_ffn, gated;
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
+        gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
-    int64_t batch, global_batch, accumulation, seq, requests;
+    int64_t batch, global_batch, accumulation, seq, packed_seq, requests;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, packs, pads;
-    int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
+    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
+        zero;
 };
 
 enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
@@ -56,38 +58,6 @@ static const char *const recipe_words[] = {
     "fused",     "compile",   "vocab",   "ema",       "image",         "bucket",     "activation",
     "unfrozen",  "freeze",    "adapter", "reward",    "ref_",          "teacher",    "generation",
     "gpus",      "num_nodes", "galore",  "graph",     "layers_to",     "layer_freq", "hybrid"};
-
-/* Optimizers by the last part of their names in lower case ("bitsandbytes.optim.PagedAdamW8bit": "pagedadamw8bit"). */
-static const struct {
-    const char *theirs, *ours;
-    bool fused;
-} optimizers[] = {
-    {"adamw_torch_fused", "adamw", true},
-    {"adamw_torch_8bit", "adamw8bit", false},
-    {"adamw_torch_4bit", "adamw4bit", false},
-    {"adamw_torch", "adamw", false},
-    {"adamw_hf", "adamw", false},
-    {"adamw_apex_fused", "adamw", true},
-    {"adamw_bnb_8bit", "adamw8bit", false},
-    {"adamw_8bit", "adamw8bit", false},
-    {"paged_adamw_8bit", "paged-adamw8bit", false},
-    {"paged_adamw_32bit", "paged-adamw", false},
-    {"paged_adamw", "paged-adamw", false},
-    {"pagedadamw8bit", "paged-adamw8bit", false},
-    {"pagedadamw", "paged-adamw", false},
-    {"adamw8bit", "adamw8bit", false},
-    {"distributed_fused_adam", "adam", true},
-    {"fused_adam", "adam", true},
-    {"fusedadam", "adam", true},
-    {"deepspeedcpuadam", "adam", false},
-    {"galore_adamw", "galore", false},
-    {"galore_adamw_8bit", "galore", false},
-    {"lion_32bit", "lion", false},
-    {"lion_pytorch", "lion", false},
-    {"schedule_free_adamw", "adamw-schedulefree", false},
-    {"schedule_free_sgd", "sgd-schedulefree", false},
-    {"came_pytorch", "adafactor", false},
-};
 
 static const char *recipe_text_of(const json_t *value)
 {
@@ -250,24 +220,6 @@ static bool is_written_for(const struct estimate_recipe *r, const char *tool)
     return strstr(r->tools, tool) != NULL;
 }
 
-/* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
- */
-static void model_of_torchtune(const struct values *s, char *out, size_t size)
-{
-    char path[PATH_MAX];
-    const char *component = strrchr(recipe_text_of(s->component), '.');
-
-    snprintf(path, sizeof path, "%s", recipe_text_of(s->folder));
-    const char *folder = estimate_recipe_last_part(path);
-    component = component ? component + 1 : "";
-    if (strncmp(component, "qlora_", 6) == 0 || strncmp(component, "lora_", 5) == 0)
-        component = strchr(component, '_') + 1;
-    if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
-        snprintf(out, size, "%s", folder);
-    else
-        estimate_recipe_spell(out, size, component);
-}
-
 /* Endings of the names of models with quantized weights; NULL: the adapter's own option implies the format. */
 static const struct {
     const char *ending, *weights;
@@ -313,16 +265,20 @@ static void put_frozen(struct estimate_recipe *r, const struct values *s)
         put_recipe_option(r, "--frozen=tower");
 }
 
-/* Megatron-LM takes the number of words from the tokenizer, and rounds it up. */
+/* Megatron-LM takes the number of words from --vocab-size or the tokenizer, and rounds it up (vocab_size_with_padding).
+ */
 static void put_vocab(struct estimate_recipe *r, const struct values *s)
 {
-    const int64_t words = estimate_recipe_vocab(recipe_text_of(s->tokenizer), recipe_text_of(s->tokenizer_model),
-                                                recipe_text_of(s->words)),
+    const int64_t words = s->vocab > 0 && s->vocab < 1 << 30
+                              ? s->vocab
+                              : estimate_recipe_vocab(recipe_text_of(s->tokenizer), recipe_text_of(s->tokenizer_model),
+                                                      recipe_text_of(s->words)),
                   step = (s->vocab_step > 0 && s->vocab_step < 1 << 20 ? s->vocab_step : 128) *
                          (s->tp > 0 && s->tp < 1 << 20 ? s->tp : 1);
 
-    put_recipe_option(r, "--vocab=%" PRId64, (words + step - 1) / step * step);
-    leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
+    put_recipe_option(r, "--vocab=%" PRId64, s->padded > 0 ? s->padded : (words + step - 1) / step * step);
+    if (s->padded <= 0 && s->vocab <= 0)
+        leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
 }
 
 static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
@@ -332,7 +288,7 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     if (*recipe_text_of(s->model))
         snprintf(name, sizeof name, "%s", recipe_text_of(s->model));
     else if (s->component || s->folder)
-        model_of_torchtune(s, name, sizeof name);
+        estimate_recipe_torchtune_model(recipe_text_of(s->folder), recipe_text_of(s->component), name, sizeof name);
     else if (s->titan_name && s->titan_flavor) {
         estimate_recipe_spell(family, sizeof family, recipe_text_of(s->titan_name));
         snprintf(name, sizeof name, "%s%s-%s", family,
@@ -348,20 +304,26 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     const struct {
         const char *option;
         int64_t n;
-    } shape[] = {{"layers", s->layers},     {"hidden", s->hidden},
-                 {"heads", s->heads},       {"kv-heads", s->kv_heads},
-                 {"head-dim", s->head_dim}, {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
-                 {"vocab", s->vocab},       {"context", s->context},
-                 {"experts", s->experts},   {"experts-used", s->experts_used}};
+    } shape[] = {{"layers", s->layers},
+                 {"hidden", s->hidden},
+                 {"heads", s->heads},
+                 {"kv-heads", s->kv_heads},
+                 {"head-dim", s->head_dim},
+                 {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
+                 {"context", s->context},
+                 {"experts", s->experts},
+                 {"experts-used", s->experts_used}};
     const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
     if (s->hybrid > 0 || s->pattern || is_written_for(r, "peft"))
         return; /* which layers, or of which model, is unknown */
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
-    if (s->layers > 0 && gated && s->untied <= 0 && !json_is_false(s->shared)) put_recipe_option(r, "--tied");
-    if (s->layers > 0 && s->vocab <= 0) put_vocab(r, s);
-    if (s->layers > 0 && s->ffn <= 0 && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
+    const bool untied = s->untied > 0 || json_is_false(s->shared);
+    if (s->layers > 0 && gated != untied) put_recipe_option(r, gated ? "--tied" : "--untied");
+    if (s->layers > 0) put_vocab(r, s);
+    const bool has_ffn = s->ffn > 0 || (s->experts > 0 && s->expert_ffn > 0);
+    if (s->layers > 0 && !has_ffn && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
         put_recipe_option(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
 }
 
@@ -399,7 +361,8 @@ static const char *recipe_adapter_of(const struct values *s)
     if (is_recipe_word(s->adapter, "dora")) return "dora";
     for (size_t i = 0; i < sizeof adapter_words / sizeof *adapter_words; i++)
         if (is_recipe_word(s->adapter, adapter_words[i].theirs)) return adapter_words[i].ours;
-    if (is_recipe_word(s->adapter, "lora") || s->lora > 0 || strncmp(component, "lora_", 5) == 0)
+    if (is_recipe_word(s->adapter, "lora") || value_has_word(s->adapter, ".PeftConfig") || s->lora > 0 ||
+        strncmp(component, "lora_", 5) == 0)
         return four ? "qlora" : "lora";
     return NULL;
 }
@@ -408,6 +371,7 @@ static const char *recipe_adapter_of(const struct values *s)
 static bool bf16_is_on(const struct estimate_recipe *r, const struct values *s)
 {
     if (s->bf16) return says_yes(s->bf16);
+    if (is_written_for(r, "AutoModel")) return true; /* the checkpoint's type; FSDP2 computes in bfloat16 */
     if (s->mixed || s->dtype) return value_has_word(s->mixed, "bf") || value_has_word(s->dtype, "bf");
     return is_written_for(r, "torchtitan") || (is_written_for(r, "TRL") && !says_yes(s->fp16));
 }
@@ -438,7 +402,7 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
         return;
     }
     /* all in 16 bits: loaded so, and trained parameters are not converted to float32 */
-    const bool whole = adapters || is_written_for(r, "torchtune") || s->pure > 0 ||
+    const bool whole = adapters || is_written_for(r, "torchtune") || is_written_for(r, "AutoModel") || s->pure > 0 ||
                        (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
     put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
 }
@@ -453,7 +417,8 @@ static void put_step(struct estimate_recipe *r, bool fused, bool in_backward)
 
 static void put_optimizer(struct estimate_recipe *r, const struct values *s, bool in_backward)
 {
-    const char *name = recipe_text_of(s->optimizer), *last = strrchr(name, '.');
+    const char *name = recipe_text_of(s->optimizer), *ours;
+    bool fused = false;
     char lower[64];
 
     if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys set it */
@@ -462,12 +427,10 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
             put_recipe_option(r, "--optimizer=adamw"); /* TrainingArguments' default */
         return;
     }
-    snprintf(lower, sizeof lower, "%s", last ? last + 1 : name);
-    for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
-    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
-        if (strcmp(lower, optimizers[i].theirs) != 0) continue;
-        put_recipe_option(r, "--optimizer=%s", optimizers[i].ours);
-        put_step(r, optimizers[i].fused || s->fused_step > 0, in_backward);
+    ours = estimate_recipe_optimizer(name, lower, sizeof lower, &fused);
+    if (ours) {
+        put_recipe_option(r, "--optimizer=%s", ours);
+        put_step(r, fused || s->fused_step > 0, in_backward);
         return;
     }
     if (!estimate_any_optimizer(lower)) {
@@ -486,7 +449,10 @@ static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
     if (strchr(text, '(') || strchr(text, '|'))
         return strstr(text, "up") || strstr(text, "mlp") ? PLAN_LINEAR : PLAN_QKV | PLAN_OUTPUT;
     for (size_t length; *text; text += length + (text[length] != 0)) {
+        const size_t any = strspn(text, "*."); /* "*.q_proj"; "*_proj" and "*" are all */
+        text += any;
         length = strcspn(text, ", ");
+        if (any && (length == 0 || strncmp(text, "_proj", length) == 0)) return PLAN_LINEAR;
         const char *shared = strstr(text, "shared_expert"); /* beside many experts that have no adapters */
         const unsigned matrices = shared && shared < text + length ? 0 : estimate_adapter_find_matrices(text, length);
         if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
@@ -531,9 +497,9 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
     /* axolotl's loaders/model.py converts embeddings back to 16 bits after peft's prepare_model_for_kbit_training; the
      * others do not call it. */
-    const bool plain =
-        strcmp(adapter, "qlora") == 0 && (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
-                                          is_written_for(r, "TRL") || is_written_for(r, "torchtune"));
+    const bool plain = strcmp(adapter, "qlora") == 0 &&
+                       (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
+                        is_written_for(r, "TRL") || is_written_for(r, "torchtune") || is_written_for(r, "AutoModel"));
     put_recipe_option(r, "--adapter=%s", plain ? "lora" : adapter);
     if (plain) put_recipe_option(r, "--weights=%s", is_written_for(r, "TRL") ? "nf4" : "nf4-double");
     if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
@@ -573,7 +539,8 @@ static void put_batches(struct estimate_recipe *r, const struct values *s, int64
         passes = s->global_batch / batch / data_parallel;
     if (batch > 0) put_recipe_option(r, "--batch=%" PRId64, batch);
     if (passes > 1) put_recipe_option(r, "--accumulation=%" PRId64, passes);
-    if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
+    const int64_t seq = s->packed_seq > 0 ? s->packed_seq : s->seq;
+    if (seq > 0) put_recipe_option(r, "--seq=%" PRId64, seq);
     if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put_recipe_option(r, "--seq=1024"); /* SFTConfig's max_length */
     if ((s->seq > 0 || strcmp(r->tools, "TRL") == 0) && lengths_vary(r, s)) put_recipe_option(r, "--varying-lengths");
 }
@@ -630,9 +597,12 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     else if (away)
         put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
-        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers"))
+        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers") ||
+        is_written_for(r, "AutoModel"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
-    if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled"))
+    if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
+        (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||
+        is_recipe_word(s->attention, "local"))
         put_recipe_option(r, "--attention=eager");
     if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0) put_recipe_option(r, "--fused-layers");
     if (s->compiled > 0) put_recipe_option(r, "--fused-loss");
@@ -668,6 +638,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const bool fsdp =
                    has_fsdp(s) || is_written_for(r, "torchtitan") || (is_written_for(r, "torchtune") && s->offload > 0),
                grad_op = value_has_word(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
+    enum { EXPERT_TP = 4 };
     const struct {
         const char *option;
         int64_t n;
@@ -675,20 +646,22 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                  {"pp", s->pp},
                  {"cp", s->cp},
                  {"ep", s->ep},
+                 {"expert-tp", s->experts > 0 ? s->expert_tp : 0},
                  {"interleave", recipe_chunks(s)},
                  {"first-stage-layers", s->pp > 1 ? s->first_layers : 0},
                  {"last-stage-layers", s->pp > 1 ? s->last_layers : 0}};
     const char *sharding = s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
                            : fsdp && grad_op            ? "fsdp-grad-op"
                            : fsdp && (s->fsdp_version == 2 || is_written_for(r, "torchtitan") ||
-                                      is_written_for(r, "torchtune") || is_recipe_word(s->distribution, "fsdp2"))
+                                      is_written_for(r, "torchtune") || value_has_word(s->distribution, "fsdp2"))
                                ? "fsdp2"
                            : fsdp               ? "fsdp"
                            : s->distributed > 0 ? "zero1"
                                                 : NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].n > 1) put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
+        if (parts[i].n > 1 || (parts[i].n == 1 && i == EXPERT_TP && s->tp > 1))
+            put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
     if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
         put_recipe_option(r, "--sequence-parallel");
@@ -729,6 +702,8 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
         put_serving(r, s);
         return;
     }
+    if (s->layers > 0 && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
+        put_recipe_option(r, "--runtime=megatron");
     put_precision(r, s, adapter != NULL);
     const bool in_backward = s->step_in_backward > 0 && !adapter && gpus <= 1 && s->accumulation <= 1;
     put_optimizer(r, s, in_backward);

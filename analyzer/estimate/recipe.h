@@ -35,9 +35,12 @@ const char *estimate_recipe_tool(const struct json_t *root);
 struct json_t *estimate_recipe_load_named(const char *from, const char *name);
 /* The ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */
 int64_t estimate_recipe_stage_named(const char *name);
-/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". The last part of a path, without "/original"; shortens it.
- */
+/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". */
 void estimate_recipe_spell(char *out, size_t size, const char *name);
-const char *estimate_recipe_last_part(char *path);
+/* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
+ */
+void estimate_recipe_torchtune_model(const char *folder, const char *component, char *out, size_t size);
+/* The optimizer that a tool's name means, NULL if none does; `lower`: the last part of the name in lower case. */
+const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size, bool *fused);
 /* Words of a tokenizer by its type, its model or its file of words, as Megatron-LM names them; GPT-2's if unknown. */
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file);

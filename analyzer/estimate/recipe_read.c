@@ -297,8 +297,9 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     char *equals = strchr(word, '=');
 
     strip_quotes(word);
-    if (strncmp(word, "--", 2) == 0) {
-        snprintf(name, NAME, "%s", word + 2);
+    const bool is_short = word[0] == '-' && isalpha((unsigned char)word[1]) && isalpha((unsigned char)word[2]);
+    if (strncmp(word, "--", 2) == 0 || is_short) { /* vLLM's -tp 8 */
+        snprintf(name, NAME, "%s", word + (is_short ? 1 : 2));
         char *value = strchr(name, '=');
         if (value) *value++ = 0;
         json_object_set_new(root, name, value ? scalar_json(resolve_variable(variables, value)) : json_true());
@@ -313,19 +314,95 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     }
 }
 
+/* The two words before, the last one first: "vllm serve MODEL". */
+static bool is_served_model(const char *const before[2], const char *word)
+{
+    return strcmp(before[0], "serve") == 0 && text_ends_with(before[1], "vllm") && *word != '-';
+}
+
 static json_t *read_arguments(char *text)
 {
     json_t *root = json_object(), *variables = json_object();
     char *lines = NULL, *words = NULL;
+    const char *before[2] = {"", ""};
 
     clear_comments_and_quotes(text);
     for (char *line = strtok_r(text, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
         char name[NAME] = ""; /* a value is on its option's line */
-        for (char *word = strtok_r(line, " \t\r\\()", &words); word; word = strtok_r(NULL, " \t\r\\()", &words))
+        for (char *word = strtok_r(line, " \t\r\\()", &words); word; word = strtok_r(NULL, " \t\r\\()", &words)) {
+            if (is_served_model(before, word)) {
+                json_object_set_new(root, "vllm serve", json_true());
+                snprintf(name, sizeof name, "model");
+            }
             take_argument(root, variables, word, name);
+            before[1] = before[0];
+            before[0] = word;
+        }
     }
     json_decref(variables);
     return root;
+}
+
+/* The options of a program that a list has, or a command in one text; NULL: none. */
+static json_t *arguments_of(const json_t *value)
+{
+    char *text = json_is_string(value) ? strdup(json_string_value(value)) : NULL, *longer;
+    json_t *item, *found = NULL;
+    size_t i;
+
+    json_array_foreach((json_t *)value, i, item) if (json_is_string(item) || json_is_number(item))
+    {
+        char *word = json_dumps(item, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+        const char *plain = json_is_string(item) ? json_string_value(item) : word;
+        const int n = word ? asprintf(&longer, "%s%s%s", text ? text : "", text ? " " : "", plain) : -1;
+        free(word);
+        if (n < 0) break;
+        free(text);
+        text = longer;
+    }
+    const char *option = text ? strstr(text, "--") : NULL;
+    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))
+        found = read_arguments(text);
+    free(text);
+    return found;
+}
+
+/* Adds to `all` the options that a section states as keys ("--num-layers: 12"), as a list ("args: [--model, NAME]") or
+ * as a command. `left` limits the values that are looked at, as aliases of YAML can repeat a section without end. */
+static void gather_arguments(json_t *all, json_t *section, unsigned depth, unsigned *left)
+{
+    const char *key;
+    json_t *value, *item;
+    size_t i;
+    void *next;
+
+    json_object_foreach_safe(section, next, key, value)
+    {
+        if (*left == 0) return;
+        --*left;
+        json_t *found = arguments_of(value);
+        if (found) json_object_update_missing(all, found);
+        json_decref(found);
+        if (depth < DEPTH_MAX && json_is_object(value)) gather_arguments(all, value, depth + 1, left);
+        json_array_foreach(value, i, item) if (depth < DEPTH_MAX && json_is_object(item))
+            gather_arguments(all, item, depth + 1, left);
+        if (strncmp(key, "--", 2) == 0) {
+            json_object_set(all, key + 2, value);
+            json_object_del(section, key);
+        }
+    }
+}
+
+/* Files for other programs, which state a tool's options somewhere: Megatron-LM's test cases, manifests of Kubernetes
+ * and Docker Compose. The options become names at the top. */
+static void lift_arguments(json_t *root)
+{
+    json_t *all = json_object();
+    unsigned left = VALUES_MAX;
+
+    gather_arguments(all, root, 0, &left);
+    json_object_update(root, all);
+    json_decref(all);
 }
 
 void estimate_recipe_spell(char *out, size_t size, const char *name)
@@ -343,7 +420,8 @@ void estimate_recipe_spell(char *out, size_t size, const char *name)
     out[n] = 0;
 }
 
-const char *estimate_recipe_last_part(char *path)
+/* The last part, without "/original"; shortens the path. */
+static const char *recipe_last_part(char *path)
 {
     size_t n = strlen(path);
 
@@ -351,6 +429,67 @@ const char *estimate_recipe_last_part(char *path)
     if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+void estimate_recipe_torchtune_model(const char *folder, const char *component, char *out, size_t size)
+{
+    char path[PATH_MAX];
+    const char *last = strrchr(component, '.');
+
+    snprintf(path, sizeof path, "%s", folder);
+    folder = recipe_last_part(path);
+    last = last ? last + 1 : "";
+    if (strncmp(last, "qlora_", 6) == 0 || strncmp(last, "lora_", 5) == 0) last = strchr(last, '_') + 1;
+    if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
+        snprintf(out, size, "%s", folder);
+    else
+        estimate_recipe_spell(out, size, last);
+}
+
+/* Optimizers by the last part of their names in lower case ("bitsandbytes.optim.PagedAdamW8bit": "pagedadamw8bit"). */
+static const struct {
+    const char *theirs, *ours;
+    bool fused;
+} optimizers[] = {
+    {"adamw_torch_fused", "adamw", true},
+    {"adamw_torch_8bit", "adamw8bit", false},
+    {"adamw_torch_4bit", "adamw4bit", false},
+    {"adamw_torch", "adamw", false},
+    {"adamw_hf", "adamw", false},
+    {"adamw_apex_fused", "adamw", true},
+    {"adamw_bnb_8bit", "adamw8bit", false},
+    {"adamw_8bit", "adamw8bit", false},
+    {"paged_adamw_8bit", "paged-adamw8bit", false},
+    {"paged_adamw_32bit", "paged-adamw", false},
+    {"paged_adamw", "paged-adamw", false},
+    {"pagedadamw8bit", "paged-adamw8bit", false},
+    {"pagedadamw", "paged-adamw", false},
+    {"adamw8bit", "adamw8bit", false},
+    {"distributed_fused_adam", "adam", true},
+    {"fused_adam", "adam", true},
+    {"fusedadam", "adam", true},
+    {"deepspeedcpuadam", "adam", false},
+    {"galore_adamw", "galore", false},
+    {"galore_adamw_8bit", "galore", false},
+    {"lion_32bit", "lion", false},
+    {"lion_pytorch", "lion", false},
+    {"schedule_free_adamw", "adamw-schedulefree", false},
+    {"schedule_free_sgd", "sgd-schedulefree", false},
+    {"came_pytorch", "adafactor", false},
+};
+
+const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size, bool *fused)
+{
+    const char *last = strrchr(name, '.');
+
+    snprintf(lower, size, "%s", last ? last + 1 : name);
+    for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        *fused = optimizers[i].fused;
+        if (strcmp(lower, optimizers[i].theirs) == 0) return optimizers[i].ours;
+    }
+    *fused = false;
+    return NULL;
 }
 
 /* What tokenizers are called, and a model that has the same words. */
@@ -474,6 +613,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
+    if (json_is_object(root) && !*estimate_recipe_tool(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;
@@ -522,15 +662,18 @@ static const struct {
              {"train_micro_batch_size_per_gpu", "DeepSpeed"},
              {"compute_environment", "accelerate"},
              {"distributed_type", "accelerate"},
+             {"step_scheduler", "AutoModel"},
              {"trainer", "NeMo"},
              {"data_stages", ""},
              {"parallelism", "torchtitan"},
              {"training", "torchtitan"},
              {"num_layers", "Megatron-LM"},
              {"num-layers", "Megatron-LM"},
+             {"tensor-model-parallel-size", "Megatron-LM"},
              {"transformers_script", "Transformers"},
              {"per_device_train_batch_size", "TRL"},
              {"model_name_or_path", "TRL"},
+             {"vllm serve", "vLLM"},
              {"max_model_len", "vLLM"},
              {"max-model-len", "vLLM"},
              {"gpu_memory_utilization", "vLLM"},

@@ -507,10 +507,11 @@ static void add_linear_state(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "states of gated delta nets",
-                        EXACTLY((double)(s->linear_layers * p->batch) * each));
+                        EXACTLY((double)(s->linear_layers * p->batch) * each / (double)p->tp));
     estimate_explain(
         line, "transformers modeling_qwen3_5.py: a float32 matrix for each head of values, and the convolution's taps",
-        "%ju layers · batch %ju · %.0f B, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch, each);
+        "%ju layers · batch %ju · %.0f B / tp %ju, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch,
+        each, (uintmax_t)p->tp);
 }
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)

@@ -127,8 +127,8 @@ static void divide_shard(const struct plan *p, struct estimate_shard *s)
     }
     switch (t->role) {
     case TENSOR_ATTENTION: s->rows = attention_rows(p, t); break;
-    case TENSOR_MLP:
-    case TENSOR_EXPERT: s->rows = (double)t->rows / tp; break;
+    case TENSOR_MLP: s->rows = (double)t->rows / tp; break;
+    case TENSOR_EXPERT: s->rows = (double)t->rows / (double)plan_expert_tp(p); break;
     case TENSOR_EMBEDDING:
     case TENSOR_HEAD: s->rows = table_rows(p, t); break;
     case TENSOR_BIAS: s->rows = bias_rows(p, t); break;
@@ -152,7 +152,7 @@ double estimate_shard_group(const struct plan *p, bool expert)
 {
     double group = (double)(plan_dp(p) * p->cp);
 
-    return expert ? fmax(1, group / (double)p->ep) : group;
+    return expert ? fmax(1, group * (double)p->tp / (double)(p->ep * plan_expert_tp(p))) : group;
 }
 
 bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t)

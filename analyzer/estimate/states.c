@@ -76,7 +76,7 @@ static void add_weight_lines(const struct plan *p, const struct estimate_shard_s
  * gradients from the start, and steps with them; with float16 it converts them for the step, as DeepSpeed does. */
 static bool float32_from_the_start(const struct plan *p)
 {
-    return p->master_weights && (p->tp > 1 || p->pp > 1) && strcmp(p->precision->name, "fp16") != 0;
+    return p->master_weights && plan_is_megatron(p) && strcmp(p->precision->name, "fp16") != 0;
 }
 
 /* What float32 needs in addition to the gradients' 16 bits, if they are summed in float32. */
@@ -84,7 +84,7 @@ static void add_main_gradients(const struct plan *p, const struct estimate_shard
                                struct estimate_result *r)
 {
     unsigned more = 4 - p->precision->gradients;
-    bool likely = float32_from_the_start(p);
+    bool likely = float32_from_the_start(p), sure = likely && p->runtime == PLAN_RUNTIME_MEGATRON;
     double bytes = ceil(part_of(n, divided) * more);
     struct estimate_line *line;
     char each[32];
@@ -92,7 +92,7 @@ static void add_main_gradients(const struct plan *p, const struct estimate_shard
     if (!likely) /* the step has its own line */
         phases &= ~IN_PHASE(STEP);
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "float32 instead of 16 bits",
-                        (struct estimate_interval){0, likely ? bytes : 0, bytes});
+                        (struct estimate_interval){sure ? bytes : 0, likely ? bytes : 0, bytes});
     snprintf(each, sizeof each, "%u B", more);
     estimate_states_explain(
         line, "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype", p, n,
@@ -215,8 +215,9 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
 static void add_step_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     const bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p);
-    const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE, megatron = p->tp * p->pp > 1;
+    const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE, megatron = plan_is_megatron(p);
     const double part = part_of(n, divided), bytes = half ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
+    if (half && p->runtime == PLAN_RUNTIME_MEGATRON) return;
     struct estimate_line *line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
                                               (struct estimate_interval){0, half ? 0 : ceil(bytes), ceil(bytes)});
 
@@ -269,7 +270,7 @@ void estimate_states_buckets(const struct plan *p, const struct estimate_shard_s
     struct estimate_line *line;
     char all[UNITS_TEXT];
 
-    if (p->bucket_view) return;
+    if (p->bucket_view || p->runtime == PLAN_RUNTIME_MEGATRON) return; /* gradients are in the buckets */
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets", EXACTLY(ceil(n->all * each)));
     estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
                      "a second copy of all gradients: %s · %u B (none with gradient_as_bucket_view=True)",
@@ -283,7 +284,7 @@ static double after_loss(const struct plan *p)
 {
     struct estimate_act_pass pass;
 
-    if (!p->batch || p->tp > 1 || p->pp > 1 || !p->model->shape.layers || p->model->shape.family == MODEL_CONV ||
+    if (!p->batch || plan_is_megatron(p) || !p->model->shape.layers || p->model->shape.family == MODEL_CONV ||
         p->model->shape.family == MODEL_DENOISER)
         return 0;
     estimate_act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
@@ -315,6 +316,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
 
+    if (p->runtime == PLAN_RUNTIME_MEGATRON) return; /* reduces in place */
     if (bytes.high < bytes.likely) bytes.high = bytes.likely;
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
     estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",

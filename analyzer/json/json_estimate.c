@@ -113,6 +113,7 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "frozen", json_string(frozen[p->frozen]));
     json_object_set_new(o, "fsdp", json_boolean(p->fsdp));
     json_object_set_new(o, "separate_adapters", json_boolean(p->separate));
+    json_object_set_new(o, "expert_tp", json_integer((json_int_t)plan_expert_tp(p)));
     json_object_set_new(o, "first_stage_layers", estimate_count_json(p->first_layers));
     json_object_set_new(o, "last_stage_layers", estimate_count_json(p->last_layers));
     json_object_set_new(o, "checkpointed_layers", estimate_count_json(p->remade));

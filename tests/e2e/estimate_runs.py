@@ -3,6 +3,7 @@
 
   python3 tests/e2e/estimate_runs.py    writes them anew, after a change of the formulas
 """
+import functools
 import importlib.util
 import json
 import os
@@ -172,6 +173,11 @@ def rows_script():
     return rows
 
 
+@functools.cache
+def judged(path):
+    return rows_script().judged(path)[0]
+
+
 def distribution(rows, *names, more=()):
     """A line of a table."""
     n, median, p90, _, within, above, width = rows_script().summed_up(rows)
@@ -197,7 +203,7 @@ def xmem():
 def h200():
     """The fifth: our own trainings on an H200."""
     rows = rows_script()
-    found, _, _ = rows.judged(ROWS / "h200.tsv")
+    found = judged(ROWS / "h200.tsv")
     lines = [f"| which | rows | counter | {DISTRIBUTION} |", "|---|--:|---|" + "--:|" * 5]
     kinds = {"language models, encoders": lambda row: "LoRA" not in row[7]["task"] and "image" not in row[7]["task"],
              "LoRA": lambda row: "LoRA" in row[7]["task"], "image models": lambda row: "image" in row[7]["task"], "all": lambda row: True}
@@ -218,7 +224,7 @@ def sources():
              "QwenLM/Qwen": "Qwen's profiling (fine-tuning and inference, tool not stated)",
              "pytorch/torchtitan": "torchtitan's benchmarks (8 to 512 GPUs, reserved)"}
     rows = rows_script()
-    found, _, _ = rows.judged(ROWS / "published.tsv")
+    found = judged(ROWS / "published.tsv")
     lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
     lines += [distribution([row for row in found if row[0] == source], name) for source, name in names.items()]
     several = [row for row in found if int(row[7]["gpus"]) > 1]
@@ -231,7 +237,7 @@ def diffusion():
     lines = ["| rows | which | median error | 90th percentile | bias | between low and high | above high | mean width |",
              "|---|--:|--:|--:|--:|--:|--:|--:|"]
     for name in ("development", "validation"):
-        found, _, _ = rows.judged(ROWS / f"diffusion-{name}.tsv")
+        found = judged(ROWS / f"diffusion-{name}.tsv")
         groups = {f"{name}, all": found}
         if name == "validation":
             for source, _, _, *_ in found:
@@ -244,7 +250,7 @@ def diffusion():
 
 def fresh(name="fresh"):
     """The last three: figures that were found after the formulas were written, by source."""
-    found, _, _ = rows_script().judged(ROWS / f"{name}.tsv")
+    found = judged(ROWS / f"{name}.tsv")
     lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
     lines += [distribution([row for row in found if row[0] == source], source) for source in dict.fromkeys(row[0] for row in found)]
     return lines + [distribution(found, "all")]
@@ -255,16 +261,39 @@ def fresh_halves(name):
     rows = rows_script()
     lines = [f"| source | rows | {DISTRIBUTION} |", "|---|" + "--:|" * 6]
     for half in ("development", "validation"):
-        found, _, _ = rows.judged(ROWS / f"{name}-{half}.tsv")
+        found = judged(ROWS / f"{name}-{half}.tsv")
         sources = dict.fromkeys(row[0] for row in found) if half == "validation" else ()
         lines += [distribution([row for row in found if row[0] == source], source.removeprefix("https://").split(",")[0]) for source in sources]
         lines.append(distribution(found, f"{half}, all"))
     return lines
 
 
+def kind_of(row):
+    options = " ".join(rows_script().options(row))
+    words = {"diffusion models": "--image" in options and ("denoiser" in row["task"] or "text to" in row["task"] or "--frames" in options),
+             "language models, served": "--inference" in options,
+             "image models, trained": "--image" in options or row["model"].startswith(("vit", "resnet", "convnext")),
+             "several GPUs, trained": int(row["gpus"]) > 1,
+             "one GPU, samples of all lengths": "--varying-lengths" in options,
+             "one GPU, LoRA or Q-LoRA": "--adapter" in options}
+    return next((kind for kind, is_one in words.items() if is_one), "one GPU, all parameters")
+
+
+def kinds():
+    """A summary of all sets of published figures but xMem's and our own. Not compared by the tests, because it reads all of them."""
+    found = [row for path in sorted(ROWS.glob("*.tsv")) if not path.name.startswith(("xmem", "h200")) for row in judged(path)]
+    groups = {}
+    for row in found:
+        groups.setdefault(kind_of(row[7]), []).append(row)
+    return [f"| what is estimated | figures | {DISTRIBUTION} |", "|---|" + "--:|" * 6] + \
+        [distribution(groups[kind], kind) for kind in sorted(groups)] + [distribution(found, "all")]
+
+
 TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xmem": xmem, "h200": h200, "sources": sources,
           "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"), "fresh-3": lambda: fresh("fresh-3"),
-          "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "fresh-6": lambda: fresh("fresh-6"), "same-sources": lambda: fresh("same-sources")}
+          "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "fresh-6": lambda: fresh("fresh-6"), "fresh-7": lambda: fresh("fresh-7"),
+          "same-sources": lambda: fresh("same-sources")}
+SUMMARY = {"kinds": kinds}
 
 
 def between(text, name):
@@ -280,7 +309,7 @@ def written(text, name):
 
 if __name__ == "__main__":
     docs = DOCS.read_text()
-    for each, table in TABLES.items():
+    for each, table in (TABLES | SUMMARY).items():
         at, end = between(docs, each)
         docs = docs[:at] + "\n".join(table()) + "\n" + docs[end:]
     DOCS.write_text(docs)

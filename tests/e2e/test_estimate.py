@@ -588,6 +588,9 @@ def test_gated_delta_nets():
     served = answer("--model", "qwen3.5-4b", "--inference", "--batch", "2", "--seq", "8192")
     cache = {line["name"]: line["bytes"] for line in served["lines"] if line["part"] == "kv_cache"}
     assert sorted(cache.values()) == sorted([8 * 2 * 8192 * 2 * 4 * 256 * 2, 24 * 2 * (128 * 64 * 4 * 2 + 32 * 128 * 128 * 4)])
+    divided = answer("--model", "qwen3.5-4b", "--inference", "--batch", "2", "--seq", "8192", "--tp", "4")
+    whole, quarter = ([line["bytes"] for line in e["lines"] if line["name"] == "states of gated delta nets"] for e in (served, divided))
+    assert quarter == [whole[0] // 4]
     words = ["--model", "qwen3.5-0.8b", "--precision", "bf16", "--batch", "1", "--seq", "1024"]
     kernels, plain = (answer(*words, *more) for more in ([], ["--attention", "eager"]))
     scan = lambda e: sum(line["bytes"] for line in e["lines"] if "scan" in line["name"])
@@ -1272,3 +1275,38 @@ def test_only_encoders_have_a_head_for_masked_tokens():
 def test_the_first_line_names_the_moment_of_the_peak(words, when):
     text = gpuspy("estimate", "--inference", *words, "--memory", "80GiB").stdout
     assert f"Peak {when}: " in " ".join(text.split())
+
+
+# Peaks that Megatron-LM's functional tests expect on eight H100s (golden_values_dev_dgx_h100.json at d98e8a64), in GiB.
+MEGATRON = "--layers 12 --hidden 512 --heads 8 --context 1024 --batch 4 --seq 1024 --precision bf16 --master-weights --runtime megatron --gpus 8 --gpu h100-80g"
+MEGATRON_PEAKS = [
+    ("--family gpt --vocab 50304 --ffn 2048 --sharding zero1", 2.507),
+    ("--family gpt --vocab 50304 --ffn 2048 --sharding zero1 --attention eager", 4.379),
+    ("--family gpt --vocab 50304 --ffn 2048 --checkpointing full", 2.385),
+    ("--family gpt --vocab 50688 --ffn 2048 --sharding zero1 --tp 4 --accumulation 4", 0.971),
+    ("--family gpt --vocab 50432 --ffn 2048 --tp 2 --cp 2 --sequence-parallel --accumulation 4", 1.149),
+    ("--family gpt --vocab 50432 --ffn 2048 --experts 8 --experts-used 1 --tp 2 --ep 2 --sequence-parallel --sharding zero1 --accumulation 2", 2.011),
+    ("--family gpt --vocab 50432 --ffn 2048 --experts 8 --experts-used 2 --tp 2 --ep 4 --expert-tp 1 --sequence-parallel --accumulation 2 --attention eager", 3.738),
+    ("--family gpt --vocab 50304 --ffn 1024 --experts 8 --experts-used 2 --ep 8 --sharding zero1", 3.129),
+]
+
+
+@pytest.mark.parametrize("options, measured", MEGATRON_PEAKS, ids=range(len(MEGATRON_PEAKS)))
+def test_megatron_allocates_what_its_own_tests_expect(options, measured):
+    lines = [line for line in answer(*MEGATRON.split(), *options.split())["lines"] if line["part"] not in ("context", "communication", "allocator")]
+    peak = max(sum(line["bytes"] for line in lines if phase in line["phases"]) for phase in ("forward_end", "backward_end", "step"))
+    assert abs(peak / (measured * 2**30) - 1) < 0.07
+
+
+def test_what_megatron_divides():
+    shape = "--family gpt --layers 2 --hidden 512 --heads 8 --context 1024 --vocab 50688 --batch 1 --seq 64".split()
+    tied, untied = (answer(*shape, *more)["model"]["params"] for more in ([], ["--untied"]))
+    assert untied - tied == 50688 * 512
+    assert "--tied" in one_line(gpuspy("estimate", *shape, "--tied", "--untied"), 2)
+    experts = [*shape, "--experts", "8", "--experts-used", "2", "--tp", "2", "--ep", "2", "--gpus", "4"]
+    weights = [next(line["bytes"] for line in answer(*experts, *more)["lines"] if line["part"] == "weights")
+               for more in (["--expert-tp", "2"], ["--expert-tp", "1"])]
+    assert weights[1] - weights[0] == 2 * 4 * 2 * 512 * 2048 // 2 * 4
+    for wrong in (["--expert-tp", "3"], ["--runtime", "megatron", "--inference"], ["--runtime", "litgpt"]):
+        one_line(gpuspy("estimate", *experts, *wrong), 2)
+    assert "--expert-tp" in one_line(gpuspy("estimate", *shape, "--expert-tp", "1"), 2)

@@ -178,6 +178,69 @@ model:
   megatron_amp_O2: true
   optim: {name: distributed_fused_adam}
 """
+# A test of Megatron-LM: options are keys of a section, the output layer is not the embedding, experts are not divided.
+MEGATRON_TEST = """
+ENV_VARS: {NCCL_ALGO: Ring}
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --num-experts: 8
+  --moe-router-topk: 2
+  --moe-ffn-hidden-size: 1024
+  --untie-embeddings-and-output-weights: true
+  --micro-batch-size: 4
+  --seq-length: 1024
+  --max-position-embeddings: 1024
+  --tokenizer-type: NullTokenizer
+  --vocab-size: 131073
+  --transformer-impl: local
+  --tensor-model-parallel-size: 2
+  --expert-model-parallel-size: 4
+  --expert-tensor-parallel-size: 1
+  --bf16: true
+"""
+# NeMo AutoModel: of Hugging Face's models, sharded by FSDP2.
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler: {global_batch_size: 32, local_batch_size: 2}
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: meta-llama/Llama-3.1-8B
+peft: {_target_: nemo_automodel.components._peft.lora.PeftConfig, target_modules: "*_proj", dim: 16, alpha: 32, dropout: 0.1}
+quantization: {load_in_4bit: true}
+distributed: {strategy: fsdp2, dp_size: 4, tp_size: 2, cp_size: 1, sequence_parallel: false, activation_checkpointing: true}
+loss_fn: {_target_: nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy}
+dataset: {seq_len: 2048}
+packed_sequence: {packed_sequence_size: 4096}
+optimizer: {_target_: torch.optim.AdamW, lr: 1.0e-5}
+"""
+# vLLM in Kubernetes: arguments in a list, or in the text of a command.
+KUBERNETES = """
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai:v0.11
+        args: ["--model", "meta-llama/Llama-3.1-8B-Instruct", "--tensor-parallel-size", "2", "--max-model-len=8192",
+               "--gpu-memory-utilization", "0.85"]
+"""
+KUBERNETES_COMMAND = KUBERNETES[:KUBERNETES.index("args:")] + """command: ["/bin/sh", "-c"]
+        args:
+        - |
+          vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 \\
+            --max-model-len 8192 --gpu-memory-utilization 0.85
+"""
+COMPOSE = """
+services:
+  vllm:
+    command: --model meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization 0.85
+"""
+SERVE = "#!/bin/bash\nCUDA_VISIBLE_DEVICES=0,1 vllm serve meta-llama/Llama-3.1-8B-Instruct \\\n  -tp 2 --max-model-len 8192 --gpu-memory-utilization 0.85\n"
+SERVED = "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.85 --seq=8192 --tp=2"
 VLLM = """
 model: meta-llama/Llama-3.1-8B-Instruct
 max-model-len: 8192
@@ -224,25 +287,34 @@ CASES = [
      "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs", []),
     ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
      "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
-    ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
+    ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --context=4096 --tied --vocab=32256 --runtime=megatron --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
     ("torchtitan", "c.toml", TORCHTITAN_PIPELINE, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=1 --accumulation=2 --seq=8192 "
      "--checkpointing=full --checkpoint-every=2 --drop-outputs --pp=2 --interleave=2 --gpus=16 --sharding=fsdp2", []),
-    ("Megatron-LM", "c.sh", MEGATRON_CHUNKS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
+    ("Megatron-LM", "c.sh", MEGATRON_CHUNKS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --context=4096 --tied --vocab=32256 --runtime=megatron --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=full --checkpointed-layers=6 --tp=4 --pp=2 --interleave=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
-    ("Megatron-LM", "c.sh", MEGATRON_ENDS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --tied --precision=bf16 "
+    ("Megatron-LM", "c.sh", MEGATRON_ENDS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --context=4096 --tied --vocab=32256 --runtime=megatron --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=full --tp=4 --pp=2 --first-stage-layers=15 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
     ("Megatron-LM", "c.sh", MEGATRON_GPT, "--family=gpt --layers=24 --hidden=1024 --heads=16 --context=2048 --vocab=50688 --ffn=4096 "
-     "--precision=bf16 --master-weights --batch=2 --seq=2048 --tp=4 --gpus=16", ["the tokenizer, which is assumed to have 50257 words"]),
-    ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --head-dim=96 --vocab=32000 --context=4096 --ffn=10880 --precision=bf16 --master-weights --optimizer=adam --step=fused "
+     "--runtime=megatron --precision=bf16 --master-weights --batch=2 --seq=2048 --tp=4 --gpus=16", ["the tokenizer, which is assumed to have 50257 words"]),
+    ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --head-dim=96 --context=4096 --vocab=32256 --ffn=10880 --runtime=megatron --precision=bf16 --master-weights --optimizer=adam --step=fused "
      "--batch=1 --accumulation=16 --seq=4096 --tp=4 --gpus=16", []),
     ("TRL", "c.sh", DEEPSPEED_CHAT, "--model=meta-llama/Llama-2-7b-hf --precision=bf16 --master-weights --optimizer=adamw --batch=4 --seq=512 --checkpointing=full --drop-outputs "
      "--gpus=4 --sharding=zero3", []),
     ("Transformers", "c.sh", GLUE, "--model=gpt2 --precision=fp32 --optimizer=adamw --batch=8 --seq=128 --drop-outputs --gpus=4", []),
     ("accelerate", "c.yaml", HSDP + "model_name_or_path: gpt2\n", "--model=gpt2 --precision=amp-fp8 --tp=2 --gpus=4 --sharding=fsdp2", ["2 replicas, of which one is estimated"]),
+    ("Megatron-LM", "c.yaml", MEGATRON_TEST, "--family=gpt --layers=12 --hidden=512 --heads=8 --ffn=1024 --context=1024 --experts=8 --experts-used=2 "
+     "--untied --vocab=131328 --runtime=megatron --precision=bf16 --master-weights --batch=4 --seq=1024 --attention=eager --tp=2 --ep=4 --expert-tp=1", []),
+    ("AutoModel", "c.yaml", AUTOMODEL, "--model=meta-llama/Llama-3.1-8B --precision=bf16 --optimizer=adamw --adapter=lora --weights=nf4-double --lora-rank=16 "
+     "--lora-dropout=0.1 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --drop-outputs --chunked-loss --tp=2 --gpus=8 --sharding=fsdp2", []),
+    ("vLLM", "c.yaml", KUBERNETES, SERVED, []),
+    ("vLLM", "c.yaml", KUBERNETES_COMMAND, SERVED, []),
+    ("vLLM", "c.yaml", COMPOSE, SERVED, []),
+    ("vLLM", "c.sh", SERVE, SERVED, []),
+    ("vLLM", "c.sh", "#!/bin/bash\nvllm serve Qwen/Qwen3-8B --trust-remote-code\n", "--model=Qwen/Qwen3-8B --serve=vllm", []),
     ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
 
