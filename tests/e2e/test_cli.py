@@ -89,6 +89,9 @@ def test_the_overview_lists_the_commands():
     (["import", "--to", "0", "x"], "--from 0 is not before --to 0"), (["top", "--interval", "0x1", "x"], "not a number of seconds"),
     (["estimate", "--params", "1e9", "--gpu", "h100", "--serve", "vllm", "--gpu-memory-utilization", "0x1"], "give 0.9 or 90%"),
     (["import", "-o", "-", "x"], "cannot be written to stdout"),
+    (["estimate", "--params", "7B", "--batch-size", "4"], "did you mean '--batch'?"), (["flamegraph", "x"], "did you mean 'gpuspy flame'?"),
+    (["run", "--limit", "rtx-4080-ti", "true"], "did you mean 'rtx4080'?"), (["report", "help"], "did you mean gpuspy report --help?"),
+    (["--json", "report", "x"], "write options after it: gpuspy report --json"), (["attach", "--pid", "1"], "usage: gpuspy attach [OPTION...] PID..."),
     (["symbolize", "-o", "-", "x"], "cannot be written to stdout"), (["timeline", "--to", "0", "x"], "--from, which is 0 s by default"),
 ])
 def test_wrong_words_get_one_line_and_2(words, hint):
