@@ -621,6 +621,23 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
     assert value <= command + 1 <= 1266 and view.js("return document.querySelector('#facts .facts').lastChild.lastChild.getBoundingClientRect().width") > 50
 
 
+@pytest.mark.parametrize("width", [390, 1280, 1440])
+def test_without_a_warning_the_verdict_comes_first_too(leak, page, width):
+    """As on a real GPU with a complete recording: a page without notes above the facts."""
+    real = leak.changed(f"real{width}", ("UPDATE device SET name = 'NVIDIA A100-SXM4-40GB'",))
+    view = page(real.html(), width=width, height=900)
+    assert view.js("return document.getElementById('warnings').children.length") == 0
+    tops = view.js("return ['verdict', 'memory', 'live', 'oom', 'tables'].map(part => document.getElementById(part).getBoundingClientRect().top)")
+    assert tops == sorted(tops) and tops[0] < 150, tops
+
+
+def test_without_memory_the_verdict_has_the_whole_width(leak, page):
+    view = page(leak.page, width=1440, height=900)
+    view.js("document.getElementById('memory').hidden = true")
+    verdict, tables = (view.js(f"return document.getElementById('{part}').getBoundingClientRect().width") for part in ("verdict", "tables"))
+    assert verdict == tables
+
+
 def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):
     """A click on the largest band: its line alone; at the failure each of its allocations, as many as the report has."""
     view = page(leak.page)
