@@ -47,20 +47,24 @@ void options_list(const char *words, char *out, size_t size)
 
 #define WORD_MAX 40
 
-/* Edits (insert, drop, change, swap neighbours) between two words. */
+/* What one edit costs (insert, drop, change, swap neighbours); what a word costs that the text continues; and a digit
+ * that is another: rtx4080 and rtx2080 are two things rather than one with a typing error. */
+enum { EDIT = 8, CONTINUED = 9, EDIT_DIGIT = 10 };
+
 static unsigned edit_distance(const char *a, size_t n, const char *b, size_t m)
 {
     unsigned d[WORD_MAX + 1][WORD_MAX + 1];
 
-    for (size_t i = 0; i <= n; i++) d[i][0] = (unsigned)i;
-    for (size_t j = 0; j <= m; j++) d[0][j] = (unsigned)j;
+    for (size_t i = 0; i <= n; i++) d[i][0] = EDIT * (unsigned)i;
+    for (size_t j = 0; j <= m; j++) d[0][j] = EDIT * (unsigned)j;
     for (size_t i = 1; i <= n; i++) {
         for (size_t j = 1; j <= m; j++) {
-            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
+            const bool digits = strchr("0123456789", a[i - 1]) && strchr("0123456789", b[j - 1]);
+            unsigned best = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : digits ? EDIT_DIGIT : EDIT);
+            if (d[i - 1][j] + EDIT < best) best = d[i - 1][j] + EDIT;
+            if (d[i][j - 1] + EDIT < best) best = d[i][j - 1] + EDIT;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + EDIT < best)
+                best = d[i - 2][j - 2] + EDIT;
             d[i][j] = best;
         }
     }
@@ -80,12 +84,13 @@ static bool consider_suggestion(const char *word, size_t length, void *data)
     size_t typed = strlen(n->text);
 
     if (length > WORD_MAX || typed > WORD_MAX) return false;
-    /* A prefix of a word is a good guess, however much is missing. */
-    unsigned edits = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0 ? 1
-                     : typed == length && strncasecmp(word, n->text, length) == 0
-                         ? 1
-                         : edit_distance(n->text, typed, word, length);
-    if (edits < n->edits && edits * 2 < length) {
+    /* The beginning of a word, or a word with more after it, is a good guess, however much is missing or too much. */
+    const bool begins = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0,
+               continues = length >= 4 && typed > length && memcmp(word, n->text, length) == 0,
+               same = typed == length && strncasecmp(word, n->text, length) == 0;
+    unsigned edits = begins || same ? EDIT : edit_distance(n->text, typed, word, length);
+    if (continues && edits > CONTINUED) edits = CONTINUED;
+    if ((edits < n->edits || (edits == n->edits && continues && length > n->length)) && edits < EDIT * length / 2) {
         n->edits = edits;
         n->word = word;
         n->length = length;
@@ -93,15 +98,15 @@ static bool consider_suggestion(const char *word, size_t length, void *data)
     return false;
 }
 
-bool options_nearest(const char *text, const char *words, char *out, size_t size)
+unsigned options_nearest(const char *text, const char *words, char *out, size_t size)
 {
-    struct nearest n = {.text = text, .edits = 3};
+    struct nearest n = {.text = text, .edits = 3 * EDIT};
 
     each_word(words, consider_suggestion, &n);
-    if (!n.word || n.length >= size) return false;
+    if (!n.word || n.length >= size) return 0;
     memcpy(out, n.word, n.length);
     out[n.length] = 0;
-    return true;
+    return n.edits;
 }
 
 struct value {
@@ -321,7 +326,8 @@ static int reject_unknown_option(const struct line *l, const char *word, const c
     else if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
         complain("%s: unknown option '%s'; did you mean '--%s'?", l->command->name, word, near);
     else
-        complain("%s: unknown option '%s'; see 'gpuspy %s --help'", l->command->name, word, l->command->name);
+        complain("%s: unknown option '%s'; usage: gpuspy %s %s; 'gpuspy %s --help' lists the options", l->command->name,
+                 word, l->command->name, l->command->synopsis, l->command->name);
     return OPTIONS_BAD;
 }
 
@@ -446,7 +452,11 @@ static bool reject_misplaced(const struct command *c, char **operands, int n)
     char meant[128];
 
     for (int i = 0; c->operands == OPERAND_FILE && i < n; i++) {
-        if (access(operands[i], F_OK) == 0 || !find_option_meant(c, operands[i], meant, sizeof meant)) continue;
+        if (access(operands[i], F_OK) == 0) continue;
+        if (strcmp(operands[i], "help") == 0)
+            snprintf(meant, sizeof meant, "gpuspy %s --help", c->name);
+        else if (!find_option_meant(c, operands[i], meant, sizeof meant))
+            continue;
         return complain_with(true, "%s: '%s' is not a file; did you mean %s?", c->name, operands[i], meant);
     }
     return false;

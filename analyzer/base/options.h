@@ -79,9 +79,9 @@ static inline bool options_is_optional(const struct option_row *row)
     return row->kind == OPTION_COUNT_OR_ALONE || row->kind == OPTION_FILE_OR_ALONE;
 }
 
-/* The word of `words` ("a|b|c") that is nearest to `text`, if it is near enough to be a typing error, copied to out;
- * false: none. */
-bool options_nearest(const char *text, const char *words, char *out, size_t size);
+/* The word of `words` ("a|b|c") that is nearest to `text`, if it is near enough to be a typing error, copied to out.
+ * Returns how far it is, 0: none. */
+unsigned options_nearest(const char *text, const char *words, char *out, size_t size);
 /* "a|b|c|" → "a, b, c". */
 void options_list(const char *words, char *out, size_t size);
 /* Is `text` one of `words`? */

@@ -100,28 +100,31 @@ static void print_last_column(const struct text_table *t, const struct text_tabl
     }
 }
 
-/* The cells before the last: side by side, or on several lines if the terminal is too narrow. `ends`: nothing follows
- * on the line. */
+/* The cells before the last: side by side, or on several lines if the terminal is too narrow, where an empty cell takes
+ * none. `ends`: nothing follows on the line. */
 static void print_cells(const struct text_table *t, const char *const *cell, const char *colour, const int *width,
                         const struct terminal *term, int indent, bool ends, FILE *out)
 {
-    int n = count_table_columns(t), at = indent;
+    int n = count_table_columns(t), at = indent, blanks = indent; /* not printed yet: no line ends with them */
 
-    fprintf(out, "%*s", indent, "");
     for (int c = 0; c < n - 1; c++) {
-        int pad = width[c] - terminal_columns(cell[c]);
-        bool last = ends && c == n - 2;
-        if (at > indent && at + width[c] > term->width) {
-            fprintf(out, "\n%*s", indent + GAP, "");
-            at = indent + GAP;
+        const int pad = width[c] - terminal_columns(cell[c]);
+        const bool wraps = at > indent && at + width[c] > term->width, coloured = *colour && c == t->coloured;
+        if (wraps && !*cell[c]) continue;
+        if (wraps) {
+            fputc('\n', out);
+            at = blanks = indent + GAP;
         }
-        bool next_fits = c + 1 < n - 1 && at + width[c] + GAP + width[c + 1] <= term->width;
-        const bool coloured = *colour && c == t->coloured;
-        fprintf(out, "%*s%s%s%s%*s", t->left[c] ? 0 : pad, "", coloured ? colour : "", cell[c],
-                coloured ? terminal_style(term, TERMINAL_PLAIN) : "",
-                last || (c + 1 < n - 1 && !next_fits) ? 0 : (t->left[c] ? pad : 0) + GAP, "");
+        if (*cell[c]) {
+            fprintf(out, "%*s%s%s%s", blanks + (t->left[c] ? 0 : pad), "", coloured ? colour : "", cell[c],
+                    coloured ? terminal_style(term, TERMINAL_PLAIN) : "");
+            blanks = t->left[c] ? pad : 0;
+        } else
+            blanks += pad;
+        blanks += GAP;
         at += width[c] + GAP;
     }
+    if (!ends) fprintf(out, "%*s", blanks, "");
 }
 
 static void print_table_head(const struct text_table *t, const struct terminal *term, int indent, const int *width,
@@ -213,13 +216,15 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
     EACH (row, t->rows, t->n) {
         const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*table_cell_of(row, n - 1);
-        const int spare = left > 0 && is_only_last_cell(row, n) ? left : 0;
+        int spare = left > 0 && is_only_last_cell(row, n) ? left : 0;
+        const int lacks = below || spare || n == 1 ? 0 : lacking_columns(t, row, room);
         for (int c = 0; c < n; c++) cells[c] = table_cell_of(row, c);
         if (spare)
             fprintf(out, "%*s", start - spare, "");
         else
-            print_cells(t, cells, row->colour, width, term, indent, below || empty, out);
-        if (below && !empty) fprintf(out, "\n%*s", start, "");
+            print_cells(t, cells, row->colour, width, term, indent, below || empty || lacks > 0, out);
+        if (lacks > 0) spare = start - indent - GAP; /* a long name, below its figures */
+        if ((below || lacks > 0) && !empty) fprintf(out, "\n%*s", start - spare, "");
         print_last_column(t, row, n, room + spare, start - spare, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
         free_text_row(row);

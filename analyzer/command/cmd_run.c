@@ -233,10 +233,14 @@ static bool resolve_limit(struct settings *s)
         return true;
     }
     terminal_clean(clean, sizeof clean, wrong, true);
+    if (!strchr("0123456789.-", *wrong)) {
+        (void)estimate_gpu_require("run", "limit", clean);
+        return false;
+    }
     return complain_with(
         false,
-        "run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows ('gpuspy estimate --gpus' "
-        "lists them); by device: 0:24GiB,1:40GiB, each once",
+        "run: --limit: '%s' is not a size such as 24GiB or a GPU ('gpuspy estimate --gpus' lists them); "
+        "for several GPUs: 0:24GiB,1:40GiB, each once",
         clean);
 }
 

@@ -186,7 +186,8 @@ int command_unknown(const char *name, const char *next)
     else if (options_nearest(name, words, near, sizeof near))
         complain("unknown command '%s'; did you mean 'gpuspy %s'?", name, near);
     else if (name[0] == '-')
-        complain("unknown option '%s' before the command; 'gpuspy COMMAND --help' lists a command's options", name);
+        complain("unknown option '%s' before the command; write options after it: gpuspy %s %s", name,
+                 next && options_is_word(next, words) ? next : "COMMAND", name);
     else
         complain("unknown command '%s'; 'gpuspy --help' lists them", name);
     return EXIT_USAGE;

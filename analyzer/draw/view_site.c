@@ -1,4 +1,5 @@
 /* What the sections share: places, stacks, headings. */
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,30 +10,50 @@
 #include "analyzer/site/site.h"
 
 #define LINE_MAX_BYTES 1024
-#define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
-#define WHOLE 400       /* columns: nothing is cut */
-#define NAME_MOST 48    /* columns of a file's name: a longer one is cut */
+#define PLACES_LEAST 28   /* columns for two places: "train.py:123" twice and some */
+#define WHOLE 400         /* columns: nothing is cut */
+#define FUNCTION_LEAST 12 /* columns of a function's name that is cut: less of it names nothing */
+#define NAME_MOST 48      /* columns of a name that no file can have: its middle is left out */
 
-/* Words from column `at` on; the lines after the first start at `hang`. */
+/* How much of a word to print on a line of `columns`: all of it, or else up to a sign between its parts. */
+static size_t part_of_word(const char *word, int columns)
+{
+    const size_t fits = terminal_fit(word, columns);
+    size_t n = fits;
+
+    if (!word[fits]) return fits;
+    while (n > 1 && !strchr("/_,.;=-", word[n - 1])) n--;
+    if (n > fits / 2) return n;
+    return fits ? fits : strlen(word);
+}
+
+/* Words from column `at` on; the lines after the first start at `hang`. A word that is wider than a line takes several
+ * lines; only of one that takes more than WORD_LINES is the middle left out. */
 static void wrap_site_text(const struct draw_text *v, int hang, int at, const char *text)
 {
-    char clean[4096];
+    enum { WORD_LINES = 4 };
+    char clean[4096], word[4096], whole[4096];
     const char *p = terminal_clean(clean, sizeof clean, text, v->term.utf8);
+    const int room = v->term.width - hang;
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
         size_t n = text_word_length(p);
-        char whole[4096], word[4096];
         snprintf(whole, sizeof whole, "%.*s", (int)n, p);
-        text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);
+        text_elide(word, sizeof word, whole, WORD_LINES * room, v->term.utf8);
+        const char *left = word; /* of the word */
         int width = terminal_columns(word);
         if (at > hang && at + !first + width > v->term.width) {
             fprintf(v->out, "\n%*s", hang, "");
             at = hang;
             first = true;
         }
-        fprintf(v->out, "%s%s", first ? "" : " ", word);
-        at += width + !first;
+        for (size_t part; at + !first + terminal_columns(left) > v->term.width &&
+                          (part = part_of_word(left, v->term.width - at - !first)) < strlen(left);
+             left += part, at = hang, first = true)
+            fprintf(v->out, "%s%.*s\n%*s", first ? "" : " ", (int)part, left, hang, "");
+        fprintf(v->out, "%s%s", first ? "" : " ", left);
+        at += terminal_columns(left) + !first;
         first = false;
         p += n;
     }
@@ -127,7 +148,7 @@ static void format_site_place(const struct draw_text *v, char *out, size_t size,
         snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
     if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash) file = slash + 1; /* a library is known by its name */
     int room = columns - (int)strlen(tail), name = terminal_columns(slash ? slash + 1 : file);
-    if (name > NAME_MOST) name = NAME_MOST;
+    if (name > NAME_MAX) name = NAME_MOST;
     text_path(path, sizeof path, file, folder_of_site(v, file, folder, sizeof folder), room > name ? room : name,
               v->term.utf8);
     text_put(out, size, "%s%s", path, tail);
@@ -146,17 +167,17 @@ static int least_site_columns(const struct draw_text *v, const struct result_sit
 static void place_and_function(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
                                int columns)
 {
-    char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
+    char where[LINE_MAX_BYTES], whole[LINE_MAX_BYTES] = "", function[LINE_MAX_BYTES] = "";
 
     format_site_place(v, where, sizeof where, s, columns);
     int room = columns - terminal_columns(where) - 2;
-    if (s->operation && room >= 6) {
-        char whole[LINE_MAX_BYTES];
+    if (s->operation) {
         text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
-        text_elide(function, sizeof function, terminal_columns(whole) > room ? s->operation : whole, room,
-                   v->term.utf8);
-    } else if (s->function && !s->exit && room >= 6)
-        text_function(function, sizeof function, s->function, room, v->term.utf8);
+        if (terminal_columns(whole) > room) text_put(whole, sizeof whole, "%s", s->operation);
+    } else if (s->function && !s->exit)
+        text_function(whole, sizeof whole, s->function, WHOLE, v->term.utf8);
+    if (room >= FUNCTION_LEAST || terminal_columns(whole) <= room)
+        text_elide(function, sizeof function, whole, room, v->term.utf8);
     text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }
 

@@ -134,7 +134,7 @@ const struct estimate_gpu *estimate_gpu_find(const char *name)
 const struct estimate_gpu *estimate_gpu_require(const char *command, const char *option, const char *name)
 {
     const struct estimate_gpu *gpu = estimate_gpu_find(name);
-    char near[32], small[33], bared[96];
+    char near[32], other[32], small[33], bared[96];
     size_t n = 0;
 
     if (gpu) return gpu;
@@ -149,8 +149,11 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
         return NULL;
     }
     bare_gpu_name(name, bared, sizeof bared); /* rtx-490: rtx4090 */
-    if (options_nearest(bared, accepted, near, sizeof near) || options_nearest(small, accepted, near, sizeof near))
-        complain("%s: --%s: '%s' is not a GPU that gpuspy knows; did you mean '%s'?", command, option, name, near);
+    const unsigned of_bared = options_nearest(bared, accepted, near, sizeof near),
+                   of_small = options_nearest(small, accepted, other, sizeof other);
+    if (of_bared || of_small)
+        complain("%s: --%s: '%s' is not a GPU that gpuspy knows; did you mean '%s'?", command, option, name,
+                 of_bared && (!of_small || of_bared <= of_small) ? near : other);
     else
         complain("%s: --%s: '%s' is not a GPU that gpuspy knows; 'gpuspy estimate --gpus' lists them", command, option,
                  name);

@@ -112,7 +112,7 @@ int page_save_card(const struct page_target *t, const struct result_report *repo
     } else if (!write_png(report, out.file)) {
         output_drop(&out);
         return complain_with(EXIT_INPUT,
-                             "%s: PNG needs the program rsvg-convert (Debian: librsvg2-bin); without it: --%s %.*s.svg",
+                             "%s: PNG needs the program rsvg-convert (Debian: apt install librsvg2-bin); without it: --%s %.*s.svg",
                              t->who, t->option, (int)(dot - t->path), t->path);
     }
     if (!output_keep(&out, t->who)) return EXIT_INPUT;

@@ -1,5 +1,6 @@
 #include "analyzer/view/branch.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/symbol/symbol.h"
@@ -306,7 +307,8 @@ static bool whole_label(const struct draw_text *v, const struct view_branch *b, 
     return true;
 }
 
-enum { PLACE_MOST = 72 }; /* columns of a file's name and line: longer ones are cut in the middle */
+enum { FUNCTION_LEAST = 8 };         /* columns of a function's name that is cut */
+enum { PLACE_MOST = NAME_MAX + 16 }; /* columns of a file's name and line: only those of no file can have more */
 
 /* "train.py:25 Model.forw…": the function is cut, never the file and line before it. A native call is named by its
  * function, whose end is more informative. */
@@ -326,11 +328,12 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
         const char *at = strstr(label, line); /* names of files can have spaces */
         const size_t place = at ? (size_t)(at - label) + strlen(line) : strcspn(label, " ");
         const size_t fits = terminal_fit(label, columns - terminal_columns(mark));
+        const bool cut = fits > place + FUNCTION_LEAST;
         text_put(whole, sizeof whole, "%.*s", (int)place, label);
         if (terminal_columns(whole) > PLACE_MOST)
             text_elide(out, size, whole, PLACE_MOST, v->term.utf8);
         else
-            text_put(out, size, "%.*s%s", (int)(fits > place ? fits : place), label, fits > place + 1 ? mark : "");
+            text_put(out, size, "%.*s%s", (int)(cut ? fits : place), label, cut ? mark : "");
     }
 }
 
@@ -351,7 +354,7 @@ static void telling_label(const struct draw_text *v, const struct view_branch *b
     enum { END_LEAST = 12 };
     const struct profile_call_node *first = first_own(b), *tells = telling_node(b->first, b->end),
                                    *last = last_named(b);
-    const char *arrow = v->term.utf8 ? " → " : " -> ";
+    const char *arrow = v->term.utf8 ? " → " : " -> ", *mark = v->term.utf8 ? "…" : "...";
     char label[1024], more[1024], end[1024] = "";
 
     if (first && tells != first) {
@@ -361,7 +364,10 @@ static void telling_label(const struct draw_text *v, const struct view_branch *b
         frame_label(v, tells->frame, first->frame, true, more, sizeof more);
         const int room = columns - terminal_columns(label) - terminal_columns(arrow), least = (int)strcspn(more, " ");
         if (room >= least) {
-            text_put(out, size, "%s%s%.*s", label, arrow, (int)terminal_fit(more, room), more);
+            const bool whole = terminal_columns(more) <= room, cut = !whole && room - least > FUNCTION_LEAST;
+            text_put(out, size, "%s%s%.*s%s", label, arrow,
+                     whole ? INT_MAX : (int)terminal_fit(more, cut ? room - terminal_columns(mark) : least), more,
+                     cut ? mark : "");
             return;
         }
     }

@@ -30,8 +30,7 @@ static const struct {
                        ": whether the program freed it later is unknown; memory that grows is a leak"},
     [ENDING_DIED] = {"Live when the program died", ": it could not free this memory; only memory that grows is a leak"},
     [ENDING_AFTER_OOM] = {"Live when the program ended",
-                          ", after it had run out of memory and freed part of it ('gpuspy table --what oom' "
-                          "shows what was live then); memory that grows is a leak"},
+                          ", after it had run out of memory and freed part of it; memory that grows is a leak"},
     [ENDING_ORDERLY] = {"Never freed", ": normal for a model that lives until the end; memory that grows is a leak"},
 };
 

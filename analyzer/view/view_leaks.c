@@ -118,6 +118,13 @@ static void nothing_live(const struct draw_text *t)
                      : "Nothing is still live at exit: everything that was allocated was freed");
 }
 
+static bool has_failed(const struct result_report *r)
+{
+    for (size_t i = 0; i < r->ooms_n; i++)
+        if (r->ooms[i].fatal) return true;
+    return false;
+}
+
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
 {
     char bytes[UNITS_TEXT], count[UNITS_TEXT], line[512];
@@ -143,6 +150,11 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
     } else
         fputc('\n', t->out);
     print_rows(t, rows);
+    if (has_failed(t->report)) { /* and then freed part of what the question is about */
+        struct view_commands next = {.most = 1};
+        view_add_command(&next, "table --what oom", "what was live when memory ran out");
+        view_print_commands(t, &next);
+    }
 }
 
 static json_t *leak_row_json(struct run *run, const struct result_report *r, const struct view_leak_row *row)

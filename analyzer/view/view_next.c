@@ -42,6 +42,15 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
     }
 }
 
+/* Are there tensors, whose allocations can be replayed? */
+static bool has_allocator(const struct result_report *r)
+{
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (r->peaks[i].layer == RUN_SERIES_TENSOR && r->peaks[i].device >= 0 && r->peaks[i].bytes > 0)
+            return !r->no_history;
+    return false;
+}
+
 #define WAITS_WORTH 0.1 /* of the run's time: if it is less, other questions come first */
 
 void view_text_next(const struct draw_text *v, const char *left_out)
@@ -59,13 +68,15 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     for (size_t i = 0; i < r->devices_n; i++) simulated = simulated || run_device_is_simulated(r->devices[i].name);
     snprintf(more, sizeof more, "%s%s", *left_out ? "also: " : "all sections", left_out);
     if (v->brief) view_add_command(&c, "report --full", more);
-    view_add_command(&c, "report --html out.html", "a page to view and to share");
+    view_add_command(&c, "report --html", "a page to view and to share");
     if (memory && fatal)
         view_add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
     else if (memory)
         view_add_command(&c, "tree",
                          r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
     if (r->growth_n) view_add_command(&c, "leaks", "what was never freed, and what grows");
+    if (memory && fatal && has_allocator(r))
+        view_add_command(&c, "whatif", "the setting or the GPU with which it would have fit");
     if (r->sync_share >= WAITS_WORTH && !simulated) /* its times mean nothing */
         view_add_command(&c, "tree --what waits", "the calls that waited for the GPU");
     view_next_budget(v, params, sizeof params);

@@ -239,6 +239,12 @@ static void mark_row(const struct chart *k, struct run *run)
     free(at);
 }
 
+/* Below the chart, unless the longest word does not fit there. */
+static int legend_indent(const struct draw_text *v, int longest)
+{
+    return v->term.width < 60 || longest > v->term.width - LABEL - 1 ? INDENT : LABEL + 1;
+}
+
 /* Each step's beginning if there is room between them; else from the first to the end of the last. */
 static void step_row(const struct chart *k)
 {
@@ -270,7 +276,7 @@ static void step_row(const struct chart *k)
     text_put(text, sizeof text, "%s of %s, by %s", units_format_plural(count, s->n, "step", NULL),
              units_format_seconds(time, (double)s->median_ns / 1e9), by);
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
-    draw_wrap(v, LABEL + 1, "", text);
+    draw_wrap(v, legend_indent(v, terminal_columns(by)), "", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
@@ -378,7 +384,7 @@ static void mark_legend(const struct chart *k, struct run *run)
     size_t n, survived = 0;
     const struct run_oom *ooms = run_ooms(run, &n);
     char bytes[UNITS_TEXT], at[UNITS_TEXT];
-    int indent = v->term.width < 60 ? 2 : LABEL + 1;
+    const int indent = legend_indent(v, 0);
 
     if (profile_courses_column(k->c, k->front->peak_ns) < k->c->columns_n) {
         fprintf(v->out, "%*s", indent, "");

@@ -182,7 +182,11 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
     }
     fputc('\n', t->out);
     text_table_print(table, &t->term, INDENT, t->out);
-    if (same[0]) draw_wrap(t, INDENT, "no difference with: ", same);
+    if (same[0]) {
+        static const char label[] = "no difference with: ";
+        fprintf(t->out, "%*s%s", INDENT, "", label);
+        draw_wrap_on(t, 2 * INDENT, INDENT + (int)strlen(label), same);
+    }
 }
 
 static void print_proof(const struct draw_text *t, const struct whatif_proof *p)

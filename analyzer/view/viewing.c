@@ -161,8 +161,8 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
                  w->layer == PROFILE_USUAL ? "; --layer all also shows the host's" : "");
 }
 
-/* A moment after the end of all processes. */
-static void note_end(const struct viewing *v, int64_t at_ns)
+/* Of a moment after the end of all processes: the end. */
+static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
 {
     size_t n;
     const struct run_process *all = run_processes(v->run, &n);
@@ -170,9 +170,10 @@ static void note_end(const struct viewing *v, int64_t at_ns)
     char text[UNITS_TEXT];
 
     for (size_t i = 0; i < n; i++) end = all[i].end_ns > end ? all[i].end_ns : end;
-    if (at_ns > end)
-        complain("%s: the recording ends after %s; its end is shown", v->who,
-                 units_format_seconds(text, (double)end / 1e9));
+    if (at_ns <= end) return at_ns;
+    complain("%s: the recording ends after %s; its end is shown", v->who,
+             units_format_seconds(text, (double)end / 1e9));
+    return end;
 }
 
 struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code)
@@ -188,6 +189,7 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
     if (s->at) {
         w.what = PROFILE_AT;
         units_parse_seconds(s->at, &w.at_ns);
+        w.at_ns = moment_in_run(v, w.at_ns);
     }
     if (w.what == PROFILE_END && !s->layer) w.layer = PROFILE_ALL; /* as the report's leaks[] */
     struct profile *p = profile_build(v->run, &w, error, sizeof error);
@@ -199,8 +201,6 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
         profile_free(p);
         p = NULL;
         *code = EXIT_NO;
-    } else if (w.what == PROFILE_AT) {
-        note_end(v, w.at_ns);
     }
     return p;
 }

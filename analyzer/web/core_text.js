@@ -4,6 +4,11 @@
 (function (page) {
     const LONGEST = 400;
 
+    /* As printf, which rounds a tie to the even digit: 164.125 is 164.12, where toFixed() has 164.13. */
+    page.fixed = function (value, digits) {
+        const up = value.toFixed(digits), tie = /^50*$/.test(value.toFixed(30).slice(up.length + (digits ? 0 : 1)));
+        return tie && Number(up[up.length - 1]) % 2 ? (Number(up) - 10 ** -digits).toFixed(digits) : up;
+    };
     function three(value, unit) {
         return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0) + " " + unit;
     }
@@ -12,7 +17,7 @@
         const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let value = Math.abs(bytes), u = 0;
         while (u + 1 < units.length && value >= (u ? 1023.995 : 1024)) { value /= 1024; u++; }
-        return (bytes < 0 ? "-" : "") + (u ? value.toFixed(2) : value.toFixed(0)) + " " + units[u];
+        return (bytes < 0 ? "-" : "") + (u ? page.fixed(value, 2) : value.toFixed(0)) + " " + units[u];
     };
     page.signed = bytes => (bytes > 0 ? "+" : "") + page.bytes(bytes);
     page.rate = function (rate) {

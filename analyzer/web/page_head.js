@@ -268,7 +268,8 @@
     }
 
     page.parts.push(function () {
-        page.byId("memory").hidden = page.byId("live").hidden = !page.places.length;
+        page.byId("live").hidden = !page.places.length;
+        page.byId("memory").hidden = !page.places.length || page.lacks("history"); /* one moment is no curve */
         warnings();
         head();
         const run = page.report.run, first = run.processes[0] || {}, python = first.python_version;

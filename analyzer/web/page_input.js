@@ -231,8 +231,7 @@
         c.lineTo(tops.length, HIGH);
         c.fill();
         c.globalAlpha = 1;
-        for (const e of page.lanes.of(series).events) {
-            if (e.kind !== "oom") continue;
+        for (const e of page.lanes.lined(page.lanes.of(series).events)) {
             c.fillStyle = page.ink.bad;
             c.fillRect(overviewX(e.time) - 1, 0, 2, HIGH);
         }

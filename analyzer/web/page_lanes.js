@@ -63,6 +63,11 @@
             c.arc(x, y, 2.5, 0, 7); c.fill();
         }
     }
+    const FEW = 4; /* failures, each of which gets a line; of more, those that the program did not survive */
+    lanes.lined = function (events) {
+        const failures = events.filter(e => e.kind === "oom");
+        return failures.length <= FEW ? failures : failures.filter(e => e.fatal);
+    };
     const kindOf = e => kinds[kinds[e.kind] ? e.kind : "mark"];
 
     /* Waits and copies as dashes of their duration, rarer events as glyphs over them. */
@@ -80,13 +85,15 @@
             filled[e.kind] = right;
         }
         c.globalAlpha = 1;
+        const lined = new Set(lanes.lined(events));
         for (let order = 3; order >= 0; order--) {
             for (const e of events) {
                 if (kindOf(e).order !== order || e.time < from || e.time > to) continue;
                 const x = chart.x(e.time);
-                if (order && x - last[order] < 7) continue;
+                const line = lined.has(e);
+                if (!line && x - last[order] < 7) continue;
                 last[order] = x;
-                if (!order) {
+                if (line) {
                     c.fillStyle = page.ink.bad;
                     c.globalAlpha = 0.55;
                     c.fillRect(x - 0.5, 12, 1, chart.top - 12 + chart.area);
@@ -120,7 +127,8 @@
     lanes.key = function (series) {
         const {events, steps, rows} = lanes.of(series),
                               there = new Set(events.map(e => (kinds[e.kind] ? e.kind : "mark")));
-        const signs = [["oom", "✕ out of memory"], ["retry", "▲ retry"], ["flush", "◆ cache flush"], ["mark", "● mark"]]
+        const lined = lanes.lined(events).length, many = lined < events.filter(e => e.kind === "oom").length;
+        const signs = [["oom", "✕ out of memory" + (many && lined ? " (with a line: fatal)" : "")], ["retry", "▲ retry"], ["flush", "◆ cache flush"], ["mark", "● mark"]]
                           .filter(s => there.has(s[0]))
                           .map(s => s[1]);
         if (there.has("sync")) signs.push("grey dashes: waits for the GPU");

@@ -237,7 +237,13 @@ bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *err
         if (strchr(at, '[') && strchr(at, '[') < end) end = strchr(at, ']') ? strchr(at, ']') + 1 : at + strlen(at);
         const char *colon = memchr(at, ':', (size_t)(end - at));
         if (!colon) {
-            snprintf(error, error_size, "'%.*s' is not key:value, such as max_split_size_mb:256", (int)(end - at), at);
+            const int sign = (int)strcspn(at, "=");
+            if (sign < (int)(end - at))
+                snprintf(error, error_size, "'%.*s' has a '=' instead of a ':'; write %.*s:%.*s", (int)(end - at), at,
+                         sign, at, (int)(end - at) - sign - 1, at + sign + 1);
+            else
+                snprintf(error, error_size, "'%.*s' is not key:value, such as max_split_size_mb:256", (int)(end - at),
+                         at);
             return false;
         }
         snprintf(key, sizeof key, "%.*s", (int)(colon - at), at);

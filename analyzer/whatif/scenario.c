@@ -535,7 +535,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     s->outcome = (struct whatif_outcome){.fits = true, .spare_bytes = RUN_UNKNOWN, .capacity_bytes = RUN_UNKNOWN};
     p->tracks = arena_zeroed(w->devices_n + 1, sizeof *p->tracks);
     if (s->without && !parse_line(p, s->without)) {
-        s->error = arena_printf(&w->arena, "'%s' is not a line such as train.py:42", s->without);
+        s->error = arena_printf(&w->arena, "--without: '%s' is not a line such as train.py:42", s->without);
         return false;
     }
     if ((s->without || s->flush_every) && !w->steps_n) {

@@ -1,6 +1,8 @@
 """The page as people use it: it shows the figures of `gpuspy report --json`."""
 import json
+import pickle
 import re
+import sqlite3
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -619,6 +621,56 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
     view = page(request.getfixturevalue(name).page, width=1280, height=720)
     command, value = view.js("const c = document.querySelector('#facts .facts').lastChild; return [c, c.lastChild].map(e => e.getBoundingClientRect().right)")
     assert value <= command + 1 <= 1266 and view.js("return document.querySelector('#facts .facts').lastChild.lastChild.getBoundingClientRect().width") > 50
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440])
+def test_without_a_warning_the_verdict_comes_first_too(leak, page, width):
+    """As on a real GPU with a complete recording: a page without notes above the facts."""
+    real = leak.changed(f"real{width}", ("UPDATE device SET name = 'NVIDIA A100-SXM4-40GB'",))
+    view = page(real.html(), width=width, height=900)
+    assert view.js("return document.getElementById('warnings').children.length") == 0
+    tops = view.js("return ['verdict', 'memory', 'live', 'oom', 'tables'].map(part => document.getElementById(part).getBoundingClientRect().top)")
+    assert tops == sorted(tops) and tops[0] < 150, tops
+
+
+def test_without_memory_the_verdict_has_the_whole_width(leak, page):
+    view = page(leak.page, width=1440, height=900)
+    view.js("document.getElementById('memory').hidden = true")
+    verdict, tables = (view.js(f"return document.getElementById('{part}').getBoundingClientRect().width") for part in ("verdict", "tables"))
+    assert verdict == tables
+
+
+def test_only_fatal_failures_of_many_have_a_line(leak, page):
+    """A program that handles errors in each step has hundreds of them, whose lines would hide the curve."""
+    columns = [row[1] for row in sqlite3.connect(leak.database).execute("PRAGMA table_info(oom)") if row[1] != "id"]
+    assert {"time_ns", "fatal"} < set(columns)
+    copied = ", ".join({"time_ns": "time_ns / 40 * n", "fatal": "0"}.get(name, name) for name in columns)
+    many = leak.changed("many", (f"WITH RECURSIVE count(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM count WHERE n < 30) "
+                                 f"INSERT INTO oom({', '.join(columns)}) SELECT {copied} FROM oom, count",))
+    view = page(many.html(), width=1440, height=900)
+    failures, lines, fatal = view.js("""const {events} = gpuspyPage.lanes.of(gpuspyPage.chart.series);
+        return [events.filter(e => e.kind === "oom").length, gpuspyPage.lanes.lined(events).length, events.filter(e => e.fatal).length]""")
+    assert failures > 20 and lines == fatal < 3 and "with a line: fatal" in view.text("#signs")
+
+
+def test_one_moment_is_no_curve(leak, page, tmp_path):
+    """A snapshot without a history: what was live, without a chart of times that nobody recorded."""
+    block = {"address": 1 << 30, "size": 2 << 20, "requested_size": 2 << 20, "state": "active_allocated",
+             "frames": [{"filename": "/home/me/train.py", "line": 3, "name": "main"}]}
+    segment = {"address": 1 << 30, "total_size": 2 << 20, "allocated_size": 2 << 20, "active_size": 2 << 20, "stream": 0, "device": 0,
+               "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False, "blocks": [block]}
+    (tmp_path / "one.pickle").write_bytes(pickle.dumps({"segments": [segment], "device_traces": [[]]}))
+    out = tmp_path / "one.html"
+    done = leak.gpuspy("report", "--html", out, tmp_path / "one.pickle")
+    assert done.returncode == 0, done.stderr
+    view = page(out, width=1440, height=900)
+    assert view.js("return [document.getElementById('memory').hidden, document.getElementById('live').hidden]") == [True, False]
+    assert "train.py:3" in view.text("#live-table")
+
+
+@pytest.mark.parametrize("value, text", [(164.125, "164.12"), (164.375, "164.38"), (0.875, "0.88"), (1.005, "1.00"), (9.995, "9.99"), (7, "7.00")])
+def test_figures_are_rounded_as_in_the_terminal(leak, page, value, text):
+    assert page(leak.page).js("return gpuspyPage.fixed(arguments[0], 2)", value) == text == f"{value:.2f}"
 
 
 def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):

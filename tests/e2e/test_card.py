@@ -71,7 +71,7 @@ def test_what_it_refuses(recording):
     assert recording.database.read_bytes() == before and not re.search(r"x\.", " ".join(p.name for p in recording.folder.iterdir()))
 
 
-@pytest.mark.skipif(not shutil.which("rsvg-convert"), reason="rsvg-convert is not installed (Debian: librsvg2-bin)")
+@pytest.mark.skipif(not shutil.which("rsvg-convert"), reason="rsvg-convert is not installed (Debian: apt install librsvg2-bin)")
 def test_a_png_is_written_beside_files_of_other_names(recording):
     with Rows(recording.database) as r:
         r.device()

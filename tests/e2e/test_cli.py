@@ -89,6 +89,9 @@ def test_the_overview_lists_the_commands():
     (["import", "--to", "0", "x"], "--from 0 is not before --to 0"), (["top", "--interval", "0x1", "x"], "not a number of seconds"),
     (["estimate", "--params", "1e9", "--gpu", "h100", "--serve", "vllm", "--gpu-memory-utilization", "0x1"], "give 0.9 or 90%"),
     (["import", "-o", "-", "x"], "cannot be written to stdout"),
+    (["estimate", "--params", "7B", "--batch-size", "4"], "did you mean '--batch'?"), (["flamegraph", "x"], "did you mean 'gpuspy flame'?"),
+    (["run", "--limit", "rtx-4080-ti", "true"], "did you mean 'rtx4080'?"), (["report", "help"], "did you mean gpuspy report --help?"),
+    (["--json", "report", "x"], "write options after it: gpuspy report --json"), (["attach", "--pid", "1"], "usage: gpuspy attach [OPTION...] PID..."),
     (["symbolize", "-o", "-", "x"], "cannot be written to stdout"), (["timeline", "--to", "0", "x"], "--from, which is 0 s by default"),
 ])
 def test_wrong_words_get_one_line_and_2(words, hint):
@@ -192,6 +195,37 @@ def test_completion(tmp_path, line, wanted):
     done = subprocess.run(["bash", "-uc", bash], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE)
     assert done.stdout.split() == [wanted] and not done.stderr
+
+
+def options_of_help(command):
+    text = gpuspy(command, "--help").stdout.split("\nExamples:")[0]
+    one = set(re.findall(r"^  (?:-\w, |    )(--[\w-]+)", text, re.M))
+    return one.union(*(line.split() for line in re.findall(r"^      ((?: ?--[\w-]+)+)$", text, re.M)))
+
+
+def test_bash_offers_the_options_of_help(tmp_path):
+    (tmp_path / "completion").write_text(gpuspy("help", "--completion=bash").stdout)
+    script = "".join(f"COMP_WORDS=(gpuspy {c} --); COMP_CWORD=2; COMPREPLY=(); _gpuspy; echo {c} ${{COMPREPLY[@]}}\n" for c in COMMANDS)
+    done = subprocess.run(["bash", "-c", f"source completion; compopt() {{ :; }}\n{script}"], cwd=tmp_path, text=True, stdout=subprocess.PIPE)
+    offered = {words[0]: {word.rstrip("=") for word in words[1:]} for words in map(str.split, done.stdout.splitlines())}
+    assert offered == {command: options_of_help(command) for command in COMMANDS}
+
+
+def test_zsh_offers_the_options_of_help():
+    text = gpuspy("help", "--completion=zsh").stdout
+    offered = {command: set(re.findall(r"(?<=[',({}])(--[\w-]+)(?=[=\[+'{},]|$)", text[text.index(f"\n    {command})"):].split(";;")[0], re.M))
+               for command in COMMANDS}
+    assert offered == {command: options_of_help(command) for command in COMMANDS}
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
+def test_fish_offers_the_options_of_help(tmp_path):
+    (tmp_path / "completion").write_text(gpuspy("help", "--completion=fish").stdout)
+    script = "source completion\n" + "".join(f"echo '== {c}'; complete -C 'gpuspy {c} --'\n" for c in COMMANDS)
+    done = subprocess.run(["fish", "--private", "-c", script], cwd=tmp_path, text=True, env=environment(HOME=tmp_path), stdout=subprocess.PIPE)
+    offered = {part.split("\n")[0]: {line.split("\t")[0].rstrip("=") for line in part.split("\n")[1:] if line}
+               for part in done.stdout.split("== ")[1:]}
+    assert offered == {command: options_of_help(command) for command in COMMANDS}
 
 
 # The same option has the same letter in every command or none, and no other option has that letter. Options of one

@@ -27,7 +27,8 @@ def test_estimate(words, total):
     assert "Activations and the temporary buffers of forward and backward are not included" in done.stdout
 
 
-@pytest.mark.parametrize("typed, meant", [("rtx-490", "rtx4090"), ("RTX 490", "rtx4090"), ("a100-8g", "a100-80g"), ("v100-32", "v100-32g")])
+@pytest.mark.parametrize("typed, meant", [("rtx-490", "rtx4090"), ("RTX 490", "rtx4090"), ("a100-8g", "a100-80g"), ("v100-32", "v100-32g"),
+                                          ("rtx-4080-ti", "rtx4080"), ("RTX 4080 Ti", "rtx4080"), ("rtx5090ti", "rtx5090")])
 def test_the_nearest_name_of_a_gpu(typed, meant):
     assert f"did you mean '{meant}'" in one_line(gpuspy("estimate", "--params", "1e9", "--gpu", typed), 2)
 

@@ -66,6 +66,11 @@ def recorded(once):
 
 
 @pytest.fixture(scope="module")
+def long_name(once):
+    return once("long_name", project("run", "finetune_the_vision_tower_and_the_projector_of_llama_with_lora.py"))
+
+
+@pytest.fixture(scope="module")
 def another(once):
     return once("other_widths", project("run_of_december", "fine_tune_the_model.py", MORE))
 
@@ -108,6 +113,15 @@ def test_no_width_cuts_a_place(recorded, view, terminal):
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_a_long_name_is_whole(long_name, view):
+    whole = first_places(printed(long_name, view, 300, False))
+    assert any(place.startswith("finetune_the_vision_tower_and_the_projector_of_llama_with_lora.py:") for place in whole)
+    for width in WIDTHS[1:]:
+        text = printed(long_name, view, width, False)
+        assert whole <= first_places(text), f"{width} columns\n{text}"
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
 def test_no_line_is_wider_than_the_screen(recorded, view):
     """The name of the script has 36 columns, with its line 39."""
     for width in WIDTHS:
@@ -119,6 +133,13 @@ def test_no_line_is_wider_than_the_screen(recorded, view):
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
 def test_no_width_cuts_a_place_of_a_comparison(recorded, another, terminal):
     test_no_width_cuts_a_place(recorded, ["diff", "--min", "1B", another.database], terminal)
+
+
+@pytest.mark.parametrize("width", [40, *WIDTHS])
+@pytest.mark.parametrize("view", [*VIEWS, ["table", "--what", "waits"]], ids=" ".join)
+def test_no_line_ends_with_a_blank(recorded, view, width):
+    text = printed(recorded, view, width, False)
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
 
 
 def test_the_list_of_a_piped_flame_graph_fits(recorded):

@@ -137,8 +137,9 @@ static void mistakes_get_one_line(void **state)
     static const char *const lines[][2] = {
         {"--flg", "gpuspy: test: unknown option '--flg'; did you mean '--flag'?\n"},
         {"--parms=1", "gpuspy: test: unknown option '--parms=1'; did you mean '--params'?\n"},
-        {"--xyzzy", "gpuspy: test: unknown option '--xyzzy'; see 'gpuspy test --help'\n"},
-        {"-x", "gpuspy: test: unknown option '-x'; see 'gpuspy test --help'\n"},
+        {"--xyzzy",
+         "gpuspy: test: unknown option '--xyzzy'; usage: gpuspy test ; 'gpuspy test --help' lists the options\n"},
+        {"-x", "gpuspy: test: unknown option '-x'; usage: gpuspy test ; 'gpuspy test --help' lists the options\n"},
         {"-top=5", "gpuspy: test: unknown option '-t'; did you mean '--top'?\n"},
         {"--flag=1", "gpuspy: test: --flag takes no value; write it without '=1'\n"},
         {"--output", "gpuspy: test: --output needs a value; write --output=FILE\n"},
