@@ -681,14 +681,14 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
     read_samples(self, process, end_ns);
 }
 
-/* For a run that ends before NVML was queried about its second GPU. */
+/* For a run that ends before NVML was queried about its second GPU, or about any. */
 static void assume_context(struct whatif *w, struct whatif_device *d)
 {
+    w->proof.unsure_context = w->proof.unsure_context || (!d->bases_n && !w->imported);
     for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {
         const struct whatif_device *other = &w->devices[i];
         if (other->process != d->process || !other->bases_n) continue;
         push_base(d, 0, other->bases[other->bases_n - 1].bytes);
-        w->proof.unsure_context = true;
     }
 }
 

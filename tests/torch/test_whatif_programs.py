@@ -327,6 +327,26 @@ def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
     assert not uses or "record_stream" in answer["whatif"][0]["doubts"][0]
 
 
+def test_a_result_that_depends_on_addresses_is_inexact(once):
+    """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
+            "a, b = mib(20), mib(40)\ndel b\nfirst, second = mib(20), mib(20)\ndel a, first\nx = mib(20)\ndel second\ny = mib(40)\n")
+    run = once("two blocks of one size", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--limit", "1GiB")
+    ours, version = answer["whatif"][0], tuple(int(n) for n in answer["replay"]["torch_version"].split(".")[:2])
+    assert answer["replay"]["exact"] and ours["exact"] is (version >= (2, 12)), answer
+    assert ours["exact"] or "lowest address" in ours["doubts"][0], ours
+
+
+def test_waits_of_other_streams_without_effect_are_no_doubt(once):
+    """The blocks are small beside the cache: the same segments serve all requests, however long the blocks wait."""
+    code = ("import torch\nside = torch.cuda.Stream()\ncache = torch.empty(200 << 20, dtype=torch.uint8, device='cuda')\ndel cache\n"
+            "for _ in range(6):\n    x = torch.empty(12 << 20, dtype=torch.uint8, device='cuda')\n    x.record_stream(side)\n    del x\n")
+    run = once("waits without effect", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--limit", "1GiB")
+    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"], answer
+
+
 def test_generated_code_is_not_the_programs_line(once):
     code = ("import torch\nmodel = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU())).cuda()\n"
             "x = torch.randn(4096, 256, device='cuda')\nfor _ in range(3):\n    y = model(x)\n")
