@@ -120,6 +120,7 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     t->open = true;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
     t->lane.mirrored = p->variant == OTHER_ADDRESSES;
+    for (size_t i = 0; i < d->unsplit_n; i++) caching_set_unsplit(t->lane.allocator, d->unsplit[i], true);
     whatif_place(&t->lane, &t->dues, d);
     if (p->scenario->curve) {
         t->curve = arena_zeroed(1, sizeof *t->curve);

@@ -74,6 +74,7 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].ends);
         free(w->devices[i].pieces);
         free(w->devices[i].streams);
+        free(w->devices[i].unsplit);
         map_free(&w->devices[i].failed_on);
         whatif_facts_free(&w->devices[i].facts);
     }

@@ -327,6 +327,30 @@ def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
     assert not uses or "record_stream" in answer["whatif"][0]["doubts"][0]
 
 
+def test_a_switch_shows_in_how_a_cached_block_is_split(once):
+    """Expandable segments split off 512 bytes, others only more than 1 MiB."""
+    code = ("import torch\nset_conf = torch.cuda.memory._set_allocator_settings\nfor on in (True, False, True):\n"
+            "    x = torch.empty(30 << 20, dtype=torch.uint8, device='cuda')\n    del x\n    set_conf(f'expandable_segments:{on}')\n"
+            "    y = torch.empty((59 << 19), dtype=torch.uint8, device='cuda')\n    del y\n")
+    run = once("split after a switch", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--limit", "1GiB")
+    assert answer["replay"]["exact"], answer
+
+
+def test_a_pool_that_never_splits_blocks(once):
+    """MemPool(no_split=True): each request gets a whole block, small ones 2 MiB."""
+    code = ("import torch\ntry:\n    pool = torch.cuda.MemPool(no_split=True)\nexcept TypeError:\n    pool = None\n"
+            "w, held = torch.randn(1024, 1024, device='cuda'), []\nfor i in range(8):\n    if pool:\n        with torch.cuda.use_mem_pool(pool):\n"
+            "            held.append(torch.randn(300 + 700 * i, 1024, device='cuda'))\n            small = torch.empty(1000, device='cuda')\n"
+            "        y = held[-1] @ w\n    else:\n        held.append(torch.empty(30 << 20, device='cuda'))\n    if len(held) > 3: held.pop(0)\n")
+    first = once("never splits", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    setting = "expandable_segments:True,roundup_power2_divisions:4"
+    other = once("never splits, set", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB", PYTORCH_CUDA_ALLOC_CONF=setting)
+    answer, real = asked(first.database, "--set", setting), asked(other.database, "--limit", "2GiB")
+    assert answer["replay"]["exact"] and real["replay"]["exact"], (answer["replay"], real["replay"])
+    assert answer["whatif"][0]["peak_reserved_bytes"] == real["recorded"]["peak_reserved_bytes"]
+
+
 def test_a_result_that_depends_on_addresses_is_inexact(once):
     """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
     code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
