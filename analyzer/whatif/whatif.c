@@ -30,7 +30,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "Other processes used the GPU, too, and their highest use does not fit beside this process's peak. The replay "
     "counts other memory only where the program queried CUDA",
     "Which tensors are scaled is an inference from the calls that allocate and free them. Tensors whose size does not "
-    "follow the batch, such as a queue of fixed length, are scaled, too",
+    "follow the batch, such as a queue of fixed length, are scaled, too, and those that follow its square, such as "
+    "similarities of all pairs, are scaled only once",
     "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to 1 MiB for "
     "each such block",
     "Other streams used some blocks until they were freed (record_stream). The replay assumes that these blocks "
