@@ -638,7 +638,7 @@ static void conclude_play(struct play *p)
         const struct whatif_device *d = &p->w->devices[i];
         if (!t->open) continue;
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
-        if (!caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
+        if (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
         if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
