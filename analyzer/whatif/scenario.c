@@ -764,17 +764,21 @@ bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, 
     struct whatif_scenario *others = arena_zeroed(n * VARIANTS + 1, sizeof *others);
     enum variant *variants = arena_zeroed(n * VARIANTS + 1, sizeof *variants);
     size_t *of = arena_zeroed(n * VARIANTS + 1, sizeof *of), others_n = 0;
-    for (size_t i = 0; i < n; i++)
-        for (unsigned k = 1; k < VARIANTS && !scenarios[i].error; k++) {
-            if (!(scenarios[i].outcome.doubts & doubts[k])) continue;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned found = scenarios[i].outcome.doubts;
+        const bool exact_but_for = w->proof.exact && !(found & ~(unsigned)(WHATIF_FREES | WHATIF_ADDRESSES));
+        if (!exact_but_for) scenarios[i].outcome.doubts &= ~(unsigned)WHATIF_ADDRESSES;
+        for (unsigned k = 1; k < VARIANTS && exact_but_for && !scenarios[i].error; k++) {
+            if (!(found & doubts[k])) continue;
             others[others_n] = scenarios[i];
             others[others_n].curve = NULL;
             others[others_n].requests = NULL;
             variants[others_n] = (enum variant)k;
             of[others_n++] = i;
         }
+    }
     const bool ok = !others_n || play_all(w, others, variants, others_n, false, error, error_size);
-    for (size_t i = 0; ok && i < n; i++) scenarios[i].outcome.doubts &= ~(unsigned)(WHATIF_FREES | WHATIF_ADDRESSES);
+    for (size_t i = 0; ok && i < others_n; i++) scenarios[of[i]].outcome.doubts &= ~doubts[variants[i]];
     for (size_t i = 0; ok && i < others_n; i++)
         if (!is_same_outcome(&scenarios[of[i]].outcome, &others[i].outcome))
             scenarios[of[i]].outcome.doubts |= doubts[variants[i]];

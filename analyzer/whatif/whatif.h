@@ -119,7 +119,7 @@ const struct whatif_proof *whatif_proof(const struct whatif *w);
 /* Fills outcome or error of each, in one replay. */
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size);
 /* After whatif_run, which has the doubts WHATIF_FREES and WHATIF_ADDRESSES wherever they are possible: keeps them only
- * if other waits, or other addresses, give another outcome. Takes one replay more. */
+ * if other waits, or other addresses, give another outcome. Takes one replay more, unless nothing would be exact. */
 bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size);
 /* In which steps requests failed, if the steps were not known before. */
 void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, size_t steps_n,
