@@ -119,15 +119,15 @@ static bool are_bits_set(const uintptr_t *words, uintptr_t at)
 }
 
 /* BlockPool: sets of free blocks, of which newer versions have more; is_small; the PrivatePool that it is a member of.
- */
-static bool read_owner(struct block *b, uintptr_t pool)
+ * Requests up to 1 MiB are small; their block may be larger (torch.cuda.MemPool(no_split=True)). */
+static bool read_owner(struct block *b, int64_t requested, uintptr_t pool)
 {
     enum { SETS = 4, SET_WORDS = 6 };
     uintptr_t words[SETS * SET_WORDS + 2];
     size_t at = 0;
     if (pool % 8 || gs_peek(pool, words, sizeof words) != sizeof words) return false;
     while (at < SETS * SET_WORDS && are_bits_set(&words[at], pool + at * sizeof *words)) at += SET_WORDS;
-    if (!at || (words[at] & 0xff) != (b->bytes <= 1 << 20)) return false;
+    if (!at || (words[at] & 0xff) != (requested <= 1 << 20)) return false;
     const uintptr_t owner = words[at + 1];
     if (owner && (owner % 8 || owner > pool || pool - owner > 1024)) return false;
     b->pool = owner;
@@ -143,7 +143,7 @@ static bool is_block(void *self, uintptr_t word)
     for (size_t i = 0; i + 3 < n; i++) {
         if (words[i] != b->bytes || words[i + 3] != b->address || words[i + 1] <= 0 || words[i + 1] > b->bytes)
             continue;
-        if (read_owner(b, (uintptr_t)words[i + 2])) return true;
+        if (read_owner(b, words[i + 1], (uintptr_t)words[i + 2])) return true;
     }
     return false;
 }

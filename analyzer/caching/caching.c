@@ -36,6 +36,7 @@ struct pool {
     struct caching_set free, unmapped;
     uint64_t searches; /* for the age of its free blocks */
     bool small;
+    bool unsplit;  /* no block is split */
     bool releases; /* its cached segments may be freed: the default pool, and pools that nothing uses any more */
 };
 
@@ -354,6 +355,12 @@ void caching_pool_unused(struct caching_allocator *a, uint32_t pool)
     a->pools[2 * pool].releases = a->pools[2 * pool + 1].releases = true;
 }
 
+void caching_set_unsplit(struct caching_allocator *a, uint32_t pool, bool unsplit)
+{
+    (void)caching_pool_of(a, 2 * pool + 1);
+    a->pools[2 * pool].unsplit = a->pools[2 * pool + 1].unsplit = unsplit;
+}
+
 bool caching_is_capped(const struct caching_allocator *a)
 {
     return a->rules.allowed_bytes != INT64_MAX;
@@ -582,6 +589,7 @@ static uint32_t take_segment(struct caching_allocator *a, const struct request *
 static bool is_to_split(const struct caching_allocator *a, uint32_t at, int64_t bytes)
 {
     const int64_t rest = a->blocks[at].bytes - bytes;
+    if (a->pools[a->blocks[at].pool].unsplit) return false;
     if (a->pools[a->blocks[at].pool].small || a->rules.expandable) return rest >= least_block;
     return bytes < a->rules.max_split_bytes && rest > small_request;
 }

@@ -80,6 +80,8 @@ void caching_pool_unused(struct caching_allocator *a, uint32_t pool);
 void caching_set_cap(struct caching_allocator *a, int64_t bytes);
 /* expandable_segments, which a program can switch while it runs. */
 void caching_set_expandable(struct caching_allocator *a, bool expandable);
+/* A private pool serves each request by a whole block: torch.cuda.MemPool(no_split=True). */
+void caching_set_unsplit(struct caching_allocator *a, uint32_t pool, bool unsplit);
 /* Are the next requests part of a CUDA graph that is captured? */
 void caching_set_capturing(struct caching_allocator *a, bool capturing);
 bool caching_is_capped(const struct caching_allocator *a);

@@ -176,6 +176,8 @@ static int export_moment(const struct settings *s, char **paths, const struct fo
     e->progress.shown = isatty(STDERR_FILENO);
     e->progress.next = 1 << 16;
     int code = export_choose(&s->wish, paths[0], symbols, e);
+    const bool imported = code == EXIT_YES && run_why_unknown(e->run, RUN_FACT_WAITS) != NULL;
+    if (imported && !s->stacks && strcmp(f->word, "torch-snapshot") == 0) e->native = true; /* as it was recorded */
     if (code == EXIT_YES) code = write_moment(s, e, f);
     if (e->run) run_close(e->run);
     free(e);

@@ -267,6 +267,7 @@ static int ask_whatif(struct viewing *v, const struct settings *s, int64_t limit
                                                    .curve = page ? &q->curve : NULL};
         ok = whatif_run(w, q->list, 1, error, sizeof error);
     }
+    ok = ok && whatif_vary(w, q->list, q->n, error, sizeof error);
     struct result_report *later =
         ok && !r && one_fails(q) ? report_build(v->run, &v->options, error, sizeof error) : NULL;
     if (later) whatif_name_steps(w, later->steps, later->steps_n, q->list, q->n);

@@ -119,6 +119,13 @@ static void put_snapshot_word(struct snapshot *s, const char *key, const char *v
     export_pickle_text(&s->p, value);
 }
 
+static void write_pool_id(struct snapshot *s, int64_t pool)
+{
+    export_pickle_int(&s->p, 0);
+    export_pickle_int(&s->p, pool);
+    export_pickle_pair(&s->p);
+}
+
 static void write_snapshot_event(void *self, const struct export_trace_event *event)
 {
     struct snapshot *s = self;
@@ -135,6 +142,10 @@ static void write_snapshot_event(void *self, const struct export_trace_event *ev
     put_snapshot_int(s, "size", block ? event->requested : event->bytes);
     put_snapshot_address(s, "stream", event->stream);
     put_snapshot_int(s, "time_us", arena_add_capped(s->start_us, event->time_ns / 1000));
+    if (event->action != EXPORT_TRACE_OOM && event->pool != RUN_UNKNOWN) {
+        export_pickle_key(&s->p, "pool_id");
+        write_pool_id(s, event->pool);
+    }
     write_snapshot_frames(s, event->stack);
     if (event->action == EXPORT_TRACE_ALLOC && s->e->categories) {
         write_category(
@@ -235,9 +246,7 @@ static void write_snapshot_segment(struct snapshot *s, int device, const struct 
     put_snapshot_address(s, "stream", g->stream);
     put_snapshot_word(s, "segment_type", g->small ? "small" : "large");
     export_pickle_key(&s->p, "segment_pool_id");
-    export_pickle_int(&s->p, 0);
-    export_pickle_int(&s->p, g->private); /* it is unknown which graph's pool it is */
-    export_pickle_pair(&s->p);
+    write_pool_id(s, g->pool);
     export_pickle_key(&s->p, "is_expandable");
     export_pickle_bool(&s->p, g->mapped);
     write_snapshot_frames(s, g->stack);

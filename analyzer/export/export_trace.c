@@ -13,7 +13,8 @@ struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;
     uint32_t stack;
-    bool written, mapped, private;
+    int64_t pool; /* as in blocks; `pool_known`: the recorder read it from the allocator */
+    bool written, mapped, pool_known;
 };
 
 struct change { /* a mapping or unmapping */
@@ -49,6 +50,10 @@ struct tracer {
     struct waiting *waiting; /* few, unsorted */
     size_t waiting_n, waiting_cap;
     int64_t next_done_ns; /* the earliest of them; RUN_NEVER */
+    bool has_pools;       /* private ones, by identity: their numbers */
+    struct map pools;
+    int64_t pools_n;
+    size_t fact; /* the next of the run's facts about PyTorch's allocator */
     size_t segments_cap, blocks_cap;
 };
 
@@ -84,12 +89,14 @@ static void emit_trace_event(struct tracer *t, const struct export_trace_event *
 
 static void emit_piece(struct tracer *t, const struct piece *p, enum export_trace_action action)
 {
-    emit_trace_event(t, &(struct export_trace_event){.action = action,
-                                                     .stack = p->stack,
-                                                     .time_ns = p->time_ns,
-                                                     .bytes = p->bytes,
-                                                     .address = p->address,
-                                                     .stream = p->stream});
+    emit_trace_event(
+        t, &(struct export_trace_event){.action = action,
+                                        .stack = p->stack,
+                                        .time_ns = p->time_ns,
+                                        .bytes = p->bytes,
+                                        .address = p->address,
+                                        .stream = p->stream,
+                                        .pool = t->has_pools && p->written && !t->imported ? p->pool : RUN_UNKNOWN});
 }
 
 static enum export_trace_action piece_start(const struct piece *p)
@@ -109,7 +116,8 @@ static void emit_alloc(struct tracer *t, const struct export_trace_block *b, int
                                                      .bytes = b->bytes,
                                                      .requested = b->requested,
                                                      .address = b->address,
-                                                     .stream = b->stream});
+                                                     .stream = b->stream,
+                                                     .pool = t->has_pools ? b->pool : RUN_UNKNOWN});
 }
 
 static void emit_free(struct tracer *t, const struct export_trace_block *b, int64_t time_ns, uint32_t stack,
@@ -121,7 +129,8 @@ static void emit_free(struct tracer *t, const struct export_trace_block *b, int6
                                                      .bytes = b->bytes,
                                                      .requested = b->requested,
                                                      .address = b->address,
-                                                     .stream = b->stream});
+                                                     .stream = b->stream,
+                                                     .pool = t->has_pools ? b->pool : RUN_UNKNOWN});
 }
 
 /* The number of pieces that begin at or before the address. */
@@ -165,7 +174,7 @@ static void piece_take(struct piece *p, const struct export_trace_block *b)
 {
     p->written = true;
     p->stream = b->stream;
-    p->private = b->private;
+    p->pool = b->pool;
 }
 
 /* A block is in the piece, so the piece belongs to PyTorch and to the block's stream. Pieces that were mapped one after
@@ -336,13 +345,53 @@ static bool is_device_lifetime(const struct run_lifetime *life)
            life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
+/* Applies what the recorder had read from PyTorch's allocator by then. */
+static void read_pools(struct tracer *t, int64_t time_ns)
+{
+    size_t n;
+    const struct run_allocator_fact *facts = run_allocator_facts(t->run, &n);
+    for (; t->has_pools && t->fact < n; t->fact++) {
+        const struct run_allocator_fact *f = &facts[t->fact];
+        if (f->process != t->wish->process || f->device != t->wish->device || f->kind != GS_ALLOCATOR_POOL) continue;
+        if (f->time_ns > time_ns) return;
+        uint32_t *number = f->value > 0 ? map_at(&t->pools, (uint64_t)f->value) : NULL;
+        if (number && *number == MAP_NEW) *number = (uint32_t)++t->pools_n;
+        struct piece *p = f->value >= 0 ? piece_of(t, f->address) : NULL;
+        if (!p) continue;
+        p->pool = number ? *number : 0;
+        p->pool_known = true;
+    }
+}
+
+/* The pool of a block: that of its piece, or of the pages before it in an expandable segment. */
+static int64_t pool_at(const struct tracer *t, uint64_t address, bool captured)
+{
+    for (size_t i = pieces_up_to(t, address); i-- > 0;) {
+        const struct piece *p = &t->pieces[i], *before = i ? &t->pieces[i - 1] : NULL;
+        if (p->pool_known) return p->pool;
+        if (!p->mapped || !before || !before->mapped || before->address + (uint64_t)before->bytes != p->address) break;
+    }
+    return captured;
+}
+
+static bool has_private_pools(const struct run *run, const struct export_trace_request *wish)
+{
+    size_t n;
+    const struct run_allocator_fact *f = run_allocator_facts(run, &n);
+    for (size_t i = 0; i < n; i++)
+        if (f[i].process == wish->process && f[i].device == wish->device && f[i].kind == GS_ALLOCATOR_POOL &&
+            f[i].value > 0)
+            return true;
+    return false;
+}
+
 static struct export_trace_block trace_block_of(const struct tracer *t, const struct run_lifetime *life)
 {
     bool tensor = life->layer == GS_LAYER_TENSOR, unknown = tensor && life->stream == UINT64_MAX;
     const int64_t requested = run_requested(life);
     return (struct export_trace_block){.address = life->address,
                                        .stream = unknown ? 0 : life->stream,
-                                       .private = tensor && life->space == GS_SPACE_POOL,
+                                       .pool = tensor ? pool_at(t, life->address, life->space == GS_SPACE_POOL) : 0,
                                        .bytes = life->bytes,
                                        .requested = requested == RUN_UNKNOWN ? life->bytes : requested,
                                        .alloc_ns = life->alloc_ns,
@@ -377,6 +426,7 @@ static bool is_trace_event_chosen(struct tracer *t, int device, int64_t time_ns)
     }
     if (device != t->wish->device) return false;
     catch_up(t, time_ns);
+    read_pools(t, time_ns);
     return true;
 }
 
@@ -488,7 +538,7 @@ static void gather_pieces(struct tracer *t)
     EACH (p, t->pieces, t->pieces_n) {
         struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
         if (!p->written) continue;
-        if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
+        if (last && p->mapped && last->mapped && last->stream == p->stream && last->pool == p->pool &&
             last->address + (uint64_t)last->bytes == p->address) {
             last->bytes = arena_add_capped(last->bytes, p->bytes);
         } else {
@@ -497,7 +547,7 @@ static void gather_pieces(struct tracer *t)
                                                          .bytes = p->bytes,
                                                          .stack = p->stack,
                                                          .mapped = p->mapped,
-                                                         .private = p->private,
+                                                         .pool = p->pool,
                                                          .small = p->bytes <= SMALL_SEGMENT});
         }
     }
@@ -568,6 +618,7 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
     if (state) *state = (struct export_trace_state){0};
     t.imported = run_why_unknown(run, RUN_FACT_WAITS) && !run_why_unknown(run, RUN_FACT_TENSORS);
     t.next_done_ns = RUN_NEVER;
+    t.has_pools = has_private_pools(run, wish);
     list_changes(&t);
     list_pendings(&t);
     bool ok = run_replay(run, &observer, 1, error, error_size);
@@ -575,6 +626,7 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
     free(t.changes);
     free(t.pendings);
     free(t.waiting);
+    map_free(&t.pools);
     if (!ok && state) export_trace_state_free(state);
     return ok;
 }

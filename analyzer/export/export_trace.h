@@ -29,6 +29,7 @@ struct export_trace_event {
     int64_t free_ns;     /* ALLOC: time of the free; RUN_NEVER */
     int64_t device_free; /* OOM */
     uint64_t address, stream;
+    int64_t pool; /* its number among the private pools, 0 the default one; RUN_UNKNOWN, or there are no private ones */
 };
 
 struct export_trace_block {
@@ -37,7 +38,7 @@ struct export_trace_block {
     int64_t alloc_ns, free_ns; /* RUN_NEVER */
     uint32_t stack, free_stack;
     bool kept;
-    bool private; /* in a CUDA graph's pool */
+    int64_t pool; /* as in events, but unknown is 0, or 1 if a CUDA graph captured the request */
     bool pending; /* freed, but waits until other streams have finished with it */
 };
 struct export_trace_segment {
@@ -47,7 +48,7 @@ struct export_trace_segment {
     uint32_t stack;
     bool mapped;     /* expandable: mapped, not allocated */
     bool small;      /* of the pool for blocks of at most 1 MiB */
-    bool private;    /* of a CUDA graph's pool */
+    int64_t pool;    /* as in blocks */
     size_t first, n; /* its blocks, in order of address */
 };
 struct export_trace_state {

@@ -369,9 +369,9 @@ static bool are_segments(const struct import_value *list)
 /* From a comparison of snapshots of PyTorch 2.6 to 2.15. */
 static const char *torch_of(const struct import_snapshot *s, const struct import_value *settings)
 {
-    if (import_member(settings, "max_cached_size")) return "2.15"; /* since 2.13 */
-    if (s->has_pool_ids) return "2.12";
-    if (import_member(settings, "graph_capture_record_stream_reuse")) return "2.11"; /* since 2.9 */
+    if (import_member(settings, "max_cached_size")) return "2.15";    /* since 2.13 */
+    if (import_member(settings, "graph_capture_record_stream_reuse")) /* since 2.9; gpuspy's exports lack it */
+        return s->has_pool_ids ? "2.12" : "2.11";
     return import_member(settings, "expandable_segments") ? "2.8" : NULL;
 }
 

@@ -3,12 +3,14 @@
  * steps are known, outside of them. */
 #include "analyzer/question/library.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/category/category.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/question/question.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     ITEM_BYTES = 8,
@@ -121,6 +123,17 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
     return pace->phase == RESULT_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
 }
 
+/* As far as the recording shows: a recording of another tool may have no stacks. */
+static bool has_python_program(const struct site_builder *b)
+{
+    size_t n;
+    const struct run_process *list = run_processes(b->run, &n);
+    bool has = step_has_tensors(b) || category_has_python(b->run);
+    for (size_t i = 0; i < n; i++)
+        has = has || list[i].python_version || (list[i].command && strstr(list[i].command, "python"));
+    return has;
+}
+
 static const char *advise_transfer(const struct question_transfers *t, const struct flow *f,
                                    const struct result_pace *pace, double speed, double link)
 {
@@ -139,10 +152,12 @@ static const char *advise_transfer(const struct question_transfers *t, const str
     bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES && !(simulated && known);
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
         /* Not .pin_memory() in the loop: pinning each batch costs more than it saves. */
-        return f->direction == GS_DIR_H2D ? "slow copy from pageable memory: pin it in the loader "
-                                            "(DataLoader(pin_memory=True)) and copy with non_blocking=True"
-                                          : "slow copy to pageable memory: keep one pinned buffer, and synchronize "
-                                            "before you read it";
+        if (f->direction == GS_DIR_D2H)
+            return "slow copy to pageable memory: keep one pinned buffer, and synchronize before you read it";
+        return has_python_program(b) ? "slow copy from pageable memory: pin it in the loader "
+                                       "(DataLoader(pin_memory=True)) and copy with non_blocking=True"
+                                     : "slow copy from pageable memory: allocate its source with cudaMallocHost, and "
+                                       "copy with cudaMemcpyAsync";
     }
     return NULL;
 }

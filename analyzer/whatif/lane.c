@@ -36,23 +36,53 @@ static uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes)
     return 0;
 }
 
+/* The first that begins at an address or above it. */
+static size_t first_hole(const struct whatif_hole *list, size_t n, uint64_t address)
+{
+    return SORT_COUNT(n, i, list[i].address < address);
+}
+
+static void drop_hole(struct whatif_hole *list, size_t *n, size_t at)
+{
+    memmove(&list[at], &list[at + 1], (--*n - at) * sizeof *list);
+}
+
+static void insert_hole(struct whatif_hole *list, size_t n, size_t at, struct whatif_hole hole)
+{
+    memmove(&list[at + 1], &list[at], (n - at) * sizeof *list);
+    list[at] = hole;
+}
+
 static void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t bytes)
 {
-    size_t at = 0;
     bytes = (bytes + page - 1) / page * page;
-    while (at < s->n && s->holes[at].address < address) at++;
+    const size_t at = first_hole(s->holes, s->n, address);
     const bool joins_before = at > 0 && s->holes[at - 1].address + s->holes[at - 1].bytes == address;
     const bool joins_after = at < s->n && address + bytes == s->holes[at].address;
     if (joins_before) {
         s->holes[at - 1].bytes += bytes + (joins_after ? s->holes[at].bytes : 0);
-        if (joins_after) memmove(&s->holes[at], &s->holes[at + 1], (--s->n - at) * sizeof *s->holes);
+        if (joins_after) drop_hole(s->holes, &s->n, at);
     } else if (joins_after) {
         s->holes[at].address = address;
         s->holes[at].bytes += bytes;
     } else {
         (void)ARENA_PUSH(s->holes, s->n, s->cap);
-        memmove(&s->holes[at + 1], &s->holes[at], (s->n - 1 - at) * sizeof *s->holes);
-        s->holes[at] = (struct whatif_hole){address, bytes};
+        insert_hole(s->holes, s->n - 1, at, (struct whatif_hole){address, bytes});
+    }
+}
+
+/* Takes the room out of the holes that have a part of it. */
+static void whatif_space_take_out(struct whatif_space *s, uint64_t address, uint64_t bytes)
+{
+    const uint64_t end = address + bytes;
+    size_t at = first_hole(s->holes, s->n, address);
+    if (at && s->holes[at - 1].address + s->holes[at - 1].bytes > address) at--;
+    while (at < s->n && s->holes[at].address < end) {
+        const struct whatif_hole h = s->holes[at];
+        drop_hole(s->holes, &s->n, at);
+        if (h.address < address) whatif_space_give_back(s, h.address, address - h.address);
+        if (h.address + h.bytes > end) whatif_space_give_back(s, end, h.address + h.bytes - end);
+        at += h.address < address;
     }
 }
 
@@ -65,8 +95,8 @@ static bool do_overlap(struct whatif_hole a, struct whatif_hole b)
 static void part_lane(struct whatif_lane *l)
 {
     l->parted = true;
-    for (size_t i = 0; i < l->freed_n; i++) whatif_space_give_back(&l->space, l->freed[i].address, l->freed[i].bytes);
-    l->freed_n = l->recorded_n = 0;
+    EACH (h, l->freed.holes, l->freed.n) whatif_space_give_back(&l->space, h->address, h->bytes);
+    l->freed.n = l->recorded_n = 0;
 }
 
 /* The recorded address of a segment of that size that the recorded allocator requested for the same tensor; 0 none. */
@@ -74,45 +104,42 @@ static uint64_t take_recorded(struct whatif_lane *l, uint64_t bytes)
 {
     size_t i = 0;
     while (i < l->recorded_n && l->recorded[i].bytes != bytes) i++;
-    bool is_free = i < l->recorded_n;
-    for (size_t k = 0; k < l->taken_n && is_free; k++) is_free = !do_overlap(l->taken[k], l->recorded[i]);
+    const struct whatif_hole r = i < l->recorded_n ? l->recorded[i] : (struct whatif_hole){0};
+    const size_t at = first_hole(l->taken, l->taken_n, r.address);
+    const bool is_free =
+        r.bytes && !(at < l->taken_n && do_overlap(l->taken[at], r)) && !(at > 0 && do_overlap(l->taken[at - 1], r));
     if (!is_free && !l->parted) part_lane(l);
     if (!is_free) return 0;
-    const struct whatif_hole r = l->recorded[i];
     l->recorded[i] = l->recorded[--l->recorded_n];
-    for (size_t k = l->freed_n; k-- > 0;)
-        if (do_overlap(l->freed[k], r)) l->freed[k] = l->freed[--l->freed_n];
-    *ARENA_PUSH(l->taken, l->taken_n, l->taken_cap) = r;
+    whatif_space_take_out(&l->freed, r.address, r.bytes);
+    (void)ARENA_PUSH(l->taken, l->taken_n, l->taken_cap);
+    insert_hole(l->taken, l->taken_n - 1, at, r);
     return r.address;
-}
-
-/* A driver that gives each segment a new address would make the list as long as the recording. */
-static void note_freed_segment(struct whatif_lane *l, struct whatif_hole r)
-{
-    enum { FREED_MOST = 4096 };
-    if (l->freed_n == FREED_MOST) memmove(l->freed, l->freed + 1, --l->freed_n * sizeof *l->freed);
-    *ARENA_PUSH(l->freed, l->freed_n, l->freed_cap) = r;
 }
 
 static bool give_back_recorded(struct whatif_lane *l, uint64_t address)
 {
-    for (size_t i = l->taken_n; i-- > 0;) { /* most were taken recently */
-        const struct whatif_hole r = l->taken[i];
-        if (r.address != address) continue;
-        l->taken[i] = l->taken[--l->taken_n];
-        if (l->parted)
-            whatif_space_give_back(&l->space, r.address, r.bytes);
-        else
-            note_freed_segment(l, r);
-        return true;
-    }
-    return false;
+    enum { FREED_MOST = 4096 }; /* a driver that never reuses an address must not fill the memory */
+    const size_t at = first_hole(l->taken, l->taken_n, address);
+    if (at == l->taken_n || l->taken[at].address != address) return false;
+    const struct whatif_hole r = l->taken[at];
+    drop_hole(l->taken, &l->taken_n, at);
+    if (l->parted)
+        whatif_space_give_back(&l->space, r.address, r.bytes);
+    else if (l->freed.n < FREED_MOST)
+        whatif_space_give_back(&l->freed, r.address, r.bytes);
+    return true;
 }
 
 void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t bytes)
 {
     if (!l->parted)
         *ARENA_PUSH(l->recorded, l->recorded_n, l->recorded_cap) = (struct whatif_hole){address, (uint64_t)bytes};
+}
+
+static uint64_t mirrored_address(const struct whatif_lane *l, uint64_t address, int64_t bytes)
+{
+    return l->mirrored ? ((uint64_t)1 << 48) - address - (uint64_t)bytes : address;
 }
 
 static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *address)
@@ -122,6 +149,7 @@ static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *a
     if (!page_bytes) {
         *address = take_recorded(l, (uint64_t)bytes);
         if (!*address) *address = whatif_space_take(&l->space, (uint64_t)bytes);
+        *address = mirrored_address(l, *address, bytes);
     }
     l->other = arena_add_capped(l->other, bytes); /* the allocator's memory is counted there, too */
     return true;
@@ -131,7 +159,9 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
 {
     struct whatif_lane *l = self;
     l->other = arena_add_capped(l->other, -bytes);
-    if (page_bytes || give_back_recorded(l, address)) return;
+    if (page_bytes) return;
+    address = mirrored_address(l, address, bytes);
+    if (give_back_recorded(l, address)) return;
     whatif_space_give_back(&l->space, address, (uint64_t)bytes);
 }
 
@@ -165,10 +195,10 @@ void whatif_lane_forget(struct whatif_lane *l)
     free(l->block_of);
     free(l->recorded);
     free(l->taken);
-    free(l->freed);
+    whatif_space_free(&l->freed);
     map_free(&l->placed);
-    l->recorded = l->taken = l->freed = NULL;
-    l->recorded_n = l->recorded_cap = l->taken_n = l->taken_cap = l->freed_n = l->freed_cap = 0;
+    l->recorded = l->taken = NULL;
+    l->recorded_n = l->recorded_cap = l->taken_n = l->taken_cap = 0;
     l->block_of = NULL;
     l->block_of_n = 0;
 }

@@ -23,10 +23,10 @@ struct whatif_lane {
     struct whatif_space space;
     struct whatif_hole *recorded; /* segments that the recorded allocator requested since the last tensor */
     size_t recorded_n, recorded_cap;
-    struct whatif_hole *taken; /* segments that have their recorded addresses, in any order */
+    struct whatif_hole *taken; /* segments that have their recorded addresses, ascending */
     size_t taken_n, taken_cap;
-    struct whatif_hole *freed; /* likewise, those that were freed last before the lane parted */
-    size_t freed_n, freed_cap;
+    struct whatif_space freed; /* where such segments were freed before the lane parted */
+    bool mirrored;             /* of two segments, the one that would have the higher address has the lower one */
     bool parted;       /* from the recorded segments: new ones are placed as the recorded driver did most often */
     int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
     int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */

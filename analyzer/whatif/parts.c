@@ -113,6 +113,36 @@ bool whatif_is_in_pause(const struct step_list *steps, int64_t ns)
     return steps->end_ns && ns >= first && ns <= last && step_at(steps, ns) == SIZE_MAX;
 }
 
+void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_lifetime *life)
+{
+    const struct step_list *steps = whatif_steps_of(w, process);
+    const size_t stack = life->stack < w->owners_n ? life->stack : w->owners_n; /* the last: without a call path */
+    if (!steps || !steps->end_ns) return;
+    if (whatif_is_in_pause(steps, life->alloc_ns))
+        w->spread[stack] |= 2;
+    else if (step_at(steps, life->alloc_ns) != SIZE_MAX && stack < w->owners_n)
+        w->spread[stack] |= 1;
+}
+
+/* Is it a call path of a script or of a thread that it starts? Autograd's threads run while their caller waits, and
+ * have its call path. */
+static bool is_of_script(struct whatif *w, uint32_t stack)
+{
+    uint32_t *is = map_at(&w->scripts, stack);
+    if (*is == MAP_NEW)
+        *is = (run_stack_is_in(w->run, stack, NULL, "_bootstrap_inner") ||
+               run_stack_is_in(w->run, stack, NULL, "<module>")) &&
+              !run_stack_is_in(w->run, stack, "/torch/autograd/", NULL);
+    return *is;
+}
+
+void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life)
+{
+    if (life->thread == d->thread || life->stack == RUN_NONE || w->imported || !is_of_script(w, life->stack)) return;
+    d->turns += d->thread != RUN_NONE;
+    d->thread = life->thread;
+}
+
 int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life)
 {
     while (*next < w->pending_n) {

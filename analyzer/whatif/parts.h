@@ -34,6 +34,8 @@ struct whatif_device {
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
     uint64_t *streams;    /* streams on which tensors were allocated */
     size_t streams_n, streams_cap;
+    uint32_t *unsplit; /* private pools that never split a block */
+    size_t unsplit_n, unsplit_cap;
     bool user_pools;    /* torch.cuda.MemPool */
     bool captures;      /* CUDA graphs */
     uint32_t thread;    /* the last one on which a script or a thread that it started allocated; RUN_NONE */
@@ -111,6 +113,10 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
 /* Is a time between two steps, in a pause of the program? */
 bool whatif_is_in_pause(const struct step_list *steps, int64_t ns);
+/* Notes whether a call path allocates within steps or in the pauses between them. */
+void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_lifetime *life);
+/* Counts how often a script and the threads that it starts allocate in turn. */
+void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life);
 /* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 /* Does a call path belong to steps: an optimizer's, backward's, or one that creates a handle of cuBLAS or cuDNN? */

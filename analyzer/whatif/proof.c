@@ -448,7 +448,7 @@ static bool finds_recorded_block(struct beside *b, const struct run_lifetime *li
 }
 
 /* A program can switch expandable segments while it runs. The kind of the next segment shows it, or, in a program that
- * did so before, which free block is used. */
+ * did so before, which free block is used; else how a block is split (allocate_as_recorded). */
 static void note_switch(struct beside *b, const struct run_lifetime *life, int64_t bytes)
 {
     size_t at = b->from;
@@ -462,6 +462,53 @@ static void note_switch(struct beside *b, const struct run_lifetime *life, int64
     const bool other = finds_recorded_block(b, life, bytes);
     caching_set_expandable(b->allocator, b->expandable);
     if (other) switch_expandable(b, life->alloc_ns);
+}
+
+/* Snapshots have the requested size and, for blocks at the end, the block's own size; recordings have the latter. */
+static const char *difference_of(struct beside *b, const struct run_lifetime *life, uint32_t block)
+{
+    if (!is_placed(b, caching_block_address(b->allocator, block), life->address))
+        return "the replay places a block at another address";
+    return !b->proof->w->imported && caching_block_bytes(b->allocator, block) != life->bytes
+               ? "the replay gives a block another size"
+               : NULL;
+}
+
+/* The same request again, after `block`, which differs from the recorded one, was freed. */
+static uint32_t allocate_again(struct beside *b, const struct run_lifetime *life, int64_t bytes, uint32_t pool,
+                               uint32_t block)
+{
+    caching_release(b->allocator, block);
+    if (caching_find_block(b->allocator, bytes, b->last_stream, pool) == CACHING_NO_BLOCK) return CACHING_NO_BLOCK;
+    return whatif_lane_allocate(&b->lane, run_live_number(b->proof->w->run, life), bytes, b->last_stream, pool);
+}
+
+/* If the replay takes a free block otherwise than the recording, tries what else decides how much of it is split off:
+ * expandable segments switched, or, in a private pool, that it never splits (torch.cuda.MemPool(no_split=True)). */
+static uint32_t allocate_as_recorded(struct beside *b, const struct run_lifetime *life, int64_t bytes, uint32_t pool)
+{
+    struct whatif_device *d = device_at(b);
+    const bool in_cache = b->from == b->calls_n;
+    uint32_t block =
+        whatif_lane_allocate(&b->lane, run_live_number(b->proof->w->run, life), bytes, b->last_stream, pool);
+    if (block == CACHING_NO_BLOCK || b->proof->w->proof.parted_at_event || !difference_of(b, life, block) ||
+        (!pool && !in_cache))
+        return block;
+    if (pool)
+        caching_set_unsplit(b->allocator, pool, true);
+    else
+        caching_set_expandable(b->allocator, !b->expandable);
+    block = allocate_again(b, life, bytes, pool, block);
+    const bool same = block != CACHING_NO_BLOCK && !difference_of(b, life, block);
+    if (same && pool) *ARENA_PUSH(d->unsplit, d->unsplit_n, d->unsplit_cap) = pool;
+    if (same && !pool) switch_expandable(b, life->alloc_ns);
+    if (same) return block;
+    if (pool)
+        caching_set_unsplit(b->allocator, pool, false);
+    else
+        caching_set_expandable(b->allocator, b->expandable);
+    if (block != CACHING_NO_BLOCK) caching_release(b->allocator, block);
+    return whatif_lane_allocate(&b->lane, run_live_number(b->proof->w->run, life), bytes, b->last_stream, pool);
 }
 
 /* At an event of a tensor. A step begins with its first allocation; frees before it can belong to it. */
@@ -483,37 +530,6 @@ static void note_beginning(struct beside *b, const struct run_lifetime *life)
     note_step(b, life->free_ns);
     if (steps && !b->begin_ns && whatif_is_beginning(w, steps, run_free_stack(w->run, life)))
         b->begin_ns = life->free_ns;
-}
-
-/* Notes whether a call path allocates within steps or in the pauses between them. */
-static void note_pause(struct whatif *w, const struct step_list *steps, const struct run_lifetime *life)
-{
-    const size_t stack = life->stack < w->owners_n ? life->stack : w->owners_n; /* the last: without a call path */
-    if (!steps || !steps->end_ns) return;
-    if (whatif_is_in_pause(steps, life->alloc_ns))
-        w->spread[stack] |= 2;
-    else if (step_at(steps, life->alloc_ns) != SIZE_MAX && stack < w->owners_n)
-        w->spread[stack] |= 1;
-}
-
-/* Is it a call path of a script or of a thread that it starts? Autograd's threads run while their caller waits, and
- * have its call path. */
-static bool is_of_script(struct whatif *w, uint32_t stack)
-{
-    uint32_t *is = map_at(&w->scripts, stack);
-    if (*is == MAP_NEW)
-        *is = (run_stack_is_in(w->run, stack, NULL, "_bootstrap_inner") ||
-               run_stack_is_in(w->run, stack, NULL, "<module>")) &&
-              !run_stack_is_in(w->run, stack, "/torch/autograd/", NULL);
-    return *is;
-}
-
-/* Counts how often a script and the threads that it starts allocate in turn. */
-static void note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life)
-{
-    if (life->thread == d->thread || life->stack == RUN_NONE || w->imported || !is_of_script(w, life->stack)) return;
-    d->turns += d->thread != RUN_NONE;
-    d->thread = life->thread;
 }
 
 static void on_tensor(struct beside *b, const struct run_lifetime *life)
@@ -543,8 +559,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     d->user_pools = d->user_pools || (pool && (w->imported || life->space != GS_SPACE_POOL));
     apply_facts(b, life->alloc_ns);
     note_step(b, life->alloc_ns);
-    note_pause(w, whatif_steps_of(w, d->process), life);
-    note_thread(w, d, life);
+    whatif_note_pause(w, d->process, life);
+    whatif_note_thread(w, d, life);
     b->begin_ns = 0;
     b->events++;
     w->proof.blocks++;
@@ -558,17 +574,13 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
-    const uint32_t block = whatif_lane_allocate(&b->lane, run_live_number(w->run, life), bytes, b->last_stream, pool);
+    const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
-        const bool same = is_placed(b, caching_block_address(a, block), life->address);
-        w->proof.blocks_placed += same;
-        if (!same) part_replay(b, "the replay places a block at another address");
-        /* Snapshots have the requested size and, for blocks at the end, the block's own size; recordings have the
-         * latter. */
-        if (!w->imported && caching_block_bytes(a, block) != life->bytes)
-            part_replay(b, "the replay gives a block another size");
+        const char *difference = difference_of(b, life, block);
+        w->proof.blocks_placed += is_placed(b, caching_block_address(a, block), life->address);
+        if (difference) part_replay(b, difference);
         const bool whole = caching_totals(a)->unsplit > unsplit;
         if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
     }
@@ -681,14 +693,14 @@ static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
     read_samples(self, process, end_ns);
 }
 
-/* For a run that ends before NVML was queried about its second GPU. */
+/* For a run that ends before NVML was queried about its second GPU, or about any. */
 static void assume_context(struct whatif *w, struct whatif_device *d)
 {
+    w->proof.unsure_context = w->proof.unsure_context || (!d->bases_n && !w->imported);
     for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {
         const struct whatif_device *other = &w->devices[i];
         if (other->process != d->process || !other->bases_n) continue;
         push_base(d, 0, other->bases[other->bases_n - 1].bytes);
-        w->proof.unsure_context = true;
     }
 }
 

@@ -48,9 +48,14 @@ struct recorded_totals {         /* of a device */
     int64_t others;              /* what other processes held at most */
 };
 
+/* What can differ in another run of the same program: how long freed blocks wait for other streams, because the GPU may
+ * take more or less time; and the addresses of segments. */
+enum variant { AS_RECORDED, WAITS_NOT, WAITS_TWICE, OTHER_ADDRESSES, VARIANTS };
+
 struct play {
     struct whatif *w;
     struct whatif_scenario *scenario;
+    enum variant variant;
     struct track *tracks;                   /* as w->devices */
     struct whatif_pool_map *maps;           /* likewise, of all scenarios */
     const struct recorded_totals *recorded; /* likewise */
@@ -114,6 +119,8 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     if (t->open) return t;
     t->open = true;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
+    t->lane.mirrored = p->variant == OTHER_ADDRESSES;
+    for (size_t i = 0; i < d->unsplit_n; i++) caching_set_unsplit(t->lane.allocator, d->unsplit[i], true);
     whatif_place(&t->lane, &t->dues, d);
     if (p->scenario->curve) {
         t->curve = arena_zeroed(1, sizeof *t->curve);
@@ -394,6 +401,14 @@ static void play_on_alloc(struct play *p, const struct run_lifetime *life, const
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
 }
 
+/* `until`: as recorded. */
+static int64_t wait_end_of(const struct play *p, const struct run_lifetime *life, int64_t until)
+{
+    if (until == RUN_UNKNOWN) return until;
+    if (p->variant == WAITS_NOT) return life->free_ns;
+    return p->variant == WAITS_TWICE && until != RUN_NEVER ? arena_add_capped(until, until - life->free_ns) : until;
+}
+
 static void play_on_free(struct play *p, const struct run_lifetime *life, const struct run_series *series)
 {
     if (life->device < 0) return;
@@ -408,7 +423,7 @@ static void play_on_free(struct play *p, const struct run_lifetime *life, const 
     if (whatif_is_gone(p->w, series->process, life)) return;
     advance_play(p, t, life->free_ns);
     t->events++;
-    const int64_t until = whatif_pending_until(p->w, series->process, &t->pending_next, life);
+    const int64_t until = wait_end_of(p, life, whatif_pending_until(p->w, series->process, &t->pending_next, life));
     const uint32_t block = whatif_lane_take(&t->lane, run_live_number(p->w->run, life), life->address);
     if (block == CACHING_NO_BLOCK) return;
     if (until == RUN_UNKNOWN)
@@ -623,6 +638,7 @@ static void conclude_play(struct play *p)
         const struct whatif_device *d = &p->w->devices[i];
         if (!t->open) continue;
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
+        if (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
         if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
@@ -678,6 +694,14 @@ static void doubt_replay(const struct play *recorded, struct whatif_scenario *sc
         if (unknown || !scenarios[i].limit) scenarios[i].outcome.doubts |= WHATIF_FREED;
 }
 
+static bool is_same_outcome(const struct whatif_outcome *a, const struct whatif_outcome *b)
+{
+    return a->fits == b->fits && a->request_fits == b->request_fits &&
+           a->peak_allocated_bytes == b->peak_allocated_bytes && a->peak_reserved_bytes == b->peak_reserved_bytes &&
+           a->segments == b->segments && a->retries == b->retries && a->oom.event == b->oom.event &&
+           a->oom.device == b->oom.device && a->oom.process == b->oom.process;
+}
+
 static struct recorded_totals *new_totals(const struct whatif *w)
 {
     struct recorded_totals *totals = arena_zeroed(w->devices_n + 1, sizeof *totals);
@@ -690,10 +714,11 @@ static struct recorded_totals *new_totals(const struct whatif *w)
     return totals;
 }
 
-bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
+/* `variants`: of each; NULL: as recorded. `check`: also the recorded settings. */
+static bool play_all(struct whatif *w, struct whatif_scenario *scenarios, const enum variant *variants, size_t n,
+                     bool check, char *error, size_t error_size)
 {
     struct whatif_scenario recorded = {.name = ""};
-    const bool check = needs_check(w);
     struct play *plays = arena_zeroed(n + 1, sizeof *plays);
     struct stage stage = {.w = w,
                           .maps = arena_zeroed(w->devices_n + 1, sizeof *stage.maps),
@@ -709,6 +734,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n + check; i++) {
         if (!prepare_play(&plays[i], w, i < n ? &scenarios[i] : &recorded)) continue;
+        if (variants) plays[i].variant = variants[i];
         plays[i].maps = stage.maps;
         plays[i].recorded = stage.recorded;
         stage.plays[stage.n++] = &plays[i];
@@ -723,5 +749,41 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     free(stage.recorded);
     free(stage.plays);
     free(plays);
+    return ok;
+}
+
+bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
+{
+    return play_all(w, scenarios, NULL, n, needs_check(w), error, error_size);
+}
+
+bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
+{
+    static const unsigned doubts[VARIANTS] = {
+        [WAITS_NOT] = WHATIF_FREES, [WAITS_TWICE] = WHATIF_FREES, [OTHER_ADDRESSES] = WHATIF_ADDRESSES};
+    struct whatif_scenario *others = arena_zeroed(n * VARIANTS + 1, sizeof *others);
+    enum variant *variants = arena_zeroed(n * VARIANTS + 1, sizeof *variants);
+    size_t *of = arena_zeroed(n * VARIANTS + 1, sizeof *of), others_n = 0;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned found = scenarios[i].outcome.doubts;
+        const bool exact_but_for = w->proof.exact && !(found & ~(unsigned)(WHATIF_FREES | WHATIF_ADDRESSES));
+        if (!exact_but_for) scenarios[i].outcome.doubts &= ~(unsigned)WHATIF_ADDRESSES;
+        for (unsigned k = 1; k < VARIANTS && exact_but_for && !scenarios[i].error; k++) {
+            if (!(found & doubts[k])) continue;
+            others[others_n] = scenarios[i];
+            others[others_n].curve = NULL;
+            others[others_n].requests = NULL;
+            variants[others_n] = (enum variant)k;
+            of[others_n++] = i;
+        }
+    }
+    const bool ok = !others_n || play_all(w, others, variants, others_n, false, error, error_size);
+    for (size_t i = 0; ok && i < others_n; i++) scenarios[of[i]].outcome.doubts &= ~doubts[variants[i]];
+    for (size_t i = 0; ok && i < others_n; i++)
+        if (!is_same_outcome(&scenarios[of[i]].outcome, &others[i].outcome))
+            scenarios[of[i]].outcome.doubts |= doubts[variants[i]];
+    free(others);
+    free(variants);
+    free(of);
     return ok;
 }

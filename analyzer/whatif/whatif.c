@@ -30,18 +30,22 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "Other processes used the GPU, too, and their highest use does not fit beside this process's peak. The replay "
     "counts other memory only where the program queried CUDA",
     "Which tensors are scaled is an inference from the calls that allocate and free them. Tensors whose size does not "
-    "follow the batch, such as a queue of fixed length, are scaled, too",
+    "follow the batch, such as a queue of fixed length, are scaled, too, and those that follow its square, such as "
+    "similarities of all pairs, are scaled only once",
     "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to 1 MiB for "
     "each such block",
     "Other streams used some blocks until they were freed (record_stream). The replay assumes that these blocks "
-    "wait as long as in the recording; in another run that can differ",
-    "The size of CUDA's context is known for one GPU only. The replay assumes the same size for the others",
+    "wait as long as in the recording; if they do not wait, or twice as long, the result differs",
+    "The size of CUDA's context on a GPU was not recorded. The replay assumes the size that it has on another GPU, or "
+    "none",
     "The line allocates parameters or the optimizer's state, which later steps need",
     "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
     "does, the program frees more memory without them than the replay",
     "Several threads allocate tensors in turn: their order can be another one in each run",
     "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
     "change that line",
+    "Of free blocks with the same size, this version of PyTorch takes the one with the lowest address. CUDA may choose "
+    "other addresses in another run, and then the result differs",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
@@ -71,6 +75,7 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].ends);
         free(w->devices[i].pieces);
         free(w->devices[i].streams);
+        free(w->devices[i].unsplit);
         map_free(&w->devices[i].failed_on);
         whatif_facts_free(&w->devices[i].facts);
     }

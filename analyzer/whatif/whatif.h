@@ -25,26 +25,27 @@ struct whatif_failure { /* a request that got no memory */
 /* Why the program may differ from its replay, although the recorded settings are reproduced; as bits. */
 enum whatif_doubt {
     WHATIF_USE_ON_OOM = 1,
-    WHATIF_HANDLED = 2,      /* a request that failed in the recording, and that the program handled, succeeds */
-    WHATIF_FREE = 4,         /* the program asked CUDA how much memory is free, and gets another answer */
-    WHATIF_FRACTION = 8,     /* the program sets the fraction that this scenario sets, too */
-    WHATIF_STEPS = 16,       /* the scenario frees memory where steps end, and where they do is an inference */
-    WHATIF_SIZE = 32,        /* the program decides by the size of the GPU, which the scenario changes */
-    WHATIF_FIGURES = 64,     /* the program decides by figures of the allocator, which differ in the scenario */
-    WHATIF_CAUGHT = 128,     /* the program handles the failure of the request that fails only in the scenario */
-    WHATIF_RESETS = 256,     /* the program changes settings that the scenario changes, and the recording lacks that */
-    WHATIF_FREED = 512,      /* why the recorded allocator freed segments is not known */
-    WHATIF_SHARED = 1024,    /* the GPU has no room for the memory that other processes held */
-    WHATIF_SCALED = 2048,    /* the scenario scales sizes, and which ones is an inference */
-    WHATIF_SIZES = 4096,     /* some requests are known up to 1 MiB only */
-    WHATIF_FREES = 8192,     /* some freed blocks waited for other streams */
-    WHATIF_CONTEXT = 16384,  /* the size of the context is known for another GPU only */
-    WHATIF_NEEDED = 32768,   /* the line that is left out allocates what all later steps need */
-    WHATIF_HOLDS = 65536,    /* other tensors outlive their step with those of the line that is left out */
-    WHATIF_THREADS = 131072, /* threads allocate in turn */
-    WHATIF_OWN_CONF = 262144 /* the program sets the variable whose settings the scenario changes */
+    WHATIF_HANDLED = 2,       /* a request that failed in the recording, and that the program handled, succeeds */
+    WHATIF_FREE = 4,          /* the program asked CUDA how much memory is free, and gets another answer */
+    WHATIF_FRACTION = 8,      /* the program sets the fraction that this scenario sets, too */
+    WHATIF_STEPS = 16,        /* the scenario frees memory where steps end, and where they do is an inference */
+    WHATIF_SIZE = 32,         /* the program decides by the size of the GPU, which the scenario changes */
+    WHATIF_FIGURES = 64,      /* the program decides by figures of the allocator, which differ in the scenario */
+    WHATIF_CAUGHT = 128,      /* the program handles the failure of the request that fails only in the scenario */
+    WHATIF_RESETS = 256,      /* the program changes settings that the scenario changes, and the recording lacks that */
+    WHATIF_FREED = 512,       /* why the recorded allocator freed segments is not known */
+    WHATIF_SHARED = 1024,     /* the GPU has no room for the memory that other processes held */
+    WHATIF_SCALED = 2048,     /* the scenario scales sizes, and which ones is an inference */
+    WHATIF_SIZES = 4096,      /* some requests are known up to 1 MiB only */
+    WHATIF_FREES = 8192,      /* some freed blocks waited for other streams, and the result depends on how long */
+    WHATIF_CONTEXT = 16384,   /* the size of the context is unknown, or known for another GPU only */
+    WHATIF_NEEDED = 32768,    /* the line that is left out allocates what all later steps need */
+    WHATIF_HOLDS = 65536,     /* other tensors outlive their step with those of the line that is left out */
+    WHATIF_THREADS = 131072,  /* threads allocate in turn */
+    WHATIF_OWN_CONF = 262144, /* the program sets the variable whose settings the scenario changes */
+    WHATIF_ADDRESSES = 524288 /* the result depends on the addresses of segments, which CUDA chooses */
 };
-enum { WHATIF_DOUBTS = 19 };
+enum { WHATIF_DOUBTS = 20 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 
@@ -103,7 +104,7 @@ struct whatif_proof {
     const char *torch_version; /* whose rules are replayed, as recorded; NULL unknown, and then … */
     const char *torch_assumed; /* … the version that reproduces most, such as "2.11"; NULL: of none */
     bool unsure_sizes;         /* some requests are known up to 1 MiB only */
-    bool unsure_context; /* the size of the context on a GPU is unknown, and assumed to be the same as on another */
+    bool unsure_context; /* the size of the context on a GPU is unknown: assumed to be as on another, or nothing */
     bool unsure_frees;   /* some freed blocks still waited for other streams at the next request */
     struct whatif_outcome recorded; /* the outcome of the recording itself; fits: no fatal OOM */
 };
@@ -117,6 +118,9 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
 const struct whatif_proof *whatif_proof(const struct whatif *w);
 /* Fills outcome or error of each, in one replay. */
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size);
+/* After whatif_run, which has the doubts WHATIF_FREES and WHATIF_ADDRESSES wherever they are possible: keeps them only
+ * if other waits, or other addresses, give another outcome. Takes one replay more, unless nothing would be exact. */
+bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size);
 /* In which steps requests failed, if the steps were not known before. */
 void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, size_t steps_n,
                        struct whatif_scenario *scenarios, size_t n);

@@ -686,8 +686,29 @@ def test_the_replay_keeps_private_pools_apart(tmp_path, before, ids):
         if ids:
             event["pool_id"] = pools[(event["addr"] - BASE) // (20 * MIB)]
     file = write(tmp_path / "s.pickle", snapshot)
-    replay = json.loads(gpuspy("whatif", "--json", "--limit", "20GiB", file).stdout)["replay"]
-    assert replay["exact"], replay
+    gpuspy("export", "--at", "end", "-o", tmp_path / "again.pickle", file)
+    for snapshot in file, tmp_path / "again.pickle":
+        replay = json.loads(gpuspy("whatif", "--json", "--limit", "20GiB", snapshot).stdout)["replay"]
+        assert replay["exact"], replay
+
+
+def test_an_export_states_the_pools_of_segments_that_are_gone(tmp_path):
+    run = Run()
+    for k in range(2):
+        run.segment(0, BASE + 20 * k * MIB, 20 * MIB)
+        run.alloc(0, BASE + 20 * k * MIB, 2 * MIB, line=10 + k)
+        run.free(0, BASE + 20 * k * MIB)
+    run.alloc(0, BASE + 20 * MIB, 3 * MIB, line=30)  # the first segment could serve it, if it were of the same pool
+    run.free(0, BASE + 20 * MIB)
+    run.event(0, "segment_free", BASE + 20 * MIB, 20 * MIB)
+    del run.segments[0, BASE + 20 * MIB]
+    snapshot = run.snapshot()
+    for event in snapshot["device_traces"][0]:
+        event["pool_id"] = (0, (event["addr"] - BASE) // (20 * MIB))
+    file, again = write(tmp_path / "s.pickle", snapshot), tmp_path / "again.pickle"
+    gpuspy("export", "--at", "end", "-o", again, file)
+    pools = {event["addr"]: event["pool_id"] for event in pickle.loads(again.read_bytes())["device_traces"][0] if event["action"] == "alloc"}
+    assert pools == {BASE: (0, 0), BASE + 20 * MIB: (0, 1)}
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -674,3 +674,15 @@ def test_the_lines_of_a_real_program():
     file = next(f for f in REAL if f.name.startswith("4f6385d6"))
     tree = gpuspy("tree", "--what", "copies", "--native", file).stdout
     assert "main" in tree and "libcupti" not in tree
+
+
+@pytest.mark.parametrize("name, advice", [("/usr/bin/python3.11 train.py", "DataLoader(pin_memory=True)"),
+                                          ("build/sort_keys", "allocate its source with cudaMallocHost")])
+def test_advice_for_slow_copies_speaks_of_the_programs_language(tmp_path, name, advice):
+    e = Export(tmp_path / "r.sqlite")
+    e.row("PROCESSES", globalPid=HOST | 7 << 24, pid=7, name=name)
+    for i in range(20):
+        e.copy("cudaMemcpy_v3020", i * 10 ** 9, i * 10 ** 9 + 9 * 10 ** 8, 1, 64 << 20)
+    e.db.close()
+    given = json.loads(gpuspy("report", "--json", tmp_path / "r.sqlite").stdout)["transfers"][0]["advice"]
+    assert given.startswith("slow copy from pageable memory") and advice in given, given

@@ -68,22 +68,28 @@ def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
     assert "inexact" in text and "from event 1" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("waits", ["no", "without effect", "with effect"])
 def test_frees_that_wait_for_other_streams_are_assumed_to_take_as_long(tmp_path, waits):
-    run, at = Run(), 1 << 40
+    """If the first block did not wait, it would serve the third request, which otherwise needs a second segment of 20 MiB."""
+    run, at, size = Run(), 1 << 40, (9 if waits == "with effect" else 2) * MIB
     run.segment(0, at, 20 * MIB, line=5)
-    run.alloc(0, at, 2 * MIB, line=6)
+    run.alloc(0, at, size, line=6)
     run.request_free(0, at)
-    if not waits:
+    if waits == "no":
         run.complete_free(0, at)
-    run.alloc(0, at + (2 * MIB if waits else 0), 2 * MIB, line=7)
-    if waits:
+    run.alloc(0, at + (0 if waits == "no" else size), size, line=7)
+    third = at + (size if waits == "no" else 2 * size)
+    if waits == "with effect":
+        third = 1 << 41
+        run.segment(0, third, 20 * MIB, line=8)
+    run.alloc(0, third, size, line=8)
+    if waits != "no":
         run.complete_free(0, at)
-    run.alloc(0, at + (0 if waits else 2 * MIB), 2 * MIB, line=8)
     file = write(tmp_path / "s.pickle", run.snapshot())
     done = asked(file, "--set", "max_split_size_mb:512")
-    assert done["replay"]["exact"] and done["whatif"][0]["exact"] != waits
-    assert ("Other streams used some blocks" in gpuspy("whatif", "--set", "max_split_size_mb:512", file).stdout) == waits
+    assert done["replay"]["exact"] and done["whatif"][0]["exact"] != (waits == "with effect"), done
+    text = gpuspy("whatif", "--set", "max_split_size_mb:512", file).stdout
+    assert ("Other streams used some blocks" in text) == (waits == "with effect")
 
 
 def test_a_retry_waits_for_other_streams_after_it_has_found_no_memory(tmp_path):

@@ -327,6 +327,50 @@ def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
     assert not uses or "record_stream" in answer["whatif"][0]["doubts"][0]
 
 
+def test_a_switch_shows_in_how_a_cached_block_is_split(once):
+    """Expandable segments split off 512 bytes, others only more than 1 MiB."""
+    code = ("import torch\nset_conf = torch.cuda.memory._set_allocator_settings\nfor on in (True, False, True):\n"
+            "    x = torch.empty(30 << 20, dtype=torch.uint8, device='cuda')\n    del x\n    set_conf(f'expandable_segments:{on}')\n"
+            "    y = torch.empty((59 << 19), dtype=torch.uint8, device='cuda')\n    del y\n")
+    run = once("split after a switch", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--limit", "1GiB")
+    assert answer["replay"]["exact"], answer
+
+
+def test_a_pool_that_never_splits_blocks(once):
+    """MemPool(no_split=True): each request gets a whole block, small ones 2 MiB."""
+    code = ("import torch\ntry:\n    pool = torch.cuda.MemPool(no_split=True)\nexcept TypeError:\n    pool = None\n"
+            "w, held = torch.randn(1024, 1024, device='cuda'), []\nfor i in range(8):\n    if pool:\n        with torch.cuda.use_mem_pool(pool):\n"
+            "            held.append(torch.randn(300 + 700 * i, 1024, device='cuda'))\n            small = torch.empty(1000, device='cuda')\n"
+            "        y = held[-1] @ w\n    else:\n        held.append(torch.empty(30 << 20, device='cuda'))\n    if len(held) > 3: held.pop(0)\n")
+    first = once("never splits", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    setting = "expandable_segments:True,roundup_power2_divisions:4"
+    other = once("never splits, set", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB", PYTORCH_CUDA_ALLOC_CONF=setting)
+    answer, real = asked(first.database, "--set", setting), asked(other.database, "--limit", "2GiB")
+    assert answer["replay"]["exact"] and real["replay"]["exact"], (answer["replay"], real["replay"])
+    assert answer["whatif"][0]["peak_reserved_bytes"] == real["recorded"]["peak_reserved_bytes"]
+
+
+def test_a_result_that_depends_on_addresses_is_inexact(once):
+    """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
+            "first_of_all, a, b = mib(33), mib(20), mib(40)\ndel b\nfirst, second = mib(20), mib(20)\ndel a, first\nx = mib(20)\ndel second\ny = mib(40)\n")
+    run = once("two blocks of one size", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--set", "roundup_power2_divisions:4")  # so the first segment is another one
+    ours, version = answer["whatif"][0], tuple(int(n) for n in answer["replay"]["torch_version"].split(".")[:2])
+    assert answer["replay"]["exact"] and ours["exact"] is (version >= (2, 12)), answer
+    assert ours["exact"] or "lowest address" in ours["doubts"][0], ours
+
+
+def test_waits_of_other_streams_without_effect_are_no_doubt(once):
+    """The blocks are small beside the cache: the same segments serve all requests, however long the blocks wait."""
+    code = ("import torch\nside = torch.cuda.Stream()\ncache = torch.empty(200 << 20, dtype=torch.uint8, device='cuda')\ndel cache\n"
+            "for _ in range(6):\n    x = torch.empty(12 << 20, dtype=torch.uint8, device='cuda')\n    x.record_stream(side)\n    del x\n")
+    run = once("waits without effect", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    answer = asked(run.database, "--limit", "1GiB")
+    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"], answer
+
+
 def test_generated_code_is_not_the_programs_line(once):
     code = ("import torch\nmodel = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU())).cuda()\n"
             "x = torch.randn(4096, 256, device='cuda')\nfor _ in range(3):\n    y = model(x)\n")
