@@ -225,8 +225,9 @@ void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
         inside = inside && site_is_in_module(b, &holders[i]);
         e->ensemble = e->ensemble || site_is_ensemble(b, &holders[i]);
     }
-    /* variables of their own are the stages of a pipeline */
-    e->repeated = e->repeated && !inside && (n || !e->served);
+    /* variables of their own are the stages of a pipeline; adapters are parts of one model */
+    e->repeated =
+        e->repeated && !inside && (n || !e->served) && !run_stack_is_in(b->run, e->stack, "/peft/", "adapter");
 }
 
 static bool are_models_kept(const struct oom_facts *f)
