@@ -79,6 +79,15 @@ const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack)
     return first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
 }
 
+const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack)
+{
+    const struct oom_holder *known = first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
+    for (size_t i = 0; known && i < sizeof holders / sizeof *holders; i++)
+        if (known == &holders[i].holder && (!holders[i].file || strncmp(holders[i].file, "/torch/", 7) == 0))
+            return NULL;
+    return known;
+}
+
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement)
 {
     const struct run_frame *frame;

@@ -309,14 +309,17 @@ void oom_explain_trials(struct oom_words *w)
     uint32_t number = site_index(w->b, e->stack);
     w->v->growing = w->b->sites[number];
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
+    const struct oom_holder *keeper = oom_keeper_of(w->b->run, e->stack);
     const char *kept = w->v->holders_n
                            ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
-                           : "the line that keeps them is unknown: a list of results, a notebook's "
-                             "output, a kept exception";
+                       : keeper ? keeper->what
+                                : "the line that keeps them is unknown: a list of results, a notebook's "
+                                  "output, a kept exception";
     const char *advice =
         e->ensemble && e->served ? "move each model to the host (.cpu()), and to the GPU only while it predicts"
         : e->ensemble            ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
                                    "to the GPU only while it predicts"
+        : keeper                 ? keeper->advice
         : e->served              ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
                                    "to the host (.cpu()) until it is needed again"
                                  : "release the earlier models before the next trial: del model and optimizer, "
