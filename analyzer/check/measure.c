@@ -36,7 +36,7 @@ static const char *no_steps(struct checking *c)
 {
     return arena_printf(c->arena,
                         "no steps were found in the program, so figures per step are unknown; mark steps with "
-                        "NVTX ranges, or measure the whole run");
+                        "NVTX ranges (gpuspy.scope), or measure the whole run");
 }
 
 static const char *over_steps(struct checking *c)
@@ -305,7 +305,7 @@ static const char *too_short(struct checking *c)
     if (!s) {
         return arena_printf(c->arena,
                             "no steps were found in the program, so whether memory keeps growing is unknown; let it "
-                            "run %d steps or more, or use --max-leak",
+                            "run %d steps or more, mark them with NVTX ranges (gpuspy.scope), or use --max-leak",
                             STEPS_LEAST);
     }
     if (s->n < STEPS_LEAST) {

@@ -319,13 +319,13 @@ static void eight_bit(struct oom_sight *s)
     static const double saved = 1 - (1 + 4.0 / 256) / 4;
     const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
-    if (!o->bytes || oom_stack_passes(run, o->heaviest, "bitsandbytes", NULL) ||
-        oom_stack_passes(run, o->heaviest, "torchao", NULL) || oom_stack_passes(run, o->heaviest, "dafactor", NULL) ||
-        oom_stack_passes(run, o->heaviest, "deepspeed", NULL))
+    if (!o->bytes || run_stack_is_in(run, o->heaviest, "bitsandbytes", NULL) ||
+        run_stack_is_in(run, o->heaviest, "torchao", NULL) || run_stack_is_in(run, o->heaviest, "dafactor", NULL) ||
+        run_stack_is_in(run, o->heaviest, "deepspeed", NULL))
         return;
     /* Adam's two states of each parameter, part of which the first step had made */
     int64_t whole =
-        oom_stack_passes(run, o->heaviest, "/torch/optim/adam", NULL)
+        run_stack_is_in(run, o->heaviest, "/torch/optim/adam", NULL)
             ? arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_PARAMETERS].bytes)
             : 0;
     bool begun = s->phase == OOM_STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
@@ -356,8 +356,8 @@ static void measure_zero(struct oom_sight *s)
     const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
     int64_t ranks = count_ranks(run);
-    if (ranks < 2 || !o->bytes || oom_stack_passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
-        oom_stack_passes(run, o->heaviest, "deepspeed", NULL) || oom_stack_passes(run, o->heaviest, "fsdp", NULL))
+    if (ranks < 2 || !o->bytes || run_stack_is_in(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
+        run_stack_is_in(run, o->heaviest, "deepspeed", NULL) || run_stack_is_in(run, o->heaviest, "fsdp", NULL))
         return;
     add_measure(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
                 TEXT(s,
@@ -373,13 +373,13 @@ static bool is_gradient(const struct oom_sight *s, const struct result_category_
         s->v->cause == RESULT_CAUSE_LEAK && s->f->growing_stacks_n &&
         bsearch(&l->stack, s->f->growing_stacks, s->f->growing_stacks_n, sizeof l->stack, sort_uint32_up);
     return l->category == RESULT_CATEGORY_GRADIENTS && !leaks &&
-           !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
+           !run_stack_is_in(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
 static bool is_adam_state(const struct oom_sight *s, const struct result_category_line *l)
 {
     return l->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
-           oom_stack_passes(s->b->run, l->stack, "/torch/optim/adam", NULL);
+           run_stack_is_in(s->b->run, l->stack, "/torch/optim/adam", NULL);
 }
 
 /* Adam has two states of each parameter that it trains: the gradients of others, such as a teacher's, are freed by no
@@ -521,8 +521,8 @@ static void measure_untrained(struct oom_sight *s)
 
 static bool in_loss(const struct run *run, uint32_t stack)
 {
-    return oom_stack_passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
-           oom_stack_passes(run, stack, "/transformers/loss/", NULL);
+    return run_stack_is_in(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
+           run_stack_is_in(run, stack, "/transformers/loss/", NULL);
 }
 
 /* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces only one is
@@ -570,8 +570,8 @@ static int64_t loaded_states_of(const struct oom_sight *s, const struct oom_held
     const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, more = checkpoint->bytes - parameters;
     const struct run *run = s->b->run;
     if (!s->trains || more < parameters / 2 || s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes > parameters / 2 ||
-        (!oom_stack_passes(run, checkpoint->heaviest, "/torch/serialization.py", NULL) &&
-         !oom_stack_passes(run, checkpoint->heaviest, "/safetensors/torch.py", NULL)))
+        (!run_stack_is_in(run, checkpoint->heaviest, "/torch/serialization.py", NULL) &&
+         !run_stack_is_in(run, checkpoint->heaviest, "/safetensors/torch.py", NULL)))
         return 0;
     return more < 2 * parameters ? more : 2 * parameters;
 }

@@ -56,21 +56,11 @@ static const struct row finders[] = {
 #undef FINDER
 };
 
-static bool text_has(const char *text, const char *part)
-{
-    return !part || (text && strstr(text, part));
-}
-
 static bool pattern_matches(const struct run *run, uint32_t stack, const struct row *row)
 {
-    const struct run_frame *frame;
     const bool optimizer = row->file && strcmp(row->file, "/torch/optim/") == 0;
     if (optimizer && run_stack_is_in_closure(run, stack)) return false; /* its step() only calls the program's step */
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (frame->kind == GS_FRAME_PYTHON && text_has(frame->file, row->file) &&
-            text_has(frame->function, row->function))
-            return true;
-    return false;
+    return run_stack_is_in(run, stack, row->file, row->function);
 }
 
 static const struct oom_holder *first_matching_row(const struct row *rows, size_t n, const struct run *run,
@@ -89,6 +79,15 @@ const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack)
     return first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
 }
 
+const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack)
+{
+    const struct oom_holder *known = first_matching_row(holders, sizeof holders / sizeof *holders, run, stack);
+    for (size_t i = 0; known && i < sizeof holders / sizeof *holders; i++)
+        if (known == &holders[i].holder && (!holders[i].file || strncmp(holders[i].file, "/torch/", 7) == 0))
+            return NULL;
+    return known;
+}
+
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement)
 {
     const struct run_frame *frame;
@@ -97,7 +96,7 @@ bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct 
         if (frame->kind != GS_FRAME_PYTHON || !frame->file) continue;
         if (strstr(frame->file, "/transformers/trainer")) return false;
         if (strcmp(frame->file, statement->file) == 0 && frame->function && strcmp(frame->function, name) == 0)
-            return oom_stack_passes(run, stack, "/transformers/trainer", NULL);
+            return run_stack_is_in(run, stack, "/transformers/trainer", NULL);
     }
     return false;
 }

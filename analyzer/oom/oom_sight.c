@@ -2,21 +2,11 @@
 
 #include <string.h>
 #include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
 
 bool oom_is_part_of(const char *text, const char *part)
 {
     return text && strstr(text, part);
-}
-
-/* Is a Python frame in a file and a function whose names contain these? NULL: any. */
-bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function)
-{
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->kind == GS_FRAME_PYTHON && (!file || oom_is_part_of(f->file, file)) &&
-            (!function || oom_is_part_of(f->function, function)))
-            return true;
-    return false;
 }
 
 static void hold_category(struct oom_held *h, const struct result_category_line *l)
@@ -33,7 +23,7 @@ static void hold_category(struct oom_held *h, const struct result_category_line 
 /* A cache of keys and values grows with each token and is not part of any backward pass. */
 static bool is_cache(const struct run *run, uint32_t stack)
 {
-    return oom_stack_passes(run, stack, "cache_utils", NULL) || oom_stack_passes(run, stack, NULL, "Cache.");
+    return run_stack_is_in(run, stack, "cache_utils", NULL) || run_stack_is_in(run, stack, NULL, "Cache.");
 }
 
 static void consider_line(struct oom_sight *s, const struct result_category_line *l)
@@ -44,8 +34,8 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
             hold_category(&s->cache, l);
             return;
         }
-        s->checkpointed = s->checkpointed || oom_stack_passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
-        s->autocast = s->autocast || oom_stack_passes(run, l->stack, "/torch/amp/", NULL) ||
+        s->checkpointed = s->checkpointed || run_stack_is_in(run, l->stack, "/torch/utils/checkpoint.py", NULL);
+        s->autocast = s->autocast || run_stack_is_in(run, l->stack, "/torch/amp/", NULL) ||
                       run_stack_calls(run, l->stack, "autocast");
         if (l->count >= 3) {
             s->repeated = arena_add_capped(s->repeated, l->bytes);
@@ -55,14 +45,14 @@ static void consider_line(struct oom_sight *s, const struct result_category_line
         if (category_outlives_steps(l->rule)) /* the program holds it: no checkpoint frees it */
             return;
     } else if (l->category == RESULT_CATEGORY_GRADIENTS &&
-               oom_stack_passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
+               run_stack_is_in(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
         hold_category(&s->buckets, l);
         return;
     } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
-               oom_stack_passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
+               run_stack_is_in(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
         s->forward = arena_add_capped(s->forward, l->bytes);
     } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
-               oom_stack_passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
+               run_stack_is_in(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
         hold_category(&s->foreach, l);
     }
     hold_category(&s->of[l->category], l);
@@ -78,7 +68,7 @@ static enum oom_phase oom_phase_of(const struct run *run, struct category_finder
         .stack = stack, .free_stack = RUN_NONE, .tensor = true, .python = true, .kept = true};
     enum oom_phase phase = phases[category_of_rule(category_rule(c, &block))];
     /* a checkpoint's forward pass runs again in backward */
-    const bool again = phase == OOM_FORWARD && oom_stack_passes(run, stack, "/torch/autograd/__init__.py", NULL);
+    const bool again = phase == OOM_FORWARD && run_stack_is_in(run, stack, "/torch/autograd/__init__.py", NULL);
     if (again || (phase == OOM_ELSEWHERE && category_is_backward(c, stack))) phase = OOM_BACKWARD;
     return phase;
 }
@@ -97,26 +87,18 @@ bool oom_trains(const struct run *run)
     return false;
 }
 
+/* By a function's name, except those of a library's modules: their forward() may call their predict(). */
 static bool is_named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
 {
-    bool found = false;
-    for (size_t i = 0; i < n; i++) found = found || oom_stack_passes(run, stack, NULL, names[i]);
-    return found;
-}
-
-/* The line of the program's own loop that called the outermost module. NULL: in no module. */
-static const struct run_frame *model_caller(const struct run *run, uint32_t stack)
-{
-    const struct run_frame *f, *caller = NULL;
-    bool module = false;
+    const struct run_frame *f;
+    const uint32_t caller = site_pass_caller(run, stack);
+    bool found = false, inside = caller != RUN_NONE;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (f->kind == GS_FRAME_PYTHON) {
-            bool call = oom_is_part_of(f->file, "/torch/nn/modules/module.py");
-            caller = module && !call ? f : caller;
-            module = call;
-        }
+        inside = inside && stack != caller;
+        if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library_file(f->file))) continue;
+        for (size_t i = 0; i < n; i++) found = found || oom_is_part_of(f->function, names[i]);
     }
-    return caller;
+    return found;
 }
 
 /* Is one of these frames in the stack of a location below `end` of that process? */
@@ -145,8 +127,8 @@ static size_t trained_until(const struct oom_sight *s)
     for (; end > 0; end--) {
         const struct run_location *at = run_location(run, (uint32_t)(end - 1));
         if (run_series(run, at->series)->process == s->v->process &&
-            (oom_stack_passes(run, at->stack, "/torch/autograd/", NULL) ||
-             oom_stack_passes(run, at->stack, "/torch/optim/", NULL)))
+            (run_stack_is_in(run, at->stack, "/torch/autograd/", NULL) ||
+             run_stack_is_in(run, at->stack, "/torch/optim/", NULL)))
             break;
     }
     return end;
@@ -162,7 +144,7 @@ static bool never_followed(const struct oom_sight *s, size_t end)
     for (size_t i = 0; end && i < s->v->by_category.lines_n; i++) {
         const struct result_category_line *l = &s->v->by_category.lines[i];
         const struct run_frame *caller =
-            l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+            l->category == RESULT_CATEGORY_ACTIVATIONS ? run_stack_frame(run, site_pass_caller(run, l->stack)) : NULL;
         if (caller) *map_at(&callers, (uintptr_t)caller) = 0;
     }
     bool never = callers.n && !seen_before(run, s->v->process, &callers, end);
@@ -189,7 +171,7 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
 static bool is_pass_repeated(const struct oom_sight *s)
 {
     const struct run *run = s->b->run;
-    const struct run_frame *caller = model_caller(run, s->f->stack);
+    const struct run_frame *caller = run_stack_frame(run, site_pass_caller(run, s->f->stack));
     size_t end = 0;
     for (uint32_t at = s->f->stack; !caller && run_stack_frame(run, at); at = run_stack_parent(run, at)) {
         const struct run_frame *f = run_stack_frame(run, at); /* of a loss, outside of modules */
@@ -197,7 +179,7 @@ static bool is_pass_repeated(const struct oom_sight *s)
     }
     while (end < run_location_count(run) &&
            (run_series(run, run_location(run, (uint32_t)end)->series)->process != s->v->process ||
-            !oom_stack_passes(run, run_location(run, (uint32_t)end)->stack, "/torch/optim/", NULL)))
+            !run_stack_is_in(run, run_location(run, (uint32_t)end)->stack, "/torch/optim/", NULL)))
         end++;
     struct map one = {0};
     if (caller) *map_at(&one, (uintptr_t)caller) = 0;
@@ -223,7 +205,7 @@ static void judge_pass(struct oom_sight *s)
     s->phase_new = s->trains && !s->evaluates && is_phase_new(s, end);
     /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
      * each, all still live, show that gradients are on */
-    s->keeps = s->phase == OOM_FORWARD && !oom_stack_passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
+    s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
 }
 
@@ -240,7 +222,7 @@ struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict 
     s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : oom_phase_of(b->run, c, f->stack);
     for (size_t i = 0; i < v->by_category.lines_n; i++) consider_line(&s, &v->by_category.lines[i]);
     s.checkpointed = s.checkpointed ||
-                     (f->stack != RUN_NONE && oom_stack_passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
+                     (f->stack != RUN_NONE && run_stack_is_in(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
     s.trains = training;
     judge_pass(&s);
     return s;

@@ -49,8 +49,6 @@ struct oom_sight {
 };
 
 bool oom_is_part_of(const char *text, const char *part); /* false: `text` is NULL */
-/* Is a Python frame in a file and a function whose names contain these? NULL: any. */
-bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function);
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */

@@ -225,8 +225,9 @@ void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
         inside = inside && site_is_in_module(b, &holders[i]);
         e->ensemble = e->ensemble || site_is_ensemble(b, &holders[i]);
     }
-    /* variables of their own are the stages of a pipeline */
-    e->repeated = e->repeated && !inside && (n || !e->served);
+    /* variables of their own are the stages of a pipeline; adapters are parts of one model */
+    e->repeated =
+        e->repeated && !inside && (n || !e->served) && !run_stack_is_in(b->run, e->stack, "/peft/", "adapter");
 }
 
 static bool are_models_kept(const struct oom_facts *f)
@@ -308,14 +309,17 @@ void oom_explain_trials(struct oom_words *w)
     uint32_t number = site_index(w->b, e->stack);
     w->v->growing = w->b->sites[number];
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
+    const struct oom_holder *keeper = oom_keeper_of(w->b->run, e->stack);
     const char *kept = w->v->holders_n
                            ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
-                           : "the line that keeps them is unknown: a list of results, a notebook's "
-                             "output, a kept exception";
+                       : keeper ? keeper->what
+                                : "the line that keeps them is unknown: a list of results, a notebook's "
+                                  "output, a kept exception";
     const char *advice =
         e->ensemble && e->served ? "move each model to the host (.cpu()), and to the GPU only while it predicts"
         : e->ensemble            ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
                                    "to the GPU only while it predicts"
+        : keeper                 ? keeper->advice
         : e->served              ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
                                    "to the host (.cpu()) until it is needed again"
                                  : "release the earlier models before the next trial: del model and optimizer, "

@@ -86,6 +86,8 @@ struct oom_holder {
     double share; /* the largest share of the growth that the advice frees */
 };
 const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack);
+/* A library that keeps what the program passes to it; NULL: none is known. */
+const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack);
 /* Does the holder gather what functions of the program return, and is the statement in one that it calls? */
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement);
 /* The same for memory that is often needed only briefly. */

@@ -4,14 +4,16 @@
 #include <string.h>
 
 static const struct {
-    bool up;
+    bool up, pageable;
     const char *file, *function, *advice;
 } rows[] = {
-#define WAIT(file, function, advice) {false, file, function, advice},
-#define COPY(file, function, advice) {true, file, function, advice},
+#define WAIT(file, function, advice) {false, false, file, function, advice},
+#define COPY(file, function, advice) {true, false, file, function, advice},
+#define PAGEABLE(file, function, advice) {true, true, file, function, advice},
 #include "analyzer/question/library.def"
 #undef WAIT
 #undef COPY
+#undef PAGEABLE
 };
 
 const char *question_library_advice(const struct result_site *site, const char *advice, bool up)
@@ -19,8 +21,9 @@ const char *question_library_advice(const struct result_site *site, const char *
     const struct run_frame *frame = site->inner;
     if (!advice || !frame || !frame->file) return advice;
     const char *name = text_last_part(frame->function);
+    const bool pageable = strstr(advice, "pin_memory") != NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].up == up && strstr(frame->file, rows[i].file) &&
+        if (rows[i].up == up && (pageable || !rows[i].pageable) && strstr(frame->file, rows[i].file) &&
             (!rows[i].function || strcmp(name, rows[i].function) == 0))
             return rows[i].advice;
     return advice;

@@ -10,7 +10,8 @@
 
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
-static const char view_advice[] = "store .detach().cpu() or .clone() instead: a slice keeps the whole tensor alive";
+static const char view_advice[] =
+    "store .detach().cpu() or .detach().clone() instead: a slice keeps the whole tensor alive";
 
 /* The first statement on the line of the call: `x = f(); y = g(x)`. Only the line is recorded, so any of them called.
  */

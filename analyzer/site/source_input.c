@@ -122,7 +122,13 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     const struct run_frame *frame;
     struct arena scratch = {0};
     bool looped = false, anew = false, entered = false;
-    stack = site_pass_caller(b->run, stack);
+    const uint32_t caller = site_pass_caller(b->run, stack);
+    if (caller == RUN_NONE) /* a library's own modules */
+        while ((frame = run_stack_frame(b->run, stack)) != NULL &&
+               (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)))
+            stack = run_stack_parent(b->run, stack);
+    else
+        stack = caller;
     for (; !looped && !anew && (frame = run_stack_frame(b->run, stack)) != NULL;
          stack = run_stack_parent(b->run, stack)) {
         struct site_call c;

@@ -178,6 +178,7 @@ import torch
 from trl.trainer.some_trainer import compute_metrics
 from somelib.helpers import watch
 from transformers.trainer import _run_epoch
+from somelib.helpers import collate, constant
 model = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(30):
@@ -188,11 +189,15 @@ for step in range(30):
     compute_metrics(loss)
     watch(loss)
     _run_epoch(loss)
+    collate(torch.randn(8, 64))
+    constant()
     own = loss.item()
 """
 LIBRARY_FILES = {
     "trl/trainer/some_trainer.py": "def compute_metrics(loss):\n    return loss.item()\n",
-    "somelib/helpers.py": "def watch(loss):\n    if loss > 5:\n        pass\n",
+    "somelib/helpers.py": "def watch(loss):\n    if loss > 5:\n        pass\n"
+                          "def collate(x):\n    return x.to('cuda')\n"
+                          "def constant():\n    import torch\n    return torch.tensor([1., 2.], device='cuda')\n",
     "transformers/trainer.py": "import torch\ndef _run_epoch(loss):\n    if torch.isnan(loss):\n        pass\n",
 }
 
@@ -211,4 +216,7 @@ def test_a_wait_inside_a_library_names_the_users_call_and_the_librarys_setting(r
     assert "has no setting" in advice["compute_metrics(loss)"]
     assert "inside a library" in advice["watch(loss)"]
     assert "logging_nan_inf_filter=False" in advice["_run_epoch(loss)"]
+    copies = {lines[t["site"]["line"] - 1].strip(): t["advice"] for t in report["transfers"] if t["advice"]} | advice
+    assert "pin_memory=True" in copies["collate(torch.randn(8, 64))"]
+    assert "find its setting" in copies["constant()"]
     assert "every N steps" in advice["own = loss.item()"] and "library" not in advice["own = loss.item()"]
