@@ -22,6 +22,7 @@
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/units.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
@@ -268,11 +269,36 @@ static void measure_widened(struct oom_sight *s)
     lead_measure(s, before);
 }
 
+/* N × N elements: a smaller batch changes the result, if they are made of all samples. */
+static void measure_square(struct oom_sight *s, const struct oom_square *square)
+{
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    char side[UNITS_TEXT];
+    units_format_count(side, square->side);
+    oom_add_measure(
+        s->b, s->v,
+        (struct result_measure){
+            .text = TEXT(s,
+                         "check the shapes at %s, which creates %s × %s elements: if that is an accidental broadcast "
+                         "([N] and [N, 1]), give both the same shape; if not, compute it in parts",
+                         oom_place_text(&words, square->stack), side, side),
+            .frees_bytes = square->bytes ? square->bytes : RUN_UNKNOWN,
+            .enough = OOM_MEASURE_AT_MOST,
+            .effort = OOM_EFFORT_LINE,
+            .first = true,
+            .certainty = RESULT_CERTAINTY_GUESSED});
+}
+
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
+    struct oom_square square;
     if (s->f->widened != RUN_NONE) {
         measure_widened(s);
+        return;
+    }
+    if (oom_find_square(s, &square)) {
+        measure_square(s, &square);
         return;
     }
     enum { LARGER = 2, STEPS = 4 };

@@ -517,7 +517,8 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
      * If one allocation per iteration stayed, their number shows it. */
     if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) n = count;
-    bool by_steps = n >= FEW_STEPS;                                /* not in an evaluation after them */
+    bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
+    if (!by_steps && count < LAYERS && step_module_calls(g->b, l->stack) != UINT64_MAX) return; /* layers of a pass */
     if (!by_steps && !run_stack_is_located(run, l->stack)) return; /* its allocations are not those of one line */
     n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
