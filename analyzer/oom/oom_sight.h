@@ -48,14 +48,6 @@ struct oom_sight {
     const struct oom_holder *copy; /* the kind of copies that is_copy finds */
 };
 
-/* Blocks of N × N elements outside of modules or in a loss, of an N that another tensor has. An accidental broadcast of
- * [N] and [N, 1] makes them. */
-struct oom_square {
-    uint32_t stack;
-    uint64_t side;
-    int64_t bytes; /* of such blocks; 0: only the request is of that size */
-};
-
 bool oom_is_part_of(const char *text, const char *part); /* false: `text` is NULL */
 /* Is a Python frame in a file and a function whose names contain these? NULL: any. */
 bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function);
@@ -64,5 +56,3 @@ bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
                               bool training);
-/* False: there is none of a size that matters. */
-bool oom_find_square(const struct oom_sight *s, struct oom_square *square);
