@@ -296,9 +296,11 @@ static void find_leak_holders(struct oom_words *w)
         w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
         if (w->v->holders_n) w->v->growing = w->v->blame = site;
     }
-    /* self.center = 0.9 * self.center + x; total += penalty, whose graph a line outside of all modules made */
-    if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN ||
-                             (f->graph == OOM_GRAPH_NONE && !site_is_without_gradients(w->b, f->growing_stack))))
+    /* self.center = 0.9 * self.center + x; total += penalty, whose graph a line outside of all modules made; x = x -
+     * net(x) where no backward pass follows */
+    const bool passes = f->backward_ns != RUN_UNKNOWN || oom_is_in_pass(w->b->run, f->growing_stack);
+    if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && passes &&
+                                                               !site_is_without_gradients(w->b, f->growing_stack))))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
 }
 
