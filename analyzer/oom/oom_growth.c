@@ -22,7 +22,9 @@ bool oom_is_in_pass(const struct run *run, uint32_t stack)
     const struct run_frame *frame;
     for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
         if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) return true;
-    return run_stack_is_in(run, stack, NULL, "_call_impl") || run_stack_is_in(run, stack, NULL, "_engine_run_backward");
+    return run_stack_is_in(run, stack, NULL, "_call_impl") ||
+           run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
+           run_stack_is_in(run, stack, "/torch/autograd/__init__.py", NULL); /* torch.func calls the engine itself */
 }
 
 bool oom_is_lazy(const struct run *run, uint32_t stack)
@@ -200,12 +202,22 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
     return NULL;
 }
 
-/* Parameters, and memory that nothing has been written to: [torch.empty(n) …]. */
-static bool stores_unfilled(const struct result_holder *h)
+/* What a statement makes of a model, or all at once: parameters, memory that nothing has been written to, such as
+ * torch.empty(n), and a comprehension. */
+static const char *const loaded[] = {"Parameter(", "requires_grad=True", "empty(", " for "};
+enum { LOADED = sizeof loaded / sizeof *loaded };
+
+static bool stores_loaded(const struct result_holder *h)
 {
-    static const char *const words[] = {"Parameter(", "requires_grad=True", "empty("};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(h->text, words[i])) return true;
+    for (size_t i = 0; i < LOADED; i++)
+        if (strstr(h->text, loaded[i])) return true;
+    return false;
+}
+
+static bool makes_loaded(struct site_builder *b, uint32_t stack)
+{
+    for (size_t i = 0; i < LOADED; i++)
+        if (site_statement_has(b, stack, loaded[i])) return true;
     return false;
 }
 
@@ -219,17 +231,16 @@ static bool is_in_constructor(const struct run *run, uint32_t stack)
 
 /* Does a known statement store blocks that the program made on the GPU, one by one, the largest or half as much?
  * [f(x) for x in y] makes all that it needs, and so does the construction of an object. */
-static bool is_stored_each_time(const struct site_builder *b, const struct oom_facts *f)
+static bool is_stored_each_time(struct site_builder *b, const struct oom_facts *f)
 {
     struct run *run = b->run;
     bool stored = false;
     EACH (g, b->report->growth, f->growth ? b->report->growth_n : 0) {
         const bool counts = g->process == f->growth->process && g->layer == f->layer &&
                             g->device == f->growth->device && g->bytes >= f->growth->bytes / 2;
-        stored = stored ||
-                 (counts && g->holders_n && !strstr(g->holders[0].text, " for ") && !stores_unfilled(&g->holders[0]));
+        stored = stored || (counts && g->holders_n && !stores_loaded(&g->holders[0]));
     }
-    return stored && !is_in_constructor(run, f->growing_stack) &&
+    return stored && !makes_loaded(b, f->growing_stack) && !is_in_constructor(run, f->growing_stack) &&
            !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&
            !run_stack_is_in(run, f->growing_stack, "/torch/optim/", NULL) &&
            !run_stack_calls(run, f->growing_stack, "_to_copy");

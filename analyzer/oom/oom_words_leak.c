@@ -1,6 +1,7 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/question/question.h"
@@ -129,9 +130,17 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
                  : "drop the reference after each step, or store .item() instead";
 }
 
+/* x = x - net(x): the variable refers to the last value only, so a graph keeps the earlier ones. */
+static bool carries_without_training(const struct oom_words *w)
+{
+    const struct result_oom_verdict *v = w->v;
+    return v->holders_n && v->holders[0].carried && oom_is_in_pass(w->b->run, w->f->growing_stack) &&
+           w->f->backward_ns == RUN_UNKNOWN && oom_never_trains(w->b, w->f->growing_stack);
+}
+
 static void measure_no_graph(struct oom_words *w)
 {
-    if (!w->f->evaluates) return;
+    if (!w->f->evaluates && !carries_without_training(w)) return;
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
                  TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
                       leak_line_of(w)));
@@ -287,9 +296,11 @@ static void find_leak_holders(struct oom_words *w)
         w->v->holders_n = site_find_holders(w->b, f->growing_stacks[i], false, &w->v->holders);
         if (w->v->holders_n) w->v->growing = w->v->blame = site;
     }
-    /* self.center = 0.9 * self.center + x; total += penalty, whose graph a line outside of all modules made */
-    const bool trains = f->backward_ns != RUN_UNKNOWN && !site_is_without_gradients(w->b, f->growing_stack);
-    if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && trains)))
+    /* self.center = 0.9 * self.center + x; total += penalty, whose graph a line outside of all modules made; x = x -
+     * net(x) where no backward pass follows */
+    const bool passes = f->backward_ns != RUN_UNKNOWN || oom_is_in_pass(w->b->run, f->growing_stack);
+    if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && passes &&
+                                                               !site_is_without_gradients(w->b, f->growing_stack))))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
 }
 

@@ -518,9 +518,10 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
      * If one allocation per iteration stayed, their number shows it. */
     if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) n = count;
     bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
-    /* If steps are unknown, each allocation counts as one: not those of many lines, or of a pass that makes the
-     * gradients of all parameters. */
+    /* If steps are unknown, each allocation counts as one: not those of many lines, of the layers of a pass, or of a
+     * pass that makes the gradients of all parameters. */
     if (!by_steps && (!run_stack_is_located(run, l->stack) || site_is_in_backward(run, l->stack))) return;
+    if (!by_steps && count < LAYERS && step_module_calls(g->b, l->stack) != UINT64_MAX) return;
     n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
            end_bytes = (double)g->end_bytes[l->series];

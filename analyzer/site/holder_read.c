@@ -500,10 +500,25 @@ static void add_targets(struct site_search *s, const struct site_names *made)
     }
 }
 
+/* Is the name inside the parentheses of a call, as y in y + step * f(y)? */
+static bool is_passed_to_call(const char *value, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *open = strchr(value, '('); open; open = strchr(open + 1, '(')) {
+        const char *end = open > value && site_is_name_character(open[-1]) ? site_closing(open) : NULL;
+        for (const char *p = end ? strstr(open, name) : NULL; p && p < end; p = strstr(p + 1, name))
+            if (!site_is_name_character(p[-1]) && p[-1] != '.' && !site_is_name_character(p[n])) return true;
+    }
+    return false;
+}
+
 static void consider_accumulation(struct site_search *s, size_t i, const struct site_assignment *a, const char *name)
 {
     const size_t before = s->found.n;
     site_consider_store(s, i, name, false);
+    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_passed_to_call(a->value, name) &&
+        !is_concatenation(a->value))
+        s->found.list[before].carried = true;
     if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || is_concatenation(a->value) ||
         strncmp(name, "self.", 5) != 0)
         return;

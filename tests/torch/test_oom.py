@@ -46,6 +46,12 @@ def test_cause_and_line(record, name):
         assert s.differs(done.report(with_pause(done.database, done.folder / "paused.db", .97))) == []
 
 
+@pytest.mark.parametrize("name", ["capacity_first_pass_nested", "capacity_first_pass_of_layers"])
+def test_layers_of_one_pass_are_not_growth(record, name):
+    """Neither 'leaks' nor 'check --no-leaks' blames a program for a pass that does not fit."""
+    assert record(SCENARIOS[name].path, **SCENARIOS[name].environment).report()["growth"] == []
+
+
 def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):
     """It can name a leak's graph only by native frames, as the report does."""
     database = tmp_path / "run.db"

@@ -1,0 +1,97 @@
+/* Blocks of N × N elements outside of modules or in a loss, of an N that another tensor has.
+ *
+ * [N, 1] - [N] makes them by accident. A matrix of distances or a kernel makes them on purpose; then half as many
+ * samples need a quarter, and gradients of two halves do not add up to that of the whole. */
+#include "analyzer/oom/oom_square.h"
+
+#include "analyzer/base/units.h"
+
+#include <math.h>
+
+struct square {
+    uint32_t stack;
+    uint64_t side;
+    int64_t bytes; /* of such blocks; 0: only the request is of that size */
+};
+
+static int64_t block_of(uint64_t elements, int64_t size)
+{
+    enum { ROUND = 512 }; /* PyTorch's allocator */
+    return ((int64_t)elements * size + ROUND - 1) / ROUND * ROUND;
+}
+
+/* Is there a tensor of N numbers that is neither a parameter nor made for one? */
+static bool has_vector(const struct oom_sight *s, uint64_t side)
+{
+    static const int64_t sizes[] = {4, 8, 2};
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+        const bool data = l->category != RESULT_CATEGORY_PARAMETERS && l->category != RESULT_CATEGORY_GRADIENTS &&
+                          l->category != RESULT_CATEGORY_OPTIMIZER_STATE && l->count;
+        for (size_t i = 0; data && i < sizeof sizes / sizeof *sizes; i++)
+            if (l->bytes / (int64_t)l->count == block_of(side, sizes[i])) return true;
+    }
+    return false;
+}
+
+/* The N of a block of N × N; 0 none. The allocator leaves up to 1 MiB of a segment unused; the size of the failed
+ * request is exact. */
+static uint64_t square_side_of(const struct oom_sight *s, int64_t bytes)
+{
+    static const int64_t sizes[] = {4, 2, 8, 1};
+    enum { REST = 1 << 20 };
+    if (s->f->requested < bytes && bytes - s->f->requested <= REST) bytes = s->f->requested;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint64_t side = (uint64_t)sqrt((double)bytes / (double)sizes[i]);
+        for (; side && bytes - block_of(side * side, sizes[i]) <= REST; side--)
+            if (has_vector(s, side)) return side;
+    }
+    return 0;
+}
+
+static bool may_be_square(const struct oom_sight *s, uint32_t stack, int64_t bytes)
+{
+    enum { LARGE = 16 }; /* of the device */
+    const struct run *run = s->b->run;
+    return stack != RUN_NONE && run_is_known(s->f->total) && bytes >= s->f->total / LARGE &&
+           (!oom_is_in_pass(run, stack) || oom_stack_passes(run, stack, "/torch/nn/functional.py", "loss") ||
+            oom_stack_passes(run, stack, "/torch/nn/modules/loss.py", NULL));
+}
+
+static bool find_square(const struct oom_sight *s, struct square *square)
+{
+    int64_t most = 0;
+    *square = (struct square){.stack = s->f->stack};
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+        const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
+        const uint64_t side = each >= most && may_be_square(s, l->stack, each) ? square_side_of(s, each) : 0;
+        if (!side) continue;
+        most = each;
+        square->stack = l->stack;
+        square->side = side;
+    }
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n)
+        if (most && l->count && l->bytes / (int64_t)l->count == most)
+            square->bytes = arena_add_capped(square->bytes, l->bytes);
+    if (!most && may_be_square(s, s->f->stack, s->f->requested)) square->side = square_side_of(s, s->f->requested);
+    return square->side > 0;
+}
+
+bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
+{
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    struct square square;
+    char side[UNITS_TEXT];
+    if (!find_square(s, &square)) return false;
+    units_format_count(side, square.side);
+    *m = (struct result_measure){
+        .text = TEXT(s,
+                     "check the shapes at %s, which creates %s × %s elements: if that is an accidental broadcast ([N] "
+                     "and [N, 1]), give both the same shape; if not, compute it in parts or for fewer samples",
+                     oom_place_text(&words, square.stack), side, side),
+        .frees_bytes = square.bytes ? square.bytes : RUN_UNKNOWN,
+        .enough = OOM_MEASURE_AT_MOST,
+        .effort = OOM_EFFORT_LINE,
+        .first = true,
+        .certainty = RESULT_CERTAINTY_GUESSED};
+    return true;
+}
