@@ -53,8 +53,8 @@ static bool may_be_square(const struct oom_sight *s, uint32_t stack, int64_t byt
     enum { LARGE = 16 }; /* of the device */
     const struct run *run = s->b->run;
     return stack != RUN_NONE && run_is_known(s->f->total) && bytes >= s->f->total / LARGE &&
-           (!oom_is_in_pass(run, stack) || oom_stack_passes(run, stack, "/torch/nn/functional.py", "loss") ||
-            oom_stack_passes(run, stack, "/torch/nn/modules/loss.py", NULL));
+           (!oom_is_in_pass(run, stack) || run_stack_is_in(run, stack, "/torch/nn/functional.py", "loss") ||
+            run_stack_is_in(run, stack, "/torch/nn/modules/loss.py", NULL));
 }
 
 static bool find_square(const struct oom_sight *s, struct square *square)

@@ -111,9 +111,10 @@ int page_save_card(const struct page_target *t, const struct result_report *repo
         page_card(report, out.file);
     } else if (!write_png(report, out.file)) {
         output_drop(&out);
-        return complain_with(EXIT_INPUT,
-                             "%s: PNG needs the program rsvg-convert (Debian: apt install librsvg2-bin); without it: --%s %.*s.svg",
-                             t->who, t->option, (int)(dot - t->path), t->path);
+        return complain_with(
+            EXIT_INPUT,
+            "%s: PNG needs the program rsvg-convert (Debian: apt install librsvg2-bin); without it: --%s %.*s.svg",
+            t->who, t->option, (int)(dot - t->path), t->path);
     }
     if (!output_keep(&out, t->who)) return EXIT_INPUT;
     if (!out.standard) complain("%s: wrote %s", t->who, t->path);
