@@ -66,7 +66,7 @@ static bool says_closure(const struct run_frame *f)
 }
 
 /* A snapshot can lack the frames of Module.__call__. */
-static bool is_forward(const struct run *run, const struct run_frame *f)
+static bool is_forward_frame(const struct run *run, const struct run_frame *f)
 {
     return run_is_imported(run) && f->kind == GS_FRAME_PYTHON && f->function && strcmp(f->function, "forward") == 0;
 }
@@ -88,7 +88,7 @@ static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t st
     }
     if (kind == STEP_PLACE_MODULE && t->places[place].kind == STEP_PLACE_MODULE) return place;
     if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) return place;
-    if (kind == STEP_PLACE_LINE && is_forward(t->run, f) && t->places[place].kind != STEP_PLACE_MODULE)
+    if (kind == STEP_PLACE_LINE && is_forward_frame(t->run, f) && t->places[place].kind != STEP_PLACE_MODULE)
         place = add_child_place(t, place, STEP_PLACE_MODULE, caller, f, whole);
     uint32_t made = add_child_place(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
     if (kind == STEP_PLACE_OPTIMIZER && strcmp(text_last_part(f->function), "step") == 0)
