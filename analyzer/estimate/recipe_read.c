@@ -367,6 +367,16 @@ static json_t *arguments_of(const json_t *value)
     return found;
 }
 
+/* How much there is to look at in a value: long texts count more than once. */
+static unsigned bulk_of(const json_t *value)
+{
+    size_t n = json_string_length(value) / 256 + 1, i;
+    json_t *item;
+
+    json_array_foreach((json_t *)value, i, item) n += json_string_length(item) / 256 + 1;
+    return n < VALUES_MAX ? (unsigned)n : VALUES_MAX;
+}
+
 /* Adds to `all` the options that a section states as keys ("--num-layers: 12"), as a list ("args: [--model, NAME]") or
  * as a command. `left` limits the values that are looked at, as aliases of YAML can repeat a section without end. */
 static void gather_arguments(json_t *all, json_t *section, unsigned depth, unsigned *left)
@@ -378,8 +388,8 @@ static void gather_arguments(json_t *all, json_t *section, unsigned depth, unsig
 
     json_object_foreach_safe(section, next, key, value)
     {
-        if (*left == 0) return;
-        --*left;
+        if (*left < bulk_of(value)) return;
+        *left -= bulk_of(value);
         json_t *found = arguments_of(value);
         if (found) json_object_update_missing(all, found);
         json_decref(found);
