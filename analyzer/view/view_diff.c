@@ -41,9 +41,10 @@ static struct line *add_grid_line(struct grid *g)
 static void print_cell(const struct view_diff *v, const char *text, int width, bool left, enum terminal_style style,
                        bool more)
 {
-    int pad = width - terminal_columns(text);
-    pad = pad > 0 ? pad : 0;
-    fprintf(v->out, "%*s%s%s%s%*s", left ? 0 : pad, "", terminal_style(&v->term, style), text,
+    char cut[LINE];
+    text_elide(cut, sizeof cut, text, width, v->term.utf8);
+    const int pad = width - terminal_columns(cut);
+    fprintf(v->out, "%*s%s%s%s%*s", left ? 0 : pad, "", terminal_style(&v->term, style), cut,
             style == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN), more ? (left ? pad : 0) + GAP : 0,
             "");
 }
@@ -106,14 +107,18 @@ static int least_text_columns(const char *text)
     return terminal_columns(location) - folder;
 }
 
-/* The last cell: if it does not fit beside the figures, it gets its own line. */
+/* Does the last cell not fit beside the figures, so that it gets its own line? */
+static bool has_own_line(const struct view_diff *v, const char *text, int room)
+{
+    const int least = v->diff->wish.by == DIFF_LINE ? least_text_columns(text) : 0;
+    return *text && terminal_columns(text) > room && (room < NARROW || least > room);
+}
+
 static void print_last_cell(const struct view_diff *v, const struct line *l, int n, int room)
 {
     char cut[LINE];
     const char *text = l->cell[n - 1];
-    const int least = v->diff->wish.by == DIFF_LINE ? least_text_columns(text) : 0;
-    bool own = terminal_columns(text) > room && (room < NARROW || least > room);
-    if (own) {
+    if (has_own_line(v, text, room)) {
         fprintf(v->out, "\n%*s", 2 * INDENT, "");
         room = v->term.width - 2 * INDENT;
     }
@@ -124,6 +129,8 @@ static void print_last_cell(const struct view_diff *v, const struct line *l, int
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, l->style[n - 1]), cut,
             l->style[n - 1] == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN));
 }
+
+enum { LEAST_LAST = 10, LEAST_NAME = 26 }; /* columns of the last cell, of a name in the first */
 
 static void grid_print(const struct view_diff *v, struct grid *g)
 {
@@ -136,7 +143,12 @@ static void grid_print(const struct view_diff *v, struct grid *g)
         }
         used += width[c] + GAP;
     }
-    int room = v->term.width - used < 10 ? 10 : v->term.width - used;
+    if (g->left[0] && used > v->term.width - LEAST_LAST) { /* names of ranges can be long */
+        const int over = used - v->term.width + LEAST_LAST, most = width[0] > LEAST_NAME ? width[0] - LEAST_NAME : 0;
+        width[0] -= over < most ? over : most;
+        used -= over < most ? over : most;
+    }
+    const int room = v->term.width - used;
     print_grid_head(v, g, width, n);
     EACH (l, g->lines, g->n) {
         for (int c = 0; l->rule && c < n - 1 && !g->left[c]; c++) {
@@ -144,8 +156,9 @@ static void grid_print(const struct view_diff *v, struct grid *g)
             fprintf(v->out, "%*s%.*s", c ? GAP : INDENT, "", width[c] < 40 ? width[c] : 40, dashes);
         }
         fprintf(v->out, "%s%*s", l->rule ? "\n" : "", INDENT, "");
+        const bool beside = *l->cell[n - 1] && !has_own_line(v, l->cell[n - 1], room);
         for (int c = 0; c < n - 1; c++)
-            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], *l->cell[n - 1] != 0 || c < n - 2);
+            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], beside || c < n - 2);
         print_last_cell(v, l, n, room);
     }
     free(g->lines);

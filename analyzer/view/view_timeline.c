@@ -383,7 +383,7 @@ static void mark_legend(const struct chart *k, struct run *run)
     const struct draw_text *v = k->v;
     size_t n, survived = 0;
     const struct run_oom *ooms = run_ooms(run, &n);
-    char bytes[UNITS_TEXT], at[UNITS_TEXT];
+    char bytes[UNITS_TEXT], at[UNITS_TEXT], text[96];
     const int indent = legend_indent(v, 0);
 
     if (profile_courses_column(k->c, k->front->peak_ns) < k->c->columns_n) {
@@ -407,7 +407,10 @@ static void mark_legend(const struct chart *k, struct run *run)
     if (survived) {
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_SURVIVED);
-        fprintf(v->out, " %zu failed allocation%s that the program survived\n", survived, survived == 1 ? "" : "s");
+        text_put(text, sizeof text, "%zu failed allocation%s that the program survived", survived,
+                 survived == 1 ? "" : "s");
+        fputc(' ', v->out);
+        draw_wrap_on(v, indent + 2, indent + 2, text);
     }
 }
 

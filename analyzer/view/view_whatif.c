@@ -183,9 +183,10 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
     fputc('\n', t->out);
     text_table_print(table, &t->term, INDENT, t->out);
     if (same[0]) {
-        static const char label[] = "no difference with: ";
-        fprintf(t->out, "%*s%s", INDENT, "", label);
-        draw_wrap_on(t, 2 * INDENT, INDENT + (int)strlen(label), same);
+        char line[sizeof same + 32];
+        text_put(line, sizeof line, "no difference with: %s", same);
+        fprintf(t->out, "%*s", INDENT, "");
+        draw_wrap_on(t, 2 * INDENT, INDENT, line);
     }
 }
 

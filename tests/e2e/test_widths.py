@@ -142,6 +142,11 @@ def test_no_line_ends_with_a_blank(recorded, view, width):
     assert [line for line in text.splitlines() if line != line.rstrip()] == []
 
 
+@pytest.mark.parametrize("width", [40, *WIDTHS])
+def test_no_line_of_a_comparison_ends_with_a_blank(recorded, another, width):
+    test_no_line_ends_with_a_blank(recorded, ["diff", "--min", "1B", another.database], width)
+
+
 def test_the_list_of_a_piped_flame_graph_fits(recorded):
     test_no_width_cuts_a_place(recorded, ["flame"], False)
     for width in WIDTHS[1:]:
