@@ -266,6 +266,15 @@ static bool is_split(const struct caching_block *b)
     return b->prev != CACHING_NONE || b->next != CACHING_NONE;
 }
 
+bool caching_has_spare(const struct caching_allocator *a)
+{
+    bool has = false;
+    EACH (b, a->blocks, a->blocks_n)
+        has = has || (b->bytes && !b->allocated && !b->pending && b->mapped && b->area == CACHING_NONE &&
+                      !is_split(b) && a->pools[b->pool].releases);
+    return has;
+}
+
 /* [release_expandable_segment] */
 static void drop_area(struct caching_allocator *a, uint32_t block)
 {

@@ -51,6 +51,12 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
     return at < d->streams_n ? d->streams[at] : last;
 }
 
+uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom)
+{
+    const uint32_t pool = map_get(&d->failed_in, oom);
+    return pool == MAP_NEW ? 0 : pool;
+}
+
 uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                         bool *unknown)
 {

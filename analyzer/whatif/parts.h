@@ -31,6 +31,7 @@ struct whatif_device {
     struct whatif_piece *pieces; /* that existed when the recording began */
     size_t pieces_n, pieces_cap;
     struct whatif_facts facts;
+    struct map failed_in; /* index of run_ooms → private pool in which the request was made, if PyTorch did not retry */
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
     uint64_t *streams;    /* streams on which tensors were allocated */
     size_t streams_n, streams_cap;
@@ -105,6 +106,8 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
+/* Its pool; 0 the default one. */
+uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom);
 /* Did PyTorch's allocator make this CUDA allocation, as far as its stack shows? */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);

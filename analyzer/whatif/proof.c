@@ -31,6 +31,8 @@ struct beside { /* a device, while its recording is replayed */
     bool placed, fails; /* fails: the recorded request failed */
     uint64_t events;
     uint64_t last_segment, last_stream;
+    uint32_t last_pool, last_private; /* of the last request; the last one that is private */
+    bool last_retries;                /* would PyTorch have freed the cache if it had failed? */
     uint64_t *areas; /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
     size_t areas_n, areas_cap;
     int64_t device_live, reserved; /* bytes, as recorded */
@@ -408,24 +410,30 @@ static void note_stream(struct beside *b, uint64_t stream)
     if (d->streams_n < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = stream;
 }
 
-static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream)
+static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream, uint32_t pool)
 {
-    const uint32_t block = caching_allocate(b->allocator, bytes, stream, 0);
+    const uint32_t block = caching_allocate(b->allocator, bytes, stream, pool);
     if (block == CACHING_NO_BLOCK) return true;
     caching_release(b->allocator, block);
     return false;
 }
 
 /* A recording states the streams of tensors, but not the stream of a request that failed: that is the last stream, or
- * another one that has no memory for it. */
+ * another one that has no memory for it. Nor does it state the pool: if PyTorch freed no cached segment, that is the
+ * last one in which it does not. */
 static void refuse_replay(struct beside *b, int64_t bytes, size_t oom)
 {
     struct whatif_device *d = device_at(b);
-    if (is_refused(b, bytes, b->last_stream)) return;
+    const bool kept = b->from == b->calls_n;
+    const uint32_t pool = kept && caching_has_spare(b->allocator) ? b->last_private
+                          : kept && !b->last_retries              ? b->last_pool
+                                                                  : 0;
+    if (pool) *map_at(&d->failed_in, oom) = pool;
+    if (is_refused(b, bytes, b->last_stream, pool)) return;
     const size_t known = d->streams_n;
     if (known < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = new_stream;
     for (size_t i = 0; i < d->streams_n; i++) {
-        if (d->streams[i] == b->last_stream || !is_refused(b, bytes, d->streams[i])) continue;
+        if (d->streams[i] == b->last_stream || !is_refused(b, bytes, d->streams[i], pool)) continue;
         *map_at(&d->failed_on, oom) = (uint32_t)i;
         d->streams_n = i < known ? known : d->streams_n;
         return;
@@ -574,6 +582,9 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
+    b->last_pool = pool;
+    b->last_private = pool ? pool : b->last_private;
+    b->last_retries = life->space != GS_SPACE_POOL && caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");

@@ -443,8 +443,9 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
     advance_play(p, t, oom->time_ns);
     settle_query(p, t, true);
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
-    const uint64_t stream = whatif_failed_stream(&p->w->devices[t - p->tracks], index, t->last_stream);
-    const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, 0);
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    const uint64_t stream = whatif_failed_stream(d, index, t->last_stream);
+    const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, whatif_failed_pool(d, index));
     note_peak(t, oom->time_ns);
     if (block == CACHING_NO_BLOCK) {
         if (run_oom_is_end(oom)) {

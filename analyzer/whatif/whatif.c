@@ -77,6 +77,7 @@ static void forget_devices(struct whatif *w)
         free(w->devices[i].streams);
         free(w->devices[i].unsplit);
         map_free(&w->devices[i].failed_on);
+        map_free(&w->devices[i].failed_in);
         whatif_facts_free(&w->devices[i].facts);
     }
     w->devices_n = 0;

@@ -351,6 +351,18 @@ def test_a_pool_that_never_splits_blocks(once):
     assert answer["whatif"][0]["peak_reserved_bytes"] == real["recorded"]["peak_reserved_bytes"]
 
 
+@pytest.mark.parametrize("ends_in", ["pool", "default"])
+def test_a_request_that_fails_beside_a_private_pool_is_reproduced(once, ends_in):
+    """In a MemPool, PyTorch before 2.13 does not free the cache of the default pool for it."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\npool, held = torch.cuda.MemPool(), []\n"
+            "cached = mib(60)\ndel cached\nfor i in range(30):\n    with torch.cuda.use_mem_pool(pool):\n        held.append(mib(24))\n"
+            f"    temporary = mib(11)\n    del temporary\n    {'' if ends_in == 'pool' else 'held.append(mib(33))'}\n")
+    run = once(f"fails in {ends_in}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="400MiB")
+    assert run.code != 0 and "out of memory" in run.stderr
+    answer = asked(run.database, "--limit", "400MiB")
+    assert answer["replay"]["exact"] and not answer["whatif"][0]["fits"], answer
+
+
 def test_a_result_that_depends_on_addresses_is_inexact(once):
     """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
     code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
