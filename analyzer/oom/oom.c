@@ -165,10 +165,11 @@ static void choose_capture(struct oom_failures *o, size_t group)
     o->group_of[o->groups[group].last] = (uint32_t)o->captures_n++;
 }
 
-/* The last ones matter most: they ended the run. */
+/* The last ones matter most: they ended the run. If none did, views lead with the first. */
 static void choose_captures(struct oom_failures *o)
 {
     choose_capture(o, ending_group(o));
+    choose_capture(o, 0);
     for (int fatal = 1; fatal >= 0; fatal--)
         for (size_t i = o->groups_n; i-- > 0;)
             if (o->groups[i].fatal == (bool)fatal) choose_capture(o, i);

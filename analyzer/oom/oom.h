@@ -59,7 +59,7 @@ struct oom_facts {
     const struct run_oom *row; /* the one to report */
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
-    bool examined;             /* the live memory at the failure is known, as for the last failures */
+    bool examined;             /* the live memory at the failure is known, as for the first and the last failures */
     bool attached;             /* the process's allocations from before the recording are unknown */
     uint32_t stack;
     int64_t requested, free, total; /* RUN_UNKNOWN */

@@ -387,7 +387,7 @@ void oom_explain_capacity(struct oom_words *w)
         w->v->verdict = TEXT(
             w, too_much ? "the live memory does not fit: %s%s" : "the request did not fit beside the live memory: %s%s",
             SIZE(w, f->live), from);
-    } else { /* only the last of many failures are examined, or nothing was recorded there */
+    } else { /* only the first and the last of many failures are examined, or nothing was recorded there */
         w->v->verdict = "the request did not fit; what was live then is unknown";
     }
     bool others_known = f->nvml && run_is_known(f->nvml->other_bytes); /* whose it is */
