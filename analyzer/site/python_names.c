@@ -339,12 +339,13 @@ const char *site_bracket_around(const char *code, const char *p)
     return NULL;
 }
 
-/* What it returns has no graph. */
-static bool is_graph_end(const char *p)
+/* What it returns is another tensor that has no graph or, if memory is kept by a graph only, a tensor without one. */
+static bool is_other_tensor(const char *p, bool graph)
 {
-    static const char *const words[] = {".detach()", ".data", ".argmax(", ".argmin(", ".argsort(", ".eq(",
-                                        ".ne(",      ".gt(",  ".lt(",     ".long()",  ".int()",    ".bool()"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    static const char *const words[] = {".argmax(", ".argmin(",  ".argsort(", ".eq(",    ".ne(",   ".gt(",
+                                        ".lt(",     ".detach()", ".data",     ".long()", ".int()", ".bool()"};
+    enum { COPIES = 7 }; /* the others may return the same memory */
+    for (size_t i = 0; i < (graph ? sizeof words / sizeof *words : COPIES); i++) {
         const size_t n = strlen(words[i]);
         if (strncmp(p, words[i], n) == 0 && (strchr("()", words[i][n - 1]) || !site_is_name_character(p[n])))
             return true;
@@ -366,7 +367,7 @@ static bool is_other_mention(const char *code, const char *p, const char *end, b
 {
     for (;;) {
         while (*end && strchr(".[(", *end)) { /* attributes, indexes and calls that follow it */
-            if (is_host_attribute(end) || is_property(end) || (graph && is_graph_end(end)) ||
+            if (is_host_attribute(end) || is_property(end) || is_other_tensor(end, graph) ||
                 (copies && strncmp(end, ".clone(", 7) == 0))
                 return true;
             if (is_result_entry(end)) return true;

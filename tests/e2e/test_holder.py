@@ -446,6 +446,9 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "    row = [Tensor() for part in range(4)]\n    rows.append(Library.stack([part for part in row]))\n    keep(row)\n",
     "class Part(Tensor):\n    def clone(self): return 0\nrows = {}\nfor step in range(1000):\n    part = Part()\n"
     "    rows[step] = (step, part.clone())\n    keep(part)\n",
+    # the next token of an output, whose cache is kept elsewhere
+    "class Out(Tensor):\n    def argmax(self, axis): return 0\ntokens = []\nfor step in range(1000):\n    out = Out()\n    keep(out)\n"
+    "    ids = out.argmax(-1)\n    tokens.append(ids)\n",
     # the usual way to repeat a loader without keeping its batches
     "import itertools\ndef cycle(source):\n    while True:\n        yield from source()\ndef batches():\n    yield Tensor()\n"
     "for x in cycle(batches):\n    keep(x)\n",
@@ -487,7 +490,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # a method that no library calls
     "from collections import UserList\nclass Log(UserList):\n    def record(self, value):\n        self.data.append(value)\n"
     "for step in range(1000):\n    out = Tensor()\n    keep(out)\n",
-], ids=["stacked", "cloned", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
+], ids=["stacked", "cloned", "token", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
