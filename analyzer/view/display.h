@@ -13,7 +13,7 @@ struct view_display_settings {
 /* clang-format off */
 #define DISPLAY_OPTIONS(type, member)                                                              \
     {"color", 0, OPTION_CHOICE, offsetof(type, member.colour), "WHEN", "auto|always|never", 0, 0,  \
-     "auto, the default: on a terminal without NO_COLOR"},                                         \
+     "default: on a terminal"},                                                                   \
     {"no-pager", 0, OPTION_FLAG, offsetof(type, member.no_pager), NULL, NULL, 0, 0,                \
      "print without GPUSPY_PAGER, PAGER or less"}
 /* clang-format on */
