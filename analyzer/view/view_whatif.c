@@ -14,6 +14,11 @@ static void failure_text(const struct view_whatif *w, const struct whatif_failur
 {
     char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
     const struct result_site site = site_of(w->run, f->stack, NULL);
+    if (!f->event && !f->time_ns && f->stack == RUN_NONE) {
+        text_put(out, size, "when the recording begins: what is reserved then needs %s more",
+                 draw_bytes(bytes, f->requested_bytes));
+        return;
+    }
     if (f->step) text_put(step, sizeof step, ", in step %llu", (unsigned long long)f->step);
     units_format_seconds(when, (double)f->time_ns / 1e9);
     text_put(out, size, "at %s%s: %s requests %s", when, step, site_text(&site, place, sizeof place),
@@ -83,7 +88,8 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
                  draw_bytes(now, best->outcome.peak_reserved_bytes), then,
                  best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else
-        text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s", n, then);
+        text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s%s", n, then,
+                 w->proof->segments ? "" : ", all of which was reserved before the recording began");
 }
 
 /* The smallest GPU that is large enough, and the next smaller one. */

@@ -251,9 +251,13 @@ static int order_blocks_by_address(const void *x, const void *y)
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
 {
     const int64_t small = 1 << 20;
+    int64_t total = l->other;
     SORT(pieces, n, order_blocks_by_address);
+    for (size_t i = 0; i < n; i++) total = arena_add_capped(total, pieces[i].block ? 0 : pieces[i].bytes);
+    l->left_out = l->capacity && total > l->capacity;
     for (size_t i = 0; i < n; i++) {
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
+        if (!p->block && !first && l->left_out) continue;
         if (!p->block) {
             caching_place_end(l->allocator);
             caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : p->stream,

@@ -28,6 +28,7 @@ struct whatif_lane {
     struct whatif_space freed; /* where such segments were freed before the lane parted */
     bool mirrored;             /* of two segments, the one that would have the higher address has the lower one */
     bool parted;       /* from the recorded segments: new ones are placed as the recorded driver did most often */
+    bool left_out;     /* unused segments were not placed, because they do not fit */
     int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
     int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */
     uint64_t reserved; /* address space, bytes */

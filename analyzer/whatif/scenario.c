@@ -111,6 +111,8 @@ static bool is_any_stack_at(const struct play *p)
     return false;
 }
 
+static void run_out(struct play *p, struct track *t, struct whatif_failure failure, bool recorded);
+
 static struct track *track_of(struct play *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
@@ -122,9 +124,16 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     t->lane.mirrored = p->variant == OTHER_ADDRESSES;
     for (size_t i = 0; i < d->unsplit_n; i++) caching_set_unsplit(t->lane.allocator, d->unsplit[i], true);
     whatif_place(&t->lane, &t->dues, d);
+    if (t->lane.left_out) p->scenario->outcome.doubts |= WHATIF_BEFORE;
     if (p->scenario->curve) {
         t->curve = arena_zeroed(1, sizeof *t->curve);
         t->curve->end_ns = p->scenario->curve->end_ns;
+    }
+    if (t->lane.other > t->lane.capacity) {
+        const int64_t missing = t->lane.other - t->lane.capacity;
+        const struct whatif_failure failure = {
+            .requested_bytes = missing, .process = process, .stack = RUN_NONE, .device = device};
+        run_out(p, t, failure, false);
     }
     return t;
 }

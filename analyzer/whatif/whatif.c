@@ -46,6 +46,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "change that line",
     "Of free blocks with the same size, this version of PyTorch takes the one with the lowest address. CUDA may choose "
     "other addresses in another run, and then the result differs",
+    "When the recording began, PyTorch had reserved more than fits here. The replay assumes that it had not cached the "
+    "segments that were unused; what ran before the recording may need more",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

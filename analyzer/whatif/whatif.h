@@ -43,9 +43,10 @@ enum whatif_doubt {
     WHATIF_HOLDS = 65536,     /* other tensors outlive their step with those of the line that is left out */
     WHATIF_THREADS = 131072,  /* threads allocate in turn */
     WHATIF_OWN_CONF = 262144, /* the program sets the variable whose settings the scenario changes */
-    WHATIF_ADDRESSES = 524288 /* the result depends on the addresses of segments, which CUDA chooses */
+    WHATIF_ADDRESSES = 524288, /* the result depends on the addresses of segments, which CUDA chooses */
+    WHATIF_BEFORE = 1048576,   /* what was reserved when the recording began does not fit */
 };
-enum { WHATIF_DOUBTS = 20 };
+enum { WHATIF_DOUBTS = 21 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

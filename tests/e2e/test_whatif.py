@@ -323,3 +323,25 @@ def test_any_source_tells_whether_an_error_is_handled(tmp_path, does):
         event["frames"] = [{"filename": str(source), "line": code[:code.index("f()\n")].count("\n") + 1, "name": "<module>"}]
     ours = asked(write(tmp_path / "s.pickle", run.snapshot()), "--limit", "100MiB")["whatif"][0]
     assert not ours["fits"] and ("handles the error" in "".join(ours["doubts"])) == handles, ours
+
+
+def test_what_was_reserved_before_a_recording_does_not_fit_a_smaller_gpu(tmp_path):
+    """100 MiB are live, 140 MiB reserved in two segments, and the history requests no other: without the unused segment
+    it needs 120 MiB."""
+    run, at = Run(), 1 << 40
+    run.segment(0, at, 120 * MIB)
+    run.segment(0, at + (1 << 30), 20 * MIB)
+    run.alloc(0, at, 100 * MIB, line=5)
+    for _ in range(4):
+        run.alloc(0, at + 100 * MIB, 10 * MIB, line=6)
+        run.free(0, at + 100 * MIB, line=7)
+    file = write(tmp_path / "s.pickle", run.snapshot(last=12))
+    large, small, none = (asked(file, "--limit", f"{size}MiB")["whatif"][0] for size in (160, 130, 110))
+    assert (large["fits"], large["exact"], large["peak_reserved_bytes"]) == (True, True, 140 * MIB)
+    assert (small["fits"], small["exact"], small["peak_reserved_bytes"]) == (True, False, 120 * MIB)
+    assert any("When the recording began" in doubt for doubt in small["doubts"])
+    assert not none["fits"] and not none["exact"] and none["oom"]["requested_bytes"] == 10 * MIB
+    text = " ".join(gpuspy("whatif", "--limit", "110MiB", file, code=1).stdout.split())
+    assert "out of memory when the recording begins: what is reserved then needs 10.00 MiB more" in text
+    text = " ".join(gpuspy("whatif", "--search", file).stdout.split())
+    assert "reserves less than the recorded 140.00 MiB, all of which was reserved before the recording began" in text
