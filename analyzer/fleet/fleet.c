@@ -115,10 +115,17 @@ void fleet_refresh(struct fleet *f)
     f->refresh_s = (double)(clock_now_ns() - now) / 1e9;
 }
 
+static bool has_unread_rows(const struct fleet *f)
+{
+    bool has = false;
+    for (size_t i = 0; i < f->n; i++) has = has || top_model_unread(f->list[i]->model);
+    return has;
+}
+
 bool fleet_refresh_whole(struct fleet *f)
 {
     const int64_t until = clock_now_ns() + ONCE_S * SECOND;
     fleet_refresh(f);
-    while (count_unread(f) && clock_now_ns() < until) update_recordings(f, clock_now_ns());
-    return !count_unread(f);
+    while (has_unread_rows(f) && clock_now_ns() < until) update_recordings(f, clock_now_ns());
+    return !has_unread_rows(f);
 }

@@ -69,7 +69,7 @@ void top_model_add(struct top_model *m, const char *path)
         .last_sample = INT64_MIN,
         .last_reserved = INT64_MIN,
     };
-    for (int i = 0; i < TOP_ROWS_N; i++) s->read[i] = (struct top_progress){INT64_MIN, INT64_MIN, INT64_MIN};
+    for (int i = 0; i < TOP_ROWS_N; i++) s->read[i] = (struct top_progress){TOP_NO_ROW, TOP_NO_ROW, TOP_NO_ROW};
 }
 
 SORT_ORDER(order_sources_by_rank, struct top_source, SORT_UP(x->rank, y->rank) ?: strcmp(x->db.path, y->db.path))
@@ -216,11 +216,18 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
     free(progress.at);
 }
 
+/* Rows of a recording that was deleted, or that cannot be read, stay unread. */
+static int64_t readable_rows(const struct top_source *s)
+{
+    return s->state == TOP_DELETED || s->state == TOP_UNREADABLE ? 0 : s->unread_rows;
+}
+
 bool top_model_update(struct top_model *m, int64_t budget_ns)
 {
     bool any = false;
     for (size_t i = 0; i < m->sources_n; i++) {
-        if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING || m->sources[i].unread_rows)
+        const struct top_source *s = &m->sources[i];
+        if (s->state == TOP_WAITING || s->state == TOP_RECORDING || readable_rows(s))
             update_source(m, (uint32_t)i, budget_ns);
         any = any || m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING;
     }
@@ -230,7 +237,7 @@ bool top_model_update(struct top_model *m, int64_t budget_ns)
 int64_t top_model_unread(const struct top_model *m)
 {
     int64_t rows = 0;
-    EACH (s, m->sources, m->sources_n) rows = arena_add_capped(rows, s->unread_rows);
+    EACH (s, m->sources, m->sources_n) rows = arena_add_capped(rows, readable_rows(s));
     return rows;
 }
 

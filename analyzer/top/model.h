@@ -119,7 +119,8 @@ enum top_state {
 
 enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4, TOP_RANGES_MAX = 8 };
 
-/* How far a table with many rows has been read. NOTHING (INT64_MIN): no row. */
+/* How far a table with many rows has been read. */
+#define TOP_NO_ROW INT64_MIN
 enum top_rows { TOP_ROWS_ALLOCATION, TOP_ROWS_COPY, TOP_ROWS_SYNC, TOP_ROWS_N };
 struct top_progress {
     int64_t newest; /* the table's last row at the last update */
@@ -176,6 +177,7 @@ struct top_source {
     int64_t freed_ns;    /* rows of the first update that were freed before count nowhere */
     int64_t unread_rows; /* at most; 0: everything has been read */
     bool before_known;   /* the places' `before` is complete */
+    bool partly_read;    /* an error ended an update within a piece: some of its rows are counted already */
     int64_t last_sample, last_reserved;
 };
 
@@ -207,7 +209,7 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
 /* Reads the new rows of all of them, and older ones for turn_ns. `budget_ns`: how long the search for frees may take,
  * 0: no limit. True while one of them still records. */
 bool top_model_update(struct top_model *m, int64_t budget_ns);
-int64_t top_model_unread(const struct top_model *m); /* rows of all recordings */
+int64_t top_model_unread(const struct top_model *m); /* rows that updates will read */
 /* Updates until everything has been read; while a process still records, for at most limit_ns. */
 bool top_model_update_whole(struct top_model *m, int64_t limit_ns);
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api); /* "" unknown */

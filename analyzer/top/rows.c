@@ -1,5 +1,5 @@
 /* Reads the rows of a recording since the last update, and finds the earlier ones that have been freed. */
-#include "analyzer/top/model.h"
+#include "analyzer/top/forget.h"
 #include "analyzer/base/clock.h"
 
 #include <stdio.h>
@@ -353,7 +353,6 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
-#define NOTHING INT64_MIN
 /* Calls `each` for each row until it has enough. False: the table cannot be read. */
 static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t from_ns,
                      bool (*each)(struct reading *, sqlite3_stmt *))
@@ -404,35 +403,36 @@ static bool read_small(struct reading *r)
     return each_row(r,
                     "SELECT pid, rank, command, cwd, host, run_id, start_real_ns, end_ns, complete, "
                     "lost_events FROM process LIMIT 1",
-                    NOTHING, 0, read_top_process) &&
-           each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, read_counted) &&
+                    TOP_NO_ROW, 0, read_top_process) &&
+           each_row(r, "SELECT value FROM meta WHERE key = 'events'", TOP_NO_ROW, 0, read_counted) &&
            each_row(r,
                     "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN "
                     "value END), max(CASE key WHEN 'import.lacks.memory' THEN value END) FROM meta",
-                    NOTHING, 0, read_format) &&
-           each_row(r, "SELECT id, name FROM api", NOTHING, 0, read_api) &&
-           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0,
+                    TOP_NO_ROW, 0, read_format) &&
+           each_row(r, "SELECT id, name FROM api", TOP_NO_ROW, 0, read_api) &&
+           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", TOP_NO_ROW, 0,
                     read_top_device) &&
            each_row(r,
                     "SELECT id, device, time_ns, free_bytes, total_bytes, source, utilisation, "
                     "own_bytes, other_bytes, other_pid, other_name FROM sample WHERE id > ?",
                     s->last_sample, 0, read_top_sample) &&
-           each_row(r, "SELECT key, value FROM meta WHERE key GLOB 'gpu*.temperature'", NOTHING, 0, read_temperature) &&
+           each_row(r, "SELECT key, value FROM meta WHERE key GLOB 'gpu*.temperature'", TOP_NO_ROW, 0,
+                    read_temperature) &&
            each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, read_reserved) &&
            each_row(
                r,
                "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id, (SELECT name GLOB "
                "'pt_autograd_*' FROM thread WHERE thread.id = thread_id) FROM oom ORDER BY id DESC LIMIT 4",
-               NOTHING, 0, read_failure) &&
+               TOP_NO_ROW, 0, read_failure) &&
            each_row(r,
                     "SELECT count(*) FROM oom WHERE layer = 1 OR NOT EXISTS (SELECT 1 FROM meta WHERE key = "
                     "'torch_version')",
-                    NOTHING, 0, read_seen) &&
+                    TOP_NO_ROW, 0, read_seen) &&
            each_row(r,
                     "SELECT n.name, d.name, m.start_ns FROM recovery_mark r JOIN mark m ON m.id = r.mark_id LEFT JOIN "
                     "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id",
-                    NOTHING, 0, read_range) &&
-           each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, read_recovery_value);
+                    TOP_NO_ROW, 0, read_range) &&
+           each_row(r, "SELECT name, number, value FROM recovery_value", TOP_NO_ROW, 0, read_recovery_value);
 }
 
 static bool read_time(struct reading *r, sqlite3_stmt *st)
@@ -452,7 +452,7 @@ static bool find_from(struct reading *r)
     s->curve_from_ns = 0;
     snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s WHERE id >= (SELECT max(id) FROM %s) - %d ORDER BY id LIMIT 1",
              s->db.allocations, s->db.allocations, CURVE_ROWS);
-    if (!each_row(r, sql, NOTHING, 0, read_time)) return false;
+    if (!each_row(r, sql, TOP_NO_ROW, 0, read_time)) return false;
     const int64_t curve = s->end_ns - (TOP_CURVE_S + TOP_SLOT_S) * 1000000000ll;
     s->curve_from_ns = s->curve_from_ns > curve ? s->curve_from_ns : curve;
     from = from < s->curve_from_ns ? from : s->curve_from_ns;
@@ -463,7 +463,7 @@ static bool find_from(struct reading *r)
 
 static int64_t rows_between(int64_t from, int64_t to)
 {
-    return from == NOTHING ? (to == NOTHING ? 0 : bound_bytes(to)) : bound_bytes(arena_add_capped(to, -from));
+    return from == TOP_NO_ROW ? (to == TOP_NO_ROW ? 0 : bound_bytes(to)) : bound_bytes(arena_add_capped(to, -from));
 }
 
 static const char *rows_table(const struct reading *r, enum top_rows what)
@@ -471,11 +471,11 @@ static const char *rows_table(const struct reading *r, enum top_rows what)
     return what == TOP_ROWS_ALLOCATION ? r->s->db.allocations : what == TOP_ROWS_COPY ? r->s->db.copies : "sync";
 }
 
-/* The first row from `at` on, or the last one up to it; NOTHING: none. */
+/* The first row from `at` on, or the last one up to it; TOP_NO_ROW: none. */
 static int64_t row_near(struct reading *r, enum top_rows what, bool up, int64_t at)
 {
     char sql[96];
-    int64_t id = NOTHING;
+    int64_t id = TOP_NO_ROW;
     snprintf(sql, sizeof sql, "SELECT %s(id) FROM %s WHERE id %s ?", up ? "min" : "max", rows_table(r, what),
              up ? ">=" : "<=");
     sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
@@ -501,7 +501,8 @@ static bool read_between(struct reading *r, enum top_rows what, int64_t from, in
         snprintf(only, sizeof only, "AND (life_ns IS NULL OR alloc_ns + life_ns >= %lld)", (long long)r->s->freed_ns);
     snprintf(sql, sizeof sql, "SELECT id, %s FROM %s WHERE id BETWEEN ? AND ? %s ORDER BY id", kinds[what].columns,
              rows_table(r, what), only);
-    return each_row(r, sql, from, to, kinds[what].read);
+    r->s->partly_read = !each_row(r, sql, from, to, kinds[what].read);
+    return !r->s->partly_read;
 }
 
 /* The blocks of the last piece are older than all others. */
@@ -525,9 +526,9 @@ static bool read_older_piece(struct reading *r, enum top_rows what)
     const int64_t from = to > INT64_MIN + piece ? to - piece + 1 : INT64_MIN + 1;
     r->older = true;
     r->waits = p->left == p->last;
-    if (to != NOTHING && !read_between(r, what, from, to)) return false;
+    if (to != TOP_NO_ROW && !read_between(r, what, from, to)) return false;
     put_blocks_first(r->s, before);
-    p->left = to == NOTHING ? NOTHING : row_near(r, what, false, from - 1);
+    p->left = to == TOP_NO_ROW ? TOP_NO_ROW : row_near(r, what, false, from - 1);
     return true;
 }
 
@@ -535,10 +536,11 @@ static bool read_newer_piece(struct reading *r, enum top_rows what)
 {
     struct top_progress *p = &r->s->read[what];
     const int64_t from = row_near(r, what, true, p->last + 1);
-    const int64_t to = from == NOTHING || rows_between(from, p->newest) < r->m->piece ? p->newest : from + r->m->piece;
+    const int64_t to =
+        from == TOP_NO_ROW || rows_between(from, p->newest) < r->m->piece ? p->newest : from + r->m->piece;
     r->older = false;
     r->waits = true;
-    if (from != NOTHING && !read_between(r, what, from, to)) return false;
+    if (from != TOP_NO_ROW && !read_between(r, what, from, to)) return false;
     p->last = to;
     return true;
 }
@@ -550,9 +552,9 @@ static bool read_pieces(struct reading *r, bool newer, int64_t until_ns)
         more = false;
         for (int what = 0; what < TOP_ROWS_N; what++) {
             const struct top_progress *p = &r->s->read[what];
-            if (newer ? p->last == p->newest : p->left == NOTHING) continue;
+            if (newer ? p->last == p->newest : p->left == TOP_NO_ROW) continue;
             if (!(newer ? read_newer_piece : read_older_piece)(r, what)) return false;
-            more = more || (newer ? p->last != p->newest : p->left != NOTHING);
+            more = more || (newer ? p->last != p->newest : p->left != TOP_NO_ROW);
         }
         if (clock_now_ns() > until_ns) break;
     }
@@ -568,7 +570,7 @@ static bool read_top_events(struct reading *r)
         struct top_progress *p = &s->read[what];
         p->newest = row_near(r, what, false, INT64_MAX);
         p->newest = p->newest < p->last ? p->last : p->newest;
-        if (p->last == NOTHING) {
+        if (p->last == TOP_NO_ROW) {
             if (what == TOP_ROWS_ALLOCATION && !find_from(r)) return false;
             p->last = p->left = p->newest;
         }
@@ -577,7 +579,7 @@ static bool read_top_events(struct reading *r)
     s->unread_rows = 0;
     for (int what = 0; what < TOP_ROWS_N; what++) {
         const struct top_progress *p = &s->read[what];
-        const int64_t newer = rows_between(p->last, p->newest), older = rows_between(NOTHING, p->left);
+        const int64_t newer = rows_between(p->last, p->newest), older = rows_between(TOP_NO_ROW, p->left);
         s->unread_rows = arena_add_capped(s->unread_rows, arena_add_capped(newer, older));
     }
     return true;
@@ -595,7 +597,7 @@ static bool find_last(struct reading *r)
 {
     char sql[128];
     snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1", r->s->db.allocations);
-    return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, read_last_row);
+    return r->s->end_ns > 0 || each_row(r, sql, TOP_NO_ROW, 0, read_last_row);
 }
 
 static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *all_known)
@@ -708,29 +710,6 @@ static void find_ended(struct reading *r, int64_t budget_ns)
     if (f.any) compact_blocks(r->s);
 }
 
-static void top_rows_forget(struct top_model *m, uint32_t source)
-{
-    struct top_source *s = &m->sources[source];
-    EACH (p, m->places, m->places_n) {
-        if (m->series[p->series].source == source) {
-            p->bytes = 0;
-            p->count = 0;
-            p->ring = (struct top_ring){0};
-        }
-    }
-    for (size_t i = 0; i < m->series_n; i++) {
-        if (m->series[i].source == source) {
-            m->series[i].bytes = 0;
-            m->series[i].count = 0;
-            m->series[i].after_sample = 0;
-            m->series[i].ring = (struct top_ring){0};
-            top_curve_clear(&m->series[i].curve);
-        }
-    }
-    s->alive_n = s->cursor = 0;
-    s->read[TOP_ROWS_ALLOCATION] = (struct top_progress){NOTHING, NOTHING, NOTHING};
-}
-
 static void forget_known(struct top_model *m, uint32_t source)
 {
     for (size_t i = 0; i < m->series_n; i++)
@@ -764,6 +743,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     struct reading r = {.m = m, .s = s, .source = source, .error = error, .error_size = error_size};
     bool all_known;
     forget_known(m, source);
+    if (s->partly_read) top_forget_rows(m, source);
     if (!run_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
         !read_top_events(&r))
         return false;
@@ -772,7 +752,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     if (!s->finished && !s->unread_rows && s->loaded && unknown_excess(m, source, &all_known) < 0 &&
         clock_now_ns() - s->reloaded_ns > RELOAD_NS) {
         s->reloaded_ns = clock_now_ns();
-        top_rows_forget(m, source);
+        top_forget_allocations(m, source);
         if (!read_top_events(&r)) return false;
     }
     add_unnamed_devices(m, source);

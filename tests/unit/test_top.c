@@ -274,6 +274,84 @@ static void read_in_pieces(void **state)
     end(&b);
 }
 
+static void begin_in_pieces(struct bench *b)
+{
+    begin(b);
+    churn(b, 5000);
+    commit(b);
+    b->m->turn_ns = 1;
+    b->m->piece = 20;
+}
+
+/* A recording that was deleted, or that can no longer be read, has no end to wait for. */
+static void deleted_while_it_is_read(void **state)
+{
+    static struct bench b;
+    begin_in_pieces(&b);
+    assert_true(top_model_update(b.m, 0));
+    unlink(db);
+    assert_false(top_model_update_whole(b.m, 1));
+    assert_int_equal(b.m->sources[0].state, TOP_DELETED);
+    assert_true(b.m->sources[0].unread_rows > 0); /* what depends on all rows stays unknown */
+    end(&b);
+}
+
+static int instructions_left; /* in hundreds */
+
+static int interrupt_reading(void *data)
+{
+    (void)data;
+    return --instructions_left == 0;
+}
+
+static int make_interruptible(sqlite3 *opened, char **error, const struct sqlite3_api_routines *api)
+{
+    (void)error;
+    (void)api;
+    sqlite3_progress_handler(opened, 100, interrupt_reading, NULL);
+    return SQLITE_OK;
+}
+
+/* Rows that were read before an error count once. */
+static void error_in_a_piece(void **state)
+{
+    static struct bench b;
+    int errors = 0;
+    begin_in_pieces(&b);
+    top_model_update(b.m, 0);
+    b.m->piece = 500;
+    sqlite3_auto_extension((void (*)(void))make_interruptible);
+    for (int after = 10; after < 300; after += 3) {
+        churn(&b, 100);
+        commit(&b);
+        instructions_left = after;
+        top_model_update(b.m, 0);
+        errors += instructions_left <= 0 && b.m->sources[0].why[0];
+        b.m->sources[0].why[0] = 0;
+    }
+    sqlite3_reset_auto_extension();
+    assert_true(errors > 10);
+    assert_true(top_model_update_whole(b.m, 60 * SECOND));
+    check(&b);
+    check_like_new(&b);
+    end(&b);
+}
+
+/* Nothing is known yet of a program that has only just begun: its rows are not waited for. */
+static void metrics_before_the_first_row(void **state)
+{
+    static struct bench b;
+    begin(&b);
+    unlink(db);
+    struct fleet_recording r = {.pid = 4711, .model = b.m, .tables = {.model = b.m}};
+    const int64_t began = clock_now_ns();
+    struct fleet f = {.list = {&r}, .n = 1, .lines = 10, .found_ns = began};
+    assert_true(fleet_refresh_whole(&f));
+    assert_int_equal(b.m->sources[0].state, TOP_WAITING);
+    assert_true(clock_now_ns() - began < 10 * SECOND);
+    end(&b);
+}
+
 static char *metrics_text(struct fleet *f)
 {
     char *text = NULL;
@@ -331,13 +409,11 @@ int main(void)
 {
     char name[] = "/tmp/gpuspy-top-XXXXXX", command[400];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_from_row_to_row),
-        cmocka_unit_test(taken_back),
-        cmocka_unit_test(records_that_wait),
-        cmocka_unit_test(ended),
-        cmocka_unit_test(read_in_pieces),
-        cmocka_unit_test(metrics_of_a_part),
-        cmocka_unit_test(rings),
+        cmocka_unit_test(found_from_row_to_row), cmocka_unit_test(taken_back),
+        cmocka_unit_test(records_that_wait),     cmocka_unit_test(ended),
+        cmocka_unit_test(read_in_pieces),        cmocka_unit_test(deleted_while_it_is_read),
+        cmocka_unit_test(error_in_a_piece),      cmocka_unit_test(metrics_before_the_first_row),
+        cmocka_unit_test(metrics_of_a_part),     cmocka_unit_test(rings),
     };
     folder = mkdtemp(name);
     int failed = folder ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
