@@ -34,12 +34,13 @@ static bool has_vector(const struct oom_sight *s, uint64_t side)
 }
 
 /* The N of a block of N × N; 0 none. The allocator leaves up to 1 MiB of a segment unused; the size of the failed
- * request is exact. */
+ * request is exact. A power of two is the size of many batches, images and logits, and some vector has its root. */
 static uint64_t square_side_of(const struct oom_sight *s, int64_t bytes)
 {
     static const int64_t sizes[] = {4, 2, 8, 1};
     enum { REST = 1 << 20 };
-    if (s->f->requested < bytes && bytes - s->f->requested <= REST) bytes = s->f->requested;
+    if (s->f->requested > 0 && s->f->requested < bytes && bytes - s->f->requested <= REST) bytes = s->f->requested;
+    if (!(bytes & (bytes - 1))) return 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t side = (uint64_t)sqrt((double)bytes / (double)sizes[i]);
         for (; side && bytes - block_of(side * side, sizes[i]) <= REST; side--)
