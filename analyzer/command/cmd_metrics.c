@@ -78,8 +78,8 @@ static int print_once(struct fleet *f)
 {
     if (!fleet_refresh_whole(f))
         complain(
-            "metrics: 20 s were too short to read all recordings; those with gpuspy_unread_rows have no figures of "
-            "lines, waits, copies and growth. gpuspy metrics --textfile reads on");
+            "metrics: gpuspy did not read all rows within 20 s; recordings whose gpuspy_unread_rows is above 0 have no "
+            "figures of lines, waits, copies and growth. 'gpuspy metrics --textfile DIR' reads on");
     fleet_analyse_all(f);
     fleet_write(f, true, stdout);
     return EXIT_YES;

@@ -207,10 +207,10 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
 static const char *const loaded[] = {"Parameter(", "requires_grad=True", "empty(", " for "};
 enum { LOADED = sizeof loaded / sizeof *loaded };
 
-static bool stores_loaded(const struct result_holder *h)
+static bool stores_loaded(struct site_builder *b, const struct result_holder *h)
 {
     for (size_t i = 0; i < LOADED; i++)
-        if (strstr(h->text, loaded[i])) return true;
+        if (site_line_has(b, h->file, h->line, loaded[i])) return true;
     return false;
 }
 
@@ -238,7 +238,7 @@ static bool is_stored_each_time(struct site_builder *b, const struct oom_facts *
     EACH (g, b->report->growth, f->growth ? b->report->growth_n : 0) {
         const bool counts = g->process == f->growth->process && g->layer == f->layer &&
                             g->device == f->growth->device && g->bytes >= f->growth->bytes / 2;
-        stored = stored || (counts && g->holders_n && !stores_loaded(&g->holders[0]));
+        stored = stored || (counts && g->holders_n && !stores_loaded(b, &g->holders[0]));
     }
     return stored && !makes_loaded(b, f->growing_stack) && !is_in_constructor(run, f->growing_stack) &&
            !run_stack_is_in(run, f->growing_stack, "/torch/nn/modules/", NULL) &&

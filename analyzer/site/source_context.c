@@ -129,6 +129,14 @@ bool site_statement_has(struct site_builder *b, uint32_t stack, const char *word
     return open_innermost(b, stack, &code, &at) && strstr(code.list[at].code, words);
 }
 
+bool site_line_has(struct site_builder *b, const char *file, int line, const char *words)
+{
+    const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    size_t at;
+    return file && site_open_source(b, &frame, &code, &at) && strstr(code.list[at].code, words);
+}
+
 bool site_function_has(struct site_builder *b, uint32_t stack, const char *words)
 {
     struct site_code code;

@@ -15,7 +15,10 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 bool site_is_before_backward(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
-/* … or another statement of its function? At the top level of a file only the line itself counts. */
+/* Does the statement at a line have the words? False also if the source is not known. */
+bool site_line_has(struct site_builder *b, const char *file, int line, const char *words);
+/* Does the statement of the innermost line of the program, or another one of its function? At the top level of a file
+ * only the line itself counts. */
 bool site_function_has(struct site_builder *b, uint32_t stack, const char *words);
 /* Does any statement of the file have the words? False also if the source is not known. */
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
