@@ -36,7 +36,7 @@ GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 
 static _Atomic uint64_t flight[DEVICES];      /* reserved by calls that have not returned */
 static _Atomic uint32_t let_through[DEVICES]; /* calls that were made although others may have taken what they need */
-static _Atomic uint64_t undoing[DEVICES];     /* bytes that are being freed because they exceed the cap */
+static _Atomic uint64_t undoing[DEVICES];     /* 1 + bytes of the call that a thread may undo; 0: none */
 
 /* --- what a device holds --------------------------------------------------------------------- */
 
@@ -311,8 +311,8 @@ static void undo_allocation(const struct gs_limit_call *c, uint64_t address)
 }
 
 /* A pool near the cap of a larger device reserves a whole chunk, where a pool of a full device reserves only what it
- * needs: the rest of the chunk does not count, nor do allocations that it served without reserving. `freed`: what other
- * threads are undoing. */
+ * needs: the rest of the chunk does not count, nor do allocations that it served without reserving. `freed`: what
+ * another thread may be undoing. */
 static bool is_over_limit(const struct gs_limit_call *c, uint64_t freed)
 {
     struct held h;
@@ -327,6 +327,19 @@ static bool is_over_limit(const struct gs_limit_call *c, uint64_t freed)
     return h.used - (rest < h.used ? rest : h.used) > h.cap;
 }
 
+/* One thread after the other measures and undoes: what is being undone may still count or not. Returns what another one
+ * undoes if it does not end in time. */
+static uint64_t begin_undoing(const struct gs_limit_call *c)
+{
+    uint64_t other = 0;
+    for (int i = 0; i < TRIES; i++) {
+        other = 0;
+        if (atomic_compare_exchange_strong(&undoing[c->device], &other, c->bytes + 1)) return 0;
+        nanosleep(&(struct timespec){.tv_nsec = TRY_NS}, NULL);
+    }
+    return other;
+}
+
 /* The call was made and now exceeds the cap: as on a full device, all unused memory is freed first, and what the stream
  * has freed is waited for. */
 static bool does_allocation_stand(const struct gs_limit_call *c, uint64_t address)
@@ -339,14 +352,14 @@ static bool does_allocation_stand(const struct gs_limit_call *c, uint64_t addres
         wait((CUstream)(uintptr_t)c->stream);
         limit_slack(c->device, true);
     }
-    const uint64_t others = atomic_fetch_add(&undoing[c->device], c->bytes);
-    const bool over = is_over_limit(c, others);
+    const uint64_t other = begin_undoing(c);
+    const bool over = is_over_limit(c, other ? other - 1 : 0);
     if (over) {
         undo_allocation(c, address);
         if (c->kind == GS_LIMIT_POOL && wait) wait((CUstream)(uintptr_t)c->stream);
         limit_slack(c->device, true);
     }
-    atomic_fetch_sub(&undoing[c->device], c->bytes);
+    if (!other) atomic_store(&undoing[c->device], 0);
     return !over;
 }
 
