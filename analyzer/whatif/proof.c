@@ -31,8 +31,8 @@ struct beside { /* a device, while its recording is replayed */
     bool placed, fails; /* fails: the recorded request failed */
     uint64_t events;
     uint64_t last_segment, last_stream;
-    uint32_t last_pool, last_private; /* of the last request; the last one that is private */
-    bool last_retries;                /* would PyTorch have freed the cache if it had failed? */
+    uint32_t last_private; /* of the last request in a private pool */
+    uint32_t last_kept;    /* of the last request, if it is a MemPool whose requests free no cached segment; else 0 */
     uint64_t *areas; /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
     size_t areas_n, areas_cap;
     int64_t device_live, reserved; /* bytes, as recorded */
@@ -420,14 +420,12 @@ static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream, uint32_
 
 /* A recording states the streams of tensors, but not the stream of a request that failed: that is the last stream, or
  * another one that has no memory for it. Nor does it state the pool: if PyTorch freed no cached segment, that is the
- * last one in which it does not. */
+ * last private one. If there was no such segment either, it can be any pool; after a capture it is the default one. */
 static void refuse_replay(struct beside *b, int64_t bytes, size_t oom)
 {
     struct whatif_device *d = device_at(b);
     const bool kept = b->from == b->calls_n;
-    const uint32_t pool = kept && caching_has_spare(b->allocator) ? b->last_private
-                          : kept && !b->last_retries              ? b->last_pool
-                                                                  : 0;
+    const uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) ? b->last_private : b->last_kept;
     if (pool) *map_at(&d->failed_in, oom) = pool;
     if (is_refused(b, bytes, b->last_stream, pool)) return;
     const size_t known = d->streams_n;
@@ -582,9 +580,9 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
-    b->last_pool = pool;
     b->last_private = pool ? pool : b->last_private;
-    b->last_retries = life->space != GS_SPACE_POOL && caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
+    const bool frees = life->space == GS_SPACE_POOL || caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
+    b->last_kept = frees ? 0 : pool;
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
