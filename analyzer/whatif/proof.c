@@ -33,6 +33,7 @@ struct beside { /* a device, while its recording is replayed */
     uint64_t last_segment, last_stream;
     uint32_t last_private; /* of the last request in a private pool */
     uint32_t last_kept;    /* of the last request, if it is a MemPool whose requests free no cached segment; else 0 */
+    uint32_t last_line;    /* likewise: the stack of its Python code */
     uint64_t *areas; /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
     size_t areas_n, areas_cap;
     int64_t device_live, reserved; /* bytes, as recorded */
@@ -420,12 +421,14 @@ static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream, uint32_
 
 /* A recording states the streams of tensors, but not the stream of a request that failed: that is the last stream, or
  * another one that has no memory for it. Nor does it state the pool: if PyTorch freed no cached segment, that is the
- * last private one. If there was no such segment either, it can be any pool; after a capture it is the default one. */
-static void refuse_replay(struct beside *b, int64_t bytes, size_t oom)
+ * last private one. If there was no such segment either, it is that of the request before if the same line made both,
+ * outside of captures; else the default one. */
+static void refuse_replay(struct beside *b, const struct run_oom *failure, size_t oom)
 {
     struct whatif_device *d = device_at(b);
-    const bool kept = b->from == b->calls_n;
-    const uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) ? b->last_private : b->last_kept;
+    const int64_t bytes = caching_rounded(&d->rules, failure->requested_bytes);
+    const bool kept = b->from == b->calls_n, again = run_stack_python(b->proof->w->run, failure->stack) == b->last_line;
+    const uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) ? b->last_private : again ? b->last_kept : 0;
     if (pool) *map_at(&d->failed_in, oom) = pool;
     if (is_refused(b, bytes, b->last_stream, pool)) return;
     const size_t known = d->streams_n;
@@ -583,6 +586,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->last_private = pool ? pool : b->last_private;
     const bool frees = life->space == GS_SPACE_POOL || caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
     b->last_kept = frees ? 0 : pool;
+    b->last_line = run_stack_python(w->run, life->stack);
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
@@ -690,7 +694,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
-    if (oom->requested_bytes > 0) refuse_replay(b, caching_rounded(&d->rules, oom->requested_bytes), index);
+    if (oom->requested_bytes > 0) refuse_replay(b, oom, index);
     b->fails = false;
     d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);

@@ -363,6 +363,21 @@ def test_a_request_that_fails_beside_a_private_pool_is_reproduced(once, ends_in)
     assert answer["replay"]["exact"] and not answer["whatif"][0]["fits"], answer
 
 
+@pytest.mark.parametrize("ends_in", ["pool", "default"])
+def test_a_request_that_fails_after_one_in_a_private_pool(once, ends_in):
+    """Nothing else is cached, so that the allocator does the same in both pools: the line decides."""
+    requests = {"pool": "    for n in 80, 80, 290:\n        x = None\n        x = mib(n)\n",
+                "default": "    a, b = mib(80), mib(80)\n    del a, b\nx = mib(200)\n"}
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\npool = torch.cuda.MemPool()\n"
+            "with torch.cuda.use_mem_pool(pool):\n" + requests[ends_in])
+    settings = dict(SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="400MiB")
+    run = once(f"fails after a pool's, {ends_in}", "-c", code, **settings)
+    assert run.code != 0 and "out of memory" in run.stderr
+    expandable = once(f"fails after a pool's, {ends_in}, expandable", "-c", code, **settings, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    answer = asked(run.database, "--set", "expandable_segments:True")
+    assert answer["replay"]["exact"] and answer["whatif"][0]["fits"] is (expandable.code == 0), answer
+
+
 def test_a_result_that_depends_on_addresses_is_inexact(once):
     """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
     code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
