@@ -150,6 +150,9 @@ static bool find_model_alone(const char *command, const struct plan_settings *s,
                              command, s->model.model ? "--model" : "--params");
     }
     if (s->tied && s->untied) return complain_with(false, "%s: --untied: contradicts --tied", command);
+    if ((s->tied || s->untied) && !shape_given(s))
+        return complain_with(false, "%s: --%s applies to a model that --layers, --hidden and --heads describe", command,
+                             s->tied ? "tied" : "untied");
     if (s->image && !s->model.model && shape.family != MODEL_VIT) {
         return complain_with(false, "%s: --image: only image models have images; name one, such as --model resnet-50",
                              command);

@@ -1311,3 +1311,16 @@ def test_what_megatron_divides():
     for wrong in (["--expert-tp", "3"], ["--runtime", "megatron", "--inference"], ["--runtime", "litgpt"]):
         one_line(gpuspy("estimate", *experts, *wrong), 2)
     assert "--expert-tp" in one_line(gpuspy("estimate", *shape, "--expert-tp", "1"), 2)
+    head = gpuspy("estimate", *experts, "--expert-tp", "1").stdout.split("\n\n")[0]
+    assert "ep 2, expert-tp 1" in " ".join(head.split())
+
+
+@pytest.mark.parametrize("model", ["qwen3-next-80b-a3b", "gemma-4-26b-a4b", "nemotron-h-56b", "jamba-v0.1", "kimi-linear-48b-a3b"])
+def test_megatron_has_no_closed_form_of_other_layers(model):
+    assert "--runtime" in one_line(gpuspy("estimate", "--model", model, "--runtime", "megatron"), 2)
+
+
+@pytest.mark.parametrize("model", [["--model", "gpt2"], ["--model", "llama-3-8b"], ["--params", "7B"]])
+@pytest.mark.parametrize("option", ["--tied", "--untied"])
+def test_a_model_that_states_its_output_layer_is_not_changed(model, option):
+    assert option in one_line(gpuspy("estimate", *model, option), 2)
