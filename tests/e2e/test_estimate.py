@@ -1096,7 +1096,7 @@ def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, bat
 
 
 # max_memory_allocated() and max_memory_reserved(), MiB, of three steps of transformers 5.17 (math) and 5.24 on the same simulated
-# GPU; the loop drops the model's outputs before backward. None: the estimate is 26 % too high (docs/estimate.md)
+# GPU; the loop drops the model's outputs before backward. None: the estimate is 26 % too high
 DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("gpt2", "bf16", "flash", 8, 1024, "none", 10011, 11932),
            ("pythia-410m", "bf16", "flash", 4, 1024, "none", 7839, 8540), ("llama-3.2-1b", "bf16", "flash", 4, 4096, "full", 32467, 40730),
            ("t5-small", "bf16", "math", 64, 512, "full", 7217, 8650), ("t5-small", "amp-bf16", "math", 64, 512, "full", 12033, 15438),
