@@ -341,7 +341,8 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
     const bool megatron = s->runtime && strcmp(s->runtime, "megatron") == 0;
     if (megatron && (s->inference ||
                      (m->shape.family != MODEL_GPT && m->shape.family != MODEL_LLAMA && m->shape.family != MODEL_BERT)))
-        return complain_with(false, "%s: --runtime: megatron trains models like GPT, Llama and BERT", command);
+        return complain_with(
+            false, "%s: --runtime: megatron applies to the training of models like GPT, Llama and BERT", command);
     if (s->runtime && !megatron && (!s->inference || s->cache_block))
         return complain_with(false, "%s: --runtime applies to --inference without --cache-block", command);
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
