@@ -1313,6 +1313,7 @@ def test_what_megatron_divides():
     assert "--expert-tp" in one_line(gpuspy("estimate", *shape, "--expert-tp", "1"), 2)
     head = gpuspy("estimate", *experts, "--expert-tp", "1").stdout.split("\n\n")[0]
     assert "ep 2, expert-tp 1" in " ".join(head.split())
+    assert any("(tp 2, pp 1, ep 2, expert-tp 1)" in line["formula"] for line in answer(*experts, "--expert-tp", "1")["lines"])
 
 
 @pytest.mark.parametrize("model", ["qwen3-next-80b-a3b", "gemma-4-26b-a4b", "nemotron-h-56b", "jamba-v0.1", "kimi-linear-48b-a3b"])
