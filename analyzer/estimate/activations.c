@@ -19,7 +19,7 @@ static const char *const kept_titles[ACT_GROUPS_N] = {
     [ACT_ADAPTERS] = "adapters: kept matrix products",
 };
 
-#define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
+#define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/accuracy.md)"
 static const char WHY_EAGER[] = "low: the script drops the outputs, and there is no KV cache; expected: Hugging Face's "
                                 "eager modules; high: a padding mask";
 

@@ -3,7 +3,7 @@
  * There are two models. The first is for eager PyTorch, as Hugging Face and most plain code use it: a layer is a list
  * of operations (struct estimate_act_tape), each with the bytes that autograd saves for it. A walk of backward over the
  * list finds the moment at which most bytes are live. The lists were read off torch.autograd.graph.saved_tensors_hooks,
- * tensor by tensor (docs/estimate.md).
+ * tensor by tensor (docs/accuracy.md).
  * The second is the closed forms of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
  * (2022), and of Megatron-LM's report. They hold for its fused kernels and for tensor, sequence and pipeline
  * parallelism. */

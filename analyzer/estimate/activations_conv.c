@@ -57,7 +57,7 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
     if (!n || n > CONV_MAPS_MAX) return false;
     for (size_t i = 0; i < n; i++) sum += kept_map_bytes(maps, i, n, &z);
     out->saved[ACT_CONV] = images * sum;
-    /* measured on the simulated GPU: within 3.3 % of 44 trainings, except AlexNet (docs/estimate.md) */
+    /* measured on the simulated GPU: within 3.3 % of 44 trainings, except AlexNet (docs/accuracy.md) */
     out->saved[ACT_CONV] *= variant == ACT_PADDED ? 1.04 : variant == ACT_FUSED ? 0.97 : 1;
     /* backward: the gradient that arrives, the one that it makes, and one more while a residual waits */
     live = sum;

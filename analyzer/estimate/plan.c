@@ -130,6 +130,8 @@ static bool own_kinds(const struct plan *p, char why[WHY])
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
     const bool heads_divide = mixer || p->model->shape.linear_layers; /* by servers: vLLM's mamba_utils.py */
+    if (p->runtime == PLAN_RUNTIME_MEGATRON)
+        return REJECT("--runtime: gpuspy does not know what Megatron-LM keeps of a %s", name);
     if (option && !(heads_divide && p->inference && p->tp > 1 && p->pp == 1 && p->cp == 1))
         return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||

@@ -248,7 +248,7 @@ struct plan {
     const struct estimate_calibration *calibration; /* NULL: none */
 };
 
-/* The data-parallel GPUs: gpus / (tp · pp · cp). */
+/* The GPUs that an expert is divided among. */
 static inline uint64_t plan_expert_tp(const struct plan *p)
 {
     return p->expert_tp ? p->expert_tp : p->tp;
@@ -260,6 +260,7 @@ static inline bool plan_is_megatron(const struct plan *p)
     return p->runtime == PLAN_RUNTIME_MEGATRON || p->tp > 1 || p->pp > 1;
 }
 
+/* The data-parallel GPUs: gpus / (tp · pp · cp). */
 static inline uint64_t plan_dp(const struct plan *p)
 {
     uint64_t divided = p->tp * p->pp * p->cp;

@@ -150,6 +150,9 @@ static bool find_model_alone(const char *command, const struct plan_settings *s,
                              command, s->model.model ? "--model" : "--params");
     }
     if (s->tied && s->untied) return complain_with(false, "%s: --untied: contradicts --tied", command);
+    if ((s->tied || s->untied) && !shape_given(s))
+        return complain_with(false, "%s: --%s applies to a model that --layers, --hidden and --heads describe", command,
+                             s->tied ? "tied" : "untied");
     if (s->image && !s->model.model && shape.family != MODEL_VIT) {
         return complain_with(false, "%s: --image: only image models have images; name one, such as --model resnet-50",
                              command);
@@ -338,7 +341,8 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
     const bool megatron = s->runtime && strcmp(s->runtime, "megatron") == 0;
     if (megatron && (s->inference ||
                      (m->shape.family != MODEL_GPT && m->shape.family != MODEL_LLAMA && m->shape.family != MODEL_BERT)))
-        return complain_with(false, "%s: --runtime: megatron trains models like GPT, Llama and BERT", command);
+        return complain_with(
+            false, "%s: --runtime: megatron applies to the training of models like GPT, Llama and BERT", command);
     if (s->runtime && !megatron && (!s->inference || s->cache_block))
         return complain_with(false, "%s: --runtime applies to --inference without --cache-block", command);
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {

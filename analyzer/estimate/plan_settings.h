@@ -261,7 +261,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),  \
         PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                             \
                   "each token copies the whole KV cache, as in transformers before 4.36"),              \
-        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes, "the program that runs the model; default any")
+        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes,                                      \
+                  "the program that serves or trains the model; default any")
 
 #define PLAN_DEVICE_OPTIONS(type, member)                                                                            \
     {"gpu",                                                                                                          \

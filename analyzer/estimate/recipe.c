@@ -281,6 +281,12 @@ static void put_vocab(struct estimate_recipe *r, const struct values *s)
         leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
 }
 
+/* Mamba's among them, in an order of which a shape knows nothing. */
+static bool has_other_layers(const struct values *s)
+{
+    return s->hybrid > 0 || s->pattern;
+}
+
 static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     char name[512] = "", family[64];
@@ -314,8 +320,7 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
                  {"experts", s->experts},
                  {"experts-used", s->experts_used}};
     const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
-    if (s->hybrid > 0 || s->pattern || is_written_for(r, "peft"))
-        return; /* which layers, or of which model, is unknown */
+    if (has_other_layers(s) || is_written_for(r, "peft")) return; /* which layers, or of which model, is unknown */
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
@@ -702,7 +707,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
         put_serving(r, s);
         return;
     }
-    if (s->layers > 0 && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
+    if (s->layers > 0 && !has_other_layers(s) && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
     put_precision(r, s, adapter != NULL);
     const bool in_backward = s->step_in_backward > 0 && !adapter && gpus <= 1 && s->accumulation <= 1;

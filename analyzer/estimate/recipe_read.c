@@ -346,19 +346,22 @@ static json_t *read_arguments(char *text)
 /* The options of a program that a list has, or a command in one text; NULL: none. */
 static json_t *arguments_of(const json_t *value)
 {
-    char *text = json_is_string(value) ? strdup(json_string_value(value)) : NULL, *longer;
+    char *text = NULL;
     json_t *item, *found = NULL;
-    size_t i;
+    size_t i, n;
+    FILE *words = json_is_string(value) || json_is_array(value) ? open_memstream(&text, &n) : NULL;
 
-    json_array_foreach((json_t *)value, i, item) if (json_is_string(item) || json_is_number(item))
+    if (!words) return NULL;
+    if (json_is_string(value)) fputs(json_string_value(value), words);
+    json_array_foreach((json_t *)value, i, item)
     {
-        char *word = json_dumps(item, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-        const char *plain = json_is_string(item) ? json_string_value(item) : word;
-        const int n = word ? asprintf(&longer, "%s%s%s", text ? text : "", text ? " " : "", plain) : -1;
-        free(word);
-        if (n < 0) break;
+        if (i) fputc(' ', words);
+        if (json_is_string(item)) fputs(json_string_value(item), words);
+        if (json_is_number(item)) json_dumpf(item, words, JSON_ENCODE_ANY);
+    }
+    if (fclose(words) != 0) {
         free(text);
-        text = longer;
+        return NULL;
     }
     const char *option = text ? strstr(text, "--") : NULL;
     if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))

@@ -70,6 +70,7 @@ static void add_gpus(struct head *h, const struct plan *p)
     if (p->pp > 1) add_head_part(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
     if (p->cp > 1) add_head_part(h, "cp %ju", (uintmax_t)p->cp);
     if (p->ep > 1) add_head_part(h, "ep %ju", (uintmax_t)p->ep);
+    if (plan_expert_tp(p) != p->tp) add_head_part(h, "expert-tp %ju", (uintmax_t)p->expert_tp);
     if (plan_dp(p) > 1 && !p->inference) add_head_part(h, "%s", shardings[p->sharding]);
     if (p->offload != PLAN_OFFLOAD_NONE)
         add_head_part(h, "%s",

@@ -85,3 +85,11 @@ def test_it_fits_screens(estimate, page, screen):
     assert {theme, p.js("return document.documentElement.dataset.theme")} == {"light", "dark"}
     p.click("#theme")
     p.js("localStorage.clear()")  # pages of one browser share it
+
+
+def test_how_the_model_is_divided(page, tmp_path):
+    words = ["--model", "mixtral-8x7b", "--batch", "1", "--seq", "512", "--gpus", "8", "--tp", "2", "--ep", "4"]
+    for more, shown in ([], "tp 2, ep 4"), (["--expert-tp", "1"], "tp 2, ep 4, expert-tp 1"):
+        subprocess.run([e2e.BUILD / "gpuspy", "estimate", *words, *more, "--html", tmp_path / "out.html"], stdout=subprocess.DEVNULL)
+        facts = page(tmp_path / "out.html").texts("#verdict .facts dd")
+        assert shown in facts

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The tables of measured runs in docs/estimate.md: what was measured, what `gpuspy estimate` says, how far apart.
+"""The tables of measured runs in docs/accuracy.md, and their sum in docs/estimate.md: what was measured, what
+`gpuspy estimate` says, how far apart.
 
   python3 tests/e2e/estimate_runs.py    writes them anew, after a change of the formulas
 """
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DOCS = ROOT / "docs" / "estimate.md"
+DOCS, USERS = ROOT / "docs" / "accuracy.md", ROOT / "docs" / "estimate.md"
 MEASURED = Path(__file__).resolve().parent / "estimate_runs.json"
 SHARDED = Path(__file__).resolve().parent / "estimate_sharded.json"
 MIB, GIB = 1 << 20, 1 << 30
@@ -308,9 +309,10 @@ def written(text, name):
 
 
 if __name__ == "__main__":
-    docs = DOCS.read_text()
-    for each, table in (TABLES | SUMMARY).items():
-        at, end = between(docs, each)
-        docs = docs[:at] + "\n".join(table()) + "\n" + docs[end:]
-    DOCS.write_text(docs)
+    for page, tables in ((USERS, SUMMARY), (DOCS, TABLES)):
+        docs = page.read_text()
+        for each, table in tables.items():
+            at, end = between(docs, each)
+            docs = docs[:at] + "\n".join(table()) + "\n" + docs[end:]
+        page.write_text(docs)
     print("\n".join(line for each in TABLES for line in written(docs, each)), file=sys.stderr)

@@ -1096,7 +1096,7 @@ def test_reserved_memory_is_that_of_the_replayed_allocator(model, optimizer, bat
 
 
 # max_memory_allocated() and max_memory_reserved(), MiB, of three steps of transformers 5.17 (math) and 5.24 on the same simulated
-# GPU; the loop drops the model's outputs before backward. None: the estimate is 26 % too high (docs/estimate.md)
+# GPU; the loop drops the model's outputs before backward. None: the estimate is 26 % too high
 DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("gpt2", "bf16", "flash", 8, 1024, "none", 10011, 11932),
            ("pythia-410m", "bf16", "flash", 4, 1024, "none", 7839, 8540), ("llama-3.2-1b", "bf16", "flash", 4, 4096, "full", 32467, 40730),
            ("t5-small", "bf16", "math", 64, 512, "full", 7217, 8650), ("t5-small", "amp-bf16", "math", 64, 512, "full", 12033, 15438),
@@ -1311,3 +1311,17 @@ def test_what_megatron_divides():
     for wrong in (["--expert-tp", "3"], ["--runtime", "megatron", "--inference"], ["--runtime", "litgpt"]):
         one_line(gpuspy("estimate", *experts, *wrong), 2)
     assert "--expert-tp" in one_line(gpuspy("estimate", *shape, "--expert-tp", "1"), 2)
+    head = gpuspy("estimate", *experts, "--expert-tp", "1").stdout.split("\n\n")[0]
+    assert "ep 2, expert-tp 1" in " ".join(head.split())
+    assert any("(tp 2, pp 1, ep 2, expert-tp 1)" in line["formula"] for line in answer(*experts, "--expert-tp", "1")["lines"])
+
+
+@pytest.mark.parametrize("model", ["qwen3-next-80b-a3b", "gemma-4-26b-a4b", "nemotron-h-56b", "jamba-v0.1", "kimi-linear-48b-a3b"])
+def test_megatron_has_no_closed_form_of_other_layers(model):
+    assert "--runtime" in one_line(gpuspy("estimate", "--model", model, "--runtime", "megatron"), 2)
+
+
+@pytest.mark.parametrize("model", [["--model", "gpt2"], ["--model", "llama-3-8b"], ["--params", "7B"]])
+@pytest.mark.parametrize("option", ["--tied", "--untied"])
+def test_a_model_that_states_its_output_layer_is_not_changed(model, option):
+    assert option in one_line(gpuspy("estimate", *model, option), 2)

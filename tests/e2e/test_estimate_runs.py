@@ -1,4 +1,4 @@
-"""docs/estimate.md states how accurate estimates are: the tables there must be what the command gives today."""
+"""docs/accuracy.md states how accurate estimates are: the tables there must be what the command gives today."""
 import re
 
 import pytest

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import random
+import resource
 import subprocess
 from pathlib import Path
 
@@ -519,3 +520,14 @@ def test_lengths_vary_without_packing_and_padding(tmp_path):
         (tmp_path / name).write_text(text)
         _, config = read_as(tmp_path, "--config", name)
         assert ("--varying-lengths" in config["options"]) == vary, text
+
+
+def test_the_time_for_a_list_of_options_grows_with_its_length(tmp_path):
+    def seconds(n):
+        (tmp_path / "c.yaml").write_text("args:\n" + '- "--max-model-len=512"\n' * n)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        assert gpuspy(tmp_path, "--config", "c.yaml", "--model", "gpt2", "--memory", "80GiB").returncode == 0
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    few = min(seconds(10000) for _ in range(2))
+    assert min(seconds(40000) for _ in range(2)) < 10 * few + 0.2

@@ -38,7 +38,8 @@
             ["GPUs", page.count(plan.gpus) + (plan.gpus > 1 && !served ? ", " + plan.sharding : "")],
             plan.batch ? ["Batch", page.count(plan.batch) + (plan.seq ? " × " + page.count(plan.seq) + " tokens" : "")] : null,
             ["tp", "pp", "cp", "ep"].some(n => plan[n] > 1)
-                ? ["Divided", ["tp", "pp", "cp", "ep"].filter(n => plan[n] > 1).map(n => n + " " + plan[n]).join(", ")] : null,
+                ? ["Divided", ["tp", "pp", "cp", "ep"].filter(n => plan[n] > 1).map(n => n + " " + plan[n]).concat(
+                      plan.expert_tp !== plan.tp ? "expert-tp " + plan.expert_tp : []).join(", ")] : null,
             plan.adapter !== "none" ? ["Adapters", plan.adapter + ", rank " + plan.rank] : null,
             plan.checkpointing !== "none" ? ["Checkpointing", plan.checkpointing] : null,
         ];
