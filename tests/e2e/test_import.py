@@ -892,6 +892,47 @@ def test_the_layers_of_one_pass_are_not_steps(tmp_path, calls, passes):
     assert report["steps"] == [] and report["growth"] == []
 
 
+@pytest.mark.parametrize("file, name", [("torch/_dynamo/convert_frame.py", "_compile"), ("triton/runtime/autotuner.py", "_bench"),
+                                        ("torch/_inductor/runtime/benchmarking.py", "benchmark_gpu")])
+def test_what_a_compiler_tries_is_no_step(tmp_path, file, name):
+    """An autotuner calls a kernel many times, each with copies of its inputs."""
+    outer = [frame(202, name, f"/usr/lib/python3/site-packages/{file}"), frame(57, "forward", "/home/u/model.py"),
+             frame(428, "run"), frame(457, "<module>")]
+    tried = [[frame(2141, "clone_preserve_strides", "/usr/lib/python3/site-packages/torch/_inductor/utils.py"), *outer]] * 250
+    assert report_of_stacks(tmp_path, [[frame(9, "embed"), *outer[1:]], *tried])["steps"] == []
+
+
+@pytest.mark.parametrize("name, steps", [("CachingAutotuner.benchmark_all_configs (dynamo_timed)", []), ("a pass", [12])])
+def test_ranges_of_a_compiler_are_not_steps(tmp_path, name, steps):
+    snapshot = usual_run().snapshot()
+    at = [e["time_us"] for e in snapshot["device_traces"][0]]
+    width = (at[-1] - at[0]) // 12
+    snapshot["external_annotations"] = [
+        {"stage": stage, "name": name, "device": 0, "time_us": at[0] + width * (k + end) - end}
+        for k in range(12) for end, stage in enumerate(("START", "END"))]
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", snapshot)).stdout)
+    assert [s["n"] for s in report["steps"] if s["source"] == "mark"] == steps
+
+
+def test_memory_before_the_recording(tmp_path):
+    """Reserved and allocated before the first event: it has no moment, and no stack because it is older."""
+    run = Run()
+    run.segment(0, BASE, 100 * MIB)
+    run.alloc(0, BASE, 60 * MIB, line=3)
+    run.blocks[0, BASE] = 60 * MIB, []
+    for k in range(20):
+        run.alloc(0, BASE + 60 * MIB, 20 * MIB, line=7)
+        run.free(0, BASE + 60 * MIB)
+    file = write(tmp_path / "s.pickle", run.snapshot(50))
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "peak 100.00 MiB on GPU 0, from the start; tensors 80.00 MiB at " in text
+    assert "GPU memory peak 100.00 MiB from the start, in 1 block" in text
+    assert "75 % 1 (allocated before the recording)" in text and "no stack" not in text
+    moment = run.snapshot()
+    moment["device_traces"] = []
+    assert "(no stack recorded)" in gpuspy("report", write(tmp_path / "m.pickle", moment)).stdout
+
+
 def test_a_loop_of_a_hundred_rounds_in_a_module_has_steps(tmp_path):
     outer = [frame(56, "forward", "/home/u/model.py"), frame(140, "run"), frame(200, "<module>")]
     rounds = [[frame(line, "sample"), *outer] for _ in range(100) for line in (7, 8)]
