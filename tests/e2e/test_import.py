@@ -877,6 +877,38 @@ def report_of_stacks(tmp_path, stacks):
     return json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
 
 
+def test_an_optimizer_may_replace_its_state(tmp_path):
+    """m = beta * m + (1 - beta) * grad in each step: the new m lives until the next step."""
+    call = frame(1790, "_call_impl", "/usr/lib/python3/site-packages/torch/nn/modules/module.py")
+    model = [frame(9, "forward", "/home/u/model.py"), call, frame(140, "train"), frame(200, "<module>")]
+    step = [frame(51, "step", "/home/u/adam.py"), frame(493, "wrapper", "/usr/lib/python3/site-packages/torch/optim/optimizer.py"),
+            frame(144, "train"), frame(200, "<module>")]
+    run = Run()
+    run.segment(0, BASE, 100 * MIB)
+
+    def alloc(at, stack):
+        run.alloc(0, BASE + at * MIB, 4 * MIB, line=1)
+        run.blocks[0, BASE + at * MIB] = 4 * MIB, stack
+        run.traces[0][-1]["frames"] = stack
+
+    def free(at, stack):
+        run.free(0, BASE + at * MIB, line=1)
+        for event in run.traces[0][-2:]:
+            event["frames"] = stack
+    for k in range(8):
+        alloc(0, model)
+        free(0, model)
+        alloc(20 + 4 * (k % 2), step)
+        alloc(40, [frame(52, "step", "/home/u/adam.py"), *step[1:]])
+        if k:
+            free(20 + 4 * ((k + 1) % 2), step)
+        free(40, step)
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+    tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
+    assert tensors["bytes"] == 12 * MIB
+    assert tensors["by_category"]["optimizer_state"] == 8 * MIB and tensors["by_category"]["temporaries"] == 4 * MIB
+
+
 def test_the_gradients_of_one_pass_are_not_growth(tmp_path):
     """One operation's threads make those of all parameters."""
     assert report_of_stacks(tmp_path, [AUTOGRAD] * 250)["growth"] == []
