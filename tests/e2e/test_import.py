@@ -909,6 +909,27 @@ def test_an_optimizer_may_replace_its_state(tmp_path):
     assert tensors["by_category"]["optimizer_state"] == 8 * MIB and tensors["by_category"]["temporaries"] == 4 * MIB
 
 
+@pytest.mark.parametrize("file, name, category", [("optim/optimizer.py", "zero_grad", "gradients"), ("optim/adam.py", "step", "optimizer_state"),
+                                                  ("serialization.py", "save", "unknown")])
+def test_what_frees_memory_of_before_the_recording_shows_its_category(tmp_path, file, name, category):
+    run = Run()
+    run.segment(0, BASE, 100 * MIB)
+    for k in range(4):
+        run.alloc(0, BASE + 4 * k * MIB, 4 * MIB, line=1)
+        run.blocks[0, BASE + 4 * k * MIB] = 4 * MIB, []
+    for k in range(4):
+        run.alloc(0, BASE + 50 * MIB, MIB, line=6)
+        run.free(0, BASE + 50 * MIB, line=6)
+        for event in run.traces[0][-3:]:
+            event["frames"] = [frame(9, "forward", "/home/u/model.py"), frame(140, "train")]
+        run.free(0, BASE + 4 * k * MIB, line=1)
+        for event in run.traces[0][-2:]:
+            event["frames"] = [frame(51, name, f"/usr/lib/python3/site-packages/torch/{file}"), frame(144, "train")]
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot(20))).stdout)
+    tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
+    assert tensors["bytes"] == 17 * MIB and tensors["by_category"][category] == 16 * MIB
+
+
 def test_the_gradients_of_one_pass_are_not_growth(tmp_path):
     """One operation's threads make those of all parameters."""
     assert report_of_stacks(tmp_path, [AUTOGRAD] * 250)["growth"] == []
