@@ -338,9 +338,10 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
     if (!c || stack >= u->roles_n || !u->roles[stack]) return 0;
     enum category_role role = (enum category_role)(u->roles[stack] - 1);
+    int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
+    if (role == CATEGORY_ROLE_STEP) return passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0;
     if (role != CATEGORY_ROLE_COPY && role != CATEGORY_ROLE_SETUP && role != CATEGORY_ROLE_OTHER) return 0;
     const struct copies *p = copies_of(c, stack);
-    int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
     unsigned use = p ? was_copied(c, p, alloc_ns, end) : 0;
     return use | (free_ns != RUN_NEVER && !passes_between(c, alloc_ns, end) ? CATEGORY_USE_UNUSED : 0);
 }

@@ -72,3 +72,5 @@ const char *draw_layer_word(enum run_series_layer layer); /* for people: "tensor
 char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
                   enum run_series_layer layer);
 char *draw_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
+/* "at 1.2 s", or "from the start" of what was allocated before another tool's recording. */
+char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p);

@@ -142,6 +142,11 @@ static void format_site_place(const struct draw_text *v, char *out, size_t size,
         text_put(out, size, "at interpreter exit");
         return;
     }
+    if (!s->file && s->function) {
+        text_function(path, sizeof path, s->function, WHOLE, v->term.utf8);
+        text_elide(out, size, path, columns, v->term.utf8);
+        return;
+    }
     if (s->line > 0)
         snprintf(tail, sizeof tail, ":%d", s->line);
     else if (s->kind == GS_FRAME_NATIVE && !s->function)
@@ -174,7 +179,7 @@ static void place_and_function(const struct draw_text *v, char *out, size_t size
     if (s->operation) {
         text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
         if (terminal_columns(whole) > room) text_put(whole, sizeof whole, "%s", s->operation);
-    } else if (s->function && !s->exit)
+    } else if (s->function && s->file && !s->exit)
         text_function(whole, sizeof whole, s->function, WHOLE, v->term.utf8);
     if (room >= FUNCTION_LEAST || terminal_columns(whole) <= room)
         text_elide(function, sizeof function, whole, room, v->term.utf8);
@@ -438,5 +443,16 @@ char *draw_bytes(char *out, int64_t bytes)
         units_format_bytes_signed(out, bytes);
     else
         units_format_bytes(out, (uint64_t)bytes);
+    return out;
+}
+
+char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p)
+{
+    char at[UNITS_TEXT];
+
+    if (v->report->imported && p->time_ns == 0)
+        text_put(out, size, "from the start");
+    else
+        text_put(out, size, "at %s", units_format_seconds(at, p->time_s));
     return out;
 }

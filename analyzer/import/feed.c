@@ -224,6 +224,12 @@ uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *fra
     return *number;
 }
 
+uint32_t import_feed_before(struct import_feed *f)
+{
+    return import_feed_stack(f, &(struct import_frame){.function = "(allocated before the recording)", .python = true},
+                             1);
+}
+
 static uint32_t extra_of(const struct import_event *e)
 {
     const bool known = e->requested > 0 && e->requested <= e->bytes && e->bytes - e->requested < GS_EXTRA_UNKNOWN;

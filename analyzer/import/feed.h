@@ -30,6 +30,7 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
 /* `frames`: innermost first, at most IMPORT_DEPTH. Returns the number of the stack; 0: it has no frames. */
 enum { IMPORT_DEPTH = 4096 };
 uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *frames, size_t n);
+uint32_t import_feed_before(struct import_feed *f); /* the stack of what was allocated before the recording */
 
 /* Adds a thread and returns its number; thread 1 exists from the start. Stacks and events belong to the thread that is
  * chosen when they are added. */

@@ -382,6 +382,17 @@ static void write_pending(struct importer *s, const struct import_snapshot_piece
     write_tensor(s, &e, h->device, true);
 }
 
+/* A ring of one entry, which is PyTorch's default, often contains only the completion of a free, or the snapshot event.
+ */
+static bool has_history(const struct importer *s)
+{
+    for (size_t i = s->first; i < s->end; i++) {
+        const uint8_t action = s->from.events[i].action;
+        if (action != IMPORT_COMPLETED && action != IMPORT_SNAPSHOT) return true;
+    }
+    return false;
+}
+
 /* Writes the memory before the first event: each segment before its blocks. Blocks that were freed but still in use are
  * allocated and freed before that. */
 static void write_held(struct importer *s)
@@ -390,15 +401,18 @@ static void write_held(struct importer *s)
     const struct import_snapshot_piece **segments = sort_pieces(&s->held, &segments_n),
                                        **blocks = sort_pieces(&s->blocks, &blocks_n),
                                        **pending = sort_pieces(&s->pending, &pending_n);
+    const bool history = has_history(s);
     for (size_t i = 0; i < pending_n; i++) write_pending(s, pending[i]);
     for (size_t i = 0; i <= segments_n; i++) {
         const struct import_snapshot_piece *next = i < segments_n ? segments[i] : NULL;
         for (; at < blocks_n && (!next || blocks[at]->address < next->address); at++) {
             struct import_event e = snapshot_event_of(s, blocks[at]);
+            e.stack = e.stack || !history ? e.stack : import_feed_before(s->feed);
             write_tensor(s, &e, blocks[at]->device, false);
         }
         if (!next) break;
         struct import_event e = snapshot_event_of(s, next);
+        e.stack = e.stack || !history ? e.stack : import_feed_before(s->feed);
         write_imported_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
         write_pool(s, &e, next->pool);
     }
@@ -522,17 +536,6 @@ static void remark_totals(struct importer *s)
         import_feed_remark(s->feed, ++s->remarks_n,
                            "in %llu of %zu segments, the stated totals differ from the sums of their blocks: %s",
                            (unsigned long long)most, s->from.segments.n, text);
-}
-
-/* A ring of one entry, which is PyTorch's default, often contains only the completion of a free, or the snapshot event.
- */
-static bool has_history(const struct importer *s)
-{
-    for (size_t i = s->first; i < s->end; i++) {
-        const uint8_t action = s->from.events[i].action;
-        if (action != IMPORT_COMPLETED && action != IMPORT_SNAPSHOT) return true;
-    }
-    return false;
 }
 
 /* PyTorch includes its pinned memory only if the program requests it. */

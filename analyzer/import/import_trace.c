@@ -289,8 +289,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
 
 static void write_before(struct writing *w)
 {
-    struct import_frame before = {.function = "(allocated before the recording)", .python = true};
-    const uint32_t stack = w->levels.before_n ? import_feed_stack(w->feed, &before, 1) : 0;
+    const uint32_t stack = w->levels.before_n ? import_feed_before(w->feed) : 0;
     for (size_t i = 0; i < w->levels.before_n; i++) {
         const struct import_before *b = &w->levels.before[i];
         struct import_event e = {.device = b->device,

@@ -1,6 +1,7 @@
 /* Steps by NVTX: ranges or moments that a program repeats. A mark whose name has the word step, iter, iteration or
  * batch counts wherever it is; others only if no other range contains them and they fill the time between the first and
- * the last of them: nearly all of it, or most of it if they are evenly spread. Of several, the one with the most time
+ * the last of them: nearly all of it, or most of it if they are evenly spread. Those of several threads at once are the
+ * requests of a server, those of torch.compile are before the steps. Of several, the one with the most time
  * in it, because a step contains its parts. */
 #include "analyzer/step/step_moments.h"
 #include "analyzer/base/sort.h"
@@ -13,9 +14,9 @@
 struct series { /* marks of one name */
     struct step_moments moments;
     const char *name;
-    bool moment, named, library;
+    bool moment, named, library, compiler;
     uint32_t thread;
-    uint64_t nested;
+    uint64_t nested, elsewhere;             /* elsewhere: on other threads */
     int64_t total_ns, longest_ns, until_ns; /* until_ns: when the last of them ends */
 };
 
@@ -114,6 +115,7 @@ static struct series *mark_series_of(struct finder *f, const struct run_mark *ma
                                    .moment = mark->kind == GS_MARK_MOMENT,
                                    .named = says_step(mark->name),
                                    .library = mark->domain != NULL,
+                                   .compiler = strstr(mark->name, "(dynamo_timed)") != NULL,
                                    .thread = mark->thread,
                                    .moments.place = RUN_NONE});
 }
@@ -125,6 +127,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
         return;
     int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
     struct series *s = mark_series_of(f, mark);
+    s->elsewhere += s->thread != mark->thread;
     if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */
     s->until_ns = mark->end_ns;
     s->nested += mark->start_ns < *end;
@@ -137,8 +140,9 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
 static bool is_series_repeated(const struct series *s)
 {
     const struct step_moments *m = &s->moments;
+    if (s->compiler) return false;
     if (s->named && !s->library) return m->count >= 2;
-    if (m->count < 8 || s->moment || s->nested) return false;
+    if (m->count < 8 || s->moment || s->nested || s->elsewhere > m->count / 2) return false;
     /* Without the longest, such as the first: one range that fills the time is not a repetition. */
     double filled = (double)(s->total_ns - s->longest_ns) / (double)(m->times[m->n - 1] - m->begins[0] - s->longest_ns);
     return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));

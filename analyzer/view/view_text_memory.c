@@ -240,18 +240,18 @@ static void print_categories(const struct draw_text *v, const struct result_peak
 
 static void peak_line(const struct draw_text *v, const struct result_peak *p, const char *what)
 {
-    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT], sum[UNITS_TEXT],
+    char bytes[UNITS_TEXT], at[UNITS_TEXT + 8], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT], sum[UNITS_TEXT],
         line[256];
 
     if (v->report->no_history)
         snprintf(line, sizeof line, "%s live in %s block%s; peak unknown", draw_bytes(bytes, p->bytes),
                  units_format_count(count, p->count), p->count == 1 ? "" : "s");
     else if (v->brief)
-        snprintf(line, sizeof line, "peak %s at %s, in %s block%s", draw_bytes(bytes, p->bytes),
-                 units_format_seconds(at, p->time_s), units_format_count(count, p->count), p->count == 1 ? "" : "s");
+        snprintf(line, sizeof line, "peak %s %s, in %s block%s", draw_bytes(bytes, p->bytes),
+                 draw_moment(v, at, sizeof at, p), units_format_count(count, p->count), p->count == 1 ? "" : "s");
     else
-        snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
-                 draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), units_format_count(count, p->count),
+        snprintf(line, sizeof line, "peak %s %s, in %s block%s; over the run %s in %s block%s; %s%s",
+                 draw_bytes(bytes, p->bytes), draw_moment(v, at, sizeof at, p), units_format_count(count, p->count),
                  p->count == 1 ? "" : "s", draw_bytes(sum, p->allocated_bytes), units_format_count(all, p->allocations),
                  p->allocations == 1 ? "" : "s", p->end_bytes ? draw_bytes(end, p->end_bytes) : "",
                  p->end_bytes ? " live at the end" : "all freed by the end");

@@ -261,12 +261,27 @@ static const char *no_allocation_text(const struct draw_text *v, char *out, size
     return out;
 }
 
+/* What PyTorch had reserved before a snapshot's first event shows nothing of the program: its tensors do. */
+static const char *peak_moment(const struct draw_text *v, const struct result_peak *p, char *out, size_t size)
+{
+    char bytes[UNITS_TEXT], at[64];
+    const struct result_report *r = v->report;
+
+    draw_moment(v, out, size, p);
+    if (!r->imported || p->time_ns != 0) return out;
+    EACH (t, r->peaks, r->peaks_n)
+        if (t->layer == RUN_SERIES_TENSOR && t->process == p->process && t->device == p->device && t != p)
+            text_put(out, size, "from the start; tensors %s %s", draw_bytes(bytes, t->bytes),
+                     draw_moment(v, at, sizeof at, t));
+    return out;
+}
+
 static void no_oom(const struct draw_text *v)
 {
     const char *none = result_outcome_text(v->report);
     int64_t total;
     const struct result_peak *p = fullest_peak(v->report, true, &total);
-    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], graphs[96],
+    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[128], place[96], graphs[96],
         raw[RUN_FAILURE_TEXT + 64], why[RUN_FAILURE_TEXT + 64], crash[RUN_FAILURE_TEXT + 128];
 
     if (!p) p = fullest_peak(v->report, false, &total);
@@ -296,13 +311,13 @@ static void no_oom(const struct draw_text *v)
         draw_heading(v, colour, none, "; %s live %s %s", draw_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of",
                      place);
     else if (total > 0)
-        draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s", draw_bytes(peak, p->bytes),
+        draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, %s", draw_bytes(peak, p->bytes),
                      draw_bytes(size, total), units_format_share(share, (double)p->bytes / (double)total), place,
-                     units_format_seconds(at, p->time_s));
+                     peak_moment(v, p, at, sizeof at));
     else
-        draw_heading(v, colour, none, "; peak %s %s %s, at %s%s%s", draw_bytes(peak, p->bytes),
-                     p->device >= 0 ? "on" : "of", place, units_format_seconds(at, p->time_s),
-                     p->device >= 0 ? "" : "; ", p->device >= 0 ? "" : no_allocation_text(v, graphs, sizeof graphs));
+        draw_heading(v, colour, none, "; peak %s %s %s, %s%s%s", draw_bytes(peak, p->bytes),
+                     p->device >= 0 ? "on" : "of", place, peak_moment(v, p, at, sizeof at), p->device >= 0 ? "" : "; ",
+                     p->device >= 0 ? "" : no_allocation_text(v, graphs, sizeof graphs));
 }
 
 void view_text_verdict(const struct draw_text *v)

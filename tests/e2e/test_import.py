@@ -877,6 +877,59 @@ def report_of_stacks(tmp_path, stacks):
     return json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
 
 
+def test_an_optimizer_may_replace_its_state(tmp_path):
+    """m = beta * m + (1 - beta) * grad in each step: the new m lives until the next step."""
+    call = frame(1790, "_call_impl", "/usr/lib/python3/site-packages/torch/nn/modules/module.py")
+    model = [frame(9, "forward", "/home/u/model.py"), call, frame(140, "train"), frame(200, "<module>")]
+    step = [frame(51, "step", "/home/u/adam.py"), frame(493, "wrapper", "/usr/lib/python3/site-packages/torch/optim/optimizer.py"),
+            frame(144, "train"), frame(200, "<module>")]
+    run = Run()
+    run.segment(0, BASE, 100 * MIB)
+
+    def alloc(at, stack):
+        run.alloc(0, BASE + at * MIB, 4 * MIB, line=1)
+        run.blocks[0, BASE + at * MIB] = 4 * MIB, stack
+        run.traces[0][-1]["frames"] = stack
+
+    def free(at, stack):
+        run.free(0, BASE + at * MIB, line=1)
+        for event in run.traces[0][-2:]:
+            event["frames"] = stack
+    for k in range(8):
+        alloc(0, model)
+        free(0, model)
+        alloc(20 + 4 * (k % 2), step)
+        alloc(40, [frame(52, "step", "/home/u/adam.py"), *step[1:]])
+        if k:
+            free(20 + 4 * ((k + 1) % 2), step)
+        free(40, step)
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+    tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
+    assert tensors["bytes"] == 12 * MIB
+    assert tensors["by_category"]["optimizer_state"] == 8 * MIB and tensors["by_category"]["temporaries"] == 4 * MIB
+
+
+@pytest.mark.parametrize("file, name, category", [("optim/optimizer.py", "zero_grad", "gradients"), ("optim/adam.py", "step", "optimizer_state"),
+                                                  ("serialization.py", "save", "unknown")])
+def test_what_frees_memory_of_before_the_recording_shows_its_category(tmp_path, file, name, category):
+    run = Run()
+    run.segment(0, BASE, 100 * MIB)
+    for k in range(4):
+        run.alloc(0, BASE + 4 * k * MIB, 4 * MIB, line=1)
+        run.blocks[0, BASE + 4 * k * MIB] = 4 * MIB, []
+    for k in range(4):
+        run.alloc(0, BASE + 50 * MIB, MIB, line=6)
+        run.free(0, BASE + 50 * MIB, line=6)
+        for event in run.traces[0][-3:]:
+            event["frames"] = [frame(9, "forward", "/home/u/model.py"), frame(140, "train")]
+        run.free(0, BASE + 4 * k * MIB, line=1)
+        for event in run.traces[0][-2:]:
+            event["frames"] = [frame(51, name, f"/usr/lib/python3/site-packages/torch/{file}"), frame(144, "train")]
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot(20))).stdout)
+    tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
+    assert tensors["bytes"] == 17 * MIB and tensors["by_category"][category] == 16 * MIB
+
+
 def test_the_gradients_of_one_pass_are_not_growth(tmp_path):
     """One operation's threads make those of all parameters."""
     assert report_of_stacks(tmp_path, [AUTOGRAD] * 250)["growth"] == []
@@ -890,6 +943,47 @@ def test_the_layers_of_one_pass_are_not_steps(tmp_path, calls, passes):
     layer = [[frame(line, "forward", "/home/u/block.py"), *outer] for line in (26, 27, 31)]
     report = report_of_stacks(tmp_path, [[frame(9, "embed"), *outer], *layer * 24] * passes)
     assert report["steps"] == [] and report["growth"] == []
+
+
+@pytest.mark.parametrize("file, name", [("torch/_dynamo/convert_frame.py", "_compile"), ("triton/runtime/autotuner.py", "_bench"),
+                                        ("torch/_inductor/runtime/benchmarking.py", "benchmark_gpu")])
+def test_what_a_compiler_tries_is_no_step(tmp_path, file, name):
+    """An autotuner calls a kernel many times, each with copies of its inputs."""
+    outer = [frame(202, name, f"/usr/lib/python3/site-packages/{file}"), frame(57, "forward", "/home/u/model.py"),
+             frame(428, "run"), frame(457, "<module>")]
+    tried = [[frame(2141, "clone_preserve_strides", "/usr/lib/python3/site-packages/torch/_inductor/utils.py"), *outer]] * 250
+    assert report_of_stacks(tmp_path, [[frame(9, "embed"), *outer[1:]], *tried])["steps"] == []
+
+
+@pytest.mark.parametrize("name, steps", [("CachingAutotuner.benchmark_all_configs (dynamo_timed)", []), ("a pass", [12])])
+def test_ranges_of_a_compiler_are_not_steps(tmp_path, name, steps):
+    snapshot = usual_run().snapshot()
+    at = [e["time_us"] for e in snapshot["device_traces"][0]]
+    width = (at[-1] - at[0]) // 12
+    snapshot["external_annotations"] = [
+        {"stage": stage, "name": name, "device": 0, "time_us": at[0] + width * (k + end) - end}
+        for k in range(12) for end, stage in enumerate(("START", "END"))]
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", snapshot)).stdout)
+    assert [s["n"] for s in report["steps"] if s["source"] == "mark"] == steps
+
+
+def test_memory_before_the_recording(tmp_path):
+    """Reserved and allocated before the first event: it has no moment, and no stack because it is older."""
+    run = Run()
+    run.segment(0, BASE, 100 * MIB)
+    run.alloc(0, BASE, 60 * MIB, line=3)
+    run.blocks[0, BASE] = 60 * MIB, []
+    for k in range(20):
+        run.alloc(0, BASE + 60 * MIB, 20 * MIB, line=7)
+        run.free(0, BASE + 60 * MIB)
+    file = write(tmp_path / "s.pickle", run.snapshot(50))
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "peak 100.00 MiB on GPU 0, from the start; tensors 80.00 MiB at " in text
+    assert "GPU memory peak 100.00 MiB from the start, in 1 block" in text
+    assert "75 % 1 (allocated before the recording)" in text and "no stack" not in text
+    moment = run.snapshot()
+    moment["device_traces"] = []
+    assert "(no stack recorded)" in gpuspy("report", write(tmp_path / "m.pickle", moment)).stdout
 
 
 def test_a_loop_of_a_hundred_rounds_in_a_module_has_steps(tmp_path):

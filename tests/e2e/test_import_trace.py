@@ -351,7 +351,7 @@ def test_what_was_allocated_before_counts_by_pytorchs_total(tmp_path):
     assert measured_memory(db)[0] == {"count": 3, "bytes": 105 * MIB, "before": 100 * MIB, "most": 102 * MIB, "end": 102 * MIB}
     text = one_line(gpuspy("report", file).stdout)
     assert "GPU 0: 97.00 MiB of tensors were allocated before the recording and not freed in it: gpuspy counts them as one block" in text
-    assert "peak 102.00 MiB of 16.00 GiB (0.6 %) on GPU 0" in text and "97.00 MiB 95 % 1 ? (allocated before the recording)" in text
+    assert "peak 102.00 MiB of 16.00 GiB (0.6 %) on GPU 0" in text and "97.00 MiB 95 % 1 (allocated before the recording)" in text
     report = report_of(file)
     assert report["peak"][0]["by_category"]["unknown"] >= 97 * MIB
     assert not report["advice"]  # what PyTorch had reserved before is unknown
@@ -952,3 +952,13 @@ def test_a_newer_layout(tmp_path):
     assert rank == 5 and abs(start - base) < 10_000
     assert db.execute("SELECT count(*) FROM mark").fetchone()[0] == 1
     assert "4.00 KiB of tensors were allocated before the recording" in " ".join(gpuspy("report", tmp_path / "t.json").stdout.split())
+
+
+@pytest.mark.parametrize("threads, steps", [(1, [12]), (3, [])])
+def test_ranges_of_several_threads_are_not_steps(tmp_path, threads, steps):
+    """Requests that a server handles at the same time."""
+    ranges = [{"ph": "X", "cat": "user_annotation", "name": "handle", "pid": 1, "tid": 1 + t, "ts": 1000 * k + 10 * t, "dur": 980}
+              for k in range(12) for t in range(threads)]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": ranges, "displayTimeUnit": "ms", "deviceProperties": []}))
+    report = json.loads(gpuspy("report", "--json", tmp_path / "t.json").stdout)
+    assert [s["n"] for s in report["steps"]] == steps
