@@ -439,7 +439,8 @@ const char *site_text(const struct result_site *site, char *buffer, size_t size)
         snprintf(buffer, size, "%s:%d%s%s", site->file ? file_base_name(site->file) : "?", site->line,
                  function ? " in " : "", function ? function : "");
     } else if (function) {
-        snprintf(buffer, size, site->file ? "%s (%s)" : "%s", function, site->file ? file_base_name(site->file) : "");
+        snprintf(buffer, size, "%s%s%s%s", function, site->file ? " (" : "",
+                 site->file ? file_base_name(site->file) : "", site->file ? ")" : "");
     } else {
         snprintf(buffer, size, "%s+0x%llx", site->file ? file_base_name(site->file) : "?",
                  (unsigned long long)site->offset);
