@@ -34,7 +34,8 @@
                 (run.lost_first_s === null ? "" : ", the first at " + page.seconds(run.lost_first_s)) +
                 ": figures from then on are too low, or too high where a free is missing.");
         }
-        run.notes.forEach(note => list.push(page.clean(note, 2000)));
+        run.notes.map(note => page.clean(note, 2000))
+            .forEach(note => list.push((note.startsWith("gpuspy") ? note : page.capital(note)).replace(/[^.:]$/, "$&.")));
         if (run.processes.some(p => p.recording))
             list.push("The program is still recording: the page shows what was recorded when it was written.");
         if (devices.some(d => d.simulated)) {

@@ -666,6 +666,7 @@ def test_one_moment_is_no_curve(leak, page, tmp_path):
     view = page(out, width=1440, height=900)
     assert view.js("return [document.getElementById('memory').hidden, document.getElementById('live').hidden]") == [True, False]
     assert "train.py:3" in view.text("#live-table")
+    assert re.match(r"This is a PyTorch snapshot; .*\.$", view.text("#warnings li"))
 
 
 @pytest.mark.parametrize("value, text", [(164.125, "164.12"), (164.375, "164.38"), (0.875, "0.88"), (1.005, "1.00"), (9.995, "9.99"), (7, "7.00")])
