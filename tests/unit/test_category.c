@@ -64,7 +64,8 @@ static void test_each_rule(void **state)
         enum result_category category;
         const char *evidence;
     } cases[] = {
-        {p.step, FREED, p.step, RESULT_CATEGORY_TEMPORARIES, "allocated and freed in the optimizer's step"},
+        {p.step, FREED, p.step, RESULT_CATEGORY_OPTIMIZER_STATE,
+         "allocated in the optimizer's step and used until a later one replaced it"},
         {p.state, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "allocated where the optimizer sets up its state"},
         {p.step, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "allocated in the optimizer and not freed there"},
         {p.moved, FREED, p.moved, RESULT_CATEGORY_PARAMETERS,
@@ -93,6 +94,8 @@ static void test_each_rule(void **state)
         {p.object, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated while an object was built, kept to the end"},
         {p.main, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated outside of modules, kept to the end"},
         {p.load, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "loaded from a file"},
+        {p.main, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "freed by zero_grad"},
+        {p.main, FREED, p.step, RESULT_CATEGORY_OPTIMIZER_STATE, "freed where the optimizer replaces its state"},
         {p.main, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "no rule covers it"},
     };
     size_t n = sizeof cases / sizeof *cases;
@@ -115,6 +118,30 @@ static void test_each_rule(void **state)
     for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) assert_int_equal(peak->by_category.bytes[c], by_category[c]);
     syn_close(r);
     syn_end(&s);
+}
+
+/* What lasts over a pass is state that a later step replaces. */
+static void test_what_an_optimizer_frees(void **state)
+{
+    (void)state;
+    for (int passes = 0; passes < 2; passes++) {
+        struct syn s;
+        syn_start(&s);
+        syn_process(&s, "r", 1, SYN_S, 1);
+        struct program p = make(&s);
+        block(&s, 1, 8 << 20, p.step, 40, p.step);
+        if (passes) block(&s, 10, 1 << 20, p.forward, 20, p.backward);
+        block(&s, 900, 1, p.main, 901, p.main);
+        struct result_report *r = syn_report(&s, NULL);
+        const struct result_category_share *share =
+            share_of(syn_peak(r, RUN_SERIES_TENSOR), passes ? "allocated in the optimizer's step and used until a "
+                                                              "later one replaced it"
+                                                            : "allocated and freed in the optimizer's step");
+        assert_non_null(share);
+        assert_int_equal(share->bytes, 8 << 20);
+        syn_close(r);
+        syn_end(&s);
+    }
 }
 
 /* Moved and converted: the memory that the conversion frees was never used, unless a pass ran before. */
@@ -423,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_rule),
+        cmocka_unit_test(test_what_an_optimizer_frees),
         cmocka_unit_test(test_a_move_is_judged_by_the_passes_since_the_previous_one),
         cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
         cmocka_unit_test(test_forward_inside_backward),
