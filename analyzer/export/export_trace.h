@@ -29,7 +29,7 @@ struct export_trace_event {
     int64_t free_ns;     /* ALLOC: time of the free; RUN_NEVER */
     int64_t device_free; /* OOM */
     uint64_t address, stream;
-    int64_t pool; /* its number among the private pools, 0 the default one; RUN_UNKNOWN, or there are no private ones */
+    int64_t pool; /* number of its private pool; 0 the default pool; RUN_UNKNOWN also if the run has no private pools */
 };
 
 struct export_trace_block {

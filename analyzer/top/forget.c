@@ -1,4 +1,5 @@
-/* Forgets rows of a recording that are no longer valid, or of which an error left a part. Names and stacks stay. */
+/* Forgets what was read of a recording: after an error in the middle of a piece, and if its rows are no longer valid.
+ * Names and stacks are kept. */
 #include "analyzer/top/forget.h"
 
 static const struct top_progress none = {TOP_NO_ROW, TOP_NO_ROW, TOP_NO_ROW};
