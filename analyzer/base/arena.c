@@ -126,6 +126,22 @@ uint32_t map_get(const struct map *map, uint64_t key)
     return MAP_NEW;
 }
 
+uint64_t map_hash_bytes(uint64_t seed, const void *bytes, size_t n)
+{
+    uint64_t hash = map_hash(seed ^ n);
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t part = 0;
+        memcpy(&part, (const char *)bytes + i, n - i < 8 ? n - i : 8);
+        hash = map_hash(hash ^ part);
+    }
+    return hash;
+}
+
+uint64_t map_hash_text(uint64_t seed, const char *text)
+{
+    return map_hash_bytes(seed, text, text ? strlen(text) : 0);
+}
+
 void map_free(struct map *map)
 {
     free(map->slots);

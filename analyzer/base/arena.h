@@ -58,6 +58,11 @@ static inline uint64_t map_hash(uint64_t x)
     return x ^ (x >> 32);
 }
 
+/* The seed is 0, or the hash of what is before these bytes. */
+uint64_t map_hash_bytes(uint64_t seed, const void *bytes, size_t n);
+/* NULL is "". */
+uint64_t map_hash_text(uint64_t seed, const char *text);
+
 /* Sums over a file that anyone may have written: they stop at the limit instead of overflowing. */
 static inline int64_t arena_add_capped(int64_t a, int64_t b)
 {

@@ -135,9 +135,8 @@ static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t 
 {
     struct site_owners *o = b->owners;
     char *copy = arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
-    uint64_t key = (uint64_t)kind;
-    for (const char *p = copy; *p; p++) key = map_hash(key ^ (unsigned char)*p);
-    return MAP_INDEX(&o->of_word, key, o->list, o->n, o->cap, (struct owner){copy, path_base_of(by), kind});
+    return MAP_INDEX(&o->of_word, map_hash_text((uint64_t)kind, copy), o->list, o->n, o->cap,
+                     (struct owner){copy, path_base_of(by), kind});
 }
 
 static uint32_t row_owner(struct site_builder *b, const struct row *row, const char *by)
