@@ -32,6 +32,19 @@ void *arena_zeroed(size_t count, size_t size)
     return memset(arena_realloc(NULL, count, size), 0, count * size);
 }
 
+char *arena_copy(const char *text)
+{
+    const size_t size = text ? strlen(text) + 1 : 0;
+    return text ? memcpy(arena_realloc(NULL, size, 1), text, size) : NULL;
+}
+
+FILE *arena_stream(char **text, size_t *size)
+{
+    FILE *stream = open_memstream(text, size);
+    if (!stream) exit_out_of_memory(BUFSIZ);
+    return stream;
+}
+
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap) return p;

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Memory that is freed all at once. Zero-initialise; arena_free at the end. */
 struct arena {
@@ -17,6 +18,10 @@ void arena_free(struct arena *arena);
 
 void *arena_realloc(void *p, size_t count, size_t size);
 void *arena_zeroed(size_t count, size_t size);
+/* A copy to free; NULL is NULL. */
+char *arena_copy(const char *text);
+/* A stream whose text is in `*text` once it is closed; to free. */
+FILE *arena_stream(char **text, size_t *size);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/check/check.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
@@ -82,9 +83,8 @@ static const enum terminal_style styles[] = {
 /* Words from column `hang` on. */
 static void print_wrapped_text(FILE *out, const struct terminal *t, int hang, const char *text)
 {
-    char *clean = malloc(strlen(text) * 4 + 1);
+    char *clean = arena_realloc(NULL, strlen(text) * 4 + 1, 1);
     int at = hang;
-    if (!clean) return;
     terminal_clean(clean, strlen(text) * 4 + 1, text, t->utf8);
     for (char *p = clean + strspn(clean, " "); *p;) {
         size_t n = text_word_length(p);

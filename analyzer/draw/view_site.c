@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/draw/view.h"
@@ -313,9 +314,9 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     size_t shown = v->paths ? paths->listed : paths->listed < FEW ? paths->listed : FEW;
     char *text = NULL;
     size_t size = 0;
-    FILE *f = paths->n > 1 && (v->paths || calls_libraries(paths)) ? open_memstream(&text, &size) : NULL;
 
-    if (!f) return NULL;
+    if (paths->n <= 1 || !(v->paths || calls_libraries(paths))) return NULL;
+    FILE *f = arena_stream(&text, &size);
     EACH (p, paths->list, shown) {
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
         units_format_count(amount, p->count); /* where neither bytes nor times are added up */
@@ -376,11 +377,10 @@ char *draw_trace(const struct draw_text *v, uint32_t stack, int indent)
     char *text = NULL;
     size_t size = 0;
     struct trace_lines t = {.v = v,
-                            .f = open_memstream(&text, &size),
+                            .f = arena_stream(&text, &size),
                             .indent = indent,
                             .native = v->native || run_stack_python(run, stack) == RUN_NONE};
 
-    if (!t.f) return NULL;
     for (uint32_t s = stack; s != RUN_NONE; s = run_stack_parent(run, s)) {
         const struct run_frame *frame = run_stack_frame(run, s);
         size_t n = 1;

@@ -37,12 +37,8 @@ static void put_shared(struct texts *s, struct page_writer *w, const char *key, 
     char *text = NULL;
     size_t n = 0;
     struct page_writer inner = *w;
-    inner.out = open_memstream(&text, &n);
+    inner.out = arena_stream(&text, &n);
     inner.follows = false;
-    if (!inner.out) {
-        put_members(s, w, key, value);
-        return;
-    }
     put_members(s, &inner, NULL, value);
     fclose(inner.out);
     size_t before = s->n;
@@ -79,8 +75,7 @@ static char *render_report(json_t *report, struct page_writer *w, size_t *n)
 {
     struct texts s = {0};
     char *text = NULL;
-    FILE *before = w->out, *out = open_memstream(&text, n);
-    if (!out) return NULL;
+    FILE *before = w->out, *out = arena_stream(&text, n);
     w->out = out;
     put_shared_value(&s, w, "report", report);
     page_put_open(w, "shared", '[');

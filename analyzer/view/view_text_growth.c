@@ -14,9 +14,9 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
     enum { LINES = 5, IN = 2 * INDENT + 2 };
     char *text = NULL;
     size_t size;
-    FILE *f = g->graph || g->jumps ? open_memstream(&text, &size) : NULL;
 
-    if (!f) return NULL;
+    if (!g->graph && !g->jumps) return NULL;
+    FILE *f = arena_stream(&text, &size);
     for (size_t i = 1; i < g->lines_n && i <= LINES; i++) {
         char bytes[UNITS_TEXT], place[1024];
         fprintf(f, "%*s%10s  %s\n", IN, "", draw_bytes(bytes, g->lines[i].bytes),
