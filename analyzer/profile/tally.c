@@ -206,10 +206,7 @@ struct profile_tally *profile_tally_build(struct run *run, const struct profile 
         (words ? add_by_word : add_by_frames)(w, &profile->entries[i], i + 1);
     }
     site_owners_free(&w->b);
-    map_free(&w->b.helpers);
-    map_free(&w->b.site_of_key);
-    free(w->b.sites);
-    free(w->b.site_of_stack);
+    site_builder_free(&w->b);
     free(w);
     return t;
 }

@@ -383,12 +383,11 @@ struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
     struct result_by_owner *list = arena_alloc(o->b->arena, o->cap * sizeof *list);
     for (size_t i = 0; i < o->cap; i++) {
         if (o->sums[i].of.bytes > 0) {
-            uint32_t site = site_index(o->b, o->sums[i].stack);
             list[kept] = o->sums[i].of;
             list[kept].owner = site_owner_word(o->b, (uint32_t)i);
             list[kept].kind = site_owner_kind(o->b, (uint32_t)i);
             list[kept].by = site_owner_file(o->b, (uint32_t)i);
-            list[kept++].site = o->b->sites[site];
+            list[kept++].site = site_of_call(o->b, o->sums[i].stack);
         }
     }
     SORT(list, kept, compare_owners);
