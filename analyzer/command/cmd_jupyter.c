@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
@@ -112,10 +113,9 @@ static bool ask_python(const char *program, struct python *p)
                                    "print(sys.executable, sys.prefix, sep='\\n')\n"
                                    "print(*(u.find_spec(m) is not None for m in ('ipykernel', 'gpuspy')))";
     const char *argv[] = {program, "-c", question, NULL};
-    struct launch_child *c = calloc(1, sizeof *c);
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
     char found[32];
 
-    if (!c) return false;
     *c = (struct launch_child){.argv = argv, .timeout_ms = SECONDS * 1000};
     char *text = c->out;
     bool ok = launch_child_run(c) && next_path_line(&text, p->executable, sizeof p->executable) &&

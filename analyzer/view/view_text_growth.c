@@ -27,9 +27,9 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
     enum { LINES = 5, IN = 2 * INDENT + 2 };
     char *text = NULL;
     size_t size;
-    FILE *f = g->graph || g->jumps || g->holders_n ? open_memstream(&text, &size) : NULL;
 
-    if (!f) return NULL;
+    if (!g->graph && !g->jumps && !g->holders_n) return NULL;
+    FILE *f = arena_stream(&text, &size);
     put_keepers(v, f, g, IN);
     const bool alone = !g->graph && !g->jumps;
     for (size_t i = 1; !alone && i < g->lines_n && i <= LINES; i++) {
