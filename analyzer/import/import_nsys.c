@@ -227,10 +227,9 @@ static void write_nsys_notes(struct reading *r)
     import_feed_note(r->feed, "has", "the copies, fills, waits and NVTX ranges of its processes%s",
                      r->s->memory ? ", and their CUDA allocations" : "");
     import_feed_note(r->feed, "lacks", "tensors%s%s", r->s->memory ? "" : " memory", failures ? " failures" : "");
-    import_feed_note(r->feed, "lacks.tensors", "an Nsight Systems export does not record PyTorch's tensors");
     if (!r->s->memory) {
         import_feed_note(r->feed, "lacks.memory",
-                         "an Nsight Systems export without --cuda-memory-usage=true does not record it");
+                         "an Nsight Systems export without --cuda-memory-usage=true does not record memory");
     }
     if (failures) {
         import_feed_note(

@@ -449,17 +449,15 @@ static void write_trace_notes(struct writing *w)
     const bool copies = t->calls || t->gpu_n;
     const char *before = t->memory_n ? unknown_before(w) : NULL;
     if (before && !t->timeline) REMARK(w, "%s, so peaks can be higher than stated", before);
-    const char *why =
-        t->timeline ? "a PyTorch memory timeline does not record it" : "this torch.profiler trace has no calls to CUDA";
+    static const char no_calls[] = "this torch.profiler trace has no calls to CUDA";
     import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",
                      t->memory_n ? "" : " memory", before ? " before" : "", t->timeline ? " outcome" : "");
-    if (t->timeline) import_feed_note(w->feed, "lacks.outcome", "%s", why);
     if (before) import_feed_note(w->feed, "lacks.before", "%s", before);
-    if (!t->calls) import_feed_note(w->feed, "lacks.waits", "%s", why);
-    if (!copies) import_feed_note(w->feed, "lacks.copies", "%s", why);
+    if (!t->calls && !t->timeline) import_feed_note(w->feed, "lacks.waits", no_calls);
+    if (!copies && !t->timeline) import_feed_note(w->feed, "lacks.copies", no_calls);
     if (!t->memory_n) {
         import_feed_note(w->feed, "lacks.memory",
-                         "a torch.profiler trace without profile_memory=True does not record it");
+                         "a torch.profiler trace without profile_memory=True does not record memory");
     }
     import_feed_note(w->feed, "has", "%s", contents_of(t, copies));
     note_levels(w);

@@ -420,16 +420,19 @@ static const char *article_of(const char *format)
 }
 
 /* Notes which data are missing, and why: the importer's reason (import.lacks.WORD), or that the tool does not record
- * it. */
+ * them. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
+#define RUN_FACT(symbol, word, object) object,
+    static const char *const objects[] = {RUN_FACTS(RUN_FACT)};
+#undef RUN_FACT
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
-    snprintf(usual, sizeof usual, "%s %.80s does not record it", article_of(format), format);
     for (size_t i = 0; st && i < RUN_FACT_N; i++) {
         if (!lacks || !strstr(lacks, run_fact_words[i])) continue;
         sqlite3_bind_text(st, 1, run_fact_words[i], -1, SQLITE_STATIC);
         const char *why = sqlite3_step(st) == SQLITE_ROW ? run_column_text(l->run, st, 0) : NULL;
+        snprintf(usual, sizeof usual, "%s %.80s does not record %s", article_of(format), format, objects[i]);
         l->run->why_unknown[i] = why ? why : run_text(l->run, usual, sizeof usual);
         sqlite3_reset(st);
     }

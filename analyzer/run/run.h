@@ -497,23 +497,23 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
 }
 
-/* Facts that another tool may not have recorded: RUN_FACT(symbol, word in meta). */
-#define RUN_FACTS(RUN_FACT)        \
-    RUN_FACT(WAITS, "waits")       \
-    RUN_FACT(COPIES, "copies")     \
-    RUN_FACT(HISTORY, "history")   \
-    RUN_FACT(TIMES, "times")       \
-    RUN_FACT(MEMORY, "memory")     \
-    RUN_FACT(TENSORS, "tensors")   \
-    RUN_FACT(FAILURES, "failures") \
-    RUN_FACT(OUTCOME, "outcome")   \
-    RUN_FACT(SEGMENTS, "segments") \
-    RUN_FACT(PINNED, "pinned")     \
-    RUN_FACT(BEFORE, "before") /* memory that was allocated before the recording and not freed in it */
-#define RUN_FACT(symbol, word) RUN_FACT_##symbol,
+/* Facts that another tool may not have recorded: RUN_FACT(symbol, word in meta, what the tool "does not record"). */
+#define RUN_FACTS(RUN_FACT)                              \
+    RUN_FACT(WAITS, "waits", "waits")                    \
+    RUN_FACT(COPIES, "copies", "copies")                 \
+    RUN_FACT(HISTORY, "history", "a history")            \
+    RUN_FACT(TIMES, "times", "times")                    \
+    RUN_FACT(MEMORY, "memory", "memory")                 \
+    RUN_FACT(TENSORS, "tensors", "PyTorch's tensors")    \
+    RUN_FACT(FAILURES, "failures", "failed calls")       \
+    RUN_FACT(OUTCOME, "outcome", "failed allocations")   \
+    RUN_FACT(SEGMENTS, "segments", "PyTorch's segments") \
+    RUN_FACT(PINNED, "pinned", "pinned memory")          \
+    RUN_FACT(BEFORE, "before", "earlier allocations") /* that were not freed in the recording */
+#define RUN_FACT(symbol, word, object) RUN_FACT_##symbol,
 enum run_fact { RUN_FACTS(RUN_FACT) RUN_FACT_N };
 #undef RUN_FACT
-/* Why a fact is unknown, such as "a PyTorch snapshot does not record it"; NULL: it is known. */
+/* Why a fact is unknown, such as "a PyTorch snapshot does not record waits"; NULL: it is known. */
 extern const char *const run_fact_words[RUN_FACT_N];
 const char *run_why_unknown(const struct run *run, enum run_fact what);
 /* Made by another tool: the program's later events are unknown. */

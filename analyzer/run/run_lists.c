@@ -68,7 +68,7 @@ void run_note_survived(struct run *run, size_t oom)
     run->ooms[oom].survived = true;
 }
 
-#define RUN_FACT(symbol, word) word,
+#define RUN_FACT(symbol, word, object) word,
 const char *const run_fact_words[] = {RUN_FACTS(RUN_FACT)};
 #undef RUN_FACT
 

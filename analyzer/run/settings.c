@@ -2,6 +2,7 @@
 #include "analyzer/run/settings.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -51,11 +52,30 @@ bool run_conf_value(const char *conf, const char *key, const char **value, size_
     return found;
 }
 
-/* Two variables are read: which one takes precedence differs between versions, so if they disagree the value is
- * unknown. */
+/* PyTorch reads PYTORCH_ALLOC_CONF since 2.9, and since 2.10 only if PYTORCH_CUDA_ALLOC_CONF is not set. Of 2.9, and if
+ * the version is unknown, it is not known which one takes precedence. Measured with libc10 and libc10_cuda of 2.6 to
+ * 2.15. */
+int run_confs(struct run *run, uint32_t process, struct run_conf confs[2])
+{
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    size_t processes;
+    const struct run_process *list = run_processes(run, &processes);
+    const char *version = process < processes ? list[process].torch_version : NULL;
+    unsigned major = 0, minor = 0;
+    const bool known = version && sscanf(version, "%3u.%3u", &major, &minor) == 2;
+    const unsigned release = major * 1000 + minor;
+    int n = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *text = run_setting_value(run, process, names[i]);
+        if (!text || (i && known && (release < 2009 || (n && release > 2009)))) continue;
+        confs[n++] = (struct run_conf){names[i], text};
+    }
+    return n;
+}
+
 enum asked { NOT_ASKED, ASKED, CONTRADICTED };
 struct conf {
-    const char *text[2];
+    struct run_conf list[2];
     int n;
 };
 
@@ -64,7 +84,7 @@ static enum asked ask_setting(const struct conf *c, struct run *run, const char 
     const char *at[2];
     size_t length[2];
     int found = 0;
-    for (int i = 0; i < c->n; i++) found += run_conf_value(c->text[i], key, &at[found], &length[found]);
+    for (int i = 0; i < c->n; i++) found += run_conf_value(c->list[i].text, key, &at[found], &length[found]);
     if (!found) return NOT_ASKED;
     if (found < c->n || (found == 2 && (length[0] != length[1] || memcmp(at[0], at[1], length[0]))))
         return CONTRADICTED;
@@ -143,17 +163,10 @@ static void read_split_settings(struct run_torch_settings *s, const struct conf 
 
 struct run_torch_settings run_torch_settings(struct run *run, uint32_t process)
 {
-    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
     struct run_torch_settings s = {.known = run_settings_are_known(run, process)};
-    struct conf c = {.n = 0};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = run_setting_value(run, process, names[i]);
-        if (text) {
-            s.variable = s.variable ? s.variable : names[i];
-            s.text = s.text ? s.text : text;
-            c.text[c.n++] = text;
-        }
-    }
+    struct conf c;
+    c.n = run_confs(run, process, c.list);
+    if (c.n) s.variable = c.list[0].variable, s.text = c.list[0].text;
     read_expandable(&s, &c, run, process);
     read_backend(&s, &c, run, process);
     read_split_settings(&s, &c, run);

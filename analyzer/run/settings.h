@@ -27,6 +27,13 @@ struct run_torch_settings {
         gc_threshold; /* share of the memory from which cached segments are freed; 0 never (the default), NAN unknown */
 };
 
+/* A variable with settings of the allocator that PyTorch read. */
+struct run_conf {
+    const char *variable, *text;
+};
+/* How many there are: two only if it is unknown which one counts. */
+int run_confs(struct run *run, uint32_t process, struct run_conf confs[2]);
+
 /* Strings belong to the run. Cheap: no pass over rows. */
 struct run_torch_settings run_torch_settings(struct run *run, uint32_t process);
 

@@ -167,8 +167,9 @@ static bool may_be_evaluation(const struct result_site *site)
 static enum result_phase seldom_phase_of(const struct step_cadence *c, const struct result_site *site, unsigned *every)
 {
     bool regular = c->gaps >= 1 && c->gap_most - c->gap_least <= 1 + c->gap_least / 10;
-    if (may_be_evaluation(site) || c->calls >= BURST * c->hits) return RESULT_PHASE_EVALUATION;
-    *every = regular ? (unsigned)(c->gap_sum / c->gaps) : 0;
+    const bool burst = c->calls >= BURST * c->hits; /* of a loop over parameters or batches, whose purpose is unknown */
+    if (may_be_evaluation(site)) return RESULT_PHASE_EVALUATION;
+    *every = regular && !burst ? (unsigned)(c->gap_sum / c->gaps) : 0;
     return RESULT_PHASE_LOGGING;
 }
 

@@ -195,18 +195,18 @@ static const struct {
     {"per_process_memory_fraction", set_fraction, ALWAYS}, /* by set_per_process_memory_fraction */
     {"roundup_power2_divisions", set_divisions, ALWAYS},
     {"backend", set_backend, CACHING_BACKEND},
-    {"release_lock_on_cudamalloc", ignore_setting, ALWAYS},
-    {"release_lock_on_hipmalloc", ignore_setting, ALWAYS},
-    {"pinned_use_cuda_host_register", ignore_setting, ALWAYS},
-    {"pinned_use_hip_host_register", ignore_setting, ALWAYS},
-    {"pinned_num_register_threads", ignore_setting, ALWAYS},
-    {"pinned_use_background_threads", ignore_setting, ALWAYS},
-    {"pinned_reserve_segment_size_mb", ignore_setting, ALWAYS},
-    {"graph_capture_record_stream_reuse", ignore_setting, ALWAYS},
-    {"throw_on_cudamalloc_oom", ignore_setting, ALWAYS},
-    {"pinned_free_catch_all", ignore_setting, ALWAYS},
-    {"pinned_max_round_threshold_mb", ignore_setting, ALWAYS},
-    {"pinned_max_cached_size_mb", ignore_setting, ALWAYS},
+    {"release_lock_on_cudamalloc", ignore_setting, CACHING_RELEASE_LOCK},
+    {"release_lock_on_hipmalloc", ignore_setting, CACHING_RELEASE_LOCK},
+    {"pinned_use_cuda_host_register", ignore_setting, CACHING_PINNED_REGISTER},
+    {"pinned_use_hip_host_register", ignore_setting, CACHING_PINNED_REGISTER},
+    {"pinned_num_register_threads", ignore_setting, CACHING_PINNED_REGISTER},
+    {"pinned_use_background_threads", ignore_setting, CACHING_PINNED_BACKGROUND},
+    {"pinned_reserve_segment_size_mb", ignore_setting, CACHING_PINNED_RESERVE},
+    {"graph_capture_record_stream_reuse", ignore_setting, CACHING_GRAPH_REUSE},
+    {"throw_on_cudamalloc_oom", ignore_setting, CACHING_THROW_ON_OOM},
+    {"pinned_free_catch_all", ignore_setting, CACHING_PINNED_CATCH_ALL},
+    {"pinned_max_round_threshold_mb", ignore_setting, CACHING_PINNED_CAPS},
+    {"pinned_max_cached_size_mb", ignore_setting, CACHING_PINNED_CAPS},
 };
 
 /* Combinations of settings that PyTorch refuses. */
@@ -278,16 +278,16 @@ static void read_version(struct caching_rules *rules, const char *version)
 bool whatif_rules_recorded(struct caching_rules *rules, struct run *run, uint32_t process, const char *version,
                            int64_t device_bytes, char *error, size_t error_size)
 {
-    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    struct run_conf confs[2];
     char why[256];
     bool all = true;
     *rules = caching_default_rules;
     read_version(rules, version);
     rules->device_bytes = device_bytes > 0 && device_bytes != INT64_MAX ? device_bytes : (int64_t)80 << 30;
-    for (size_t i = 0; i < 2; i++) {
-        const char *conf = run_setting_value(run, process, names[i]);
-        if (!conf || whatif_rules_parse(rules, conf, why, sizeof why)) continue;
-        snprintf(error, error_size, "the recorded %s is not replayed: %s", names[i], why);
+    const int n = run_confs(run, process, confs);
+    for (int i = 0; i < n; i++) {
+        if (whatif_rules_parse(rules, confs[i].text, why, sizeof why)) continue;
+        snprintf(error, error_size, "the recorded %s is not replayed: %s", confs[i].variable, why);
         all = false;
     }
     if (run_torch_settings(run, process).expandable == RUN_YES) rules->expandable = true;

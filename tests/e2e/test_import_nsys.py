@@ -18,7 +18,7 @@ from conftest import BUILD, ROOT, SECONDS
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "nsys"
 REAL = sorted(SHARED.glob("*.gz")) if SHARED.is_dir() else []
-UNKNOWN = "memory is unknown: an Nsight Systems export without --cuda-memory-usage=true does not record it"
+UNKNOWN = "memory is unknown: an Nsight Systems export without --cuda-memory-usage=true does not record memory"
 HOST = 0x0101 << 48  # hardware and virtual machine, above the pid
 
 
@@ -235,7 +235,7 @@ def test_lines_steps_and_gates(tmp_path):
     file = usual(tmp_path / "x.sqlite")
     report = json.loads(gpuspy("report", "--json", file).stdout)
     assert [(p["pid"], p["database"]) for p in report["run"]["processes"]] == [(7, str(file)), (8, str(file))]
-    assert report["run"]["lacks"] == ["memory", "tensors"] and "does not record it" in report["run"]["why_no_memory"]
+    assert report["run"]["lacks"] == ["memory", "tensors"] and "does not record memory" in report["run"]["why_no_memory"]
     assert sum(s["count"] for s in report["sync"] if s["kind"] == "stream") == 40
     assert {t["direction"]: (t["count"], t["bytes"]) for t in report["transfers"]} == {"h2d": (40, 40 << 20), "d2h": (40, 40 * 4096)}
     assert report["steps"] and len(report["steps"]) == 2
@@ -258,7 +258,7 @@ def test_memory_without_the_option_is_unknown_everywhere(tmp_path):
         assert UNKNOWN in gpuspy("export", file, code=1).stderr
         for gate in "--max-peak=9TiB", "--no-oom", "--no-leaks", "--max-leak=9TiB", "--max-pinned=9TiB", "--max-growth=9TiB/step":
             text = one_line(gpuspy("check", gate, file, code=1).stdout)
-            assert "cannot be judged" in text and "without --cuda-memory-usage=true does not record it" in text
+            assert "cannot be judged" in text and "without --cuda-memory-usage=true does not record memory" in text
         assert "does not record PyTorch's tensors" in one_line(gpuspy("check", "--max-tensor-peak=9TiB", file, code=1).stdout)
 
 

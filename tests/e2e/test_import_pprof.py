@@ -256,7 +256,7 @@ def test_data_missing_in_a_profile_is_unknown(tmp_path):
     profile.sample(1, 4096, [HERE])
     file = profile.write(tmp_path / "p.prof")
     for what in "waits", "copies":
-        assert "a JAX device memory profile does not record it" in gpuspy("tree", "--what", what, file, code=1).stderr
+        assert f"{what} are unknown: a JAX device memory profile does not record {what}" in gpuspy("tree", "--what", what, file, code=1).stderr
     assert MOMENT in gpuspy("tree", "--what", "oom", file, code=1).stderr
 
 

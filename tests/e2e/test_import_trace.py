@@ -628,7 +628,7 @@ def test_a_trace_without_memory_states_so(tmp_path):
     lacks = imported(file, tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
     assert lacks.split() == ["segments", "pinned", "memory"]
     text = gpuspy("report", file)
-    assert "memory is unknown: a torch.profiler trace without profile_memory=True does not record it" in " ".join((text.stdout + text.stderr).split())
+    assert "memory is unknown: a torch.profiler trace without profile_memory=True does not record memory" in " ".join((text.stdout + text.stderr).split())
 
 
 def test_the_list_of_the_old_profiler(tmp_path):
@@ -658,7 +658,7 @@ def test_a_memory_timeline_does_not_show_whether_memory_ran_out(tmp_path):
     unknown = "hether memory ran out is unknown"
     assert report_of(file)["run"]["outcome"] == "W" + unknown and unknown in gpuspy("report", file).stdout
     assert unknown in gpuspy("tree", "--what", "oom", file, code=1).stderr
-    assert re.search("UNKNOWN +no-oom +cannot be judged: a PyTorch memory timeline does not record it",
+    assert re.search("UNKNOWN +no-oom +cannot be judged: a PyTorch memory timeline does not record failed allocations",
                      gpuspy("check", "--no-oom", file, code=1).stdout)
     assert "oom" not in json.loads(gpuspy("diff", "--json", file, file).stdout)["figures"]
 

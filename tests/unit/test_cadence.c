@@ -12,7 +12,7 @@ enum { STEPS = 200, EVERY = 50, EPOCH = 100, FIRST_MS = 200 };
 #define STEP_NS (5 * SYN_MS)
 
 struct lines {
-    int64_t train, optimizer, item, cheap, log, second, evaluate, load, end;
+    int64_t train, optimizer, item, cheap, log, second, burst, evaluate, load, end;
 };
 
 static int64_t item_at(struct syn *s, int64_t parent, const char *function, int line)
@@ -64,6 +64,7 @@ static struct result_report *train(struct syn *s, const char *gpu)
     l.cheap = item_at(s, main_line, "train", 13);
     l.log = item_at(s, main_line, "train", 14);
     l.second = item_at(s, main_line, "train", 15);
+    l.burst = item_at(s, main_line, "train", 16);
     l.evaluate = item_at(s, main_line, "accuracy", 20);
     l.load = item_at(s, main_line, "load", 30);
     l.end = item_at(s, main_line, "summary", 40);
@@ -76,6 +77,8 @@ static struct result_report *train(struct syn *s, const char *gpu)
         item(s, l.cheap, at + 3 * SYN_MS, 1000);
         if (i % 2) item(s, l.second, at + 3 * SYN_MS + SYN_MS / 2, SYN_MS / 4);
         if (i % EVERY == EVERY - 1) item(s, l.log, at + 4 * SYN_MS, SYN_MS - 1000);
+        for (int j = 0; i % EVERY == EVERY - 2 && j < 20; j++) /* histograms of each parameter */
+            item(s, l.burst, at + 3 * SYN_MS + SYN_MS / 2 + j * SYN_MS / 50, 1000);
         for (int j = 0; i % EPOCH == EPOCH - 1 && j < 20; j++)
             item(s, l.evaluate, at + STEP_NS + (2 + 4 * j) * SYN_MS, 2 * SYN_MS);
         at += i % EPOCH == EPOCH - 1 ? 100 * SYN_MS : 0;
@@ -101,7 +104,8 @@ static void check_phases(const struct result_report *r)
         unsigned every;
     } wanted[] = {{12, RESULT_PHASE_STEP, 1, 0},       {13, RESULT_PHASE_STEP, 1, 0},
                   {14, RESULT_PHASE_LOGGING, NAN, 50}, {20, RESULT_PHASE_EVALUATION, 0, 0},
-                  {30, RESULT_PHASE_STARTUP, 0, 0},    {40, RESULT_PHASE_END, 0, 0}};
+                  {16, RESULT_PHASE_LOGGING, NAN, 0},  {30, RESULT_PHASE_STARTUP, 0, 0},
+                  {40, RESULT_PHASE_END, 0, 0}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         const struct result_sync_site *s = at_line(r, wanted[i].line);
         assert_string_equal(s->pattern, "print");

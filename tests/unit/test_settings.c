@@ -172,6 +172,31 @@ static void both_variables(void **state)
     end(&w);
 }
 
+/* PyTorch refuses an unknown key, which shows what each version reads. */
+static void one_of_both_variables(void **state)
+{
+    static const struct {
+        const char *version, *cuda, *variable;
+    } cases[] = {{"2.6.0", "max_split_size_mb:64", "PYTORCH_CUDA_ALLOC_CONF"},
+                 {"2.11.0+cu130", "max_split_size_mb:64", "PYTORCH_CUDA_ALLOC_CONF"},
+                 {"2.8.0", NULL, NULL},
+                 {"2.9.1", NULL, "PYTORCH_ALLOC_CONF"},
+                 {"2.15.0", NULL, "PYTORCH_ALLOC_CONF"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct world w;
+        begin(&w, true);
+        syn_sql(&w.s, "INSERT INTO meta VALUES('torch_version',%Q)", cases[i].version);
+        if (cases[i].cuda) set(&w, "PYTORCH_CUDA_ALLOC_CONF", cases[i].cuda);
+        set(&w, "PYTORCH_ALLOC_CONF", "max_split_size_mb:32");
+        const struct run_torch_settings t = answer(&w);
+        assert_true(!t.variable == !cases[i].variable);
+        if (t.variable) assert_string_equal(t.variable, cases[i].variable);
+        assert_true(t.max_split_bytes == (cases[i].cuda ? 64 : cases[i].variable ? 32 : 0) * SYN_MIB);
+        end(&w);
+    }
+}
+
 static void no_caching(void **state)
 {
     (void)state;
@@ -185,9 +210,11 @@ static void no_caching(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conf_values),    cmocka_unit_test(nothing_set), cmocka_unit_test(old_recording),
-        cmocka_unit_test(all_set),        cmocka_unit_test(seen_wins),   cmocka_unit_test(mapped_by_others),
-        cmocka_unit_test(both_variables), cmocka_unit_test(no_caching),
+        cmocka_unit_test(conf_values),    cmocka_unit_test(nothing_set),
+        cmocka_unit_test(old_recording),  cmocka_unit_test(all_set),
+        cmocka_unit_test(seen_wins),      cmocka_unit_test(mapped_by_others),
+        cmocka_unit_test(both_variables), cmocka_unit_test(one_of_both_variables),
+        cmocka_unit_test(no_caching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

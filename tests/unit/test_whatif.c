@@ -330,6 +330,14 @@ static void test_versions_take_settings(void **state)
                                          {"large_segment_size_mb:40", 2, 11},
                                          {"expandable_segments_reserve:0.5", 2, 15},
                                          {"expandable_segments_reserve_by_class:[a:0.2,b:1G]", 2, 15},
+                                         {"release_lock_on_hipmalloc:True", 2, 2},
+                                         {"pinned_num_register_threads:8", 2, 2},
+                                         {"pinned_use_background_threads:True", 2, 6},
+                                         {"graph_capture_record_stream_reuse:True", 2, 9},
+                                         {"pinned_reserve_segment_size_mb:64", 2, 10},
+                                         {"throw_on_cudamalloc_oom:True", 2, 12},
+                                         {"pinned_free_catch_all:True", 2, 12},
+                                         {"pinned_max_cached_size_mb:64", 2, 13},
                                          {"max_split_size_mb:21", 0, 0},
                                          {"roundup_power2_divisions:[2:4,>:8]", 2, 0}};
     (void)state;
