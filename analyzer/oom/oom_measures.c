@@ -485,7 +485,7 @@ static void no_grad(struct oom_sight *s)
         !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
         return;
     if (site_is_without_gradients(s->b, pass)) return;
-    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure) {
+    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure || s->layers) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }
@@ -496,7 +496,7 @@ static void no_grad(struct oom_sight *s)
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
                              : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
-    if ((s->evaluates && sure) || s->layers) lead_measure(s, before);
+    if ((s->evaluates && sure) || (s->layers && s->kept >= s->need)) lead_measure(s, before);
 }
 
 static bool is_of_untrained(const struct oom_sight *s, const struct result_category_line *l)

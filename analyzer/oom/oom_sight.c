@@ -1,4 +1,5 @@
 #include "analyzer/oom/oom_sight.h"
+#include "analyzer/oom/oom_graph.h"
 
 #include <string.h>
 #include "analyzer/site/source_context.h"
@@ -193,8 +194,8 @@ static bool is_pass_repeated(const struct oom_sight *s)
     return repeated;
 }
 
-/* Of the first pass of an evaluation no line has made several blocks yet. Without gradients, only the input of the
- * layer that runs is live, not those of the layers before it. */
+/* Of the first pass of an evaluation, or of a program that never trains, no line has made several blocks yet. Without
+ * gradients, only the input of the layer that runs is live, not those of the layers before it. */
 static void judge_layers(struct oom_sight *s)
 {
     enum { ALIKE = 2 };
@@ -236,7 +237,8 @@ static void judge_pass(struct oom_sight *s)
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
-    if (s->evaluates && !s->keeps && s->phase == OOM_FORWARD) judge_layers(s);
+    const bool infers = !s->trains && oom_never_trains(s->b, stack);
+    if ((s->evaluates || infers) && !s->keeps && s->phase == OOM_FORWARD) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,

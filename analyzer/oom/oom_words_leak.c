@@ -248,10 +248,8 @@ static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
         measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                     "call gc.collect() after each step, or remove gc.disable(): Python's garbage collector was off at "
-                     "the failure "
-                     "(recorded), and "
-                     "objects in reference cycles are then never freed");
+                     "call gc.collect() after each step: Python's garbage collector was off at the failure (recorded), "
+                     "and objects in reference cycles are then never freed; gc.enable() alone may collect too late");
     }
 }
 

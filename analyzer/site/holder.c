@@ -193,6 +193,8 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
         if (!site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
         if (!site_names_has(&made, name)) continue;
+        const struct site_names self = {.list = {name}, .n = 1};
+        if (s->pending && i != s->at && site_holds(a.value, &self, false)) continue; /* state = state.detach() */
         if (i != s->at && (i < s->at || !site_holds(a.value, &s->names, true))) return s->code.n;
         found = found < s->code.n ? found : i;
     }
