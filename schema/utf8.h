@@ -21,3 +21,13 @@ static inline size_t gs_utf8_decode(const char *text, size_t n, uint32_t *code)
     if (code) *code = value;
     return length;
 }
+
+/* Writes the character with this code; returns how many bytes that is, at most 4. */
+static inline size_t gs_utf8_encode(uint32_t code, char *out)
+{
+    const size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = length; i-- > 1; code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(first[length] | code);
+    return length;
+}

@@ -91,7 +91,7 @@ static size_t flush_line_of(struct allocator_flushes *f, uint32_t process, int d
         (uint64_t)site << 32 | (uint64_t)(process & 0xffffff) << 8 | (uint64_t)(device & 127) << 1 | (uint64_t)kind;
     return MAP_INDEX(
         &f->of_line, key, f->lines, f->lines_n, f->lines_cap,
-        (struct line){.flush = {.process = process, .device = device, .kind = kind, .site = f->b->sites[site]},
+        (struct line){.flush = {.process = process, .device = device, .kind = kind, .site = site_of_call(f->b, stack)},
                       .stack = stack,
                       .blocks_made = UINT64_MAX});
 }

@@ -1,4 +1,5 @@
 #include "analyzer/attach/place.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/attach/process.h"
 
 #include <elfutils/libdwfl.h>
@@ -23,9 +24,8 @@ static int find_no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwar
 
 struct attach_places *attach_places_open(pid_t pid)
 {
-    struct attach_places *p = calloc(1, sizeof *p);
+    struct attach_places *p = arena_zeroed(1, sizeof *p);
 
-    if (!p) return NULL;
     p->pid = pid;
     p->callbacks = (Dwfl_Callbacks){.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = find_no_debuginfo};
     p->dwfl = dwfl_begin(&p->callbacks);

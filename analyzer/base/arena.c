@@ -32,6 +32,19 @@ void *arena_zeroed(size_t count, size_t size)
     return memset(arena_realloc(NULL, count, size), 0, count * size);
 }
 
+char *arena_copy(const char *text)
+{
+    const size_t size = text ? strlen(text) + 1 : 0;
+    return text ? memcpy(arena_realloc(NULL, size, 1), text, size) : NULL;
+}
+
+FILE *arena_stream(char **text, size_t *size)
+{
+    FILE *stream = open_memstream(text, size);
+    if (!stream) exit_out_of_memory(BUFSIZ);
+    return stream;
+}
+
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap) return p;
@@ -124,6 +137,22 @@ uint32_t map_get(const struct map *map, uint64_t key)
         at = (at + 1) & map->mask;
     }
     return MAP_NEW;
+}
+
+uint64_t map_hash_bytes(uint64_t seed, const void *bytes, size_t n)
+{
+    uint64_t hash = map_hash(seed ^ n);
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t part = 0;
+        memcpy(&part, (const char *)bytes + i, n - i < 8 ? n - i : 8);
+        hash = map_hash(hash ^ part);
+    }
+    return hash;
+}
+
+uint64_t map_hash_text(uint64_t seed, const char *text)
+{
+    return map_hash_bytes(seed, text, text ? strlen(text) : 0);
 }
 
 void map_free(struct map *map)

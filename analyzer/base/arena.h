@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Memory that is freed all at once. Zero-initialise; arena_free at the end. */
 struct arena {
@@ -17,6 +18,10 @@ void arena_free(struct arena *arena);
 
 void *arena_realloc(void *p, size_t count, size_t size);
 void *arena_zeroed(size_t count, size_t size);
+/* A copy to free; NULL is NULL. */
+char *arena_copy(const char *text);
+/* A stream whose text is in `*text` once it is closed; to free. */
+FILE *arena_stream(char **text, size_t *size);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
@@ -57,6 +62,11 @@ static inline uint64_t map_hash(uint64_t x)
     x *= 0xd6e8feb86659fd93u;
     return x ^ (x >> 32);
 }
+
+/* The seed is 0, or the hash of what is before these bytes. */
+uint64_t map_hash_bytes(uint64_t seed, const void *bytes, size_t n);
+/* NULL is "". */
+uint64_t map_hash_text(uint64_t seed, const char *text);
 
 /* Sums over a file that anyone may have written: they stop at the limit instead of overflowing. */
 static inline int64_t arena_add_capped(int64_t a, int64_t b)

@@ -316,3 +316,46 @@ size_t text_line_length(const char *text, int columns)
     }
     return end ? end : fits;
 }
+
+/* How much of a word to print on a line of `columns`: all of it, or else up to a sign between its parts. */
+static size_t part_of_word(const char *word, int columns)
+{
+    const size_t fits = terminal_fit(word, columns);
+    size_t n = fits;
+
+    if (!word[fits]) return fits;
+    while (n > 1 && !strchr("/_,.;=-", word[n - 1])) n--;
+    if (n > fits / 2) return n;
+    return fits ? fits : strlen(word);
+}
+
+void text_wrap(FILE *out, const struct terminal *term, int hang, int at, const char *text)
+{
+    enum { WORD_LINES = 4 };
+    char clean[4096], word[4096], whole[4096];
+    const char *p = terminal_clean(clean, sizeof clean, text, term->utf8);
+    const int room = term->width - hang;
+    bool first = true; /* of its line */
+
+    for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
+        size_t n = text_word_length(p);
+        snprintf(whole, sizeof whole, "%.*s", (int)n, p);
+        text_elide(word, sizeof word, whole, WORD_LINES * room, term->utf8);
+        const char *left = word; /* of the word */
+        int width = terminal_columns(word);
+        if (at > hang && at + !first + width > term->width) {
+            fprintf(out, "\n%*s", hang, "");
+            at = hang;
+            first = true;
+        }
+        for (size_t part; at + !first + terminal_columns(left) > term->width &&
+                          (part = part_of_word(left, term->width - at - !first)) < strlen(left);
+             left += part, at = hang, first = true)
+            fprintf(out, "%s%.*s\n%*s", first ? "" : " ", (int)part, left, hang, "");
+        fprintf(out, "%s%s", first ? "" : " ", left);
+        at += terminal_columns(left) + !first;
+        first = false;
+        p += n;
+    }
+    fputc('\n', out);
+}

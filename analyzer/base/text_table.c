@@ -21,16 +21,9 @@ struct text_table_row *text_table_add(struct text_table *t, const char *const *c
 {
     int n = count_table_columns(t) - (item != NULL);
 
-    if (t->n == t->capacity) {
-        size_t capacity = t->capacity ? 2 * t->capacity : 16;
-        struct text_table_row *rows = realloc(t->rows, capacity * sizeof *rows);
-        if (!rows) return NULL;
-        t->rows = rows;
-        t->capacity = capacity;
-    }
-    struct text_table_row *row = &t->rows[t->n++];
+    struct text_table_row *row = ARENA_PUSH(t->rows, t->n, t->capacity);
     *row = (struct text_table_row){.item = item};
-    for (int c = 0; c < n; c++) row->cell[c] = strdup(cells[c] ? cells[c] : "");
+    for (int c = 0; c < n; c++) row->cell[c] = arena_copy(cells[c] ? cells[c] : "");
     return row;
 }
 

@@ -27,8 +27,7 @@ struct text_table {
     size_t n, capacity;
 };
 
-/* Adds a row; `cells` are copied, NULL is empty; if `item` is given, they do not include the last cell. If memory runs
- * out, the row is left out and NULL is returned. */
+/* Adds a row; `cells` are copied, NULL is empty; if `item` is given, they do not include the last cell. */
 struct text_table_row *text_table_add(struct text_table *t, const char *const *cells, const void *item);
 /* Prints with `indent` leading blanks, and frees the rows. */
 void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out);

@@ -103,9 +103,7 @@ static const char module_file[] = "/torch/nn/modules/module.py";
 static uint64_t class_key(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    uint64_t key = map_hash((uintptr_t)f->file);
-    for (const char *p = f->function; dot && p < dot; p++) key = map_hash(key ^ (unsigned char)*p);
-    return key;
+    return map_hash_bytes((uintptr_t)f->file, f->function, dot ? (size_t)(dot - f->function) : 0);
 }
 
 static void find_modules(struct category_finder *c)

@@ -308,10 +308,7 @@ struct category_uses *category_uses_read(struct run *run, char *error, size_t er
     struct category_uses *u = category_uses_start(&b, &observers[1]);
     bool ok = run_replay(run, observers, 2, error, error_size);
     step_finder_free(b.steps);
-    map_free(&b.helpers);
-    map_free(&b.site_of_key);
-    free(b.sites);
-    free(b.site_of_stack);
+    site_builder_free(&b);
     u->arena = arena; /* it contains the steps */
     if (!ok) {
         category_uses_free(u);

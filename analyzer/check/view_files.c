@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/check/check.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/term.h"
@@ -18,10 +19,10 @@ static json_t *check_text_json(const char *s)
     json_t *whole = json_string(s);
     if (whole) return whole;
     size_t size = strlen(s) + 1;
-    char *clean = malloc(size);
-    json_t *made = clean ? json_string(terminal_clean(clean, size, s, true)) : NULL;
+    char *clean = arena_realloc(NULL, size, 1);
+    whole = json_string(terminal_clean(clean, size, s, true));
     free(clean);
-    return made ? made : json_null();
+    return whole;
 }
 
 static json_t *check_line_json(const struct check_line *l)
@@ -82,8 +83,7 @@ bool check_view_json(struct check *c, FILE *out)
 static void print_xml_text(FILE *out, const char *s)
 {
     size_t size = strlen(s) + 1;
-    char *clean = malloc(size);
-    if (!clean) return;
+    char *clean = arena_realloc(NULL, size, 1);
     for (const char *p = terminal_clean(clean, size, s, true); *p; p++) {
         const char *as = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
         bool half = !as && (unsigned char)p[0] == 0xef && (unsigned char)p[1] == 0xbf && (unsigned char)p[2] >= 0xbe;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/check/check.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
@@ -79,32 +80,6 @@ static const char *const marks[] = {[CHECK_OK] = "ok", [CHECK_FAILED] = "FAILED"
 static const enum terminal_style styles[] = {
     [CHECK_OK] = TERMINAL_GREEN, [CHECK_FAILED] = TERMINAL_RED, [CHECK_UNKNOWN] = TERMINAL_YELLOW};
 
-/* Words from column `hang` on. */
-static void print_wrapped_text(FILE *out, const struct terminal *t, int hang, const char *text)
-{
-    char *clean = malloc(strlen(text) * 4 + 1);
-    int at = hang;
-    if (!clean) return;
-    terminal_clean(clean, strlen(text) * 4 + 1, text, t->utf8);
-    for (char *p = clean + strspn(clean, " "); *p;) {
-        size_t n = text_word_length(p);
-        char after = p[n];
-        p[n] = 0;
-        int width = terminal_columns(p);
-        if (at > hang && at + 1 + width > t->width) {
-            fprintf(out, "\n%*s", hang, "");
-            at = hang;
-        }
-        fprintf(out, "%s%s", at > hang ? " " : "", p);
-        at += width + (at > hang);
-        p += n;
-        *p = after;
-        p += strspn(p, " ");
-    }
-    fputc('\n', out);
-    free(clean);
-}
-
 enum { INDENT = 4, AMOUNT = CHECK_LINE_START - INDENT - 2 };
 
 static void print_check_line(const struct check_result *r, const struct check_line *l, const struct terminal *t,
@@ -119,7 +94,7 @@ static void print_check_line(const struct check_result *r, const struct check_li
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
             fprintf(out, "%*s", INDENT + 2, "");
-            print_wrapped_text(out, t, INDENT + 2, note);
+            text_wrap(out, t, INDENT + 2, INDENT + 2, note);
         }
         return;
     }
@@ -172,7 +147,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
         unknown += r->status == CHECK_UNKNOWN;
         fprintf(out, "%s%-7s%s  %-*s  ", terminal_style(&t, styles[r->status]), marks[r->status],
                 terminal_style(&t, TERMINAL_PLAIN), names, check_gate_name(r->gate));
-        print_wrapped_text(out, &t, 11 + names, check_sentence(c, r));
+        text_wrap(out, &t, 11 + names, 11 + names, check_sentence(c, r));
         print_lines(r, &t, out, all);
     }
     if (failed || unknown) {
@@ -182,7 +157,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
                      unknown == 1 ? "is" : "are");
         }
         fprintf(out, "\n%s", terminal_style(&t, TERMINAL_BOLD));
-        print_wrapped_text(out, &t, 0, arena_printf(&c->arena, "%zu of %zu checks failed%s", failed, n, also));
+        text_wrap(out, &t, 0, 0, arena_printf(&c->arena, "%zu of %zu checks failed%s", failed, n, also));
         fputs(terminal_style(&t, TERMINAL_PLAIN), out);
     }
 }

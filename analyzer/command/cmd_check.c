@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/check/check.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
@@ -142,11 +143,11 @@ static int from_command_line(const struct settings *s, struct check_limits *l)
 static char *read_contents(const char *path, size_t *size)
 {
     enum { MOST = 1 << 20 };
-    char *text = malloc(MOST + 1);
+    char *text = arena_realloc(NULL, MOST + 1, 1);
     FILE *f = fopen(path, "re");
 
-    *size = f && text ? fread(text, 1, MOST + 1, f) : 0;
-    bool ok = f && text && !ferror(f) && *size <= MOST;
+    *size = f ? fread(text, 1, MOST + 1, f) : 0;
+    bool ok = f && !ferror(f) && *size <= MOST;
     if (!ok)
         complain("check: cannot read the limits file '%s': %s", path,
                  *size > MOST ? "it is too large" : strerror(errno ? errno : EIO));

@@ -55,28 +55,6 @@ static const char *const sections[] = {DOCTOR_SECTIONS(SECTION)};
 #undef SECTION
 static const char *const states[] = {"ok", "warning", "problem"};
 
-/* Prints the text wrapped. The cursor is at column `indent`, where the following lines start, too. */
-static void print_wrapped(const struct terminal *term, const char *text, int indent)
-{
-    char clean[4096];
-    const char *p = terminal_clean(clean, sizeof clean, text ? text : "", term->utf8);
-    int room = term->width - indent, left = room;
-
-    while (*p) {
-        size_t n = text_word_length(p);
-        char word[4096];
-        snprintf(word, sizeof word, "%.*s", (int)n, p);
-        int columns = terminal_columns(word);
-        if (left < room && columns + 1 > left) {
-            printf("\n%*s", indent, "");
-            left = room;
-        }
-        left -= printf("%s%s", left < room ? " " : "", word) ? columns + (left < room) : 0;
-        p += n + strspn(p + n, " ");
-    }
-    putchar('\n');
-}
-
 static void print_doctor_text(const struct doctor *d)
 {
     static const enum terminal_style styles[] = {TERMINAL_GREEN, TERMINAL_YELLOW, TERMINAL_RED};
@@ -92,10 +70,10 @@ static void print_doctor_text(const struct doctor *d)
                    terminal_style(&term, TERMINAL_PLAIN), terminal_style(&term, styles[f->state]), states[f->state],
                    terminal_style(&term, TERMINAL_PLAIN));
             head = "";
-            print_wrapped(&term, f->text, TEXT_AT);
+            text_wrap(stdout, &term, TEXT_AT, TEXT_AT, f->text ? f->text : "");
             if (f->fix) {
                 printf("%*s%s ", TEXT_AT - 3, "", term.utf8 ? "\u2192 " : "->");
-                print_wrapped(&term, f->fix, TEXT_AT);
+                text_wrap(stdout, &term, TEXT_AT, TEXT_AT, f->fix);
             }
         }
     }

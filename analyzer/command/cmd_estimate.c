@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
@@ -179,14 +180,14 @@ static int print_known_list(const struct settings *s, const char *key, const cha
 static int answer_estimate(const struct settings *s, const struct estimate_recipe *recipe, int argc, char **argv)
 {
     static struct estimate_answer a;
-    const struct estimate_gpu **named = calloc(estimate_gpu_count, sizeof *named);
+    const struct estimate_gpu **named = arena_zeroed(estimate_gpu_count, sizeof *named);
     struct plan plan;
     struct model model = {.source = ""};
     size_t named_n;
     int exit_code = EXIT_USAGE;
     char model_text[512];
 
-    if (named && plan_settings_gpus("estimate", &s->plan, named, &named_n) &&
+    if (plan_settings_gpus("estimate", &s->plan, named, &named_n) &&
         plan_from_settings("estimate", &s->plan, &plan, &model, &exit_code) &&
         (s->no_calibration || estimate_calibration_load_own("estimate", &plan.calibration, &exit_code))) {
         exit_code = EXIT_USAGE;
@@ -224,12 +225,12 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
         *exit_code = EXIT_INPUT;
         return NULL;
     }
-    char **all = calloc(recipe->options_n + (size_t)*argc + 1, sizeof *all);
+    char **all = arena_zeroed(recipe->options_n + (size_t)*argc + 1, sizeof *all);
     const bool whole =
         s->plan.adapter && strcmp(s->plan.adapter, "none") == 0; /* nothing is frozen, so not quantised */
-    for (size_t i = 0; all && i < recipe->options_n; i++)
+    for (size_t i = 0; i < recipe->options_n; i++)
         if (!whole || strncmp(recipe->option[i], "--weights=", 10) != 0) all[n++] = recipe->option[i];
-    for (int i = 0; all && i < *argc; i++) {
+    for (int i = 0; i < *argc; i++) {
         const bool alone = strcmp(argv[i], "--config") == 0;
         if (!alone && strncmp(argv[i], "--config=", 9) != 0) all[n++] = argv[i];
         i += alone;

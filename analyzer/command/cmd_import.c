@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/progress.h"
@@ -61,8 +62,7 @@ static char *import_usual_name(const char *path)
     static const char *const endings[] = {".gz",    ".pickle", ".pkl",  ".json",  ".raw",
                                           ".trace", ".pt",     ".prof", ".sqlite"};
     size_t length = strlen(basename(path));
-    char *name = malloc(length + sizeof ".db");
-    if (!name) return NULL;
+    char *name = arena_realloc(NULL, length + sizeof ".db", 1);
     memcpy(name, basename(path), length + 1);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t n = strlen(endings[i]);
@@ -77,19 +77,18 @@ static char *import_usual_name(const char *path)
 static bool name_siblings(const char *temporary, const char *to)
 {
     size_t n, named = 0, length = strlen(to);
-    char **list = import_siblings(temporary, &n), **names = calloc(n + 1, sizeof *names);
+    char **list = import_siblings(temporary, &n), **names = arena_zeroed(n + 1, sizeof *names);
     const size_t ending = strlen(temporary); /* "temporary.PID.db" */
-    bool ok = names != NULL;
+    bool ok = true;
     if (n && !(length > 3 && strcmp(to + length - 3, ".db") == 0)) {
         complain("import: the recording has %zu processes, one database each; give -o a name that ends in .db", n + 1);
         ok = false;
     }
     for (size_t i = 0; ok && i < n; i++) {
         size_t size = length + strlen(list[i]) + 1;
-        names[i] = malloc(size);
-        ok = names[i] != NULL;
-        if (ok) snprintf(names[i], size, "%.*s%s", (int)(length - 3), to, list[i] + ending);
-        if (ok && access(names[i], F_OK) == 0) {
+        names[i] = arena_realloc(NULL, size, 1);
+        snprintf(names[i], size, "%.*s%s", (int)(length - 3), to, list[i] + ending);
+        if (access(names[i], F_OK) == 0) {
             complain("import: '%s' exists; remove it, or give another name with -o", names[i]);
             ok = false;
         }
@@ -99,7 +98,7 @@ static bool name_siblings(const char *temporary, const char *to)
     for (size_t i = 0; i < n; i++) {
         unlink(list[i]);
         free(list[i]);
-        if (names) free(names[i]);
+        free(names[i]);
     }
     free(list);
     free(names);
@@ -182,7 +181,7 @@ int command_import(const struct command *self, int argc, char **argv)
     if (!input_check_paths("import", argv, (size_t)operands)) return EXIT_INPUT;
     for (int i = 0; i < operands; i++) {
         char *usual = set.output ? NULL : import_usual_name(argv[i]);
-        int own = set.output || usual ? convert_file(argv[i], set.output ? set.output : usual, part) : EXIT_INPUT;
+        int own = convert_file(argv[i], set.output ? set.output : usual, part);
         code = own ? own : code;
         free(usual);
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
@@ -51,9 +52,11 @@ const struct command_text command_text_jupyter = {
     .options = options,
     .about =
         "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
-        "in its folder from its first CUDA call on. In the notebook, '%load_ext gpuspy' adds '%gpuspy report', "
-        "which explains what was recorded so far. '%%gpuspy NAME' in the first line of a cell names it, "
-        "and the report then states its peak.\n\nThe last line printed is the command that removes the kernel.",
+        "in its folder from its first CUDA call on. In the notebook, '%gpuspy report' explains what was recorded so "
+        "far. '%%gpuspy NAME' in the first line of a cell names it, and the report then states its peak.\n\nThe last "
+        "line printed is the command that removes the kernel.\n\n"
+        "A kernel that is already running needs no installation: after '%load_ext gpuspy', '%gpuspy attach' records "
+        "it from then on, as gpuspy attach does.",
     .examples = examples,
 };
 
@@ -110,10 +113,9 @@ static bool ask_python(const char *program, struct python *p)
                                    "print(sys.executable, sys.prefix, sep='\\n')\n"
                                    "print(*(u.find_spec(m) is not None for m in ('ipykernel', 'gpuspy')))";
     const char *argv[] = {program, "-c", question, NULL};
-    struct launch_child *c = calloc(1, sizeof *c);
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
     char found[32];
 
-    if (!c) return false;
     *c = (struct launch_child){.argv = argv, .timeout_ms = SECONDS * 1000};
     char *text = c->out;
     bool ok = launch_child_run(c) && next_path_line(&text, p->executable, sizeof p->executable) &&
@@ -166,6 +168,8 @@ static json_t *kernel_json(const struct settings *s, const struct python *p, con
         add_package(argv, library, "gpuspy");
         add_package(argv, library, "pytest_gpuspy");
     }
+    json_array_append_new(
+        argv, json_string("--IPKernelApp.exec_lines=get_ipython().extension_manager.load_extension('gpuspy')"));
     snprintf(title, sizeof title, "Python 3 (%s)", s->name);
     set_text(env, "LD_PRELOAD", library);
     set_text(env, "GPUSPY_QUIET", "1");

@@ -2,7 +2,6 @@
  * program, recorded.c prints the summary. */
 #include <errno.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -462,7 +462,7 @@ static void draw_top(struct top_view *v)
 {
     char *text = NULL;
     size_t n = 0;
-    FILE *out = open_memstream(&text, &n);
+    FILE *out = arena_stream(&text, &n);
     top_screen_size(&v->columns, &v->rows);
     v->columns = v->columns < 20 ? 20 : v->columns;
     top_view_print(v, out);

@@ -25,7 +25,7 @@
 
 struct list {
     char **path;
-    size_t n;
+    size_t n, cap;
 };
 
 /* Whether the database holds a process of the run. */
@@ -54,16 +54,6 @@ static int by_length_then_name(const void *a, const void *b)
     return SORT_UP(strlen(x), strlen(y)) ?: strcmp(x, y); /* run.db before run.123.db */
 }
 
-static void add_recorded_path(struct list *l, const char *path)
-{
-    char **more = realloc(l->path, (l->n + 1) * sizeof *more);
-
-    if (!more) return;
-    l->path = more;
-    l->path[l->n] = strdup(path);
-    l->n += l->path[l->n] != NULL;
-}
-
 /* If a name is taken, the recorder uses the next free one, and every process writes its own file. The run id shows
  * which files belong to the run. */
 static struct list find_recorded(const struct command_recorded *r)
@@ -80,7 +70,7 @@ static struct list find_recorded(const struct command_recorded *r)
         /* One second of tolerance: the kernel stamps files with a coarser clock. */
         if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
             of_run(path, r->run_id))
-            add_recorded_path(&l, path);
+            *ARENA_PUSH(l.path, l.n, l.cap) = arena_copy(path);
     }
     if (d) closedir(d);
     SORT(l.path, l.n, by_length_then_name);

@@ -139,16 +139,10 @@ static void add_units(struct work *w, int side)
     }
 }
 
-static uint64_t combine_text_key(uint64_t key, const char *text)
-{
-    for (const char *p = text ? text : ""; *p; p++) key = (key ^ (unsigned char)*p) * 0x100000001b3u;
-    return map_hash(key);
-}
-
 static uint64_t diff_function_key(const struct work *w, int side, uint32_t site)
 {
     uint32_t file = side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site];
-    return combine_text_key(map_hash(file + 1), w->sites[side].sites[site].function);
+    return map_hash_text(map_hash(file + 1), w->sites[side].sites[site].function);
 }
 
 /* Of the second side the functions that have another name or file: the first side's key. */
@@ -177,13 +171,13 @@ static uint64_t diff_place_key(const struct work *w, int side, const struct diff
     uint32_t site = p->number;
     if (site == RUN_NONE || site == DIFF_EXIT) return site;
     if (site >= w->matched[side])
-        return combine_text_key(combine_text_key((uint64_t)p->site.line, p->site.file), p->site.function);
+        return map_hash_text(map_hash_text((uint64_t)p->site.line, p->site.file), p->site.function);
     if (w->wish->by == DIFF_FILE)
         return map_hash(side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site]);
     if (w->wish->by == DIFF_FUNCTION) return key_of_function(w, side, site);
     uint32_t other = side == DIFF_AFTER ? w->match->of_b[site] : DIFF_MATCH_ALONE;
     uint64_t line = side == DIFF_BEFORE ? site : other != DIFF_MATCH_ALONE ? other : w->matched[DIFF_BEFORE] + site;
-    return combine_text_key(map_hash(line + 7), p->site.operation);
+    return map_hash_text(map_hash(line + 7), p->site.operation);
 }
 
 static enum diff_match_how how_of(const struct work *w, int side, const struct diff_place *p)
@@ -245,7 +239,7 @@ static void sum_up_places(struct work *w)
 static void add_owner(struct work *w, int side, const struct result_peak *p, const struct result_by_owner *by)
 {
     uint32_t *at = map_at(&w->unit_of, unit_key(side, p->process, p->device));
-    uint32_t row = row_at(w, combine_text_key(by->kind, by->owner)), unit = *at;
+    uint32_t row = row_at(w, map_hash_text(by->kind, by->owner)), unit = *at;
     w->rows[row].name = by->owner;
     w->rows[row].present[side] = true;
     w->rows[row].how = DIFF_MATCH_SAME;

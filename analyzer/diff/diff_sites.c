@@ -8,13 +8,6 @@
 #include "analyzer/site/site.h"
 #include "analyzer/base/sort.h"
 
-static uint64_t hash_site_text(const char *text)
-{
-    uint64_t key = 0x9e3779b97f4a7c15u;
-    for (const char *p = text ? text : ""; *p; p++) key = (key ^ (unsigned char)*p) * 0x100000001b3u;
-    return map_hash(key);
-}
-
 /* A run has each string only once. */
 static uint64_t place_key(const char *file, const char *function, int line)
 {
@@ -65,7 +58,7 @@ static uint64_t operation_below(struct run *run, uint32_t stack, uint32_t python
             f = run_frame_named(run, stack);
             if (f->function && strncmp(f->function, prefix, sizeof prefix - 1) == 0) {
                 const char *at = f->function + sizeof prefix - 1, *end = strstr(at, "::");
-                name = hash_site_text(run_text(run, at, end ? (size_t)(end - at) : strlen(at))); /* the outermost */
+                name = map_hash_bytes(0, at, end ? (size_t)(end - at) : strlen(at)); /* the outermost */
             }
         }
         stack = run_stack_parent(run, stack);
@@ -130,7 +123,7 @@ static void add_callers(struct through *t)
         t->touched[parent] = true;
         const struct run_frame *by = run_stack_frame(run, parent);
         if (f->kind == GS_FRAME_PYTHON && by->kind == GS_FRAME_PYTHON)
-            add_call(t, site_slot(t->s, by->file, by->function, by->line), hash_site_text(f->function));
+            add_call(t, site_slot(t->s, by->file, by->function, by->line), map_hash_text(0, f->function));
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor_child.h"
 #include "analyzer/doctor/doctor.h"
@@ -265,10 +266,9 @@ static void check_library(struct doctor *d, const char *path)
 
 static void check_nvml(struct doctor *d)
 {
-    struct launch_child *c = calloc(1, sizeof *c);
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
     char version[DOCTOR_NAME];
 
-    if (!c) return;
     ask_in_child(c, "nvml", false);
     long rc = read_long(c->out, "init", -1);
     if (c->timed_out)
@@ -309,10 +309,9 @@ static void check_visible(struct doctor *d)
 
 void doctor_driver(struct doctor *d)
 {
-    struct launch_child *c = calloc(1, sizeof *c);
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
     char text[1024];
 
-    if (!c) return;
     d->hardware = gpus_on_bus() > 0 || access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
     check_visible(d);
     ask_in_child(c, "driver", false);
@@ -341,8 +340,8 @@ void doctor_driver(struct doctor *d)
         return;
     }
     if (getenv("CUDA_VISIBLE_DEVICES")) {
-        struct launch_child *all = calloc(1, sizeof *all);
-        d->hidden = all && ask_in_child(all, "driver", true) ? (int)read_long(all->out, "count", 0) : 0;
+        struct launch_child *all = arena_zeroed(1, sizeof *all);
+        d->hidden = ask_in_child(all, "driver", true) ? (int)read_long(all->out, "count", 0) : 0;
         free(all);
     }
     d->hardware = d->hardware || d->hidden || d->devices;

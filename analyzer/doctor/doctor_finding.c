@@ -8,7 +8,7 @@
 void doctor_add_finding(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
                         const char *fix, const char *format, ...)
 {
-    struct doctor_finding f = {.section = section, .state = state, .id = id, .fix = fix ? strdup(fix) : NULL};
+    struct doctor_finding f = {.section = section, .state = state, .id = id, .fix = arena_copy(fix)};
     va_list args;
 
     va_start(args, format);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
 
@@ -177,10 +178,9 @@ static bool is_for_dry_runs(const struct doctor *d, const json_t *o)
 
 static void check_torch_deep(struct doctor *d)
 {
-    struct launch_child *c = calloc(1, sizeof *c);
-    json_t *o = c ? run_python(d, look_deep, DEEP_MS, c) : NULL;
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
+    json_t *o = run_python(d, look_deep, DEEP_MS, c);
 
-    if (!c) return;
     if (c->timed_out)
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL,
                            "importing PyTorch took more than %d s", DEEP_MS / 1000);
@@ -234,7 +234,7 @@ static void check_frameworks(struct doctor *d, const json_t *o)
 
 void doctor_python(struct doctor *d)
 {
-    struct launch_child *c = d->python[0] ? calloc(1, sizeof *c) : NULL;
+    struct launch_child *c = d->python[0] ? arena_zeroed(1, sizeof *c) : NULL;
 
     if (!c) {
         if (!d->program[0])

@@ -1,6 +1,5 @@
 /* The recorder itself: is it there, does it load, may it be loaded into the program? */
 #include <elf.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

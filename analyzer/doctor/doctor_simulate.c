@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/launch/lacks.h"
@@ -51,10 +52,9 @@ static void list_lacks(char *out, size_t size)
 void doctor_simulate(struct doctor *d, const char *version)
 {
     const char *const argv[] = {d->python, "-c", try_torch, NULL};
-    struct launch_child *c = calloc(1, sizeof *c);
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
     char why[2 * PATH_MAX] = "", lacks[1024];
 
-    if (!c) return;
     *c = (struct launch_child){.argv = argv, .timeout_ms = TIMEOUT_MS};
     launch_child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
     launch_child_set(c, "PYTHONWARNINGS", "ignore");

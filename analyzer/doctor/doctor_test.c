@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/run/run.h"
@@ -120,12 +121,12 @@ static void judge_test_recording(struct doctor *d, struct launch_child *c, const
 void doctor_test(struct doctor *d)
 {
     static const char *const argv[] = {"/proc/self/exe", "doctor", NULL};
-    struct launch_child *c = calloc(1, sizeof *c);
+    struct launch_child *c = arena_zeroed(1, sizeof *c);
     char folder[PATH_MAX + 32], db[PATH_MAX + 64], sim[PATH_MAX] = "", why[512];
     const char *tmp = getenv("TMPDIR");
     bool simulated = !d->devices;
 
-    if (!c || !d->library[0] || (simulated && !launch_simulate_folder(sim, sizeof sim, why, sizeof why))) {
+    if (!d->library[0] || (simulated && !launch_simulate_folder(sim, sizeof sim, why, sizeof why))) {
         if (d->library[0])
             doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL,
                                "not tested: no GPU and no simulated CUDA found");

@@ -42,8 +42,6 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text);
-/* The same where `at` columns of the line are written; the lines after it are indented by `hang`. */
-void draw_wrap_on(const struct draw_text *v, int hang, int at, const char *text);
 /* The same in a style, indented by INDENT. */
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text);
 /* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/draw/view.h"
@@ -15,57 +16,12 @@
 #define FUNCTION_LEAST 12 /* columns of a function's name that is cut: less of it names nothing */
 #define NAME_MOST 48      /* columns of a name that no file can have: its middle is left out */
 
-/* How much of a word to print on a line of `columns`: all of it, or else up to a sign between its parts. */
-static size_t part_of_word(const char *word, int columns)
-{
-    const size_t fits = terminal_fit(word, columns);
-    size_t n = fits;
-
-    if (!word[fits]) return fits;
-    while (n > 1 && !strchr("/_,.;=-", word[n - 1])) n--;
-    if (n > fits / 2) return n;
-    return fits ? fits : strlen(word);
-}
-
-/* Words from column `at` on; the lines after the first start at `hang`. A word that is wider than a line takes several
- * lines; only of one that takes more than WORD_LINES is the middle left out. */
-static void wrap_site_text(const struct draw_text *v, int hang, int at, const char *text)
-{
-    enum { WORD_LINES = 4 };
-    char clean[4096], word[4096], whole[4096];
-    const char *p = terminal_clean(clean, sizeof clean, text, v->term.utf8);
-    const int room = v->term.width - hang;
-    bool first = true; /* of its line */
-
-    for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
-        size_t n = text_word_length(p);
-        snprintf(whole, sizeof whole, "%.*s", (int)n, p);
-        text_elide(word, sizeof word, whole, WORD_LINES * room, v->term.utf8);
-        const char *left = word; /* of the word */
-        int width = terminal_columns(word);
-        if (at > hang && at + !first + width > v->term.width) {
-            fprintf(v->out, "\n%*s", hang, "");
-            at = hang;
-            first = true;
-        }
-        for (size_t part; at + !first + terminal_columns(left) > v->term.width &&
-                          (part = part_of_word(left, v->term.width - at - !first)) < strlen(left);
-             left += part, at = hang, first = true)
-            fprintf(v->out, "%s%.*s\n%*s", first ? "" : " ", (int)part, left, hang, "");
-        fprintf(v->out, "%s%s", first ? "" : " ", left);
-        at += terminal_columns(left) + !first;
-        first = false;
-        p += n;
-    }
-    fputc('\n', v->out);
-}
-
 void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text)
 {
     int hang = indent + terminal_columns(mark);
 
     fprintf(v->out, "%*s%s", indent, "", mark);
-    wrap_site_text(v, hang, hang, text);
+    text_wrap(v->out, &v->term, hang, hang, text);
 }
 
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text)
@@ -75,18 +31,13 @@ void draw_styled(const struct draw_text *v, enum terminal_style style, const cha
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-void draw_wrap_on(const struct draw_text *v, int hang, int at, const char *text)
-{
-    wrap_site_text(v, hang, at, text);
-}
-
 void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text)
 {
     int hang = INDENT + DRAW_LABEL;
 
     fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", terminal_style(&v->term, style), label,
             terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "");
-    wrap_site_text(v, hang, hang, text);
+    text_wrap(v->out, &v->term, hang, hang, text);
 }
 
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title)
@@ -112,7 +63,7 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
         at = INDENT;
     }
     fprintf(v->out, "%s%s%s", title, terminal_style(&v->term, TERMINAL_PLAIN), *text == ' ' ? " " : "");
-    wrap_site_text(v, INDENT, at + terminal_columns(title) + (*text == ' '), text);
+    text_wrap(v->out, &v->term, INDENT, at + terminal_columns(title) + (*text == ' '), text);
 }
 
 /* Where the recorded program is: paths below the folder that it ran in, or below that of its script, are shown
@@ -313,9 +264,9 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     size_t shown = v->paths ? paths->listed : paths->listed < FEW ? paths->listed : FEW;
     char *text = NULL;
     size_t size = 0;
-    FILE *f = paths->n > 1 && (v->paths || calls_libraries(paths)) ? open_memstream(&text, &size) : NULL;
 
-    if (!f) return NULL;
+    if (paths->n <= 1 || !(v->paths || calls_libraries(paths))) return NULL;
+    FILE *f = arena_stream(&text, &size);
     EACH (p, paths->list, shown) {
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
         units_format_count(amount, p->count); /* where neither bytes nor times are added up */
@@ -376,11 +327,10 @@ char *draw_trace(const struct draw_text *v, uint32_t stack, int indent)
     char *text = NULL;
     size_t size = 0;
     struct trace_lines t = {.v = v,
-                            .f = open_memstream(&text, &size),
+                            .f = arena_stream(&text, &size),
                             .indent = indent,
                             .native = v->native || run_stack_python(run, stack) == RUN_NONE};
 
-    if (!t.f) return NULL;
     for (uint32_t s = stack; s != RUN_NONE; s = run_stack_parent(run, s)) {
         const struct run_frame *frame = run_stack_frame(run, s);
         size_t n = 1;

@@ -211,8 +211,7 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
     if (!estimate_make(&a->plan, &a->result)) return too_much(command);
     a->floor = estimate_floor(plan->model, plan->optimizer, plan->precision, plan->master_weights);
     a->targets_n = n ? n : plan->memory > 0;
-    a->targets = calloc(a->targets_n + 1, sizeof *a->targets);
-    if (!a->targets) return complain_with(false, "%s: out of memory", command);
+    a->targets = arena_zeroed(a->targets_n + 1, sizeof *a->targets);
     for (size_t i = 0; i < a->targets_n; i++)
         if (!compare_with_gpu(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : estimate_fit_usable(named[i]),
                               &a->targets[i]))

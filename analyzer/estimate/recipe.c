@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
@@ -142,8 +143,8 @@ static void add_recipe_text(char **list, size_t *n, size_t max, size_t *more, co
     vsnprintf(text, sizeof text, format, arguments);
     for (size_t i = 0; i < *n; i++)
         if (strcmp(list[i], text) == 0) return;
-    if (*n < max && (list[*n] = strdup(text)))
-        ++*n;
+    if (*n < max)
+        list[(*n)++] = arena_copy(text);
     else if (more)
         ++*more;
 }

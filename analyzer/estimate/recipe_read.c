@@ -1,4 +1,5 @@
 /* Text in, JSON out: the four forms of configuration. */
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/recipe.h"
 #include "analyzer/base/text.h"
 #include "analyzer/model/model.h"
@@ -148,11 +149,11 @@ static json_t *yaml_value(struct yaml *y, const yaml_event_t *event, unsigned de
 
 static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
 {
-    struct yaml *y = calloc(1, sizeof *y);
+    struct yaml *y = arena_zeroed(1, sizeof *y);
     json_t *root = NULL;
     bool more = true;
 
-    if (!y || !yaml_parser_initialize(&y->parser)) {
+    if (!yaml_parser_initialize(&y->parser)) {
         snprintf(why, why_size, "out of memory");
         free(y);
         return NULL;
@@ -349,9 +350,9 @@ static json_t *arguments_of(const json_t *value)
     char *text = NULL;
     json_t *item, *found = NULL;
     size_t i, n;
-    FILE *words = json_is_string(value) || json_is_array(value) ? open_memstream(&text, &n) : NULL;
 
-    if (!words) return NULL;
+    if (!json_is_string(value) && !json_is_array(value)) return NULL;
+    FILE *words = arena_stream(&text, &n);
     if (json_is_string(value)) fputs(json_string_value(value), words);
     json_array_foreach((json_t *)value, i, item)
     {
@@ -359,11 +360,8 @@ static json_t *arguments_of(const json_t *value)
         if (json_is_string(item)) fputs(json_string_value(item), words);
         if (json_is_number(item)) json_dumpf(item, words, JSON_ENCODE_ANY);
     }
-    if (fclose(words) != 0) {
-        free(text);
-        return NULL;
-    }
-    const char *option = text ? strstr(text, "--") : NULL;
+    fclose(words);
+    const char *option = strstr(text, "--");
     if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))
         found = read_arguments(text);
     free(text);
@@ -525,13 +523,11 @@ int64_t estimate_recipe_vocab(const char *type, const char *model, const char *f
 static char *read_recipe_text(const char *path, size_t *n, char *why, size_t why_size)
 {
     FILE *file = fopen(path, "re");
-    char *text = file ? malloc(BYTES_MAX + 1) : NULL;
+    char *text = arena_realloc(NULL, BYTES_MAX + 1, 1);
 
-    *n = text ? fread(text, 1, BYTES_MAX + 1, file) : 0;
+    *n = file ? fread(text, 1, BYTES_MAX + 1, file) : 0;
     if (!file || ferror(file))
         snprintf(why, why_size, "%s", strerror(errno));
-    else if (!text)
-        snprintf(why, why_size, "out of memory");
     else if (*n > BYTES_MAX)
         snprintf(why, why_size, "it is larger than 1 MiB, so it is not a configuration");
     else if (memchr(text, 0, *n))

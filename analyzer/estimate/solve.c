@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/gpu.h"
 
@@ -332,8 +333,7 @@ bool estimate_solve(const char *command, const struct plan *plan, enum estimate_
     }
     search = (struct search){.p = &p, .what = what, .step = solve_step_of(&p, what)};
     if (search.step > s->limit) s->limit = search.step;
-    search.model.tensors = what == SOLVE_LAYERS ? calloc(p.model->tensors_n + 1, sizeof *search.model.tensors) : NULL;
-    if (what == SOLVE_LAYERS && !search.model.tensors) return complain_with(false, "%s: out of memory", command);
+    search.model.tensors = arena_zeroed(p.model->tensors_n + 1, sizeof *search.model.tensors);
     if (what != SOLVE_LAYERS && peak_at_value(&search, search.step).likely == peak_at_value(&search, s->limit).likely &&
         isfinite(search.result.peak.likely)) {
         complain(

@@ -214,9 +214,9 @@ int export_choose(const struct export_request *w, const char *path, struct symbo
         if (w->device < 0 || w->device == d) e->devices[d] = o.devices[process][d];
     free(o.devices);
     if (process != RUN_NONE && n > 1) {
-        char *only = strdup(all[process].path);
+        char *only = arena_copy(all[process].path);
         run_close(o.run);
-        e->run = only ? open_exported_run((const char *const *)&only, 1, true, symbols) : NULL;
+        e->run = open_exported_run((const char *const *)&only, 1, true, symbols);
         free(only);
         process = 0;
     }
@@ -238,7 +238,7 @@ static int keep_process(const struct export_request *w, struct symbolizer *symbo
         if ((w->pid < 0 || all[i].pid == (uint32_t)w->pid) && (w->rank < 0 || all[i].rank == w->rank)) {
             found++;
             free(only);
-            only = strdup(all[i].path);
+            only = arena_copy(all[i].path);
         }
     run_list_processes(e->run, list, sizeof list);
     if (found != 1)
@@ -247,7 +247,7 @@ static int keep_process(const struct export_request *w, struct symbolizer *symbo
                  list);
     if (found == 1 && n > 1) {
         run_close(e->run);
-        e->run = only ? open_exported_run((const char *const *)&only, 1, true, symbols) : NULL;
+        e->run = open_exported_run((const char *const *)&only, 1, true, symbols);
     }
     free(only);
     return found != 1 ? EXIT_NO : e->run ? EXIT_YES : EXIT_INPUT;

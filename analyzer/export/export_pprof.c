@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
-#include "analyzer/base/arena.h"
+#include "analyzer/base/texts.h"
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
@@ -56,10 +56,7 @@ struct pprof {
     struct export_run *e;
     struct arena arena;
     struct export_protobuf out, message, inner;
-    struct map texts; /* hash → number; chained */
-    const char **text;
-    uint32_t *text_next;
-    size_t text_n, text_cap;
+    struct texts texts;
     struct sample *samples;
     size_t samples_n, samples_cap;
     struct symbol_module *modules;
@@ -75,18 +72,9 @@ struct pprof {
     size_t steps_n, steps_cap;
 };
 
-static uint64_t put_pprof_text(struct pprof *p, const char *s)
+static uint64_t put_pprof_text(struct pprof *p, const char *text)
 {
-    uint64_t hash = 1469598103934665603u;
-    for (const unsigned char *c = (const unsigned char *)s; *c; c++) hash = (hash ^ *c) * 1099511628211u;
-    uint32_t *head = map_at(&p->texts, hash);
-    for (uint32_t i = *head; i != MAP_NEW; i = p->text_next[i])
-        if (strcmp(p->text[i], s) == 0) return i;
-    size_t cap = p->text_cap;
-    p->text_next = arena_grow(p->text_next, p->text_n, &cap, sizeof *p->text_next);
-    p->text_next[p->text_n] = *head;
-    *ARENA_PUSH(p->text, p->text_n, p->text_cap) = arena_printf(&p->arena, "%s", s);
-    return *head = (uint32_t)(p->text_n - 1);
+    return texts_number(&p->texts, text, strlen(text));
 }
 
 static uint32_t pprof_module_of(struct pprof *p, const struct run_frame *f)
@@ -309,12 +297,10 @@ static void pprof_free(struct pprof *p)
     export_protobuf_free(&p->out);
     export_protobuf_free(&p->message);
     export_protobuf_free(&p->inner);
-    map_free(&p->texts);
+    texts_free(&p->texts);
     map_free(&p->location_of);
     map_free(&p->function_of);
     map_free(&p->path_of);
-    free(p->text);
-    free(p->text_next);
     free(p->samples);
     free(p->modules);
     free(p->locations);
@@ -356,7 +342,8 @@ static bool write_profile(struct pprof *p, const struct profile *profile, enum p
     write_comment(p, "gpuspy " GPUSPY_VERSION);
     write_comment(p, profile->title);
     export_protobuf_int(&p->out, P_DEFAULT, put_pprof_text(p, types->of[types->shown][0]));
-    for (size_t i = 0; i < p->text_n; i++) export_protobuf_bytes(&p->out, P_TEXT, p->text[i], strlen(p->text[i]));
+    for (size_t i = 0; i < p->texts.n; i++)
+        export_protobuf_bytes(&p->out, P_TEXT, p->texts.list[i], strlen(p->texts.list[i]));
     return compress_to(p->e->out, &p->out);
 }
 

@@ -62,9 +62,9 @@ void export_pickle_start(struct export_pickle *p, FILE *out)
 void export_pickle_finish(struct export_pickle *p)
 {
     put_pickle_byte(p, STOP);
-    map_free(&p->by_text);
-    free(p->texts);
-    p->texts = NULL;
+    texts_free(&p->texts);
+    free(p->memos);
+    p->memos = NULL;
 }
 
 static void begin_collection(struct export_pickle *p, bool list)
@@ -160,15 +160,6 @@ static void put_pickle_text(struct export_pickle *p, const char *text, size_t by
     }
 }
 
-static uint64_t hash_pickle_text(const char *text, size_t *bytes)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    const char *s = text;
-    for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    *bytes = (size_t)(s - text);
-    return map_hash(h);
-}
-
 static void put_again(struct export_pickle *p, uint32_t memo)
 {
     put_pickle_byte(p, memo < 256 ? BINGET : LONG_BINGET);
@@ -187,22 +178,17 @@ void export_pickle_again(struct export_pickle *p, uint32_t memo)
     put_again(p, memo);
 }
 
-/* If two texts have the same hash, the second one is written each time. */
 static void write_pickle_text(struct export_pickle *p, const char *text, struct export_pickle_text *near)
 {
-    size_t bytes;
-    uint32_t *at = map_at(&p->by_text, hash_pickle_text(text, &bytes));
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)p->texts_n;
-        put_pickle_text(p, text, bytes);
-        *near = (struct export_pickle_text){text, export_pickle_memo(p)};
-        *ARENA_PUSH(p->texts, p->texts_n, p->texts_cap) = *near;
-    } else if (strcmp(p->texts[*at].text, text) == 0) {
-        *near = (struct export_pickle_text){text, p->texts[*at].memo};
-        put_again(p, near->memo);
+    const size_t bytes = strlen(text), known = p->texts.n;
+    const uint32_t number = texts_number(&p->texts, text, bytes);
+    if (number < known) {
+        put_again(p, p->memos[number]);
     } else {
         put_pickle_text(p, text, bytes);
+        *ARENA_PUSH(p->memos, p->memos_n, p->memos_cap) = export_pickle_memo(p);
     }
+    *near = (struct export_pickle_text){text, p->memos[number]};
 }
 
 static void text_value(struct export_pickle *p, const char *text)

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "analyzer/base/arena.h"
+#include "analyzer/base/texts.h"
 
 enum { PICKLE_DEPTH = 16, PICKLE_NEAR = 256 };
 
@@ -24,12 +24,13 @@ struct export_pickle {
     } open[PICKLE_DEPTH];
     unsigned depth;
     /* texts by content, and before that by address */
-    struct map by_text;
+    struct texts texts;
+    uint32_t *memos; /* of `texts` */
+    size_t memos_n, memos_cap;
     struct export_pickle_text {
         const char *text;
         uint32_t memo;
-    } * texts, near[PICKLE_NEAR];
-    size_t texts_n, texts_cap;
+    } near[PICKLE_NEAR];
 };
 
 void export_pickle_start(struct export_pickle *p, FILE *out);

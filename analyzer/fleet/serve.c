@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/term.h"
 
@@ -117,8 +117,7 @@ static const char *answer_phrase(enum fleet_answer answer)
 static char *render_metrics(struct fleet *f, bool openmetrics, size_t *n)
 {
     char *text = NULL;
-    FILE *out = open_memstream(&text, n);
-    if (!out) return NULL;
+    FILE *out = arena_stream(&text, n);
     fleet_refresh(f);
     fleet_write(f, openmetrics, out);
     fclose(out);
@@ -135,19 +134,16 @@ static void answer_client(struct server *s, struct client *c, enum fleet_answer 
     char *text = metrics ? render_metrics(s->fleet, openmetrics, &n) : NULL;
     const char *body = text ? text : status == FLEET_METRICS ? index : answer_phrase(status);
     n = text ? n : strlen(body);
-    FILE *out = open_memstream(&c->answer, &c->answer_n);
-    if (out) {
-        fprintf(
-            out,
+    FILE *out = arena_stream(&c->answer, &c->answer_n);
+    fprintf(out,
             "HTTP/1.1 %d %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
             (int)status, answer_phrase(status),
             openmetrics ? "application/openmetrics-text; version=1.0.0"
             : metrics   ? "text/plain; version=0.0.4"
                         : "text/plain",
             n, status == FLEET_NO_METHOD ? "Allow: GET, HEAD\r\n" : "");
-        if (!request->head_only) fwrite(body, 1, n, out);
-        fclose(out);
-    }
+    if (!request->head_only) fwrite(body, 1, n, out);
+    fclose(out);
     free(text);
     c->phase = WRITING;
     c->until_ns = clock_now_ns() + WRITE_S * SECOND;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/base/arena.h"
+#include "analyzer/base/texts.h"
 #include "schema/store.h"
 
 enum { COMMIT_ROWS = 1 << 16, APIS_MAX = 2047 };
@@ -36,8 +36,8 @@ struct import_feed {
     struct map frames;         /* hash of a frame and its thread → its number */
     struct map stacks;         /* hash of its frames and their thread → its number */
     struct map native_indexes; /* hash of a native frame → index in natives */
-    struct map apis;           /* hash of a name → its number */
-    uint32_t threads_n, apis_n;
+    struct texts apis;         /* their numbers are from 1 on */
+    uint32_t threads_n;
     uint32_t thread; /* the chosen thread */
     struct numbers *last;
     size_t last_n, last_cap;
@@ -83,22 +83,16 @@ static size_t cut_text(const char *text)
         .type = (what), .stack = (number), .time_ns = (uint64_t)(ns) \
     }
 
-static uint64_t hash_feed_text(uint64_t hash, const char *text)
-{
-    for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u; /* FNV-1a */
-    return map_hash(hash ^ 0xff);
-}
-
 uint16_t import_feed_api(struct import_feed *f, const char *name)
 {
-    uint32_t *number = map_at(&f->apis, hash_feed_text(0, name));
-    if (*number != MAP_NEW) return (uint16_t)*number;
-    *number = f->apis_n < APIS_MAX ? ++f->apis_n : 0;
-    if (!*number) return 0;
+    const size_t known = f->apis.n;
+    const uint32_t number = texts_number(&f->apis, name, strlen(name)) + 1;
+    if (number > APIS_MAX) return 0;
+    if (number <= known) return (uint16_t)number;
     const size_t length = cut_text(name);
-    struct gs_rec_name r = {.rec = REC(GS_REC_API, 0, 0), .number = *number, .name_len = (uint16_t)length};
+    struct gs_rec_name r = {.rec = REC(GS_REC_API, 0, 0), .number = number, .name_len = (uint16_t)length};
     add_with_texts(f, &r.rec, sizeof r, &name, &length, 1);
-    return (uint16_t)*number;
+    return (uint16_t)number;
 }
 
 void import_feed_device(struct import_feed *f, int device, const char *name, uint64_t total_bytes)
@@ -188,9 +182,9 @@ static void define_frame(struct import_feed *f, const struct import_frame *frame
 
 static uint32_t frame_number(struct import_feed *f, const struct import_frame *frame)
 {
-    uint64_t hash = hash_feed_text(hash_feed_text(frame->python, frame->file), frame->function);
-    if (frame->module) hash = hash_feed_text(hash, frame->module);
-    hash = map_hash(hash ^ (uint64_t)frame->line);
+    const char *const texts[] = {frame->file, frame->function, frame->module};
+    uint64_t hash = map_hash((uint64_t)frame->line << 1 | frame->python);
+    for (size_t i = 0; i < 3; i++) hash = map_hash_text(hash, texts[i]);
     uint32_t *number = map_at(&f->frames, map_hash(hash ^ map_hash(f->thread)));
     if (*number == MAP_NEW) {
         *number = ++f->last[f->thread].frames;
@@ -517,7 +511,7 @@ bool import_feed_end(struct import_feed *f, char *error, size_t error_size)
         sqlite3_close(db);
     }
     if (!ok) unlink(f->path);
-    map_free(&f->apis);
+    texts_free(&f->apis);
     map_free(&f->frames);
     map_free(&f->stacks);
     map_free(&f->native_indexes);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 #include "analyzer/base/arena.h"
+#include "schema/utf8.h"
 
 enum { BUFFER = 1 << 18, PROGRESS_EACH = 1 << 22 };
 enum state { VALUE, VALUE_OR_END, KEY_OR_END, COLON, COMMA_OR_END, DONE };
@@ -118,22 +119,8 @@ static void put_json_bytes(struct import_json *j, const void *bytes, size_t n)
 static void put_code(struct import_json *j, uint32_t code)
 {
     char bytes[4];
-    size_t n = 0;
-    code = code == 0 || (code >= 0xd800 && code < 0xe000) ? 0xfffd : code;
-    if (code < 0x80) {
-        bytes[n++] = (char)code;
-    } else if (code < 0x800) {
-        bytes[n++] = (char)(0xc0 | code >> 6);
-    } else if (code < 0x10000) {
-        bytes[n++] = (char)(0xe0 | code >> 12);
-        bytes[n++] = (char)(0x80 | (code >> 6 & 0x3f));
-    } else {
-        bytes[n++] = (char)(0xf0 | code >> 18);
-        bytes[n++] = (char)(0x80 | (code >> 12 & 0x3f));
-        bytes[n++] = (char)(0x80 | (code >> 6 & 0x3f));
-    }
-    if (code >= 0x80) bytes[n++] = (char)(0x80 | (code & 0x3f));
-    put_json_bytes(j, bytes, n);
+    const bool invalid = code == 0 || (code >= 0xd800 && code < 0xe000);
+    put_json_bytes(j, bytes, gs_utf8_encode(invalid ? 0xfffd : code, bytes));
 }
 
 static int hex_digit(int c)

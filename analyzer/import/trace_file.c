@@ -322,7 +322,7 @@ static bool read_trace_device(struct reading *r)
     }
     if (id >= 0 && id < IMPORT_TRACE_DEVICES && name[0]) {
         struct import_trace_device *device = &r->t->devices[id];
-        device->name = arena_printf(&r->t->names.arena, "%s", name);
+        device->name = arena_printf(&r->t->names.texts.arena, "%s", name);
         device->total_bytes = total > 0 && total <= most_bytes ? total : 0;
     }
     return token == IMPORT_JSON_OBJECT_END;

@@ -54,26 +54,16 @@ static const struct {
 #undef STANDARD
 };
 
-static uint64_t hash_name(const char *text)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-    return map_hash(hash);
-}
-
 uint32_t import_name_of(struct import_names *names, const char *text)
 {
-    if (!names->n) {
-        *ARENA_PUSH(names->list, names->n, names->cap) = (struct import_name){.text = ""};
-        *map_at(&names->index, hash_name("")) = 0;
-    }
-    return MAP_INDEX(&names->index, hash_name(text), names->list, names->n, names->cap,
-                     (struct import_name){.text = arena_printf(&names->arena, "%s", text)});
+    const uint32_t name = texts_number(&names->texts, text, strlen(text));
+    if (name == names->n) *ARENA_PUSH(names->list, names->n, names->cap) = (struct import_name){0};
+    return name;
 }
 
 const char *import_name_text(const struct import_names *names, uint32_t name)
 {
-    return name < names->n ? names->list[name].text : "";
+    return name < names->n ? names->texts.list[name] : "";
 }
 
 static const char *file_folder_of(const char *file)
@@ -97,24 +87,24 @@ static const char *find_line(const char *text)
 struct import_frame import_name_frame(struct import_names *names, uint32_t name)
 {
     struct import_name *n = &names->list[name < names->n ? name : 0];
+    const char *text = import_name_text(names, name);
     if (n->parsed) return n->frame;
     n->parsed = true;
-    const char *open = find_line(n->text);
+    const char *open = find_line(text);
     if (open) {
         long line = strtol(open + 1, NULL, 10);
-        n->frame.file = arena_printf(&names->arena, "%s%.*s", file_folder_of(n->text), (int)(open - n->text), n->text);
+        n->frame.file = arena_printf(&names->texts.arena, "%s%.*s", file_folder_of(text), (int)(open - text), text);
         n->frame.function = strstr(open, "): ") + 3;
         n->frame.line = line > 0 && line <= INT32_MAX ? (int)line : 0;
         n->frame.python = true;
     } else {
-        n->frame.function = n->text;
+        n->frame.function = text;
     }
     return n->frame;
 }
 
 void import_names_free(struct import_names *names)
 {
-    map_free(&names->index);
+    texts_free(&names->texts);
     free(names->list);
-    arena_free(&names->arena);
 }

@@ -1,19 +1,17 @@
 /* Names of a trace, each stored once, and their frames. */
 #pragma once
 
-#include "analyzer/base/arena.h"
+#include "analyzer/base/texts.h"
 #include "analyzer/import/feed.h"
 
 struct import_name {
-    const char *text;
     struct import_frame frame;
     bool parsed;
 };
 
 struct import_names {
-    struct arena arena;
-    struct map index;
-    struct import_name *list; /* [0] is the empty name */
+    struct texts texts;
+    struct import_name *list; /* of `texts`; [0] is the empty name */
     size_t n, cap;
 };
 

@@ -316,19 +316,6 @@ static void push_last(struct reader *r, size_t n)
     collect_values(r, r->stack_n - n, IMPORT_LIST);
 }
 
-static uint64_t hash_unpickled(const char *bytes, size_t n)
-{
-    uint64_t hash = n, part;
-    for (; n >= sizeof part; bytes += sizeof part, n -= sizeof part) {
-        memcpy(&part, bytes, sizeof part);
-        hash = (hash ^ part) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 32;
-    }
-    part = 0;
-    memcpy(&part, bytes, n);
-    return map_hash(hash ^ part);
-}
-
 static const struct text *new_text(struct reader *r, const char *bytes, size_t n)
 {
     struct text *text = arena_alloc(&r->p->arena, sizeof *text + n + 1);
@@ -341,7 +328,7 @@ static void push_bytes(struct reader *r, const char *bytes, size_t n)
 {
     const struct text *text = NULL;
     if (n <= SHARED_TEXT) {
-        uint32_t *at = map_at(&r->text_index, hash_unpickled(bytes, n));
+        uint32_t *at = map_at(&r->text_index, map_hash_bytes(0, bytes, n));
         if (*at == MAP_NEW) {
             *at = (uint32_t)r->texts_n;
             *ARENA_PUSH(r->texts, r->texts_n, r->texts_cap) = text = new_text(r, bytes, n);

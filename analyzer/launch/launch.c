@@ -69,12 +69,10 @@ static bool make_link_folder(char *out, size_t size)
 bool launch_link_folder(char *folder, char *why, size_t size)
 {
     char own[PATH_MAX - 32], link[PATH_MAX], found[PATH_MAX];
-    uint64_t hash = 0;
 
     if (!strpbrk(folder, LAUNCH_SEPARATORS)) return true;
-    for (const char *p = folder; *p; p++) hash = map_hash(hash + (unsigned char)*p);
     if (make_link_folder(own, sizeof own)) {
-        snprintf(link, sizeof link, "%s/%016" PRIx64, own, hash);
+        snprintf(link, sizeof link, "%s/%016" PRIx64, own, map_hash_text(0, folder));
         if ((symlink(folder, link) == 0 || errno == EEXIST) && realpath(link, found) && strcmp(found, folder) == 0) {
             snprintf(folder, PATH_MAX, "%s", link);
             return true;

@@ -193,14 +193,6 @@ static void keep_gguf_value(struct model_gguf_metadata *d, const char *key, cons
     }
 }
 
-static uint64_t hash_gguf_key(const char *key, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)key[i]) * 0x100000001b3u;
-    return h;
-}
-
 static bool read_gguf_metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d)
 {
     struct map known = {0};
@@ -212,7 +204,7 @@ static bool read_gguf_metadata(struct reader *r, uint64_t n, struct model_gguf_m
         struct value v = {0};
         ok = read_gguf_name(r, "a key", key, &length) && read_gguf_value(r, &v);
         if (!ok) break;
-        uint32_t *at = map_at(&known, hash_gguf_key(key, length));
+        uint32_t *at = map_at(&known, map_hash_bytes(0, key, length));
         if (*at != MAP_NEW)
             ok = model_file_reject(&r->f, "has the key '%s' twice", terminal_clean(clean, sizeof clean, key, true));
         *at = 0;

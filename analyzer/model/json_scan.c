@@ -56,26 +56,6 @@ static bool scan_hex4(struct model_scan *s, unsigned *out)
     return true;
 }
 
-static char *put_code_point(char *to, unsigned c)
-{
-    if (c < 0x80) {
-        *to++ = (char)c;
-    } else if (c < 0x800) {
-        *to++ = (char)(0xc0 | c >> 6);
-        *to++ = (char)(0x80 | (c & 0x3f));
-    } else {
-        if (c < 0x10000) {
-            *to++ = (char)(0xe0 | c >> 12);
-        } else {
-            *to++ = (char)(0xf0 | c >> 18);
-            *to++ = (char)(0x80 | (c >> 12 & 0x3f));
-        }
-        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *to++ = (char)(0x80 | (c & 0x3f));
-    }
-    return to;
-}
-
 /* After a backslash. The decoded text is never longer than the source. */
 static char *scan_escape(struct model_scan *s, char *to)
 {
@@ -91,11 +71,11 @@ static char *scan_escape(struct model_scan *s, char *to)
     if (c != 'u')
         fail_scan(s, "has a bad escape in a string");
     else if (scan_hex4(s, &high)) {
-        if (high < 0xd800 || high > 0xdfff) return put_code_point(to, high);
+        if (high < 0xd800 || high > 0xdfff) return to + gs_utf8_encode(high, to);
         if (high < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
             s->at += 2;
             if (scan_hex4(s, &low) && low >= 0xdc00 && low <= 0xdfff)
-                return put_code_point(to, 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+                return to + gs_utf8_encode(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00), to);
         }
         fail_scan(s, "has a bad escape in a string");
     }

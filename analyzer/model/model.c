@@ -12,14 +12,7 @@ struct model_tensor *model_add(struct model *m, const char *name, enum model_ten
     struct model_tensor *t;
 
     if (params > MODEL_PARAMS_MAX || params * count > MODEL_PARAMS_MAX - m->params) return NULL;
-    if (m->tensors_n == m->tensors_cap) {
-        size_t cap = m->tensors_cap ? m->tensors_cap * 2 : 32;
-        struct model_tensor *more = realloc(m->tensors, cap * sizeof *more);
-        if (!more) return NULL;
-        m->tensors = more;
-        m->tensors_cap = cap;
-    }
-    t = &m->tensors[m->tensors_n++];
+    t = ARENA_PUSH(m->tensors, m->tensors_n, m->tensors_cap);
     *t = (struct model_tensor){
         .role = role, .place = place, .rows = rows, .cols = cols, .dims = cols > 1 ? 2 : 1, .count = count};
     snprintf(t->name, sizeof t->name, "%s", name);

@@ -1,12 +1,10 @@
 /* Models by path: chooses the reader by the first bytes of a file, not by its name. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "analyzer/base/arena.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"

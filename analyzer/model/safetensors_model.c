@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/base/arena.h"
+#include "analyzer/base/texts.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/files.h"
@@ -17,31 +17,18 @@ struct index {
         size_t n;
     } * names; /* names of tensors */
     size_t names_n, names_cap;
-    char **shards;
-    size_t shards_n, shards_cap;
-    struct map shard_by; /* hash of a shard's name → shard */
+    struct texts shards;
 };
 
 static void add_shard(struct index *x, const char *text, size_t n)
 {
-    uint64_t hash = n;
-
-    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    uint32_t *at = map_at(&x->shard_by, hash);
-    if (*at != MAP_NEW) return;
-    *at = 0;
     if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
         x->scan.problem = "names a shard that is not a regular file in its folder";
     else if (n > 4 && memcmp(text + n - 4, ".bin", 4) == 0)
         x->scan.problem = "is the index of pickles of torch.save, which gpuspy does not execute; "
                           "save the model as .safetensors, or give its config.json";
-    else if (x->shards_n == SHARDS_MAX)
+    else if (texts_number(&x->shards, text, n) == SHARDS_MAX)
         x->scan.problem = "names more than 10000 shards";
-    if (x->scan.problem) return;
-    char *name = arena_realloc(NULL, n + 1, 1);
-    memcpy(name, text, n);
-    name[n] = 0;
-    *ARENA_PUSH(x->shards, x->shards_n, x->shards_cap) = name;
 }
 
 static void read_map(struct index *x)
@@ -72,17 +59,15 @@ static bool read_index(struct index *x, char *bytes, size_t n)
         else
             model_scan_skip(&x->scan);
     if (!x->scan.problem) model_scan_is_done(&x->scan);
-    if (!x->scan.problem && !x->shards_n)
+    if (!x->scan.problem && !x->shards.n)
         x->scan.problem = "has no weight_map: it is not an index of safetensors files";
     return !x->scan.problem;
 }
 
 static void index_free(struct index *x)
 {
-    for (size_t i = 0; i < x->shards_n; i++) free(x->shards[i]);
-    free(x->shards);
+    texts_free(&x->shards);
     free(x->names);
-    map_free(&x->shard_by);
 }
 
 static bool has_all(const struct index *x, const struct model_file *f, const struct model_stored *s)
@@ -110,8 +95,8 @@ static bool read_shards(const struct model_file *f, struct model_stored *s)
     ok = (bytes = model_file_all(&file, INDEX_MAX, &n)) &&
          (read_index(&x, bytes, n) || model_file_reject(f, "%s", x.scan.problem));
     model_file_close(&file);
-    for (size_t i = 0; ok && i < x.shards_n; i++) {
-        char *path = model_beside(f->path, x.shards[i]);
+    for (size_t i = 0; ok && i < x.shards.n; i++) {
+        char *path = model_beside(f->path, x.shards.list[i]);
         ok = model_safetensors_read(f->command, path, f->exit_code, s);
         free(path);
     }

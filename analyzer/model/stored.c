@@ -25,17 +25,9 @@ void model_stored_free(struct model_stored *s)
     free(s);
 }
 
-static uint64_t hash_name_bytes(const char *text, size_t n, uint64_t hash)
-{
-    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return map_hash(hash);
-}
-
-enum { SEED = 0x5bd1 };
-
 bool model_stored_has(const struct model_stored *s, const char *name, size_t length)
 {
-    return map_get(&s->names, hash_name_bytes(name, length, SEED)) != MAP_NEW;
+    return map_get(&s->names, map_hash_bytes(0, name, length)) != MAP_NEW;
 }
 
 /* Whether the part of the name that ends at `end` is one that a layer's number follows. */
@@ -77,8 +69,8 @@ static struct model_stored_form *form_of(struct model_stored *s, const char *pat
                                          const struct model_stored_tensor *t)
 {
     const uint64_t key[] = {t->rank, t->first, t->second, t->elements, (uint64_t)(uintptr_t)t->type};
-    const uint64_t of_pattern = hash_name_bytes(pattern, strlen(pattern), SEED);
-    uint32_t *at = map_at(&s->forms_by, hash_name_bytes((const char *)key, sizeof key, of_pattern));
+    const uint64_t of_pattern = map_hash_text(0, pattern);
+    uint32_t *at = map_at(&s->forms_by, map_hash_bytes(of_pattern, key, sizeof key));
 
     if (*at == MAP_NEW) {
         if (s->forms_n == FORMS_MAX) return NULL;
@@ -101,7 +93,7 @@ static struct model_stored_form *form_of(struct model_stored *s, const char *pat
 
 const struct model_stored_form *model_stored_find(const struct model_stored *s, const char *pattern)
 {
-    uint32_t at = map_get(&s->patterns, hash_name_bytes(pattern, strlen(pattern), SEED));
+    uint32_t at = map_get(&s->patterns, map_hash_text(0, pattern));
 
     return at == MAP_NEW ? NULL : &s->forms[at];
 }
@@ -131,7 +123,7 @@ bool model_stored_add(struct model_stored *s, const struct model_file *f, const 
     name[t->length] = 0;
     if (s->tensors == TENSORS_MAX)
         return model_file_reject(f, "has more than %d tensors, more than any known model", TENSORS_MAX);
-    known = map_at(&s->names, hash_name_bytes(t->name, t->length, SEED));
+    known = map_at(&s->names, map_hash_bytes(0, t->name, t->length));
     if (*known != MAP_NEW)
         return model_file_reject(f, "has the tensor '%s' twice", terminal_clean(clean, sizeof clean, name, true));
     *known = 0;

@@ -655,12 +655,11 @@ static void list_retries(struct oom_failures *o)
     EACH (g, o->groups, o->groups_n) {
         const struct run_oom *row = &o->rows[g->shown];
         if (is_retry(g)) {
-            uint32_t site = site_index(o->b, o->rows[g->placed].stack); /* first: it may move b->sites */
             lines[n++] = (struct result_retry_line){.count = 1,
                                                     .requested_bytes = row->requested_bytes,
                                                     .first_s = site_seconds(row->time_ns),
                                                     .last_s = site_seconds(row->time_ns),
-                                                    .site = o->b->sites[site]};
+                                                    .site = site_of_call(o->b, o->rows[g->placed].stack)};
         }
         if (is_retry(g) && report->retries_n < room) {
             report->retries[report->retries_n++] =

@@ -269,8 +269,7 @@ static void collect_evidence(struct oom_words *w)
 
 static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
 {
-    uint32_t number = site_index(w->b, stack);
-    w->v->blame = w->b->sites[number];
+    w->v->blame = site_of_call(w->b, stack);
     w->v->blame_role = role;
 }
 

@@ -108,8 +108,8 @@ void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struc
 
 const char *oom_place_text(struct oom_words *w, uint32_t stack)
 {
-    uint32_t number = site_index(w->b, stack); /* first: it may move b->sites */
-    return site_text_with_caller(w->b, &w->b->sites[number]);
+    const struct result_site site = site_of_call(w->b, stack);
+    return site_text_with_caller(w->b, &site);
 }
 
 void oom_measure_holes(struct result_report *report, const struct oom_facts *f)

@@ -308,8 +308,7 @@ static const char *trials_verdict_of(struct oom_words *w, const struct oom_earli
 void oom_explain_trials(struct oom_words *w)
 {
     const struct oom_earlier *e = &w->f->trials;
-    uint32_t number = site_index(w->b, e->stack);
-    w->v->growing = w->b->sites[number];
+    w->v->growing = site_of_call(w->b, e->stack);
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
     const struct oom_holder *keeper = oom_keeper_of(w->b->run, e->stack);
     const char *kept = w->v->holders_n

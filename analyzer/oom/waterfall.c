@@ -175,7 +175,7 @@ static void add_stack_line(struct lines *l, const char *text, uint32_t stack, in
     const bool first = *at == MAP_NEW;
     if (first) {
         *at = (uint32_t)l->n;
-        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_held_line){.text = text, .site = *site};
+        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_held_line){.text = text, .site = site_of_call(l->b, stack)};
     }
     struct result_held_line *line = &l->list[*at];
     if (!first && *path == MAP_NEW) {

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/base/units.h"
 #include "analyzer/base/sort.h"
@@ -429,7 +430,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
 {
     char *text = NULL, bytes[UNITS_TEXT];
     size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
+    FILE *f = arena_stream(&text, &n);
     if (map->merged)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
     if (map->left_out) {

@@ -1,16 +1,11 @@
 #include "analyzer/page/page_report.h"
 #include "analyzer/base/text.h"
+#include "analyzer/base/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct shared {
-    struct map of; /* hash → number */
-    char **texts;
-    size_t n, cap;
-};
-
-static void put_shared_value(struct shared *s, struct page_writer *w, const char *key, json_t *value);
+static void put_shared_value(struct texts *s, struct page_writer *w, const char *key, json_t *value);
 
 /* A frame, a site, or a list of frames. */
 static bool is_shared_value(const char *key, const json_t *value)
@@ -19,7 +14,7 @@ static bool is_shared_value(const char *key, const json_t *value)
     return json_array_size(value) && key && (!strcmp(key, "frames") || !strcmp(key, "stack"));
 }
 
-static void put_members(struct shared *s, struct page_writer *w, const char *key, json_t *value)
+static void put_members(struct texts *s, struct page_writer *w, const char *key, json_t *value)
 {
     if (json_is_object(value)) {
         const char *name;
@@ -37,58 +32,27 @@ static void put_members(struct shared *s, struct page_writer *w, const char *key
     }
 }
 
-static uint64_t hash_shared_text(const char *text, size_t n)
-{
-    uint64_t key = n;
-    for (size_t i = 0; i < n; i += 8) {
-        uint64_t part = 0;
-        memcpy(&part, text + i, n - i < 8 ? n - i : 8);
-        key = map_hash(key ^ part);
-    }
-    return key;
-}
-
-/* The text's number; takes ownership of `text`, or frees it if it exists already. */
-static uint32_t share_text_value(struct shared *s, char *text, size_t n)
-{
-    for (uint64_t key = hash_shared_text(text, n);; key++) {
-        uint32_t *at = map_at(&s->of, key);
-        if (*at == MAP_NEW) {
-            *at = (uint32_t)s->n;
-            *ARENA_PUSH(s->texts, s->n, s->cap) = text;
-            return *at;
-        }
-        if (strcmp(s->texts[*at], text) == 0) {
-            free(text);
-            return *at;
-        }
-    }
-}
-
-static void put_shared(struct shared *s, struct page_writer *w, const char *key, json_t *value)
+static void put_shared(struct texts *s, struct page_writer *w, const char *key, json_t *value)
 {
     char *text = NULL;
     size_t n = 0;
     struct page_writer inner = *w;
-    inner.out = open_memstream(&text, &n);
+    inner.out = arena_stream(&text, &n);
     inner.follows = false;
-    if (!inner.out) {
-        put_members(s, w, key, value);
-        return;
-    }
     put_members(s, &inner, NULL, value);
     fclose(inner.out);
     size_t before = s->n;
     page_put_open(w, key, '{');
-    page_put_int(w, "$", share_text_value(s, text, n));
+    page_put_int(w, "$", texts_number(s, text, n));
     page_put_close(w, '}');
+    free(text);
     if (s->n > before) { /* written once, and counted once */
         w->text_bytes = inner.text_bytes;
         w->cut = inner.cut;
     }
 }
 
-static void put_shared_value(struct shared *s, struct page_writer *w, const char *key, json_t *value)
+static void put_shared_value(struct texts *s, struct page_writer *w, const char *key, json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -109,23 +73,20 @@ static void put_shared_value(struct shared *s, struct page_writer *w, const char
 
 static char *render_report(json_t *report, struct page_writer *w, size_t *n)
 {
-    struct shared s = {0};
+    struct texts s = {0};
     char *text = NULL;
-    FILE *before = w->out, *out = open_memstream(&text, n);
-    if (!out) return NULL;
+    FILE *before = w->out, *out = arena_stream(&text, n);
     w->out = out;
     put_shared_value(&s, w, "report", report);
     page_put_open(w, "shared", '[');
     for (size_t i = 0; i < s.n; i++) {
         page_put_key(w, NULL);
-        page_put_bytes(w, s.texts[i], strlen(s.texts[i]));
-        free(s.texts[i]);
+        page_put_bytes(w, s.list[i], strlen(s.list[i]));
     }
     page_put_close(w, ']');
     fclose(out);
     w->out = before;
-    free(s.texts);
-    map_free(&s.of);
+    texts_free(&s);
     return text;
 }
 

@@ -24,38 +24,20 @@ void page_stacks_free(struct page_stacks *s)
     struct page_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) page_column_free(columns[i]);
     map_free(&s->helpers);
-    map_free(&s->string_of);
     map_free(&s->frame_of);
     map_free(&s->stack_of);
     map_free(&s->site_of);
-    arena_free(&s->arena);
-    free(s->strings);
+    texts_free(&s->strings);
     free(s->sited);
-}
-
-static uint64_t page_text_key(const char *text)
-{
-    uint64_t key = 0x9e3779b97f4a7c15u;
-    for (size_t n = strlen(text); n; n -= n < 8 ? n : 8, text += 8) {
-        uint64_t part = 0;
-        memcpy(&part, text, n < 8 ? n : 8);
-        key = map_hash(key ^ part);
-    }
-    return key;
 }
 
 uint32_t page_string(struct page_stacks *s, const char *text)
 {
     if (!text) return 0;
-    for (uint64_t key = page_text_key(text);; key++) { /* another text may have the key */
-        uint32_t *at = map_at(&s->string_of, key);
-        if (*at == MAP_NEW) {
-            s->texts += strnlen(text, PAGE_TEXT_LESS);
-            *ARENA_PUSH(s->strings, s->strings_n, s->strings_cap) = arena_printf(&s->arena, "%s", text);
-            return *at = (uint32_t)s->strings_n;
-        }
-        if (strcmp(s->strings[*at - 1], text) == 0) return *at;
-    }
+    const size_t known = s->strings.n;
+    const uint32_t number = texts_number(&s->strings, text, strlen(text));
+    if (s->strings.n > known) s->texts += strnlen(text, PAGE_TEXT_LESS);
+    return number + 1;
 }
 
 static uint32_t page_frame_index(struct page_stacks *s, const struct run_frame *f)
@@ -114,7 +96,7 @@ static const char *site_label(const struct page_stacks *s, uint32_t stack, char 
 uint64_t page_site_key(const struct page_stacks *s, uint32_t stack)
 {
     char text[1024];
-    return page_text_key(site_label(s, stack, text, sizeof text));
+    return map_hash_text(0, site_label(s, stack, text, sizeof text));
 }
 
 uint32_t page_site(struct page_stacks *s, uint32_t stack)
@@ -154,11 +136,11 @@ static void fit_texts(const struct page_stacks *s, struct page_writer *w)
     enum { AROUND = 6 }; /* quotes, a comma, an ellipsis */
     size_t left = w->bytes + AFTERWARDS < PAGE_BYTES ? PAGE_BYTES - AFTERWARDS - w->bytes : 0;
     size_t most = page_text_most(w), all = left + 1;
-    size_t *bytes = arena_realloc(NULL, s->strings_n + 1, sizeof *bytes);
-    for (size_t i = 0; i < s->strings_n; i++) bytes[i] = page_text_bytes(s->strings[i]);
+    size_t *bytes = arena_realloc(NULL, s->strings.n + 1, sizeof *bytes);
+    for (size_t i = 0; i < s->strings.n; i++) bytes[i] = page_text_bytes(s->strings.list[i]);
     for (; all > left && most >= TEXT_LEAST; most /= 2) {
         all = 0;
-        for (size_t i = 0; i < s->strings_n; i++) all += (bytes[i] < most ? bytes[i] : most) + AROUND;
+        for (size_t i = 0; i < s->strings.n; i++) all += (bytes[i] < most ? bytes[i] : most) + AROUND;
         w->text_most = most;
     }
     free(bytes);
@@ -188,6 +170,6 @@ void page_stacks_put(struct page_stacks *s, struct page_writer *w)
     page_put_close(w, '}');
     fit_texts(s, w);
     page_put_open(w, "strings", '[');
-    for (size_t i = 0; i < s->strings_n; i++) page_put_text(w, NULL, s->strings[i]);
+    for (size_t i = 0; i < s->strings.n; i++) page_put_text(w, NULL, s->strings.list[i]);
     page_put_close(w, ']');
 }

@@ -2,17 +2,15 @@
  * view_html.c and page_*.c. */
 #pragma once
 
+#include "analyzer/base/texts.h"
 #include "analyzer/page/page_writer.h"
 #include "analyzer/report/report.h"
 
 struct page_stacks {
     struct run *run;
     struct map helpers; /* functions, see site_helpers */
-    struct map string_of;
-    const char **strings;
-    size_t strings_n, strings_cap;
+    struct texts strings;
     size_t texts;        /* their bytes, counting at most the part of each that is always shown */
-    struct arena arena;  /* of texts that are not the run's */
     struct map frame_of; /* by address */
     struct page_column native, function, file, line, module;
     uint32_t frames_n;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/page/page_calls.h"
 #include "analyzer/page/page_events.h"
 #include "analyzer/page/page_map.h"
@@ -132,8 +133,7 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
     const struct page_resolution *r = &l->series;
     char *text = NULL, bytes[UNITS_TEXT], held[128];
     size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return NULL;
+    FILE *f = arena_stream(&text, &n);
     put_moments(f, r);
     units_format_bytes(bytes, (uint64_t)r->by_line_bytes);
     snprintf(held, sizeof held,

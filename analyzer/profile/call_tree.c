@@ -4,7 +4,6 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
-#include "schema/event.h"
 
 const struct run_frame profile_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
 

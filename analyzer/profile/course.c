@@ -297,10 +297,7 @@ struct profile_courses *profile_courses_build(struct run *run, const struct prof
     for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise_course(w, i, error, error_size);
     category_uses_free(w->report.uses);
     step_finder_free(w->b.steps);
-    map_free(&w->b.helpers);
-    map_free(&w->b.site_of_key);
-    free(w->b.sites);
-    free(w->b.site_of_stack);
+    site_builder_free(&w->b);
     free(w->lines);
     arena_free(&w->arena);
     free(w);

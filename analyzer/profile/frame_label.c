@@ -3,7 +3,6 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
-#include "schema/event.h"
 
 const char *profile_frame_function(const struct run_frame *f, char out[PROFILE_LABEL])
 {

@@ -485,11 +485,8 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     if (report.uses != wish->uses) category_uses_free(report.uses);
     step_finder_free(b.b.steps);
     profile_sums_free(&b.sums);
-    map_free(&b.b.helpers);
-    map_free(&b.b.site_of_key);
+    site_builder_free(&b.b);
     map_free(&b.index);
-    free(b.b.sites);
-    free(b.b.site_of_stack);
     free(b.levels);
     free(b.ooms);
     free(b.moments);

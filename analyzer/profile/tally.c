@@ -77,17 +77,9 @@ static struct profile_tally_row *tally_row_of(struct tallying *w, uint64_t key)
     return &w->t->rows[*at];
 }
 
-static uint64_t text_hash(const char *text)
-{
-    uint64_t h = 1;
-
-    for (; text && *text; text++) h = map_hash(h ^ (unsigned char)*text) + 1;
-    return h;
-}
-
 static struct profile_tally_row *named_row(struct tallying *w, const char *name)
 {
-    struct profile_tally_row *row = tally_row_of(w, text_hash(name));
+    struct profile_tally_row *row = tally_row_of(w, map_hash_text(0, name));
 
     if (!row->name) row->name = arena_printf(&w->t->private->arena, "%s", name);
     return row;
@@ -214,10 +206,7 @@ struct profile_tally *profile_tally_build(struct run *run, const struct profile 
         (words ? add_by_word : add_by_frames)(w, &profile->entries[i], i + 1);
     }
     site_owners_free(&w->b);
-    map_free(&w->b.helpers);
-    map_free(&w->b.site_of_key);
-    free(w->b.sites);
-    free(w->b.site_of_stack);
+    site_builder_free(&w->b);
     free(w);
     return t;
 }

@@ -221,10 +221,8 @@ static void list_churn_lines(struct site_builder *b, struct result_churn *work, 
                                                .add = add_churn,
                                                .path = churn_path_of,
                                                .order = order_churn_by_count};
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t site = site_index(b, work[i].stack.number);
-        work[i].stack = (struct result_trace){.number = RUN_NONE, .site = b->sites[site]};
-    }
+    for (size_t i = 0; i < n; i++)
+        work[i].stack = (struct result_trace){.number = RUN_NONE, .site = site_of_call(b, work[i].stack.number)};
     b->report->churn_lines = site_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
 }
 

@@ -484,6 +484,38 @@ static bool is_freed_set(const struct question_growths *g, const struct site_gro
            !run_processes(g->b->run, &n)[process].python_version;
 }
 
+/* The blocks that stay, and their bytes. */
+static void count_stayed(const struct site_growth *s, const struct samples *a, bool appended, struct result_growth *e)
+{
+    /* Memory that is freed shortly after the end, such as temporaries of the last step, is not part of a leak that the
+     * tear-down did not free. */
+    const bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
+    const int64_t last = a->y[a->n - 1];
+    e->count = never ? s->never : s->stayed;
+    e->bytes = never ? s->never_bytes : s->stayed_bytes;
+    if (!appended || last >= e->bytes) return;
+    /* before the last one its predecessor is not freed yet */
+    e->count = (e->count * (uint64_t)last + (uint64_t)e->bytes / 2) / (uint64_t)e->bytes;
+    e->count = e->count ? e->count : 1;
+    e->bytes = last;
+}
+
+/* False: without steps, these blocks are no growth. */
+static bool count_growth_steps(const struct question_growths *g, const struct site_growth *s, uint32_t stack,
+                               const struct span *span, const struct step_list *steps, struct result_growth *e)
+{
+    uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
+    /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
+     * If one allocation per iteration stayed, their number shows it. */
+    if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == e->count + 1 || e->count == n + 1)) n = e->count;
+    e->by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
+    e->steps = e->by_steps ? n : e->count;
+    /* If steps are unknown, each allocation counts as one: not those of many lines, of the layers of a pass, or of a
+     * pass that makes the gradients of all parameters. */
+    return e->by_steps || (run_stack_is_located(g->b->run, stack) && !site_is_in_backward(g->b->run, stack) &&
+                           (e->count >= LAYERS || step_module_calls(g->b, stack) == UINT64_MAX));
+}
+
 static void judge_location_growth(struct question_growths *g, uint32_t location)
 {
     struct run *run = g->b->run;
@@ -503,51 +535,22 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     const bool appended = appends_to_list(run, l->stack);
     if (appended) /* its earlier, smaller versions are freed */
         s->first_ns = span->piece_ends[s->first - 1];
-    /* Memory that is freed shortly after the end, such as temporaries of the last step, is not part of a leak that the
-     * tear-down did not free. */
-    bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
-    uint64_t count = never ? s->never : s->stayed;
-    int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
-    if (appended && a.y[a.n - 1] < bytes) { /* before the last one its predecessor is not freed yet */
-        count = (count * (uint64_t)a.y[a.n - 1] + (uint64_t)bytes / 2) / (uint64_t)bytes;
-        count = count ? count : 1;
-        bytes = a.y[a.n - 1];
-    }
-    uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
-    /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
-     * If one allocation per iteration stayed, their number shows it. */
-    if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) n = count;
-    bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
-    /* If steps are unknown, each allocation counts as one: not those of many lines, of the layers of a pass, or of a
-     * pass that makes the gradients of all parameters. */
-    if (!by_steps && (!run_stack_is_located(run, l->stack) || site_is_in_backward(run, l->stack))) return;
-    if (!by_steps && count < LAYERS && step_module_calls(g->b, l->stack) != UINT64_MAX) return;
-    n = by_steps ? n : count;
-    double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
-           end_bytes = (double)g->end_bytes[l->series];
-    bool many = (appended ? n : count) >= MANY_STAYED;
-    bool far = by_steps && many && each * FAR >= min_share * end_bytes;
-    if ((gain < min_share * end_bytes && !far) || is_host_cache(run, series, l->stack, fit, n)) return;
-    double seconds = site_seconds(span->end_ns) - site_seconds(s->first_ns);
+    struct result_growth e = {.process = series->process, .device = series->device, .layer = series->layer, .fit = fit};
+    count_stayed(s, &a, appended, &e);
+    if (!count_growth_steps(g, s, l->stack, span, steps, &e)) return;
+    e.bytes_per_step = (double)e.bytes / (double)e.steps;
+    const double gain = (double)(a.y[a.n - 1] - a.y[0]), end_bytes = (double)g->end_bytes[l->series];
+    const bool many = (appended ? e.steps : e.count) >= MANY_STAYED;
+    const bool far = e.by_steps && many && e.bytes_per_step * FAR >= min_share * end_bytes;
+    if ((gain < min_share * end_bytes && !far) || is_host_cache(run, series, l->stack, fit, e.steps)) return;
+    const double seconds = site_seconds(span->end_ns) - site_seconds(s->first_ns);
+    e.jumps = a.longest_pause > 2 ? jumps_of(s, span->last, e.steps) : 0;
+    e.bytes_per_s = seconds > 0 ? (double)e.bytes / seconds : NAN;
+    e.first_s = site_seconds(s->first_ns);
+    e.last_s = site_seconds(s->last_ns);
     *SITE_REACH(g->b->growing, location, g->b->growing_n) = 1;
-    *ARENA_PUSH(g->list, g->n, g->cap) = (struct question_grown){
-        .stack = l->stack,
-        .first_ns = s->first_ns,
-        .last_ns = s->last_ns,
-        .entry = {.process = series->process,
-                  .device = series->device,
-                  .layer = series->layer,
-                  .bytes = bytes,
-                  .bytes_per_step = each,
-                  .steps = n,
-                  .by_steps = by_steps,
-                  .count = count,
-                  .jumps = a.longest_pause > 2 ? jumps_of(s, span->last, n) : 0,
-                  .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
-                  .fit = fit,
-                  .first_s = site_seconds(s->first_ns),
-                  .last_s = site_seconds(s->last_ns)},
-    };
+    *ARENA_PUSH(g->list, g->n, g->cap) =
+        (struct question_grown){.stack = l->stack, .first_ns = s->first_ns, .last_ns = s->last_ns, .entry = e};
 }
 
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer)

@@ -118,7 +118,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
         uint32_t site = site_index(b, g->stack), *at = map_at(&index, site);
         if (*at == MAP_NEW) {
             *at = (uint32_t)lines_n;
-            lines[lines_n++] = (struct result_growth_line){.site = b->sites[site]};
+            lines[lines_n++] = (struct result_growth_line){.site = site_of_call(b, g->stack)};
         }
         lines[*at].bytes = arena_add_capped(lines[*at].bytes, g->entry.bytes);
         lines[*at].count += g->entry.count;
@@ -141,8 +141,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
     uint64_t times = e.by_steps ? e.steps : grown[members[0]].entry.count;
     e.bytes_per_step = (double)e.bytes / (double)times;
     e.bytes_per_s = e.last_s > e.first_s ? (double)e.bytes / (e.last_s - e.first_s) : e.bytes_per_s;
-    uint32_t site = site_index(b, grown[newest].stack);
-    e.newest = b->sites[site];
+    e.newest = site_of_call(b, grown[newest].stack);
     e.newest_bytes = grown[newest].entry.bytes / (int64_t)grown[newest].entry.count;
     if (under != RUN_NONE) e.under = site_of(b->run, under, NULL); /* not beyond a helper */
     e.stack.number = grown[members[0]].stack;

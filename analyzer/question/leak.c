@@ -47,10 +47,8 @@ static void list_leak_lines(struct site_builder *b, struct result_leak *work, si
                                                .add = add_leak,
                                                .path = leak_path_of,
                                                .order = compare_leaks};
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t site = site_index(b, work[i].stack.number);
-        work[i].stack = (struct result_trace){.number = RUN_NONE, .site = b->sites[site]};
-    }
+    for (size_t i = 0; i < n; i++)
+        work[i].stack = (struct result_trace){.number = RUN_NONE, .site = site_of_call(b, work[i].stack.number)};
     b->report->leak_lines = site_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
 }
 

@@ -169,8 +169,7 @@ static struct result_preallocation *find_preallocation(struct question_prealloca
                                        .device = device,
                                        .bytes = bytes,
                                        .share = total > 0 ? (double)bytes / (double)total : __builtin_nan("")};
-    uint32_t site = site_index(p->b, stack);
-    f->site = p->b->sites[site];
+    f->site = site_of_call(p->b, stack);
     return f;
 }
 

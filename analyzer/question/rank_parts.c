@@ -50,10 +50,7 @@ struct result_rank_finding *question_rank_add_finding(struct question_ranks *r, 
 {
     struct result_rank_finding *f = ARENA_PUSH(r->found, r->found_n, r->found_cap);
     *f = (struct result_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};
-    if (stack != RUN_NONE) {
-        uint32_t site = site_index(r->b, stack);
-        f->site = r->b->sites[site];
-    }
+    if (stack != RUN_NONE) f->site = site_of_call(r->b, stack);
     return f;
 }
 

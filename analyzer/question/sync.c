@@ -23,7 +23,7 @@ enum {
 };
 
 struct wait {
-    uint32_t site, signature;
+    uint32_t stack, signature; /* the stack of its first call */
     uint8_t kind;
     bool back;   /* some copy from the GPU */
     bool beside; /* in a thread that the program started beside the one that makes the steps */
@@ -51,7 +51,7 @@ static struct wait *wait_at(struct question_syncs *s, uint32_t stack, unsigned k
     if (*at == MAP_NEW) {
         *at = (uint32_t)s->waits_n;
         *ARENA_PUSH(s->waits, s->waits_n, s->waits_cap) =
-            (struct wait){.site = site, .signature = signature, .kind = (uint8_t)kind};
+            (struct wait){.stack = stack, .signature = signature, .kind = (uint8_t)kind};
     }
     return &s->waits[*at];
 }
@@ -127,15 +127,15 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
 {
     const struct site_builder *b = s->b;
     struct question_signature signature = question_signature(s->signer, w->signature);
-    const struct result_site *at = &b->sites[w->site];
-    if (site_file_has(s->b, at->file, at->line, ".elapsed_time(")) signature = question_signature_of_timing(signature);
-    signature.advice = question_advice_for_use(signature.advice, site_number_use(s->b, at->file, at->line));
+    const struct result_site at = site_of_call(b, w->stack);
+    if (site_file_has(s->b, at.file, at.line, ".elapsed_time(")) signature = question_signature_of_timing(signature);
+    signature.advice = question_advice_for_use(signature.advice, site_number_use(s->b, at.file, at.line));
     struct result_sync_site site = {.kind = w->kind,
                                     .count = w->count,
                                     .blocked_s = (double)w->blocked_ns / 1e9,
                                     .pattern = signature.name,
                                     .api = w->api ? w->api : "",
-                                    .site = b->sites[w->site]};
+                                    .site = at};
     site.pace = step_pace(&w->cadence, &site.site);
     site.share = site.blocked_s / wall;
     site.matters = !(w->beside && w->back) && step_pace_matters(&site.pace, b->report->simulated, signature.by_count,

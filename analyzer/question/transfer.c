@@ -24,7 +24,7 @@ static const double loading_share = 0.8, slow_share = 0.5;
 static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice, which any server reaches */
 
 struct flow {
-    uint32_t site;
+    uint32_t stack; /* of its first call */
     uint8_t direction, host_memory;
     bool async;
     uint64_t count, tiny, seen; /* seen: those with rows */
@@ -50,8 +50,8 @@ static struct flow *flow_at(struct question_transfers *t, const struct run_copy 
     uint32_t *at = map_at(&t->index, key);
     if (*at == MAP_NEW) {
         *at = (uint32_t)t->n;
-        *ARENA_PUSH(t->flows, t->n, t->cap) =
-            (struct flow){.site = site, .direction = c->direction, .host_memory = c->host_memory, .async = c->async};
+        *ARENA_PUSH(t->flows, t->n, t->cap) = (struct flow){
+            .stack = c->stack, .direction = c->direction, .host_memory = c->host_memory, .async = c->async};
     }
     return &t->flows[*at];
 }
@@ -169,7 +169,8 @@ static struct result_transfer describe_transfer(const struct question_transfers 
 {
     const struct site_builder *b = t->b;
     double speed = flow_bandwidth(f);
-    struct result_pace pace = step_pace(&f->cadence, &b->sites[f->site]);
+    const struct result_site site = site_of_call(b, f->stack);
+    struct result_pace pace = step_pace(&f->cadence, &site);
     return (struct result_transfer){.direction = f->direction,
                                     .host_memory = f->host_memory,
                                     .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
@@ -183,9 +184,8 @@ static struct result_transfer describe_transfer(const struct question_transfers 
                                     .first_s = site_seconds(f->cadence.first_ns),
                                     .last_s = site_seconds(f->cadence.last_ns),
                                     .pace = pace,
-                                    .site = b->sites[f->site],
-                                    .advice = question_library_advice(&b->sites[f->site],
-                                                                      advise_transfer(t, f, &pace, speed, link),
+                                    .site = site,
+                                    .advice = question_library_advice(&site, advise_transfer(t, f, &pace, speed, link),
                                                                       f->direction == GS_DIR_H2D)};
 }
 

@@ -392,14 +392,9 @@ struct result_report *report_build(struct run *run, const struct run_options *op
     }
     step_finder_free(b.steps);
     question_budgets_free(b.budgets);
-    free(b.sites);
     allocator_free(&b);
     site_owners_free(&b);
-    map_free(&b.helpers);
-    map_free(&b.site_of_key);
-    free(b.site_of_stack);
-    free(b.growing);
-    free(b.codes);
+    site_builder_free(&b);
     if (!ok) {
         report_free(&o->report);
         return NULL;

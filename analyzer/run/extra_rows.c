@@ -19,7 +19,7 @@ static const char *like_pattern_of(struct run *run, const unsigned char *text)
             pattern[n++] = (char)*text;
         else if (n == 0 || pattern[n - 1] != '#')
             pattern[n++] = '#';
-    return run_intern(run, pattern, n);
+    return run_text(run, pattern, n);
 }
 
 static bool finish_extra_rows(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
@@ -54,7 +54,7 @@ struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process)
     if (!st) /* files from before marks existed lack the table */
         return NULL;
     struct run_mark_rows *rows = arena_realloc(NULL, 1, sizeof *rows);
-    *rows = (struct run_mark_rows){.run = run, .db = db, .st = st, .texts = run->strings_n, .rc = SQLITE_ROW};
+    *rows = (struct run_mark_rows){.run = run, .db = db, .st = st, .texts = run->strings.n, .rc = SQLITE_ROW};
     return rows;
 }
 
@@ -67,7 +67,7 @@ bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark)
     rows->now = start > rows->now ? start : rows->now;
     *mark = (struct run_mark){
         .kind = (uint8_t)sqlite3_column_int64(st, 0),
-        .name = run->strings_n - rows->texts > TEXTS_MAX ? NULL : like_pattern_of(run, sqlite3_column_text(st, 1)),
+        .name = run->strings.n - rows->texts > TEXTS_MAX ? NULL : like_pattern_of(run, sqlite3_column_text(st, 1)),
         .full = (const char *)sqlite3_column_text(st, 1),
         .domain = like_pattern_of(run, sqlite3_column_text(st, 2)),
         .full_domain = (const char *)sqlite3_column_text(st, 2),

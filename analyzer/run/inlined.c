@@ -64,8 +64,8 @@ void run_frame_set_inlined(struct run *run, struct run_frame *f, const struct ru
     for (size_t i = 0; list && i < n; i++) {
         list[i] = *f;
         list[i].symbolised = true;
-        list[i].function = run_intern(run, places[i].function, RUN_TEXT_MAX);
-        list[i].file = run_intern(run, places[i].file, RUN_TEXT_MAX);
+        list[i].function = run_text(run, places[i].function, RUN_TEXT_MAX);
+        list[i].file = run_text(run, places[i].file, RUN_TEXT_MAX);
         list[i].line = places[i].line;
     }
     f->inlined = list;

@@ -61,7 +61,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .pid = column_uint(st, 1),
         .ppid = read_positive(st, 2),
         .rank = read_positive(st, 3),
-        .path = run_intern(run, l->db->path, RUN_TEXT_MAX),
+        .path = run_text(run, l->db->path, RUN_TEXT_MAX),
         .run_id = run_column_text(run, st, 4),
         .host = run_column_text(run, st, 5),
         .command = run_column_command(run, st, 6),
@@ -430,7 +430,7 @@ static void note_process_lacks(struct load *l, const char *format, const char *l
         if (!lacks || !strstr(lacks, run_fact_words[i])) continue;
         sqlite3_bind_text(st, 1, run_fact_words[i], -1, SQLITE_STATIC);
         const char *why = sqlite3_step(st) == SQLITE_ROW ? run_column_text(l->run, st, 0) : NULL;
-        l->run->why_unknown[i] = why ? why : run_intern(l->run, usual, sizeof usual);
+        l->run->why_unknown[i] = why ? why : run_text(l->run, usual, sizeof usual);
         sqlite3_reset(st);
     }
     sqlite3_finalize(st);

@@ -452,7 +452,7 @@ const struct run_frame *run_frame_places(struct run *run, uint32_t stack, size_t
  * operation). `name` is a string of the run's. */
 const struct run_frame *run_operation_frame(struct run *run, const char *name);
 
-/* The text as a string of the run: equal texts are the same pointer. */
+/* The text as a string of the run: equal texts are the same pointer. NULL for NULL, cut at 64 KiB, valid UTF-8. */
 const char *run_text(struct run *run, const char *text, size_t length);
 
 /* The text of one of the program's own Python files, without secrets: from the recording, else from disk if the file is

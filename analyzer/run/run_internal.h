@@ -5,7 +5,7 @@
 
 #include <sqlite3.h>
 #include <sys/types.h>
-#include "analyzer/base/arena.h"
+#include "analyzer/base/texts.h"
 #include "analyzer/run/backward.h"
 #include "analyzer/run/run.h"
 
@@ -54,9 +54,7 @@ struct run {
     struct arena arena;
     struct run_database *databases;
     size_t databases_n, databases_cap;
-    /* strings, each once */
-    const char **strings;
-    size_t strings_n, strings_mask;
+    struct texts strings;
     struct run_process *processes;
     size_t processes_n, processes_cap;
     struct run_device *devices;
@@ -151,9 +149,8 @@ static inline int64_t run_bounded(int64_t value)
 /* Writes a line to `error`; always returns false, for the caller's return. */
 bool run_fail(char *error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The text of a column as a string of the run: NULL for NULL, cut at RUN_TEXT_MAX, valid UTF-8. */
 enum { RUN_TEXT_MAX = 1 << 16 };
-const char *run_intern(struct run *run, const char *text, size_t length);
+/* The text of a column as a string of the run. */
 const char *run_column_text(struct run *run, sqlite3_stmt *st, int column);
 /* The same for a command line, without secrets: an old recording may contain them. */
 const char *run_column_command(struct run *run, sqlite3_stmt *st, int column);

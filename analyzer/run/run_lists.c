@@ -14,7 +14,7 @@ void run_add_note(struct run *run, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    *ARENA_PUSH(run->notes, run->notes_n, run->notes_cap) = run_intern(run, line, sizeof line);
+    *ARENA_PUSH(run->notes, run->notes_n, run->notes_cap) = run_text(run, line, sizeof line);
 }
 
 #define LIST(name, type, member)                              \

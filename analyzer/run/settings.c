@@ -68,7 +68,7 @@ static enum asked ask_setting(const struct conf *c, struct run *run, const char 
     if (!found) return NOT_ASKED;
     if (found < c->n || (found == 2 && (length[0] != length[1] || memcmp(at[0], at[1], length[0]))))
         return CONTRADICTED;
-    *value = run_intern(run, at[0], length[0]);
+    *value = run_text(run, at[0], length[0]);
     return ASKED;
 }
 

@@ -39,7 +39,7 @@ static void split_source_lines(struct run *run, const char *text, size_t length,
     size_t from = 0;
     for (size_t i = 0; i <= length; i++) {
         if (i < length && text[i] != '\n' && text[i] != '\r') continue;
-        if (i < length || i > from) lines[to->n++] = run_intern(run, text + from, i - from);
+        if (i < length || i > from) lines[to->n++] = run_text(run, text + from, i - from);
         i += i + 1 < length && text[i] == '\r' && text[i + 1] == '\n';
         from = i + 1;
     }
@@ -117,7 +117,7 @@ static void from_command(struct run *run, struct run_source_file *f)
 static const struct run_source_text *text_of_file(struct run *run, const char *file, bool library)
 {
     if (!file || !*file) return NULL;
-    const char *name = run_intern(run, file, strlen(file));
+    const char *name = run_text(run, file, strlen(file));
     for (size_t i = 0; i < run->sources_n; i++)
         if (run->sources[i]->file == name && run->sources[i]->library == library)
             return run->sources[i]->text.n ? &run->sources[i]->text : NULL;

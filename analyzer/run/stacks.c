@@ -200,7 +200,7 @@ void run_names_seen_free(struct run_names_seen *seen)
 
 void run_stacks_free(struct run *run)
 {
-    free(run->strings);
+    texts_free(&run->strings);
     free(run->frames);
     free(run->frame_next);
     map_free(&run->frame_map);
@@ -277,8 +277,8 @@ static void name_frame(struct run *run, struct run_frame *f)
     int line = 0;
     if (!run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset, &function, &file, &line))
         return;
-    f->function = run_intern(run, function, RUN_TEXT_MAX);
-    f->file = run_intern(run, file, RUN_TEXT_MAX);
+    f->function = run_text(run, function, RUN_TEXT_MAX);
+    f->file = run_text(run, file, RUN_TEXT_MAX);
     f->line = line;
     size_t n =
         more && more->inlined ? more->inlined(run->options.symbol_data, f->module, f->build_id, f->offset, &places) : 0;

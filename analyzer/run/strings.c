@@ -36,13 +36,6 @@ void run_ids_free(struct run_ids *ids)
     *ids = (struct run_ids){0};
 }
 
-static uint64_t hash_string_bytes(const char *p, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
-    return map_hash(h);
-}
-
 static void utf8_repair(char *text, size_t length)
 {
     for (size_t i = 0; i < length;) {
@@ -52,23 +45,7 @@ static void utf8_repair(char *text, size_t length)
     }
 }
 
-static void strings_resize(struct run *run)
-{
-    const char **old = run->strings;
-    size_t size = old ? (run->strings_mask + 1) * 2 : 1024;
-    run->strings = arena_zeroed(size, sizeof *run->strings);
-    for (size_t i = 0; old && i <= run->strings_mask; i++) {
-        if (old[i]) {
-            size_t at = hash_string_bytes(old[i], strlen(old[i])) & (size - 1);
-            while (run->strings[at]) at = (at + 1) & (size - 1);
-            run->strings[at] = old[i];
-        }
-    }
-    free(old);
-    run->strings_mask = size - 1;
-}
-
-const char *run_intern(struct run *run, const char *text, size_t length)
+const char *run_text(struct run *run, const char *text, size_t length)
 {
     if (!text) return NULL;
     length = strnlen(text, length < RUN_TEXT_MAX ? length : RUN_TEXT_MAX);
@@ -77,28 +54,15 @@ const char *run_intern(struct run *run, const char *text, size_t length)
     memcpy(copy, text, length);
     copy[length] = 0;
     utf8_repair(copy, length);
-    if (!run->strings || run->strings_n * 2 > run->strings_mask) strings_resize(run);
-    size_t at = hash_string_bytes(copy, length) & run->strings_mask;
-    while (run->strings[at] && strcmp(run->strings[at], copy) != 0) at = (at + 1) & run->strings_mask;
-    if (!run->strings[at]) {
-        char *kept = arena_alloc(&run->arena, length + 1);
-        memcpy(kept, copy, length);
-        run->strings[at] = kept;
-        run->strings_n++;
-    }
+    const uint32_t number = texts_number(&run->strings, copy, length);
     if (copy != stack_copy) free(copy);
-    return run->strings[at];
-}
-
-const char *run_text(struct run *run, const char *text, size_t length)
-{
-    return run_intern(run, text, length);
+    return run->strings.list[number];
 }
 
 const char *run_column_text(struct run *run, sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
-    return run_intern(run, text, (size_t)sqlite3_column_bytes(st, column));
+    return run_text(run, text, (size_t)sqlite3_column_bytes(st, column));
 }
 
 const char *run_column_command(struct run *run, sqlite3_stmt *st, int column)
@@ -106,5 +70,5 @@ const char *run_column_command(struct run *run, sqlite3_stmt *st, int column)
     enum { MOST = 8192 }; /* the recorder stores 2047 bytes */
     char masked[MOST];
     const char *text = (const char *)sqlite3_column_text(st, column);
-    return text ? run_intern(run, masked, gs_mask_arguments(masked, sizeof masked, text)) : NULL;
+    return text ? run_text(run, masked, gs_mask_arguments(masked, sizeof masked, text)) : NULL;
 }

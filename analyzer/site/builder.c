@@ -5,6 +5,16 @@
 #include "analyzer/base/units.h"
 #include "analyzer/base/sort.h"
 
+void site_builder_free(struct site_builder *b)
+{
+    map_free(&b->helpers);
+    map_free(&b->site_of_key);
+    free(b->sites);
+    free(b->site_of_stack);
+    free(b->growing);
+    free(b->codes);
+}
+
 void *site_reach(void *p, size_t index, size_t *cap, size_t size)
 {
     if (index < *cap) return p;

@@ -34,8 +34,13 @@ struct site_builder {
     struct question_budgets *budgets;
 };
 
+/* What it allocated itself: not its owners, allocators, steps and budgets. */
+void site_builder_free(struct site_builder *b);
+
 /* Number of the stack's site in b->sites. The stack RUN_NONE also has a site: the unknown one. */
 uint32_t site_index(struct site_builder *b, uint32_t stack);
+/* The stack's own site: others with its number may have another `via`. */
+struct result_site site_of_call(const struct site_builder *b, uint32_t stack);
 struct result_trace site_trace(struct site_builder *b, uint32_t stack);
 /* "a.py:3 in f, called at b.py:7" in the arena. */
 const char *site_text_with_caller(struct site_builder *b, const struct result_site *site);

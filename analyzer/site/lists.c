@@ -16,10 +16,14 @@ uint32_t site_index(struct site_builder *b, uint32_t stack)
     return of_key;
 }
 
+struct result_site site_of_call(const struct site_builder *b, uint32_t stack)
+{
+    return site_of(b->run, stack, &b->helpers);
+}
+
 struct result_trace site_trace(struct site_builder *b, uint32_t stack)
 {
-    uint32_t site = site_index(b, stack); /* first: it may move b->sites */
-    return (struct result_trace){.number = stack, .site = b->sites[site]};
+    return (struct result_trace){.number = stack, .site = site_of_call(b, stack)};
 }
 
 /* If the caller is in the same file, the call site itself is sufficient. */
@@ -99,7 +103,7 @@ static struct result_by_site *list_shares_by_site(struct site_builder *b, const 
         if (shares[i].bytes <= 0 && shares[i].count == 0) continue;
         uint32_t site = site_index(b, shares[i].stack);
         struct result_by_site *by =
-            MAP_ROW(&index, site, work, work_n, cap, (struct result_by_site){.site = b->sites[site]});
+            MAP_ROW(&index, site, work, work_n, cap, (struct result_by_site){.site = site_of_call(b, shares[i].stack)});
         by->bytes = arena_add_capped(by->bytes, shares[i].bytes);
         by->count += shares[i].count;
         by->stacks++;

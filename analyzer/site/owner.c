@@ -135,9 +135,8 @@ static uint32_t owner_index_of(struct site_builder *b, const char *word, size_t 
 {
     struct site_owners *o = b->owners;
     char *copy = arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
-    uint64_t key = (uint64_t)kind;
-    for (const char *p = copy; *p; p++) key = map_hash(key ^ (unsigned char)*p);
-    return MAP_INDEX(&o->of_word, key, o->list, o->n, o->cap, (struct owner){copy, path_base_of(by), kind});
+    return MAP_INDEX(&o->of_word, map_hash_text((uint64_t)kind, copy), o->list, o->n, o->cap,
+                     (struct owner){copy, path_base_of(by), kind});
 }
 
 static uint32_t row_owner(struct site_builder *b, const struct row *row, const char *by)
@@ -384,12 +383,11 @@ struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
     struct result_by_owner *list = arena_alloc(o->b->arena, o->cap * sizeof *list);
     for (size_t i = 0; i < o->cap; i++) {
         if (o->sums[i].of.bytes > 0) {
-            uint32_t site = site_index(o->b, o->sums[i].stack);
             list[kept] = o->sums[i].of;
             list[kept].owner = site_owner_word(o->b, (uint32_t)i);
             list[kept].kind = site_owner_kind(o->b, (uint32_t)i);
             list[kept].by = site_owner_file(o->b, (uint32_t)i);
-            list[kept++].site = o->b->sites[site];
+            list[kept++].site = site_of_call(o->b, o->sums[i].stack);
         }
     }
     SORT(list, kept, compare_owners);

@@ -1,3 +1,4 @@
+#include "analyzer/base/arena.h"
 #include "analyzer/sql/sql.h"
 
 #include <stdio.h>
@@ -106,7 +107,7 @@ FUNCTION(fn_stack_text)
     const bool python = s->python[stack] != RUN_NONE;
     for (uint32_t at = stack; at != RUN_NONE && depth < RUN_DEPTH_MAX; at = run_stack_parent(s->run, at))
         if (!python || run_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) path[depth++] = at;
-    FILE *out = open_memstream(&text, &size);
+    FILE *out = arena_stream(&text, &size);
     for (size_t i = depth; i-- > 0;) {
         const struct run_frame *f = run_frame_named(s->run, path[i]);
         const char *file = f->file ? f->file : f->module ? f->module : "?";

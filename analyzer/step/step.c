@@ -205,10 +205,7 @@ static struct step_list *make_step_list(struct step_finder *f, uint32_t process,
         find_starts(&f->tree, loop_line(&f->tree, m->place), m, starts);
     set_times(f->b, s, starts, m, run_processes(f->b->run, &processes)[process].end_ns);
     free(starts);
-    if (m->stack != RUN_NONE) {
-        uint32_t site = site_index(f->b, m->stack); /* first: it may move b->sites */
-        s->site = f->b->sites[site];
-    }
+    if (m->stack != RUN_NONE) s->site = site_of_call(f->b, m->stack);
     s->by = step_call_name(f, s, m);
     s->evidence = arena_printf(f->b->arena, "%s, %zu time%s%s", s->by, s->n, s->n == 1 ? "" : "s",
                                m->named ? ", counted where gradients are clipped or unscaled" : "");

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 
 /* The demangler refuses names whose parts might not fit on the stack: from 1024 characters on, which real templates
  * exceed. Those are demangled on a large stack; names beyond `LONGEST` are not demangled. */
@@ -27,9 +28,7 @@ static void append_demangled(const char *text, size_t length, void *data)
     if (j->n + length >= OUTPUT_MAX) longjmp(j->out, 1);
     if (j->n + length + 1 > j->cap) {
         size_t cap = 2 * (j->n + length + 64);
-        char *larger = realloc(j->text, cap);
-        if (!larger) longjmp(j->out, 1);
-        j->text = larger;
+        j->text = arena_realloc(j->text, cap, 1);
         j->cap = cap;
     }
     memcpy(j->text + j->n, text, length);

@@ -203,9 +203,9 @@ static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
         length += strlen(u->scopes[s - 1].name) + 2;
     }
     if (n && strcmp(name, "operator()") == 0 && strcmp(parts[0], unnamed) == 0) parts[0] = "(lambda)";
-    char *text = malloc(length), *at = text;
-    while (text && n--) at += sprintf(at, "%s::", parts[n]);
-    if (text) strcpy(at, name);
+    char *text = arena_realloc(NULL, length, 1), *at = text;
+    while (n--) at += sprintf(at, "%s::", parts[n]);
+    strcpy(at, name);
     return text;
 }
 
@@ -214,7 +214,7 @@ static void name_it(const struct unit *u, Dwarf_Die *die, struct symbol_unit_pla
     const char *linkage = linkage_name(die), *name = linkage ? NULL : text_attribute(die, DW_AT_name);
 
     place->mangled = linkage != NULL;
-    place->function = linkage ? strdup(linkage) : name ? scoped_name(u, die, name) : NULL;
+    place->function = linkage ? arena_copy(linkage) : name ? scoped_name(u, die, name) : NULL;
 }
 
 static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)

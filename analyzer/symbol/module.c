@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/symbol/demangle.h"
 #include "analyzer/symbol/dwarf_unit.h"
 #include "analyzer/symbol/symtab.h"
@@ -77,21 +78,21 @@ static char *folder_list(const struct symbol_module_search *search)
 static struct symbol_module *open_module_file(const char *path, const char *build_id,
                                               const struct symbol_module_search *search, const char **problem)
 {
-    struct symbol_module *m = calloc(1, sizeof *m);
+    struct symbol_module *m = arena_zeroed(1, sizeof *m);
     struct stat st;
     int fd = open_plain(path, &st);
 
     *problem = "cannot be read";
-    if (m && fd >= 0 && (m->folders = folder_list(search))) {
+    if (fd >= 0 && (m->folders = folder_list(search))) {
         m->callbacks = (Dwfl_Callbacks){.find_elf = dwfl_build_id_find_elf,
                                         .find_debuginfo = dwfl_standard_find_debuginfo,
                                         .section_address = dwfl_offline_section_address,
                                         .debuginfo_path = &m->folders};
         m->dwfl = dwfl_begin(&m->callbacks);
     }
-    if (!m || !m->dwfl) {
+    if (!m->dwfl) {
         if (fd >= 0) close(fd);
-        if (m) symbol_module_close(m);
+        symbol_module_close(m);
         return NULL;
     }
     dwfl_report_begin(m->dwfl);

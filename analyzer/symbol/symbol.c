@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/symbol/module.h"
 #include "analyzer/base/term.h"
 
@@ -47,9 +48,9 @@ static void add_symbol_folder(struct symbolizer *s, const char *folder)
 
 static void add_folders(struct symbolizer *s, const char *folders)
 {
-    char *copy = strdup(folders ? folders : ""), *save = NULL;
+    char *copy = arena_copy(folders ? folders : ""), *save = NULL;
 
-    for (char *f = copy ? strtok_r(copy, ":", &save) : NULL; f; f = strtok_r(NULL, ":", &save)) add_symbol_folder(s, f);
+    for (char *f = strtok_r(copy, ":", &save); f; f = strtok_r(NULL, ":", &save)) add_symbol_folder(s, f);
     free(copy);
 }
 
@@ -65,12 +66,11 @@ void symbolizer_use_debug_dir(struct symbolizer *s, const char *folders)
 
 struct symbolizer *symbolizer_new(void)
 {
-    struct symbolizer *s = calloc(1, sizeof *s);
+    struct symbolizer *s = arena_zeroed(1, sizeof *s);
     const char *folders = getenv("GPUSPY_DEBUG_PATH"), *servers = getenv(servers_variable);
 
-    if (!s) return NULL;
     symbolizer_use_debug_dir(s, folders);
-    s->servers = servers && *servers ? strdup(servers) : NULL;
+    s->servers = servers && *servers ? arena_copy(servers) : NULL;
     /* libdw would query the servers that distributions name in the environment: a report must not wait for a network,
      * or disclose what runs here. */
     unsetenv(servers_variable);
@@ -134,10 +134,11 @@ static struct loaded *load_symbols(struct symbolizer *s, const char *path, const
 
     if (asprintf(&key, "%s\n%s", build_id ? build_id : "", path) < 0) return NULL;
     HASH_FIND_STR(s->modules, key, m);
-    if (m || !(m = calloc(1, sizeof *m))) {
+    if (m) {
         free(key);
         return m;
     }
+    m = arena_zeroed(1, sizeof *m);
     m->key = key;
     m->path = strchr(key, '\n') + 1;
     m->module = symbol_module_open(path, build_id, &s->search, &m->problem);
@@ -168,12 +169,9 @@ static void fill_answer(struct answer *a, struct symbol_module *module)
     struct symbol_module_place found[MODULE_PLACES];
     size_t n = symbol_module_find(module, a->offset, found);
 
-    a->places = n ? calloc(n, sizeof *a->places) : NULL;
-    for (size_t i = 0; i < n; i++)
-        if (a->places)
-            a->places[a->n++] = (struct run_symbol_place){found[i].function, found[i].file, found[i].line};
-        else
-            free(found[i].function), free(found[i].file);
+    a->places = arena_zeroed(n, sizeof *a->places);
+    for (; a->n < n; a->n++)
+        a->places[a->n] = (struct run_symbol_place){found[a->n].function, found[a->n].file, found[a->n].line};
     while (a->shown + 1 < a->n &&
            (symbolizer_is_system_file(a->places[a->shown].file) || !a->places[a->shown].function))
         a->shown++;
@@ -184,7 +182,8 @@ static struct answer *answer_at_offset(struct loaded *m, uint64_t offset)
     struct answer *a;
 
     HASH_FIND(hh, m->answers, &offset, sizeof offset, a);
-    if (a || !(a = calloc(1, sizeof *a))) return a;
+    if (a) return a;
+    a = arena_zeroed(1, sizeof *a);
     a->offset = offset;
     fill_answer(a, m->module);
     HASH_ADD(hh, m->answers, offset, sizeof a->offset, a);

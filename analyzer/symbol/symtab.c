@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/mapped.h"
 
 /* libtorch has 300,000 functions, and a report needs some hundreds: sorting all of them took longer than the rest of
@@ -67,7 +68,7 @@ static void permute_symbols(struct symbol_table *t, uint32_t *next)
 }
 
 /* Takes ownership of `all`. */
-static bool deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
+static void deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
 {
     uint32_t high = 0, *next;
 
@@ -79,16 +80,13 @@ static bool deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
     }
     while ((high - t->low) >> t->shift > n / A_STRETCH + 1) t->shift++;
     t->stretches = stretch_of(t, high) + 1;
-    t->first = calloc(t->stretches + 1, sizeof *t->first);
-    next = malloc((t->stretches + 1) * sizeof *next);
-    if (t->first && next) {
-        for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
-        for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
-        memcpy(next, t->first, (t->stretches + 1) * sizeof *next);
-        permute_symbols(t, next);
-    }
+    t->first = arena_zeroed(t->stretches + 1, sizeof *t->first);
+    next = arena_realloc(NULL, t->stretches + 1, sizeof *next);
+    for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
+    for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
+    memcpy(next, t->first, (t->stretches + 1) * sizeof *next);
+    permute_symbols(t, next);
     free(next);
-    return t->first && next;
 }
 
 /* The table is read once from beginning to end: 27 MiB for PyTorch's libraries. */
@@ -110,15 +108,13 @@ static void release_read(Dwfl_Module *mod, int number)
 struct symbol_table *symbol_table_new(Dwfl_Module *mod)
 {
     int count = dwfl_module_getsymtab(mod);
-    struct symbol *all = count > 0 ? malloc((size_t)count * sizeof *all) : NULL;
-    struct symbol_table *t = all ? calloc(1, sizeof *t) : NULL;
+    struct symbol *all = arena_realloc(NULL, count > 0 ? (size_t)count : 0, sizeof *all);
+    struct symbol_table *t = arena_zeroed(1, sizeof *t);
     size_t n = 0;
 
-    if (t) {
-        t->mod = mod;
-        dwfl_module_info(mod, NULL, &t->start, NULL, NULL, NULL, NULL, NULL);
-    }
-    for (int i = 0; t && i < count; i++) {
+    t->mod = mod;
+    dwfl_module_info(mod, NULL, &t->start, NULL, NULL, NULL, NULL, NULL);
+    for (int i = 0; i < count; i++) {
         n += read_symbol(mod, i, t->start, &all[n]);
         if (i % RELEASE == RELEASE - 1) release_read(mod, i);
     }
@@ -127,10 +123,8 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
         free(t);
         return NULL;
     }
-    struct symbol *fewer = realloc(all, n * sizeof *all);
-    if (deal_symbols(t, fewer ? fewer : all, n)) return t;
-    symbol_table_free(t);
-    return NULL;
+    deal_symbols(t, arena_realloc(all, n, sizeof *all), n);
+    return t;
 }
 
 void symbol_table_free(struct symbol_table *t)

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+#include "analyzer/base/arena.h"
 
 #define ENTER "\033[?1049h\033[?25l\033[?7l" /* alternate screen, no cursor, no wrapping */
 #define LEAVE "\033[0m\033[?7h\033[?25h\033[?1049l"
@@ -115,7 +116,7 @@ void top_screen_draw(const char *text)
     char *buffer = NULL;
     size_t n = 0;
     int columns, rows, row = 1;
-    FILE *out = open_memstream(&buffer, &n);
+    FILE *out = arena_stream(&buffer, &n);
     top_screen_size(&columns, &rows);
     fputs("\033[?2026h\033[H", out);
     for (const char *p = text; *p && row < rows;) {

@@ -1,3 +1,4 @@
+#include "analyzer/base/arena.h"
 #include "analyzer/top/view_parts.h"
 
 #include <stdlib.h>
@@ -59,7 +60,7 @@ void top_view_print(struct top_view *v, FILE *out)
     struct top_model *m = v->tables->model;
     char *text = NULL;
     size_t size = 0;
-    FILE *head = open_memstream(&text, &size);
+    FILE *head = arena_stream(&text, &size);
     struct top_line l = {v, head, 0};
     const bool brief = v->rows > 0 && head_height(v, false) > v->rows / 2;
     top_title_line(&l);

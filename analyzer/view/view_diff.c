@@ -167,24 +167,9 @@ static void grid_print(const struct view_diff *v, struct grid *g)
 
 static void print_wrapped_diff(const struct view_diff *v, int indent, const char *mark, const char *text)
 {
-    char clean[4 * LINE];
-    int hang = indent + terminal_columns(mark), at = hang;
+    const int hang = indent + terminal_columns(mark);
     fprintf(v->out, "%*s%s", indent, "", mark);
-    terminal_clean(clean, sizeof clean, text, v->term.utf8);
-    for (char *p = clean + strspn(clean, " "); *p;) {
-        size_t n = text_word_length(p);
-        char rest = p[n];
-        p[n] = 0;
-        int width = terminal_columns(p);
-        if (at > hang && at + 1 + width > v->term.width) {
-            fprintf(v->out, "\n%*s", hang, "");
-            at = hang;
-        }
-        at += fprintf(v->out, "%s", at > hang ? " " : "") + width;
-        fputs(p, v->out);
-        p += n + (rest != 0);
-    }
-    fputc('\n', v->out);
+    text_wrap(v->out, &v->term, hang, hang, text);
 }
 
 static bool is_diff_in_time(const struct view_diff *v)

@@ -276,13 +276,13 @@ static void print_compact_targets(const struct view_estimate *v)
                              : left_over > COMPACT     ? COMPACT
                                                        : left_over};
 
-    const struct estimate_target **sorted = malloc(v->a->targets_n * sizeof(const struct estimate_target *));
-    for (size_t i = 0; sorted && i < v->a->targets_n; i++) sorted[i] = &v->a->targets[i];
-    if (sorted) SORT(sorted, v->a->targets_n, by_verdict_and_size);
+    const struct estimate_target **sorted = arena_realloc(NULL, v->a->targets_n, sizeof *sorted);
+    for (size_t i = 0; i < v->a->targets_n; i++) sorted[i] = &v->a->targets[i];
+    SORT(sorted, v->a->targets_n, by_verdict_and_size);
     putc('\n', v->out);
     print_smallest_gpu(v);
     for (size_t i = 0; i < v->a->targets_n; i++) {
-        const struct estimate_target *t = sorted ? sorted[i] : &v->a->targets[i];
+        const struct estimate_target *t = sorted[i];
         char memory[UNITS_TEXT], left[160];
         b.t = t;
         b.scale = t->memory;

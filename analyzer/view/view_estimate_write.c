@@ -2,6 +2,7 @@
 #include "analyzer/view/view_estimate_parts.h"
 
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/estimate/serving.h"
 
 char *view_estimate_bytes(char out[UNITS_TEXT], double bytes)
@@ -26,7 +27,7 @@ char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], s
 
 void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text)
 {
-    draw_wrap_on(&(struct draw_text){.term = v->term, .out = v->out}, hang, at, text);
+    text_wrap(v->out, &v->term, hang, at, text);
 }
 
 void view_estimate_indented(const struct view_estimate *v, const char *text)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/options.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
@@ -75,8 +76,7 @@ static struct printed print_aside(const struct draw_text *v, void (*print)(const
     struct printed p = {NULL, 0, 0};
     struct draw_text aside = *v;
 
-    aside.out = open_memstream(&p.text, &p.size);
-    if (!aside.out) return p;
+    aside.out = arena_stream(&p.text, &p.size);
     print(&aside);
     fclose(aside.out);
     for (const char *c = p.text; c && (c = strchr(c, '\n')); c++) p.lines++;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/site/site.h"
 #include "analyzer/view/text_chart.h"
 #include "analyzer/base/units.h"
@@ -421,14 +422,14 @@ SORT_ORDER_OF_POINTERS(by_bytes, struct result_peak, SORT_DOWN(x->bytes, y->byte
 void view_text_memory(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    const struct result_peak **lead = calloc(r->peaks_n + 1, sizeof(const struct result_peak *));
+    const struct result_peak **lead = arena_zeroed(r->peaks_n + 1, sizeof *lead);
     size_t n = 0;
 
-    for (size_t i = 0; lead && i < r->peaks_n; i++)
+    for (size_t i = 0; i < r->peaks_n; i++)
         if (is_leading_peak(r, &r->peaks[i])) lead[n++] = &r->peaks[i];
     if (v->brief) n = drop_small_peaks(lead, n);
     size_t shown = n;
-    if (lead) sort_by_rank(r, lead, n);
+    sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
         if (n > PLACES_MANY) SORT(lead, n, by_bytes);
         print_overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);

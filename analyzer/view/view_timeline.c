@@ -213,10 +213,9 @@ static void mark_row(const struct chart *k, struct run *run)
 {
     size_t n, columns = k->c->columns_n;
     const struct run_oom *ooms = run_ooms(run, &n);
-    uint8_t *at = calloc(columns + 1, 1);
+    uint8_t *at = arena_zeroed(columns + 1, 1);
     int blanks = LABEL + 1;
 
-    if (!at) return;
     at[profile_courses_column(k->c, k->front->peak_ns)] = MARK_PEAK;
     for (size_t i = 0; i < n; i++) {
         enum mark m = ooms[i].fatal ? MARK_OOM : MARK_SURVIVED;
@@ -410,7 +409,7 @@ static void mark_legend(const struct chart *k, struct run *run)
         text_put(text, sizeof text, "%zu failed allocation%s that the program survived", survived,
                  survived == 1 ? "" : "s");
         fputc(' ', v->out);
-        draw_wrap_on(v, indent + 2, indent + 2, text);
+        text_wrap(v->out, &v->term, indent + 2, indent + 2, text);
     }
 }
 

@@ -72,6 +72,27 @@ static void test_the_users_line(void **state)
     syn_end(&s);
 }
 
+/* Two calls of one line: what an allocation goes through is not what a wait goes through, whatever is asked first. */
+static void test_each_list_has_its_own_via(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct result_report *r;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t step = syn_python(&s, 0, "step", "/home/u/train.py", 5);
+    int64_t linear = syn_python(&s, step, "linear", "/x/site-packages/torch/nn/functional.py", 7);
+    int64_t item = syn_python(&s, step, "Tensor.item", "/x/site-packages/torch/_tensor.py", 9);
+    syn_sync(&s, GS_SYNC_STREAM, 10, 1000, 7, item);
+    struct result_site site = site_found(&s, &r, linear);
+    assert_string_equal(site.via->function, "linear");
+    assert_string_equal(r->peaks[0].by_site[0].site.via->function, "linear");
+    assert_int_equal(r->syncs[0].site.line, 5);
+    assert_string_equal(r->syncs[0].site.via->function, "Tensor.item");
+    syn_close(r);
+    syn_end(&s);
+}
+
 /* A model from a package: the user's line made the call, the package's line names the operation. */
 static void test_a_packages_line(void **state)
 {
@@ -405,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_library_files),
         cmocka_unit_test(test_the_users_line),
+        cmocka_unit_test(test_each_list_has_its_own_via),
         cmocka_unit_test(test_a_packages_line),
         cmocka_unit_test(test_generated_methods),
         cmocka_unit_test(test_only_a_library),
