@@ -332,6 +332,7 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
     const bool same = o->latest && oom_after_same_thread(o->b->run, &o->latest->facts.after, oom);
     const struct capture *latest = same ? o->latest : NULL;
     c->facts.backward_ns = o->passes.backward_ns;
+    c->facts.grad_ns = o->passes.grad_ns;
     /* the pass began after the last backward pass, and after its input was made */
     const int64_t ended = oom_passes_ended(&o->passes, o->b->run, oom->stack);
     c->window = (struct oom_window){.from_ns = ended == RUN_UNKNOWN ? -1 : ended, .to_ns = oom->time_ns};

@@ -86,10 +86,12 @@ struct oom_facts {
     bool growing_larger;    /* its live blocks are larger than those that were freed, or their sizes are unknown */
     int64_t growing_left;   /* of the growing call paths, at the end of the recording */
     bool growing_native;    /* no Python called */
+    int64_t growing_states; /* of `growing`: optimizer states */
+    bool growing_queued;    /* a statement puts each block into a queue */
     bool growing_stored;    /* a statement is known that stores each block: neither parameters nor data from the host */
     bool growing_varies;    /* its blocks differ in size, and most have a size of their own */
     uint32_t widened;       /* the line that replaces a parameter by a larger one again and again; RUN_NONE none */
-    bool adds_modules;      /* apart from optimizer states, mainly modules that were moved to the GPU grow */
+    bool adds_modules;      /* beside optimizer states: what they belong to grows */
     uint64_t growing_passes;                     /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
     int64_t growing_middle_ns;                   /* when half of the largest's blocks had been made */
@@ -102,6 +104,7 @@ struct oom_facts {
     const struct result_growth *growth; /* its largest entry; NULL none */
     int64_t before_growth;              /* live in total when it began; 0 unknown */
     int64_t backward_ns;                /* of the last backward pass before the failure; RUN_UNKNOWN: there was none */
+    int64_t grad_ns;                    /* likewise of torch.autograd.grad() */
     int64_t growing_freed; /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
     enum oom_graph_evidence graph;
     bool graph_freed; /* the evidence: those frees; otherwise that the inputs of the passes are kept */
@@ -145,6 +148,8 @@ struct oom_live { /* the live memory of one location at that moment */
 };
 /* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
+/* May an optimizer's states of that size belong to parameters of that size? */
+bool oom_is_of_parameters(int64_t parameters, int64_t states);
 /* The share of the bytes up to the failure that was freed, at least, as far as coarse totals show it; NAN unknown. */
 double oom_levels_turnover(const struct run *run, const struct oom_facts *f);
 /* Below a module's call, a function named forward, or a backward pass. */

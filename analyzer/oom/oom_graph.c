@@ -38,8 +38,8 @@ static uint32_t find_pass(struct oom_passes *p, const struct run *run, uint32_t 
 
 void oom_passes_start(struct oom_passes *p)
 {
-    p->backward_ns = p->before_ns = RUN_UNKNOWN;
-    p->outside = false;
+    p->backward_ns = p->before_ns = p->grad_ns = RUN_UNKNOWN;
+    p->outside = p->in_grad = false;
 }
 
 static void note_backward(struct oom_passes *p, int64_t ns)
@@ -60,21 +60,26 @@ bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const str
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     const uint32_t pass = tensor && life->stack != RUN_NONE ? find_pass(p, run, life->stack) : OUTSIDE;
     if (pass == BY_BACKWARD) note_backward(p, life->alloc_ns);
+    if (pass == BY_GRAD) p->grad_ns = life->alloc_ns;
+    p->in_grad = tensor && pass != OUTSIDE ? pass == BY_GRAD : p->in_grad && !tensor;
     p->outside = p->outside || (tensor && pass == OUTSIDE);
     *SITE_REACH(p->made, life->location, p->made_cap) += tensor ? life->bytes : 0;
     return pass;
 }
 
-/* grad(create_graph=True) frees nothing of the graph, only what it allocated itself. */
+/* grad(create_graph=True) frees nothing of the graph, only what it allocated itself. Otherwise grad() ends the graph,
+ * or the part of it that it passed: no later backward pass can follow it. */
 void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
     if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) return;
     const uint32_t stack = run_free_stack(run, life);
     const uint32_t pass = stack == RUN_NONE ? OUTSIDE : find_pass(p, run, stack);
     const bool own = find_pass(p, run, life->stack) != OUTSIDE;
-    if (pass == BY_BACKWARD || (pass == BY_GRAD && !own)) ++*SITE_REACH(p->freed, life->location, p->freed_cap);
+    const bool silent = stack == RUN_NONE && p->in_grad; /* by autograd's own thread */
+    const bool ended = pass == BY_BACKWARD || ((pass == BY_GRAD || silent) && !own);
+    if (ended && !silent) ++*SITE_REACH(p->freed, life->location, p->freed_cap);
     if (stack == RUN_NONE && !own) *SITE_REACH(p->silent_ns, life->location, p->silent_cap) = life->free_ns;
-    if (pass == BY_BACKWARD) note_backward(p, life->free_ns);
+    if (ended) note_backward(p, life->free_ns);
 }
 
 void oom_passes_release(struct oom_passes *p)
@@ -182,6 +187,16 @@ static bool inner_kept(const struct site_builder *b, const struct oom_passes *p,
     return (double)kept >= of_graph * (double)made;
 }
 
+/* No backward pass has ever ended a graph, and the program's files name none: it computes gradients by
+ * grad(create_graph=True) alone. The inner steps of meta-learning, which a later pass needs, are fewer. */
+static bool only_grads(struct site_builder *b, const struct oom_facts *f)
+{
+    enum { STEPS = 16 };
+    static const char *const words[] = {"backward("};
+    return f->backward_ns == RUN_UNKNOWN && f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns &&
+           f->growing_passes >= STEPS && site_source_lacks(b, f->growing_stack, words, 1);
+}
+
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f)
 {
@@ -198,8 +213,10 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     if (!f->growth->graph && !freed && !input) return;
     bool since = f->backward_ns == RUN_UNKNOWN || f->backward_ns < f->growing_first_ns;
     bool evaluates = is_evaluation(b, f->growing_stack) || (f->backward_ns != RUN_UNKNOWN && !freed);
-    f->graph = freed || input ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
+    const bool steps = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns &&
+                       site_is_before_backward(b, f->growing_stack); /* of meta-learning, all on the same batch */
+    f->graph = freed || input || (since && steps) ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
-    f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates;
+    f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates && !only_grads(b, f);
     f->evaluates = since && evaluates;
 }

@@ -9,6 +9,8 @@
 struct oom_passes {      /* of the process that is replayed */
     int64_t backward_ns; /* the last allocation or free inside a backward pass that ends a graph; RUN_UNKNOWN: none */
     int64_t before_ns;   /* the same of the backward pass before that one */
+    int64_t grad_ns;     /* the last allocation inside torch.autograd.grad(); RUN_UNKNOWN: none */
+    bool in_grad;        /* … which nothing has followed yet */
     bool outside;        /* since then memory was allocated outside of backward passes */
     uint32_t *freed;     /* by location: blocks of it that a backward pass freed */
     size_t freed_cap;

@@ -116,7 +116,7 @@ static bool remain_since_training(const struct site_builder *b, const struct oom
     enum { LEAST = 4, STEPS = 3 };
     const struct step_list *steps = step_list_of(b, f->row->process);
     return f->backward_ns < l->first_ns && l->count >= LEAST && l->times == l->count && has_turned_meanwhile(l) &&
-           steps && steps->source == STEP_SOURCE_OPTIMIZER && step_count_done(steps, l->first_ns) >= STEPS;
+           steps && steps->source != STEP_SOURCE_PERIOD && step_count_done(steps, l->first_ns) >= STEPS;
 }
 
 /* Outputs of forward passes that the program keeps, and that no backward pass needs. growth.c finds outputs of many
@@ -176,6 +176,16 @@ static bool is_widened(struct site_builder *b, const struct oom_live *l, const s
     return site_function_has(b, stack, "Parameter(");
 }
 
+/* A statement puts each of its blocks into a queue, from which another thread takes them: no layers of one pass. */
+static bool is_queued(const struct site_builder *b, uint32_t stack)
+{
+    const uint32_t line = run_stack_python(b->run, stack);
+    EACH (g, b->report->growth, b->report->growth_n)
+        if (g->holders_n && run_stack_python(b->run, g->stack.number) == line && strstr(g->holders[0].text, ".put("))
+            return true;
+    return false;
+}
+
 /* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
 static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
@@ -186,8 +196,9 @@ static bool does_growth_count(struct site_builder *b, const struct oom_live *l, 
     bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
     if (continued) return true;
     if (l->location >= b->growing_n || !b->growing[l->location]) return false;
-    return is_appended(b, l) || ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
-                                 !one_script_pass(b, l, f, sure));
+    return is_appended(b, l) ||
+           ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
+            (!one_script_pass(b, l, f, sure) || is_queued(b, run_location(b->run, l->location)->stack)));
 }
 
 /* The largest entry of the growth list. */
@@ -282,18 +293,31 @@ static bool is_moved_module(const struct run *run, uint32_t stack)
     return run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply");
 }
 
-/* An optimizer's states grow with the modules that are added: then the line that adds most of them. */
+static bool is_state(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, "/torch/optim/", NULL) && !run_stack_is_in_closure(run, stack);
+}
+
+/* An optimizer's states grow with the modules or the parameters that are added: then the line that adds most of them.
+ * Gradients grow likewise. */
 static const struct line *heaviest_line(const struct run *run, const struct line *lines, size_t n)
 {
-    const struct line *most = NULL, *module = NULL;
+    const struct line *most = NULL, *module = NULL, *other = NULL;
     for (size_t i = 0; i < n; i++) {
         most = !most || lines[i].bytes > most->bytes ? &lines[i] : most;
         if (is_moved_module(run, lines[i].stack))
             module = !module || lines[i].bytes > module->bytes ? &lines[i] : module;
+        else if (!is_state(run, lines[i].stack) && !oom_is_in_pass(run, lines[i].stack))
+            other = !other || lines[i].bytes > other->bytes ? &lines[i] : other;
     }
-    const bool state = module && run_stack_is_in(run, most->stack, "/torch/optim/", NULL) &&
-                       !run_stack_is_in_closure(run, most->stack);
-    return state ? module : most;
+    if (!most || !is_state(run, most->stack)) return most;
+    return module ? module : other && oom_is_of_parameters(other->bytes, most->bytes) ? other : most;
+}
+
+bool oom_is_of_parameters(int64_t parameters, int64_t states)
+{
+    enum { STATES = 3 }; /* an optimizer keeps at most: amsgrad */
+    return parameters >= states / STATES;
 }
 
 static int64_t growing_end_of(const struct oom_facts *f, int64_t last_ns)
@@ -334,6 +358,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
         last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
         bool in_pass = oom_is_in_pass(b->run, stack);
+        f->growing_states += is_state(b->run, stack) ? l->bytes : 0;
         f->growing_in_pass += in_pass ? l->bytes : 0;
         /* autograd's threads free without a stack; while the path grows, that may be another of its tensors */
         const bool freed = l->freed_in_backward || (l->silent_ns && l->silent_ns < l->first_ns);
@@ -352,7 +377,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_native = run_stack_python(b->run, heaviest->stack) == RUN_NONE;
         f->growing_larger = heaviest->larger;
         f->growing_continued = heaviest->continued;
-        f->adds_modules = is_moved_module(b->run, heaviest->stack);
+        f->adds_modules = f->growing_states && !is_state(b->run, heaviest->stack);
     }
     f->growing_last_ns = last_ns;
     f->growing_end_ns = growing_end_of(f, last_ns);
@@ -363,7 +388,10 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     free(lines);
     map_free(&index);
     f->growth = f->growing_sites ? foremost_growth(b, f) : NULL;
+    if (f->growth && f->growing_kept > f->growing / 2 && f->growth->bytes < f->growing / 2)
+        f->growth = NULL; /* of the inputs of these passes */
     f->growing_stored = is_stored_each_time(b, f);
+    f->growing_queued = f->growing_sites && is_queued(b, f->growing_stack);
 }
 
 /* The total live memory when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last

@@ -481,21 +481,22 @@ static void no_grad(struct oom_sight *s)
     const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
     /* a single line may be collecting its results, and so may those of a leak */
     bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
-    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
+    if (oom_keeps_graph(s->f) || !(s->keeps || s->layers) ||
+        !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
         return;
     if (site_is_without_gradients(s->b, pass)) return;
-    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure) {
+    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure || s->layers) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }
     size_t before = s->v->measures_n;
-    add_measure(s, OOM_EFFORT_LINE, s->kept, 0,
+    add_measure(s, OOM_EFFORT_LINE, s->kept, s->layers ? OOM_MEASURE_AT_MOST : 0,
                 s->evaluates ? TEXT(s,
                                     "put torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                                     "backward pass follows%s",
                                     sure ? "" : ", unless it is already there")
                              : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
-    if (s->evaluates && sure) lead_measure(s, before);
+    if ((s->evaluates && sure) || (s->layers && s->kept >= s->need)) lead_measure(s, before);
 }
 
 static bool is_of_untrained(const struct oom_sight *s, const struct result_category_line *l)

@@ -1,4 +1,5 @@
 #include "analyzer/oom/oom_sight.h"
+#include "analyzer/oom/oom_graph.h"
 
 #include <string.h>
 #include "analyzer/site/source_context.h"
@@ -136,15 +137,20 @@ static size_t trained_until(const struct oom_sight *s)
 
 /* Training's forward passes came before the backward passes that followed them, so the lines that call the model there
  * were recorded before the last new path of backward or of the optimizer. If the line that called it now was not, and
- * steps have passed, no backward pass has ever followed it. */
+ * steps have passed, no backward pass has ever followed it. A variable may still refer to the last loss of the
+ * training.
+ */
 static bool never_followed(const struct oom_sight *s, size_t end)
 {
+    enum { SMALL = 64 };
     const struct run *run = s->b->run;
+    const int64_t least = s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / SMALL;
     struct map callers = {0};
     for (size_t i = 0; end && i < s->v->by_category.lines_n; i++) {
         const struct result_category_line *l = &s->v->by_category.lines[i];
-        const struct run_frame *caller =
-            l->category == RESULT_CATEGORY_ACTIVATIONS ? run_stack_frame(run, site_pass_caller(run, l->stack)) : NULL;
+        const struct run_frame *caller = l->category == RESULT_CATEGORY_ACTIVATIONS && l->bytes >= least
+                                             ? run_stack_frame(run, site_pass_caller(run, l->stack))
+                                             : NULL;
         if (caller) *map_at(&callers, (uintptr_t)caller) = 0;
     }
     bool never = callers.n && !seen_before(run, s->v->process, &callers, end);
@@ -188,6 +194,30 @@ static bool is_pass_repeated(const struct oom_sight *s)
     return repeated;
 }
 
+/* Of the first pass of an evaluation, or of a program that never trains, no line has made several blocks yet. Without
+ * gradients, only the input of the layer that runs is live, not those of the layers before it. */
+static void judge_layers(struct oom_sight *s)
+{
+    enum { ALIKE = 2 };
+    const struct run *run = s->b->run;
+    const struct result_by_category *of = &s->v->by_category;
+    int64_t largest = 0, all = 0;
+    uint64_t alike = 0;
+    for (size_t again = 0; again < 2; again++) {
+        for (size_t i = 0; i < of->lines_n; i++) {
+            const struct result_category_line *l = &of->lines[i];
+            const bool passes = l->category == RESULT_CATEGORY_ACTIVATIONS ||
+                                (l->category == RESULT_CATEGORY_TEMPORARIES && oom_is_in_pass(run, l->stack));
+            const int64_t each = passes && l->count ? l->bytes / (int64_t)l->count : 0;
+            largest = each > largest ? each : largest;
+            all += again ? 0 : passes ? l->bytes : 0;
+            alike += again && each && each >= largest / ALIKE ? l->count : 0;
+        }
+    }
+    s->layers = alike > 1;
+    if (s->layers) s->kept = all - largest;
+}
+
 static void judge_pass(struct oom_sight *s)
 {
     static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
@@ -207,6 +237,8 @@ static void judge_pass(struct oom_sight *s)
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
+    const bool infers = !s->trains && oom_never_trains(s->b, stack);
+    if ((s->evaluates || infers) && !s->keeps && s->phase == OOM_FORWARD) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,

@@ -39,6 +39,7 @@ struct oom_sight {
     bool phase_new; /* a forward pass that other lines led to than those of the training: perhaps none follows */
     bool repeats;   /* the same line called the model before the optimizer's first step, too */
     bool named;     /* … according to the name of a function */
+    bool layers;    /* the same of a first pass: the results of several layers are live */
     bool keeps;     /* … which nevertheless keeps the memory that a backward pass would need */
     bool checkpointed, autocast, trains;
     const struct oom_replays *replays;

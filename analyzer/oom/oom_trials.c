@@ -252,7 +252,9 @@ bool oom_keeps_optimizers(const struct oom_facts *f)
 {
     enum { EARLIER = 2 };
     const struct oom_earlier *e = &f->optimizers;
-    return e->repeated && e->trials >= EARLIER && e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
+    const int64_t others = f->growing - f->growing_states; /* parameters that the program adds to one optimizer */
+    return !oom_is_of_parameters(others, e->bytes) && e->repeated && e->trials >= EARLIER &&
+           e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
 }
 
 void oom_explain_optimizers(struct oom_words *w)

@@ -396,4 +396,5 @@ void oom_explain_capacity(struct oom_words *w)
             w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));
     }
+    oom_advise_growth(w);
 }

@@ -248,10 +248,8 @@ static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
         measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                     "call gc.collect() after each step, or remove gc.disable(): Python's garbage collector was off at "
-                     "the failure "
-                     "(recorded), and "
-                     "objects in reference cycles are then never freed");
+                     "call gc.collect() after each step: Python's garbage collector was off at the failure (recorded), "
+                     "and objects in reference cycles are then never freed; gc.enable() alone may collect too late");
     }
 }
 
@@ -376,6 +374,28 @@ void oom_explain_leak(struct oom_words *w)
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is unknown"), instead_text(w, each)));
 }
 
+/* Beside a step that does not fit, memory that grew over the steps: without it, the request would have fit. */
+void oom_advise_growth(struct oom_words *w)
+{
+    enum { PART = 8 };
+    const facts *f = w->f;
+    const struct result_growth *g = f->growth;
+    if (!g || !g->by_steps || g->jumps || f->of_step || f->replaced || f->growing_in_pass > f->growing / 2 ||
+        f->growing < oom_needed_bytes(f) || f->growing < f->live / PART)
+        return;
+    struct result_holder *holders;
+    const size_t n = site_find_holders(w->b, f->growing_stack, false, &holders);
+    oom_add_measure(
+        w->b, w->v,
+        (struct result_measure){.text = TEXT(w, "%s grows, %s%s%s: bound it, if no step needs all of it",
+                                             site_short_text(w->b, &g->lines[0].site), rhythm_text(w),
+                                             n ? ", kept by " : "", n ? site_holders_text(w->b, holders, n) : ""),
+                                .frees_bytes = earlier_steps(f),
+                                .enough = OOM_MEASURE_AT_MOST,
+                                .effort = OOM_EFFORT_LINE,
+                                .certainty = RESULT_CERTAINTY_GUESSED});
+}
+
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
 void oom_explain_pending(struct oom_words *w)
 {
@@ -388,13 +408,29 @@ void oom_explain_pending(struct oom_words *w)
              units_format_count(count, r.times), SIZE(w, r.each),
              f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));
     w->v->refuted_by = "if no backward() follows";
+    struct result_holder *carried;
+    const bool grads = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns; /* steps of meta-learning */
+    const size_t n = grads ? 0 : site_find_carried(w->b, f->growing_stack, &carried);
+    if (n) { /* backward() after each pass would fail: the passes are one graph */
+        measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+                     "if the gradient must reach all earlier passes",
+                     TEXT(w,
+                          "%s: call backward() every N passes, then detach what the next pass takes over (.detach()) "
+                          "in %s",
+                          line, site_holders_text(w->b, carried, n)));
+        return;
+    }
     measure_drop(
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
         "if the passes are not added up in one loss",
-        TEXT(w,
-             "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
-             "pass's activations",
-             line));
+        grads ? TEXT(w,
+                     "%s: call (loss / N).backward() after each task, take fewer steps in each, or leave out "
+                     "create_graph=True (first-order gradients)",
+                     line)
+              : TEXT(w,
+                     "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees "
+                     "the pass's activations",
+                     line));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  "if no backward() follows: put torch.no_grad() around the forward passes, or store .item()");

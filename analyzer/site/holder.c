@@ -193,6 +193,8 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
         if (!site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
         if (!site_names_has(&made, name)) continue;
+        const struct site_names self = {.list = {name}, .n = 1};
+        if (s->pending && i != s->at && site_holds(a.value, &self, false)) continue; /* state = state.detach() */
         if (i != s->at && (i < s->at || !site_holds(a.value, &s->names, true))) return s->code.n;
         found = found < s->code.n ? found : i;
     }
@@ -219,7 +221,7 @@ static void read_carried(struct site_search *s)
         range_has(s, s->from, s->to, "create_graph=True") || range_has(s, s->from, s->to, "retain_graph=True");
     if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) return;
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
-    if (!retains && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
+    if (!retains && !s->pending && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
     struct site_candidates carried = {.n = 0};
     for (size_t i = 0; i < s->names.n; i++) {
         const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
@@ -619,11 +621,18 @@ static void keep_those(struct site_candidates *found, bool (*is)(const struct si
     found->n = those && found->n <= SITE_FOUND_MAX ? n : found->n;
 }
 
-size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders)
+static bool is_carried(const struct site_candidate *c)
+{
+    return c->carried;
+}
+
+static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, bool pending,
+                           struct result_holder **holders)
 {
     struct site_search *s = arena_realloc(NULL, 1, sizeof *s);
     struct arena scratch = {0};
-    *s = (struct site_search){.b = b, .scratch = &scratch, .stack = stack, .graph = graph, .budget = BUDGET};
+    *s = (struct site_search){
+        .b = b, .scratch = &scratch, .stack = stack, .graph = graph, .pending = pending, .budget = BUDGET};
     walk_statements(s, stack);
     if (!s->found.n) s->found = s->kept_errors;
     if (!s->found.n) site_find_hooks(s, stack);
@@ -632,6 +641,7 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     if (!s->found.n && s->given_away.n == 1) s->found = s->given_away;
     keep_those(&s->found, is_strong);
     keep_those(&s->found, is_lasting);
+    if (pending) keep_those(&s->found, is_carried);
     const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
                          ? s->found.n
                          : 0; /* otherwise some statements were not examined */
@@ -640,6 +650,17 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
     arena_free(&scratch);
     free(s);
     return n;
+}
+
+size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders)
+{
+    return find_holders(b, stack, graph, false, holders);
+}
+
+size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders)
+{
+    const size_t n = find_holders(b, stack, true, true, holders);
+    return n && (*holders)[0].carried ? n : 0;
 }
 
 const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n)

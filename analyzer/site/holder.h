@@ -7,6 +7,8 @@
  * return it, and the statement that stores it in an object that outlives the step. At most RESULT_HOLDERS; 0 if no
  * statement is found, or too many. `graph`: an autograd graph is kept, by references to it only. */
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders);
+/* Of passes that wait for a backward pass: the statement by which each takes over a result of the one before. */
+size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
 const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n);
 /* Does the statement add to a list of models that the file calls one after the other? */

@@ -29,13 +29,14 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
 static void read_hooks(struct site_search *s)
 {
     for (size_t i = 0; i < s->code.n; i++) {
-        const char *code = s->code.list[i].code, *hook = strstr(code, "_hook(");
-        if (!hook || !strstr(code, ".register_")) continue;
+        const char *code = s->code.list[i].code, *hook = strstr(code, ".register_") ? strstr(code, "_hook(") : NULL;
+        const bool saved = !hook && (hook = strstr(code, "saved_tensors_hooks(")) != NULL;
+        if (!hook) continue;
         const char *name = strstr(hook, "partial(");
-        name = name ? name + 8 : hook + 6;
+        name = name ? name + 8 : strchr(hook, '(') + 1;
         name += strncmp(name, "self.", 5) == 0 ? 5 : 0;
         const size_t n = site_name_length(name);
-        if (site_lambda_store(s->scratch, code, s->graph))
+        if (site_lambda_store(s->scratch, code, s->graph && !saved))
             site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
         else if (n && strchr("(,)", name[n]))
             read_hook(s, name, n, name[n] == '(');

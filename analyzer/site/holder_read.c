@@ -62,6 +62,35 @@ static const char *reference_of(struct arena *arena, const char *value)
     return is && !*end ? arena_printf(arena, "%.*s", (int)strcspn(value, ".["), value) : NULL;
 }
 
+/* Does one of these statements compute the name's value from itself? */
+static bool is_continued(struct site_search *s, const struct site_names *name, size_t from, size_t to)
+{
+    for (size_t i = from; i < to && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) ||
+            !(a.augmented || site_holds(a.value, name, false)))
+            continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (site_names_has(&made, name->list[0])) return true;
+    }
+    return false;
+}
+
+/* if total is None: total = x, if i == 0: total = x, whose else makes it from itself: only the first iteration assigns
+ * it; if i % 9 == 0, again and again. */
+static bool is_first_value(struct site_search *s, size_t i, const struct site_names *name)
+{
+    const size_t branch = site_code_parent(&s->code, i), none = s->code.n;
+    if (branch >= none || !site_code_begins(&s->code.list[branch], "if")) return false;
+    const char *code = s->code.list[branch].code, *is = strstr(code, name->list[0]);
+    const size_t other = site_code_end(&s->code, branch), n = strlen(name->list[0]);
+    if (is && (strncmp(is + n, " is None", 8) == 0 || strncmp(is + n, " == None", 8) == 0)) return true;
+    return other < none && !strchr(code, '%') && s->code.list[other].indent == s->code.list[branch].indent &&
+           site_code_begins(&s->code.list[other], "else") &&
+           is_continued(s, name, other, site_code_end(&s->code, other));
+}
+
 /* Is the name assigned anew in these statements? A value that is computed from itself does not count, nor an object
  * that another one holds, unless that one is made there. */
 static bool is_made_within(struct site_search *s, const char *name, size_t from, size_t to, unsigned depth)
@@ -79,7 +108,7 @@ static bool is_made_within(struct site_search *s, const char *name, size_t from,
         if (of && depth && site_names_has(&made, root) &&
             (strcmp(of, "self") == 0 || strcmp(of, root) == 0 || !is_made_within(s, of, from, to, depth - 1)))
             continue;
-        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false)) ||
+        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false) && !is_first_value(s, i, &self)) ||
             (root != name && site_names_has(&made, root)))
             return true;
     }
@@ -171,12 +200,13 @@ static bool is_tuple(const char *value)
     return *end && !end[1] && strchr(value, ',');
 }
 
-/* Does the loop make optimizer steps outside of the loop `within` it? Then its iterations are the program's steps. */
+/* Does the loop make optimizer steps outside of the loop `within` it and of other loops? Then its iterations are the
+ * program's steps. */
 static bool is_step_loop(const struct site_search *s, size_t loop, size_t within)
 {
     for (size_t i = loop + 1; i < site_code_end(&s->code, loop); i++) {
         const char *code = s->code.list[i].code;
-        if ((i < within || i >= site_code_end(&s->code, within)) &&
+        if ((i < within || i >= site_code_end(&s->code, within)) && site_common_loop(s, i, i) == loop &&
             (strstr(code, ".step(") || strstr(code, ".zero_grad(")))
             return true;
     }
@@ -198,6 +228,9 @@ static bool is_emptied(struct site_search *s, const char *name)
     }
     return false;
 }
+
+static const char queue_advice[] =
+    "bound the queue (Queue(maxsize=N)), if another thread reads it, or put copies on the host into it (.cpu())";
 
 /* super().__init__(), which may make the containers */
 static bool calls_base(const struct site_search *s)
@@ -227,6 +260,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     struct site_assignment a;
     const bool keyed = strstr(code, ".setdefault(") ||
                        (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
+    const bool queue = strstr(code, ".put(") || strstr(code, ".put_nowait(");
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
@@ -236,6 +270,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           .into = name,
                                                           .why = what,
                                                           .keyed = keyed,
+                                                          .instead = queue ? queue_advice : NULL,
                                                           .weak = weak || reset || is_emptied(s, name) ||
                                                                   is_given(s, name, is_bounded_by_name) ||
                                                                   loop != site_common_loop(s, s->at, s->at),
@@ -387,7 +422,8 @@ static bool is_extended(struct site_search *s, const char *value, const char *na
 {
     for (const char *plus = strstr(value, " + "); plus; plus = strstr(plus + 1, " + ")) {
         const char *part = plus + 3, *from = plus, *close = strchr("[(", *part) ? site_closing(part) : part;
-        const bool display = *part == '[' || memchr(part, ',', (size_t)(close - part));
+        const char *within = close > part ? arena_printf(s->scratch, "%.*s", (int)(close - part - 1), part + 1) : "";
+        const bool display = *part == '[' || strlen(site_part_of(s->scratch, within, 0)) < strlen(within);
         while (from > value && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
         const struct site_names self = {.list = {name}, .n = 1};
         if (close > part && display &&
@@ -402,7 +438,8 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
 {
     const struct site_names self = {.list = {name}, .n = 1};
     const bool sums = s->graph && !site_is_parameter(s, name);
-    if (is_cut(a->value)) return false;
+    if (is_cut(a->value) && !(s->graph && is_concatenation(a->value)))
+        return false; /* a slice keeps the graph of all */
     if (a->augmented)
         return sums || *a->value == '[' || *a->value == '{' || is_tuple(a->value) || is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
@@ -519,6 +556,8 @@ static void consider_accumulation(struct site_search *s, size_t i, const struct 
     if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_passed_to_call(a->value, name) &&
         !is_concatenation(a->value))
         s->found.list[before].carried = true;
+    if (s->graph && s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_cut(a->value))
+        s->found.list[before].instead = "detach what it adds (.detach()): the slice is bounded, but its graph is not";
     if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || is_concatenation(a->value) ||
         strncmp(name, "self.", 5) != 0)
         return;
@@ -538,6 +577,15 @@ static void drop_others(struct site_search *s, size_t i, const char *value, stru
     made->n = kept ? kept : made->n;
 }
 
+/* totals[""] = totals.get("", 0) + loss: what is read is the element. */
+static const char *with_element(struct site_search *s, const struct site_assignment *a)
+{
+    const char *get = arena_printf(s->scratch, "%.*s.get(", (int)strcspn(a->targets, "["), a->targets);
+    const char *p = strstr(a->value, get), *close = p ? site_closing(p + strlen(get) - 1) : "";
+    return *close ? arena_printf(s->scratch, "%.*s%s%s", (int)(p - a->value), a->value, a->targets, close + 1)
+                  : a->value;
+}
+
 static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
 {
     struct site_names made = {.n = 0}, indexed = {.n = 0};
@@ -550,8 +598,11 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     for (size_t k = 0; k < made.n; k++)
         if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
     const char *index = strchr(a->targets, '['), *end = index ? site_closing(index) : ""; /* logs["loss"] += loss */
-    if (!made.n && !indexed.n && *end && !end[1] && is_accumulation(s, a, a->targets))
-        consider_accumulation(s, i, a, a->targets);
+    if (!made.n && !indexed.n && *end && !end[1]) {
+        struct site_assignment of = *a;
+        of.value = with_element(s, a);
+        if (is_accumulation(s, &of, a->targets)) consider_accumulation(s, i, &of, a->targets);
+    }
     const bool one = !*site_part_of(s->scratch, a->value, 1);
     for (size_t k = 0; k < made.n; k++)
         if (site_is_view(s, i, one ? a->value : site_part_of(s->scratch, a->value, k)))

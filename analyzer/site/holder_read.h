@@ -30,8 +30,8 @@ struct site_search {
     struct site_builder *b;
     uint32_t stack; /* of the allocation */
     struct arena *scratch;
-    long budget; /* statements that may still be examined */
-    bool graph;
+    long budget;         /* statements that may still be examined */
+    bool graph, pending; /* pending: no backward pass has freed the graph yet */
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;

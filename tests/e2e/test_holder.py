@@ -125,6 +125,22 @@ SHAPES = {
     # nitrain/nitrain 27: the outputs of each batch in a list of lists
     "list": ("def predict():\n    outs = [[]]\n    for step in range(1000):\n        out = model(batch())\n"
              "        outs[0].append(out)\n    return outs\npredict()\n", "outs[0].append(out)"),
+    # the first iteration makes what the others continue
+    "first value": ("total = None\n" + LOOP + "    if total is None:\n        total = loss\n    else:\n"
+                    "        total = cat([loss, total])\n", "total = cat([loss, total])"),
+    "first step": (LOOP + "    if step == 0:\n        total = loss\n    else:\n        total = total + loss\n",
+                   "total = total + loss"),
+    "first value of an attribute": (
+        "class Stream:\n    def __init__(self):\n        self.context = None\n    def take(self):\n        out = model(batch())\n"
+        "        if self.context is None:\n            self.context = out\n        else:\n"
+        "            self.context = cat([out, self.context, out])\nstream = Stream()\nfor step in range(1000):\n    stream.take()\n",
+        "self.context = cat([out, self.context, out])"),
+    "get and set": ("totals = {}\n" + LOOP + "    totals['loss'] = totals.get('loss', 0) + loss\n",
+                    "totals['loss'] = totals.get('loss', 0) + loss"),
+    # an epoch's loop that also contains the loop of the training's steps
+    "validation in an epoch": ("for epoch in range(3):\n    for step in range(20):\n        optimizer = Optimizer()\n"
+                               "        optimizer.step()\n    total = 0\n    for step in range(1000):\n"
+                               "        loss = criterion(model(batch()))\n        total += loss\n", "total += loss"),
     # pytorch/pytorch 1346: the gradients of the last step are in the graph of the next
     "carried sum": ("total = Tensor(bytes=512)\n" + LOOP + "    total = total + loss\n", "total = total + loss"),
     # Mikubill/sketch2img 7: features of each call stay in a dictionary of the object
@@ -459,6 +475,11 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "for x in cycle(batches):\n    keep(x)\n",
     # a collate function: the comprehension makes nothing
     "def collate(items):\n    return cat([item for item in items])\nfor step in range(1000):\n    out = collate([None, None])\n    keep(out)\n",
+    # begun anew every few steps, which another statement's store outlives
+    "total = Tensor(bytes=512)\nfor step in range(1000):\n    out = Tensor()\n    if step % 4 == 0:\n        total = out\n    else:\n"
+    "        total = total + out\n    keep(out)\n",
+    # the brackets of the sum are no tuple
+    "def add(a, b): return 0\nx = 0\nfor step in range(1000):\n    out = Tensor()\n    x = x + (add(out, 1))\n    keep(out)\n",
     # made anew before it is stored
     "outs = []\nfor step in range(1000):\n    out = 1\n    outs.append(out)\n    out = Tensor()\n    keep(out)\n",
     # a node of this step's own tree
@@ -495,7 +516,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # a method that no library calls
     "from collections import UserList\nclass Log(UserList):\n    def record(self, value):\n        self.data.append(value)\n"
     "for step in range(1000):\n    out = Tensor()\n    keep(out)\n",
-], ids=["stacked", "cloned", "token", "own cycle", "collate", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
+], ids=["stacked", "cloned", "token", "own cycle", "collate", "begun anew", "brackets", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
