@@ -106,7 +106,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_ACTIVATION_OPTIONS(type, member),                                                                          \
         PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                      \
         PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                           \
-                  "the loss is compiled or fused, too, and makes no float32 copy of the logits"),                   \
+                  "the loss makes no float32 copy of the logits: a plain cross_entropy, or compiled; "              \
+                  "--runtime=megatron: --cross-entropy-loss-fusion, which makes one more"),                         \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                       \
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                              \
         PLAN_FLAG(type, member, "offload-activations", away,                                                        \
