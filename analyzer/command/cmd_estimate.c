@@ -221,18 +221,23 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
         snprintf(path[i], sizeof path[i], "%.*s", s->config.item[i].length, s->config.item[i].text);
         paths[i] = path[i];
     }
-    if (!estimate_recipe_read("estimate", paths, s->config.n, plan_settings_model_given(&s->plan), recipe)) {
+    const uint64_t gpus = s->plan.gpus == OPTION_ALONE ? 0 : s->plan.gpus;
+    if (!estimate_recipe_read("estimate", paths, s->config.n, plan_settings_model_given(&s->plan), gpus, recipe)) {
         *exit_code = EXIT_INPUT;
         return NULL;
     }
     char **all = arena_zeroed(recipe->options_n + (size_t)*argc + 1, sizeof *all);
     const bool whole =
         s->plan.adapter && strcmp(s->plan.adapter, "none") == 0; /* nothing is frozen, so not quantised */
-    for (size_t i = 0; i < recipe->options_n; i++)
+    bool has_gpus = false; /* those of the command line, or of one replica of them */
+    for (size_t i = 0; i < recipe->options_n; i++) {
+        has_gpus = has_gpus || (gpus && strncmp(recipe->option[i], "--gpus=", 7) == 0);
         if (!whole || strncmp(recipe->option[i], "--weights=", 10) != 0) all[n++] = recipe->option[i];
+    }
     for (int i = 0; i < *argc; i++) {
-        const bool alone = strcmp(argv[i], "--config") == 0;
-        if (!alone && strncmp(argv[i], "--config=", 9) != 0) all[n++] = argv[i];
+        const bool alone = strcmp(argv[i], "--config") == 0 || (has_gpus && strcmp(argv[i], "--gpus") == 0);
+        const bool read = strncmp(argv[i], "--config=", 9) == 0 || (has_gpus && strncmp(argv[i], "--gpus=", 7) == 0);
+        if (!alone && !read) all[n++] = argv[i];
         i += alone;
     }
     *argc = n;

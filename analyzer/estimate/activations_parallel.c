@@ -77,14 +77,15 @@ static double whole_here(const struct plan *p, const struct layer_bytes *b)
     return p->sequence_parallel ? (b->whole - gathered) / (double)p->tp + gathered : b->whole;
 }
 
-/* Micro-batches whose activations a stage holds at once: all those on their way to the last stage and back. Interleaved
- * chunks hold 1 + (p-1)/(pm) times as many as the first stage without them. */
+/* Micro-batches whose activations a stage holds at once: all those on their way to the last stage and back. With
+ * interleaved chunks, (p - stage - 1) * 2 + (chunks - 1) * p of one chunk are on their way before the first backward
+ * (Megatron-LM's schedules.py: get_pp_rank_microbatches), and one more runs forward. */
 double estimate_act_in_flight(const struct plan *p, uint64_t stage)
 {
     double stages = (double)p->pp, deep = stages - (double)stage;
 
     if (p->pp <= 1) return 1;
-    if (p->interleave > 1) deep += (stages - 1) / (double)p->interleave;
+    if (p->interleave > 1) deep = stages + (stages - 1 - 2 * (double)stage) / (double)p->interleave;
     return fmin(deep, (double)p->accumulation); /* at most the micro-batches of a step */
 }
 
@@ -257,15 +258,17 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
                          (uintmax_t)p->tp, p->drop_outputs ? 0 : z->compute);
         return;
     }
-    const bool in_place = p->runtime == PLAN_RUNTIME_MEGATRON; /* its gradient, too */
+    /* Megatron-LM's gradient too is made in place; fused_cross_entropy.py converts it out of place. */
+    const bool in_place = p->runtime == PLAN_RUNTIME_MEGATRON;
+    const double wide = in_place && p->fused_loss ? 8 : 4;
     line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits,
-                             (4 + z->compute) * logits, ((in_place ? 4 : 8) + z->compute) * logits);
+                             (wide + z->compute) * logits, ((in_place ? wide : 8) + z->compute) * logits);
     line->why = in_place
-                    ? "low: --cross-entropy-loss-fusion"
+                    ? "low: Transformer Engine's loss"
                     : "low: float32 logits overwritten in place (Megatron-LM); high: logits and a separate gradient";
     estimate_explain(line, "Megatron-LM tensor_parallel/cross_entropy.py: the vocabulary is divided",
-                     "%.0f tokens · %ju words / tp %ju · (4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
-                     (uintmax_t)p->tp, z->compute);
+                     "%.0f tokens · %ju words / tp %ju · (%.0f + %.0f) B", z->tokens, (uintmax_t)m->vocab,
+                     (uintmax_t)p->tp, wide, z->compute);
 }
 
 void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r)

@@ -206,6 +206,11 @@ APPLY(micro_batch)
  * forward until backward (torchtitan/distributed/fsdp.py), which is zero2. */
 static const char *sharder_name(const struct plan *p, enum plan_sharding sharding)
 {
+    static const char *const megatron[] = {
+        [PLAN_SHARDING_ZERO1] = "Megatron-LM --use-distributed-optimizer",
+        [PLAN_SHARDING_ZERO2] = "Megatron-LM --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+        [PLAN_SHARDING_ZERO3] = "Megatron-LM --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+    };
     static const char *const whats[][2] = {
         [PLAN_SHARDING_ZERO1] = {"ZeroRedundancyOptimizer, or DeepSpeed zero_optimization.stage 1",
                                  "Megatron-LM's distributed optimizer, or DeepSpeed zero_optimization.stage 1"},
@@ -217,7 +222,7 @@ static const char *sharder_name(const struct plan *p, enum plan_sharding shardin
              "FSDP fully_shard(reshard_after_forward=True); DeepSpeed refuses stage 3 with pipelines"},
     };
 
-    return whats[sharding][p->pp > 1];
+    return p->runtime == PLAN_RUNTIME_MEGATRON ? megatron[sharding] : whats[sharding][p->pp > 1];
 }
 
 APPLY(move_to_shards)
@@ -229,6 +234,7 @@ APPLY(move_to_shards)
         [PLAN_SHARDING_ZERO1] = "zero1", [PLAN_SHARDING_ZERO2] = "zero2", [PLAN_SHARDING_ZERO3] = "zero3"};
 
     if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n) return false;
+    if (p->runtime == PLAN_RUNTIME_MEGATRON && p->pp > 1 && move->n > PLAN_SHARDING_ZERO1) return false; /* asserted */
     p->sharding = (enum plan_sharding)move->n;
     SET_TEXT(what, "%s: %s", whats[move->n], sharder_name(p, p->sharding));
     SET_TEXT(option, "--sharding %s", options[move->n]);

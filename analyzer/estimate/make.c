@@ -1,5 +1,6 @@
 /* From a plan to lines, phases and the peak. */
 #include <string.h>
+#include "analyzer/base/units.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/shard.h"
@@ -61,6 +62,23 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
     if (*p->model->note) estimate_note(r, "%s", p->model->note);
 }
 
+/* DeepSpeed moves a model that was not made inside zero.Init to the GPU as it is, and divides it there
+ * (runtime/engine.py, _configure_distributed_model). A step's estimate does not include that moment. */
+static void note_whole_model(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    const double whole = estimate_shard_sum(p, stage, NULL).all * p->precision->weights;
+    char text[UNITS_TEXT];
+
+    if (p->inference || p->sharding != PLAN_SHARDING_ZERO3 || !p->master_weights || p->fsdp ||
+        whole <= r->peak.likely || p->runtime == PLAN_RUNTIME_MEGATRON)
+        return;
+    estimate_note(
+        r,
+        "DeepSpeed first puts the whole model, %s, on each GPU unless it is made inside deepspeed.zero.Init, as "
+        "transformers does if TrainingArguments exist before the model",
+        units_format_bytes(text, units_whole(whole)));
+}
+
 static void make_stage(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     memset(r, 0, sizeof *r);
@@ -78,6 +96,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     for (size_t i = 0; i < r->lines_n; i++) /* low equals high: a share of nothing, or equal variants */
         if (!(r->lines[i].bytes.low < r->lines[i].bytes.high)) r->lines[i].why = NULL;
     add_up_phases(p, r);
+    note_whole_model(p, stage, r);
 }
 
 static bool layers_differ(const struct model *m)

@@ -91,6 +91,7 @@ void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *
         sum->states, (struct estimate_interval){bytes.low * share, bytes.likely * share, bytes.high * share});
     sum->elements += n * share;
     sum->largest = fmax(sum->largest, n / group);
+    sum->whole = fmax(sum->whole, bytes.likely + (p->master_weights ? 4 * n : 0));
     if (o->form == OPTIMIZER_MUON && is_orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
         sum->orthogonal = fmax(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
     else

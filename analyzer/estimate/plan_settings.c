@@ -451,6 +451,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (!read_torch(command, s->torch, p) ||
         !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers))
         return false;
+    /* transformers' models have scaled_dot_product_attention since 4.36, and use it unless another is chosen */
+    if (p->transformers && p->transformers < 436 && !s->attention) p->attention = PLAN_ATTENTION_EAGER;
     /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */
     p->repeats_keys =
         p->transformers && p->transformers < 454 && (!s->attention || is_setting_word(s->attention, "sdpa"));

@@ -106,7 +106,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_ACTIVATION_OPTIONS(type, member),                                                                          \
         PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                      \
         PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                           \
-                  "the loss is compiled or fused, too, and makes no float32 copy of the logits"),                   \
+                  "the loss makes no float32 copy of the logits: a plain cross_entropy, or compiled; "              \
+                  "--runtime=megatron: --cross-entropy-loss-fusion, which makes one more"),                         \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                       \
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                              \
         PLAN_FLAG(type, member, "offload-activations", away,                                                        \
@@ -140,6 +141,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                                         \
          0,                                                                                                         \
          "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before "    \
+         "4.36 attention is eager, before "                                                                         \
          "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},              \
         PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                      \
                   "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),      \

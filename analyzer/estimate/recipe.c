@@ -24,7 +24,8 @@ struct values {
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
-    const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
+    const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
+        *megatron_strategy;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
         gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
@@ -32,9 +33,9 @@ struct values {
         step_in_backward, distributed;
     int64_t batch, global_batch, accumulation, seq, packed_seq, requests;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
-    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, packs, pads;
+    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
-        zero;
+        zero, megatron_fsdp, torch_fsdp2;
 };
 
 enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
@@ -340,7 +341,8 @@ static bool has_deepspeed(const struct values *s)
 
 static bool has_fsdp(const struct values *s)
 {
-    return is_value_given(s->fsdp) || s->strategy || value_has_word(s->distribution, "fsdp") || s->fsdp_version > 0;
+    return is_value_given(s->fsdp) || s->strategy || value_has_word(s->distribution, "fsdp") || s->fsdp_version > 0 ||
+           s->torch_fsdp2 > 0;
 }
 
 /* Adapters by the names that peft (peft_type) and LLaMA-Factory use. */
@@ -611,16 +613,10 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
         is_recipe_word(s->attention, "local"))
         put_recipe_option(r, "--attention=eager");
     if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0) put_recipe_option(r, "--fused-layers");
-    if (s->compiled > 0) put_recipe_option(r, "--fused-loss");
+    if (s->compiled > 0 || (s->fused_loss > 0 && !is_recipe_word(s->loss, "te"))) put_recipe_option(r, "--fused-loss");
     if (s->chunked > 0 || s->liger > 0 || value_has_word(s->plugins, "cut_cross_entropy") ||
         value_has_word(s->loss, "chunked") || value_has_word(s->loss, "LinearCrossEntropy"))
         put_recipe_option(r, "--chunked-loss");
-}
-
-/* Of more than one GPU each: else they are those of DDP. */
-static bool has_replicas(const struct values *s)
-{
-    return s->replicas > 1 && s->gpus != s->replicas;
 }
 
 /* The number of all GPUs; 0: not stated. */
@@ -628,14 +624,23 @@ static int64_t recipe_gpus(const struct values *s)
 {
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
-    /* FSDP in replicas: each GPU has what it has in one of them */
-    if (s->gpus > 0) return has_replicas(s) && s->gpus % s->replicas == 0 ? s->gpus / s->replicas : s->gpus;
+    if (s->gpus > 0) return s->gpus;
     if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
         const int64_t n = s->devices * count_or_one(s->nodes);
         return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
     }
-    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20) return s->shards * divided;
+    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20 && s->replicas < 1 << 20)
+        return s->shards * divided * count_or_one(s->replicas);
     return 0;
+}
+
+/* Replicas of a sharded model, each of more than one GPU (else they are those of DDP): each GPU has what it has in one
+ * of them. */
+static int64_t recipe_replicas(const struct values *s)
+{
+    const int64_t gpus = recipe_gpus(s);
+
+    return s->replicas > 1 && gpus != s->replicas && gpus % s->replicas == 0 ? s->replicas : 1;
 }
 
 static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
@@ -656,9 +661,13 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                  {"interleave", recipe_chunks(s)},
                  {"first-stage-layers", s->pp > 1 ? s->first_layers : 0},
                  {"last-stage-layers", s->pp > 1 ? s->last_layers : 0}};
-    const char *sharding = s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
-                           : fsdp && grad_op            ? "fsdp-grad-op"
-                           : fsdp && (s->fsdp_version == 2 || is_written_for(r, "torchtitan") ||
+    static const char *const parts_of[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"}; /* Megatron-LM */
+    size_t of_megatron = 0;
+    while (of_megatron < 3 && !is_recipe_word(s->megatron_strategy, parts_of[of_megatron])) of_megatron++;
+    const char *sharding = s->megatron_fsdp > 0           ? zero[s->megatron_strategy ? of_megatron : 0]
+                           : s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
+                           : fsdp && grad_op              ? "fsdp-grad-op"
+                           : fsdp && (s->fsdp_version == 2 || s->torch_fsdp2 > 0 || is_written_for(r, "torchtitan") ||
                                       is_written_for(r, "torchtune") || value_has_word(s->distribution, "fsdp2"))
                                ? "fsdp2"
                            : fsdp               ? "fsdp"
@@ -675,7 +684,9 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s) && json_is_false(s->reentrant))
         put_recipe_option(r, "--no-reentrant");
-    if (sharding && gpus <= 0) leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
+    const bool divides_batch = s->accumulation <= 0 && s->batch > 0 && s->global_batch > s->batch;
+    if ((sharding || divides_batch) && gpus <= 0)
+        leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
     if ((s->offload > 0 || is_recipe_word(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
         put_recipe_option(r, "--offload=all");
     else if (is_recipe_word(s->offload_optimizer, "cpu"))
@@ -717,8 +728,8 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     put_adapter(r, s, adapter);
     put_batches(r, s, gpus > 0 ? gpus / divided : 0);
     put_activations(r, s);
-    put_sharding(r, s, gpus);
-    if (has_replicas(s)) leave_out(r, "%" PRId64 " replicas, of which one is estimated", s->replicas);
+    put_sharding(r, s, gpus / recipe_replicas(s));
+    if (recipe_replicas(s) > 1) leave_out(r, "%" PRId64 " replicas, of which one is estimated", s->replicas);
 }
 
 static void add_tool(struct estimate_recipe *r, const char *tool)
@@ -728,7 +739,7 @@ static void add_tool(struct estimate_recipe *r, const char *tool)
     if (*tool && !strstr(r->tools, tool)) snprintf(r->tools + n, sizeof r->tools - n, "%s%s", n ? ", " : "", tool);
 }
 
-bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
+bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given, uint64_t gpus,
                           struct estimate_recipe *r)
 {
     json_t *roots[16], *named = NULL;
@@ -767,6 +778,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
                  "give a model's config.json with --model",
                  command, paths[0]);
     const bool known = all && *r->tools;
+    if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);

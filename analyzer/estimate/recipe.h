@@ -20,9 +20,10 @@ struct estimate_recipe {
 };
 
 /* Reads the files in order; a later one's keys replace an earlier one's. `model_given`: the user names a model, and
- * that of the files is ignored. False after one line on stderr that begins with `command`: a file cannot be read, is
- * written for no known tool, or is one too many. Call estimate_recipe_free() in either case. */
-bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
+ * that of the files is ignored. `gpus`: the number that the user states, instead of the files'; 0: none. The option
+ * --gpus is that of one replica of a sharded model. False after one line on stderr that begins with `command`: a file
+ * cannot be read, is written for no known tool, or is one too many. Call estimate_recipe_free() in either case. */
+bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given, uint64_t gpus,
                           struct estimate_recipe *recipe);
 void estimate_recipe_free(struct estimate_recipe *recipe);
 

@@ -205,6 +205,15 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
                         : p->optimizer->form == OPTIMIZER_FACTORED ? "the kernel sizes of convolutions are unknown"
                                                                    : "pages move to the host if the GPU has no room";
     }
+    const double master = p->master_weights ? 4 * part_of(n, divided) : 0, more = sum->whole - states.likely - master;
+    if (p->optimizer->form == OPTIMIZER_MUON && p->runtime == PLAN_RUNTIME_MEGATRON && divided && more > 0) {
+        line = estimate_add(r, ESTIMATE_OPTIMIZER, IN_TRAINING, "states of a whole tensor",
+                            (struct estimate_interval){0, ceil(more), ceil(more)});
+        line->host = away;
+        estimate_explain(line, "Megatron-LM layer_wise_optimizer.py: whole tensors are divided among GPUs",
+                         "the largest tensor has %.0f B of states, more than one GPU's part of all", sum->whole);
+        line->why = "most GPUs have less than the one that has the largest tensor";
+    }
     if (p->master_weights) {
         line = estimate_add(r, ESTIMATE_MASTER, IN_TRAINING, "float32 weights of the optimizer",
                             EXACTLY(ceil(part_of(n, divided) * 4)));
@@ -248,6 +257,7 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
     struct estimate_line *line;
 
     if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host runs the step */
+    if (p->runtime == PLAN_RUNTIME_MEGATRON && p->optimizer->form == OPTIMIZER_EVEN) bytes = EXACTLY(0); /* FusedAdam */
     if (p->master_weights) {
         add_step_gradients(p, n, r);
         if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;

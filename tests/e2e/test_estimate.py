@@ -377,6 +377,21 @@ def test_fsdp_keeps_the_inputs_of_frozen_layers_with_older_transformers():
     refused(*words, "--transformers", "new", says="is not a version")
 
 
+def test_attention_of_transformers_before_it_had_fused_kernels():
+    words = ["--model", "llama-2-7b", "--precision", "bf16", "--batch", "1", "--seq", "2048", "--transformers"]
+    old, eager, flash, new = (peak_of(*words, *more) for more in (["4.35"], ["4.35", "--attention", "eager"], ["4.35", "--attention", "flash"], ["4.36"]))
+    assert old == eager > flash and new < old
+
+
+def test_deepspeed_may_put_the_whole_model_on_each_gpu():
+    words = ["--model", "llama-3.1-8b", "--precision", "bf16", "--batch", "1", "--seq", "2048", "--checkpointing", "full", "--chunked-loss", "--gpus", "8"]
+    says = "DeepSpeed first puts the whole model, 14.96 GiB"
+    deepspeed = ["--master-weights", "--sharding", "zero3", "--offload", "optimizer"]
+    assert says in gpuspy("estimate", *words, *deepspeed).stdout
+    for more in (["--sharding", "zero3"], ["--sharding", "fsdp2"], [*deepspeed[:3], "--seq", "131072"]):  # FSDP; a peak above it
+        assert says not in gpuspy("estimate", *words, *more).stdout
+
+
 def test_transformers_repeated_keys_and_copied_logits():
     words = ["--model", "llama-3.2-1b", "--precision", "bf16", "--batch", "2", "--seq", "2048", "--optimizer", "sgd", "--drop-outputs"]
     now, old, flash = (peak_of(*words, *more) for more in (["--transformers", "4.54"], ["--transformers", "4.53"],

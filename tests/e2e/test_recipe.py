@@ -201,6 +201,18 @@ MODEL_ARGS:
   --expert-tensor-parallel-size: 1
   --bf16: true
 """
+# Two replicas of the states, and a batch for all GPUs.
+MEGATRON_REPLICAS = MEGATRON_TEST + """  --global-batch-size: 64
+  --use-distributed-optimizer: true
+  --num-distributed-optimizer-instances: 2
+  --cross-entropy-loss-fusion: true
+"""
+MEGATRON_FSDP = MEGATRON_TEST + """  --use-distributed-optimizer: true
+  --use-megatron-fsdp: true
+  --data-parallel-sharding-strategy: optim_grads_params
+  --cross-entropy-loss-fusion: true
+  --cross-entropy-fusion-impl: te
+"""
 # NeMo AutoModel: of Hugging Face's models, sharded by FSDP2.
 AUTOMODEL = """
 recipe: TrainFinetuneRecipeForNextTokenPrediction
@@ -365,6 +377,24 @@ def test_options_override_the_configuration(tmp_path):
     assert read_as(tmp_path, "--config=d.yml", "--adapter", "none")[0]["plan"]["lora_dropout"] is None
 
 
+def test_the_gpus_of_the_command_line_divide_the_global_batch(tmp_path):
+    (tmp_path / "c.yaml").write_text(MEGATRON_REPLICAS)
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert any(key.startswith("the number of GPUs") for key in config["not_considered"])
+    answer, config = read_as(tmp_path, "--config", "c.yaml", "--gpus", "16")
+    assert {"--accumulation=2", "--gpus=8", "--sharding=zero1", "--fused-loss"} <= set(config["options"])  # 64 = 4 · 8 · 2
+    assert "2 replicas, of which one is estimated" in config["not_considered"]
+    assert answer["plan"]["gpus"] == 8 and not any("the number of GPUs" in key for key in config["not_considered"])
+
+
+def test_megatrons_fsdp_divides_what_it_says(tmp_path):
+    (tmp_path / "c.yaml").write_text(MEGATRON_FSDP)
+    _, config = read_as(tmp_path, "--config", "c.yaml", "--gpus=16")
+    assert "--sharding=zero3" in config["options"] and "--fused-loss" not in config["options"]
+    (tmp_path / "c.yaml").write_text(MEGATRON_FSDP.replace("optim_grads_params", "optim_grads"))
+    assert "--sharding=zero2" in read_as(tmp_path, "--config", "c.yaml", "--gpus=16")[1]["options"]
+
+
 def test_several_files_are_one_configuration(tmp_path):
     (tmp_path / "fsdp.yaml").write_text(ACCELERATE)
     (tmp_path / "sft.yaml").write_text(TRL)
@@ -375,7 +405,7 @@ def test_several_files_are_one_configuration(tmp_path):
 def test_deepspeeds_own_file_is_read(tmp_path):
     (tmp_path / "ds.json").write_text(DEEPSPEED)
     answer, config = read_as(tmp_path, "--config", "ds.json", "--model", "llama-3-8b", "--gpus", "8")
-    assert config["options"] == ["--precision=bf16", "--master-weights", "--batch=4", "--sharding=zero3", "--offload=optimizer"]
+    assert config["options"] == ["--precision=bf16", "--master-weights", "--batch=4", "--gpus=8", "--sharding=zero3", "--offload=optimizer"]
     assert answer["plan"]["sharding"] == "zero3" and answer["plan"]["offload"] == "optimizer"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "c.yml").write_text(AXOLOTL.replace("fsdp:", "deepspeed: ds.json\nold:").replace("adapter: qlora", ""))

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size) return 0;
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), names[*data % 4]);
     fuzz_write(path, data + 1, size - 1);
-    const bool ok = estimate_recipe_read("estimate", paths, 1, false, &recipe);
+    const bool ok = estimate_recipe_read("estimate", paths, 1, false, 0, &recipe);
     FUZZ_CHECK(ok ? recipe.tools[0] != 0 : recipe.options_n == 0, "%d", ok);
     estimate_recipe_free(&recipe);
     return 0;

@@ -447,6 +447,9 @@ static void test_parallel(void **state)
     p.accumulation = 16;
     p.interleave = 2; /* 8 (1 + 7/16) */
     assert_true(estimate_act_in_flight(&p, 0) == 8 * (1 + 7.0 / 16));
+    p.pp = p.gpus = 4;
+    p.interleave = 3; /* the last stage: 2 chunks · 4 on their way, and one that runs */
+    assert_true(fabs(estimate_act_in_flight(&p, 3) - 3) < 1e-9 && fabs(estimate_act_in_flight(&p, 0) - 5) < 1e-9);
     model_free(&m);
 }
 
