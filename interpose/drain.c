@@ -34,15 +34,16 @@
 #define POLL_RECORDS 5000 /* many events: more than this between two polls */
 #define COMMIT_ROWS 50000 /* commit a transaction of this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or of this age … */
-#define COMMIT_FILL 0.25       /* … or if the spool is this full, because only a commit frees chunks */
-#define HOLD_FILL 0.5          /* while readers hold the log, rows wait in the spool until it is this full */
-#define BATCH 20000            /* records between two checks whether another thread wants the lock */
-#define STUCK_MS 5000          /* give up at the end if there is no progress for this long */
-#define HUNG_MS 2000           /* who waits at least this long for the lock in vain has met a file system that hangs */
-#define BURY_FILL 0.5          /* if this share of the chunks is in use, perhaps by ended threads … */
-#define BURY_NS 50000000       /* … check at most this often */
-#define DISK_NS 1000000000     /* check the room on the disk so often … */
-#define DISK_RECORDS (1 << 17) /* … and after this many records, about 2 MiB */
+#define COMMIT_FILL 0.25        /* … or if the spool is this full, because only a commit frees chunks */
+#define HOLD_FILL 0.5           /* while readers hold the log, rows wait in the spool until it is this full */
+#define BATCH 20000             /* records between two checks whether another thread wants the lock */
+#define STUCK_MS 5000           /* give up at the end if there is no progress for this long */
+#define HUNG_MS 2000            /* who waits at least this long for the lock in vain has met a file system that hangs */
+#define BURY_FILL 0.5           /* if this share of the chunks is in use, perhaps by ended threads … */
+#define BURY_NS 50000000        /* … check at most this often */
+#define DISK_NS 1000000000      /* check the room on the disk so often … */
+#define DISK_RECORDS (1 << 17)  /* … and after this many records, about 2 MiB */
+#define LAST_BYTES (4ull << 20) /* a commit, its log and the end fit into this */
 #define SQUEEZE_BYTES (64ull << 20) /* if the disk has less room, its log and one second's rows might not fit */
 
 static struct {
@@ -59,6 +60,9 @@ static struct {
     bool read_too_long;               /* … or because another program reads it in a transaction that does not end */
     bool trimming;                    /* old rows are being removed */
     uint64_t lost;                    /* lost events before the disk was nearly full */
+    uint64_t floor;                   /* what was to stay free on it */
+    bool disk_full;                   /* no rows are written any more … */
+    uint64_t end_ns;                  /* … from this time on */
     bool squeezed;                    /* the disk was nearly full: the recording no longer grows */
     bool failed;                      /* the store has failed: the spool keeps its contents */
     struct gs_spool *spool;
@@ -128,15 +132,33 @@ static void lose_record(const struct gs_rec *rec)
     atomic_compare_exchange_strong(&h->lost_first_ns, &none, gs_record_time(rec));
 }
 
+/* After the end of a recording on a disk that is nearly full: what is still in the spool may need more than it has. */
+static void check_room_left(void)
+{
+    uint64_t total, left;
+    const uint64_t least = drain.floor / 2 > LAST_BYTES ? drain.floor / 2 : LAST_BYTES;
+    if (drain.full && !drain.disk_full) drain.disk_full = gs_store_disk(drain.store, &total, &left) && left < least;
+}
+
+/* A record for which there is no room. */
+static void skip_record(const struct gs_rec *rec)
+{
+    if (!drain.disk_full)
+        lose_record(rec);
+    else if (!drain.end_ns)
+        drain.end_ns = gs_record_time(rec); /* the recording ends here: what comes later is not lost */
+}
+
 /* Reads up to a batch. Returns the number of records, -1 on failure. Locked. */
 static int read_batch(void)
 {
     int n = 0;
     uint32_t thread;
     const struct gs_rec *rec;
+    check_room_left();
     while (n < BATCH && (rec = gs_reader_next(drain.reader, &thread))) {
-        if (drain.bound_reached && !gs_record_is_definition(rec)) {
-            lose_record(rec);
+        if ((drain.bound_reached || drain.disk_full) && !gs_record_is_definition(rec)) {
+            skip_record(rec);
         } else if (gs_store_add(drain.store, thread, rec) != 0) {
             fail_drain();
             return -1;
@@ -183,25 +205,20 @@ static int read_spool(bool final)
     return n < 0 ? -1 : total;
 }
 
-static void write_fact(const char *name, const char *value)
-{
-    struct gs_writer w = {0};
-    gs_writer_open(&w, drain.spool);
-    w.impatient = true;
-    gs_setting_write(&w, name, value, GS_FLAG_FACT);
-    gs_writer_close(&w);
-}
-
 /* Once PyTorch's allocator has reported: records the version of PyTorch. Goes through the spool, so that a kill loses
  * it no more than what was reported. */
 static void write_torch_version(void)
 {
     const char *module = drain.versioned ? NULL : gs_allocator_module();
+    struct gs_writer w = {0};
     char version[64];
     if (!module) return;
     drain.versioned = true;
     if (!gs_torch_version(module, version, sizeof version)) return;
-    write_fact("torch_version", version);
+    gs_writer_open(&w, drain.spool);
+    w.impatient = true;
+    gs_setting_write(&w, "torch_version", version, GS_FLAG_FACT);
+    gs_writer_close(&w);
 }
 
 static const char *summary_unit(uint64_t bytes)
@@ -234,10 +251,12 @@ static void finish_store(void)
     gs_spool_end(drain.spool, gs_now());
     if (read_spool(true) < 0 || !commit_store()) return;
     if (drain.bound_reached && !drain.full) report_bound();
-    const uint64_t lost = drain.full && !drain.bound_reached ? drain.lost : atomic_load(&h->lost);
+    const bool disk = drain.full && !drain.bound_reached;
+    const uint64_t lost = disk ? drain.lost : atomic_load(&h->lost);
     gs_store_exit(drain.store, h);
-    if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, lost, lost ? atomic_load(&h->lost_first_ns) : 0,
-                        gs_reader_damaged(drain.reader)) != 0) {
+    if ((disk && gs_store_note_stop(drain.store, "disk")) ||
+        gs_store_finish(drain.store, drain.end_ns ? drain.end_ns : atomic_load(&h->end_ns), true, lost,
+                        lost ? atomic_load(&h->lost_first_ns) : 0, gs_reader_damaged(drain.reader)) != 0) {
         fail_drain();
         return;
     }
@@ -306,7 +325,7 @@ static bool is_disk_full(void)
         return false;
     }
     drain.lost = atomic_load(&drain.spool->header->lost); /* events after the end are not lost */
-    write_fact("stopped", "disk");
+    drain.floor = floor;
     gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "
                   "(GPUSPY_MIN_FREE)",
                   bytes_in_units(left), summary_unit(left), bytes_in_units(floor), summary_unit(floor));
@@ -375,7 +394,8 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.stop = drain.failed = drain.full = drain.vanished = drain.versioned = false;
     drain.committed_ns = drain.buried_ns = drain.disk_seen_ns = 0;
     drain.bound_reached = drain.read_too_long = drain.trimming = drain.squeezed = false;
-    drain.lost = 0;
+    drain.disk_full = false;
+    drain.lost = drain.floor = drain.end_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);

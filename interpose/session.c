@@ -219,6 +219,7 @@ static void prepare_once(void)
 static void *drop_late(struct gs_store *store)
 {
     gs_store_close(store);
+    gs_store_remove(session.path.db);
     gs_spool_unlink(gs_session_spool(), session.path.spool);
     gs_spool_close(gs_session_spool());
     return NULL;

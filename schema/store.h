@@ -115,6 +115,8 @@ enum gs_trim gs_store_trim(struct gs_store *s);
  * process records. `end_ns` 0: the time of the last event. */
 int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
                     uint64_t damaged);
+/* Records in meta.stopped why the recording ends before the program. */
+int gs_store_note_stop(struct gs_store *s, const char *why);
 /* Takes over how the process ended; gs_store_finish writes it. Call it before that. */
 void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header);
 /* Adds events that were dropped after gs_store_finish had closed the recording, for the report's first line. Ignores
@@ -134,6 +136,8 @@ bool gs_store_disk(struct gs_store *s, uint64_t *total, uint64_t *free_bytes);
 const struct gs_summary *gs_store_summary(struct gs_store *s);
 const char *gs_store_error(const struct gs_store *s);
 void gs_store_close(struct gs_store *s);
+/* Removes the database and its log. No process may have them open. */
+void gs_store_remove(const char *path);
 
 /* Completes `db_path` from the spool beside it (db_path + ".spool") if the spool exists and its process is gone, then
  * removes the spool. Returns 1: completed; 0: nothing to do, or the spool's memory is lost (with it the last moments;

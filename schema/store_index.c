@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define REGION (32 * 1024) /* bytes that SQLite maps at once */
@@ -62,14 +63,29 @@ static void take_region(struct index *x, unsigned region)
     if (read_at(x->fd, known_index(m), REGION, (off_t)region * REGION)) memcpy(m, known_index(m), REGION);
 }
 
+/* The file was truncated: some of what it had may still be in it. The next unlock writes the rest again. */
+static void restore_index(struct index *x)
+{
+    (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
+    for (unsigned i = 0; i < x->regions; i++) {
+        uint8_t *known = known_index(x->memory[i]);
+        if (!read_at(x->fd, known, REGION, (off_t)i * REGION)) memset(known, 0, REGION);
+    }
+    x->all = true;
+}
+
+static bool is_index_cut(const struct index *x)
+{
+    struct stat st;
+    return fstat(x->fd, &st) != 0 || st.st_size < (off_t)x->regions * REGION;
+}
+
 static void take_over(struct index *x)
 {
     uint8_t now[MARKS_END], *m = x->memory[0];
     if (!x->regions) return;
-    if (!read_at(x->fd, now, sizeof now, 0)) { /* the file was truncated: write all of it again */
-        for (unsigned i = 0; i < x->regions; i++) memset(known_index(x->memory[i]), 0, REGION);
-        x->all = true;
-        (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
+    if (is_index_cut(x) || !read_at(x->fd, now, sizeof now, 0)) {
+        restore_index(x);
         return;
     }
     const bool changed_here = memcmp(m, known_index(m), HEADERS) != 0;

@@ -19,6 +19,7 @@
 #define TOTALS_BYTES \
     (1ull << 20)            /* a commit that writes only totals, or the end, makes the log longer by at most this */
 #define TOTALS_SHARE 3      /* this share of the log's part is for those: other commits take up to 2 MiB */
+#define PATIENCE_MS 1000    /* a reader that holds a full log for this long ends the recording */
 #define PIECE 50000         /* rows that a transaction visits */
 #define ROWS_MIN 2000       /* a removal is not worthwhile for fewer unvisited rows */
 #define BEFORE_NS 100000000 /* events up to this long before the last failures are kept, too … */
@@ -449,7 +450,7 @@ static enum gs_trim trim_once(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
     if (!k->passing && store_used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
-    if (gs_store_log_is_held(s)) return GS_TRIM_DONE; /* each removed row adds to the log */
+    if (gs_store_log_is_held(s, 0)) return GS_TRIM_DONE; /* each removed row adds to the log */
     if (!k->passing && !choose_time(s)) return store_used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return GS_TRIM_FAILED;
     if (keep_step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
@@ -461,13 +462,29 @@ static uint64_t log_bytes(struct gs_store *s)
     return (uint64_t)s->log_pages * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
 }
 
-/* Not even totals fit: SQLite cannot remove from the log what a reader uses, and each commit makes it longer. */
+/* Not even totals fit: SQLite cannot remove from the log what a reader uses, and each commit makes it longer. A reader
+ * that ends soon does not end the recording. */
 static bool log_is_full(struct gs_store *s)
 {
     struct stat st;
     const char *path = sqlite3_db_filename(s->db, "main");
     const uint64_t file = path && !stat(path, &st) ? (uint64_t)st.st_size : 0;
-    return file + log_bytes(s) + TOTALS_BYTES > s->keep.bytes && gs_store_log_is_held(s);
+    return file + log_bytes(s) + TOTALS_BYTES > s->keep.bytes && gs_store_log_is_held(s, PATIENCE_MS);
+}
+
+/* Without the reader, there would be no room either. */
+static bool must_keep_all(struct gs_store *s)
+{
+    return !s->keep.passing && store_used_bytes(s) >= s->keep.limit && !choose_time(s);
+}
+
+int gs_store_note_stop(struct gs_store *s, const char *why)
+{
+    struct gs_file_guard guard;
+    gs_file_guard_begin(&guard);
+    const int rc = gs_store_write_text(s, "stopped", why);
+    gs_file_guard_end(&guard);
+    return rc;
 }
 
 /* If rows arrive faster than one step removes them, makes further steps until the database is below its limit. */
@@ -475,12 +492,10 @@ static enum gs_trim trim_rows(struct gs_store *s)
 {
     enum gs_trim rc = s->keep.limit ? trim_once(s) : GS_TRIM_DONE;
     while (rc == GS_TRIM_MORE && store_used_bytes(s) >= s->keep.limit) rc = trim_once(s);
-    if (rc == GS_TRIM_DONE && s->keep.limit && log_is_full(s)) rc = GS_TRIM_READ;
+    if (rc == GS_TRIM_DONE && s->keep.limit && log_is_full(s)) rc = must_keep_all(s) ? GS_TRIM_FULL : GS_TRIM_READ;
     if (rc != GS_TRIM_FULL && rc != GS_TRIM_READ) return rc;
-    const char *sql = rc == GS_TRIM_READ ? "INSERT OR REPLACE INTO meta VALUES('stopped','reader')"
-                      : s->keep.squeezed ? "INSERT OR REPLACE INTO meta VALUES('stopped','disk')"
-                                         : "INSERT OR REPLACE INTO meta VALUES('stopped','keep')";
-    return gs_store_sql(s, sql) ? GS_TRIM_FAILED : rc;
+    const char *why = rc == GS_TRIM_READ ? "reader" : s->keep.squeezed ? "disk" : "keep";
+    return gs_store_note_stop(s, why) ? GS_TRIM_FAILED : rc;
 }
 
 enum gs_trim gs_store_trim(struct gs_store *s)
@@ -501,7 +516,7 @@ bool gs_store_held(struct gs_store *s)
     if (!k->limit || !gs_store_files_ours()) return false;
     gs_file_guard_begin(&guard);
     const bool held =
-        (log_bytes(s) > (k->bytes - k->limit) / 2 || store_used_bytes(s) >= k->limit) && gs_store_log_is_held(s);
+        (log_bytes(s) > (k->bytes - k->limit) / 2 || store_used_bytes(s) >= k->limit) && gs_store_log_is_held(s, 0);
     gs_file_guard_end(&guard);
     return held;
 }

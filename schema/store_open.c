@@ -131,7 +131,7 @@ static int make_store_schema(struct gs_store *s, const struct gs_store_info *inf
     return gs_store_sql(s, "COMMIT");
 }
 
-static void remove_database(const char *path)
+void gs_store_remove(const char *path)
 {
     char beside[4096];
     unlink(path);
@@ -156,7 +156,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
             snprintf(error, error_size, "%s", s->error);
             gs_store_close(s);
         }
-        remove_database(path);
+        gs_store_remove(path);
         return NULL;
     }
     return s;
@@ -254,18 +254,6 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
 
 /* ---------------------------------------------------------------- the end */
 
-static int write_meta_text(struct gs_store *s, const char *key, const char *text)
-{
-    sqlite3_stmt *st = NULL;
-    if (!*text) return 0;
-    if (sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO meta VALUES(?,?)", -1, &st, NULL) == SQLITE_OK) {
-        sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
-        sqlite3_bind_text(st, 2, text, -1, SQLITE_STATIC);
-        (void)sqlite3_step(st);
-    }
-    return sqlite3_finalize(st) == SQLITE_OK ? 0 : gs_store_fail(s, "write");
-}
-
 static int write_exit(struct gs_store *s)
 {
     char sql[128];
@@ -275,7 +263,8 @@ static int write_exit(struct gs_store *s)
     if (s->exit_status == 1) /* exit status 0: the program did not die of the exception */
         return 0;
     if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)")) return -1;
-    return write_meta_text(s, "exception", s->exception) || write_meta_text(s, "exception_place", s->exception_place)
+    return gs_store_write_text(s, "exception", s->exception) ||
+                   gs_store_write_text(s, "exception_place", s->exception_place)
                ? -1
                : 0;
 }
@@ -328,7 +317,8 @@ static int finish_process(struct gs_store *s, uint64_t end_ns, bool complete, ui
         return gs_store_abandon(s);
     s->finished = true;
     s->summary.lost = lost;
-    /* If another program reads the database now, the log stays until that reader ends. */
+    /* If another program reads the database now, the log stays: the program's end does not wait for that reader. */
+    sqlite3_busy_timeout(s->db, GS_READERS_MS);
     (void)sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL, NULL, NULL);
     return 0;
 }

@@ -406,8 +406,9 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
 
 /* store_log.c */
 void gs_store_log_start(struct gs_store *s);
-/* Whether the log is long and a reader keeps SQLite from restarting it. */
-bool gs_store_log_is_held(struct gs_store *s);
+#define GS_READERS_MS 200 /* how long the recorder waits for readers to end */
+/* Whether the log is long and readers keep SQLite from restarting it for this long. */
+bool gs_store_log_is_held(struct gs_store *s, int patience_ms);
 
 /* store_keep.c: whether the log or the database is full and a reader keeps SQLite from restarting the log. */
 bool gs_keep_is_tight(struct gs_store *s);
@@ -428,7 +429,8 @@ extern const char *const gs_count_names[GS_COUNTS];
 int gs_store_fail(struct gs_store *s, const char *what); /* sets `error` with SQLite's reason; -1 */
 int gs_store_no_memory(struct gs_store *s);              /* sets `error`; -1 */
 int gs_store_sql(struct gs_store *s, const char *sql);   /* executes the statements: 0 or -1 */
-int gs_store_abandon(struct gs_store *s);                /* rolls the transaction back and keeps `error`: -1 */
+int gs_store_write_text(struct gs_store *s, const char *key, const char *text); /* a row of meta, unless it is empty */
+int gs_store_abandon(struct gs_store *s); /* rolls the transaction back and keeps `error`: -1 */
 typedef int (*gs_row_fn)(struct gs_store *s, sqlite3_stmt *row);
 int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* calls fn for each row until it returns -1 */
 /* A prepared statement to bind, or NULL. gs_store_run executes it: 0 or -1. */

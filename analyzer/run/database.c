@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +24,9 @@
 #define SYS_close_range 436
 #endif
 
-#define STARTING_S 30 /* longer than a recorder takes to create the tables, on a busy machine too */
+#define COPY_FROM (4 << 20) /* bytes of a growing recording that are read without a copy */
+#define COPY_SHARE 10       /* of the room for temporary files, a copy may take this part */
+#define STARTING_S 30       /* longer than a recorder takes to create the tables, on a busy machine too */
 
 bool run_fail(char *error, size_t error_size, const char *format, ...)
 {
@@ -89,6 +92,14 @@ static bool check_database_header(const char *path, char *error, size_t error_si
     return true;
 }
 
+static bool write_all(int fd, const void *data, size_t bytes)
+{
+    errno = 0;
+    const bool ok = write(fd, data, bytes) == (ssize_t)bytes;
+    if (!ok && !errno) errno = ENOSPC;
+    return ok;
+}
+
 static bool copy_file(const char *from, const char *to)
 {
     char buffer[1 << 16];
@@ -97,10 +108,7 @@ static bool copy_file(const char *from, const char *to)
     int in = open(from, O_RDONLY | O_CLOEXEC);
     int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool ok = out >= 0;
-    for (ssize_t n; ok && (n = read(in, buffer, sizeof buffer)) != 0;) {
-        errno = n > 0 ? ENOSPC : errno;
-        ok = n > 0 && write(out, buffer, (size_t)n) == n;
-    }
+    for (ssize_t n; ok && (n = read(in, buffer, sizeof buffer)) != 0;) ok = n > 0 && write_all(out, buffer, (size_t)n);
     const int saved = errno;
     if (out >= 0) ok = close(out) == 0 && ok;
     if (in >= 0) close(in);
@@ -158,6 +166,27 @@ static bool make_database_folder(struct run_database *db)
     db->copy_folder = strdup(folder);
     guard_copy(db);
     return true;
+}
+
+/* By SQLite's own descriptor: closing another one would release this process's locks on the file. */
+static bool copy_open_file(sqlite3 *from, const char *to)
+{
+    static char buffer[1 << 20];
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+    struct gs_file_guard guard;
+    bool ok = sqlite3_file_control(from, "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK && file->pMethods &&
+              file->pMethods->xFileSize(file, &size) == SQLITE_OK;
+    gs_file_guard_begin(&guard);
+    const int out = ok ? open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    ok = out >= 0;
+    for (sqlite3_int64 at = 0; ok && at < size; at += (sqlite3_int64)sizeof buffer) {
+        const int n = size - at < (sqlite3_int64)sizeof buffer ? (int)(size - at) : (int)sizeof buffer;
+        ok = file->pMethods->xRead(file, buffer, n, at) == SQLITE_OK && write_all(out, buffer, (size_t)n);
+    }
+    if (out >= 0) ok = close(out) == 0 && ok;
+    gs_file_guard_end(&guard);
+    return ok;
 }
 
 /* In a folder without write permission, SQLite can neither read a write-ahead log nor roll back, and a spool cannot be
@@ -365,7 +394,7 @@ static int try_open(struct run_database *db, int flags, const char *query)
 static int open_somehow(struct run_database *db)
 {
     bool journal = file_size(db->opened, "-wal") > 0 || file_size(db->opened, "-journal") > 0;
-    db->immutable = !journal && !db->recording;
+    db->immutable = !journal && (!db->recording || db->copy_folder);
     if (db->immutable) return try_open(db, SQLITE_OPEN_READONLY, "immutable=1");
     int rc = db->recording ? SQLITE_CANTOPEN : try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
     if (rc != SQLITE_OK) rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
@@ -374,6 +403,52 @@ static int open_somehow(struct run_database *db)
         private_copy(db, db->path))
         rc = try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
     return rc;
+}
+
+/* Is there room for a copy of a recording of this size, without taking what the program itself may need? */
+static bool has_room_for_copy(int64_t bytes)
+{
+    struct statvfs disk;
+    return statvfs(temporary_folder(), &disk) == 0 &&
+           (uint64_t)bytes < (uint64_t)disk.f_bavail * disk.f_frsize / COPY_SHARE;
+}
+
+/* All questions read the same moment of a recording that grows. As long as a transaction holds that moment, the
+ * recorder's log grows, and a bounded recording must drop rows: so the transaction lasts only until the files are
+ * copied. A small recording is read in less time than a copy takes, and one without room for it in one transaction. */
+static void copy_moment(struct run_database *db)
+{
+    const int64_t file = file_size(db->opened, ""), log = file_size(db->opened, "-wal");
+    const int64_t bytes = file + (log > 0 ? log : 0);
+    if (bytes < COPY_FROM || !has_room_for_copy(bytes) || try_open(db, SQLITE_OPEN_READONLY, "mode=ro") != SQLITE_OK)
+        return;
+    int rc;
+    char to[4096 + 64], from[4096 + 16];
+    sqlite3_db_config(db->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
+    sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
+    read_pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc); /* the transaction begins here */
+    bool ok = rc == SQLITE_OK && make_database_folder(db);
+    if (ok) {
+        snprintf(to, sizeof to, "%s/run.db", db->copy_folder);
+        ok = copy_open_file(db->db, to);
+        snprintf(from, sizeof from, "%s-wal", db->opened);
+        snprintf(to, sizeof to, "%s/run.db-wal", db->copy_folder);
+        ok = ok && (access(from, F_OK) != 0 || copy_file(from, to));
+    }
+    run_database_end_read(db);
+    if (ok) {
+        free(db->opened);
+        db->opened = strdup(to);
+        db->opened[strlen(to) - strlen("-wal")] = 0;
+        ok = try_open(db, SQLITE_OPEN_READWRITE, "mode=rw") == SQLITE_OK;
+        if (ok) sqlite3_exec(db->db, "PRAGMA synchronous=OFF; PRAGMA journal_mode=DELETE", NULL, NULL, NULL);
+        run_database_end_read(db);
+    }
+    if (ok) return;
+    remove_copy(db);
+    db->copy_failed[0] = 0;
+    free(db->opened);
+    db->opened = strdup(db->path);
 }
 
 /* A view or a trigger with a table's name could compute forever. */
@@ -468,6 +543,7 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
     if (format && !open_foreign(run, db, format, error, error_size)) return false;
     if (!check_database_header(db->opened, error, error_size))
         return is_starting(db) && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
+    if (db->recording) copy_moment(db);
     int rc = open_somehow(db);
     if (rc != SQLITE_OK && db->copy_failed[0]) {
         return run_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s", path,
@@ -479,7 +555,7 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
                             ? "it is damaged; copy it again from where it was recorded"
                             : "copy it into a folder of your own");
     }
-    if (db->recording) /* all questions read the same moment of it */
+    if (db->recording && !db->copy_folder) /* all questions read the same moment of it */
         sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
     return check_version(db, error, error_size);
 }

@@ -237,6 +237,19 @@ def test_a_file_system_that_hangs(recording, call, line):
         assert recording.report()["run"]["lost_events"] == 0
 
 
+def test_a_file_system_that_responds_late(recording):
+    """No recording without events is left, which would look as if it were still being made."""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'hung_disk.so'}"
+    done = recording.python(HUNG.replace('print("done")', """
+os.remove("hung")
+import time
+time.sleep(2)
+print("done")
+"""), "open", LD_PRELOAD=preload, HUNG_CALL="open", GPUSPY_DB="run.db")
+    assert done.stdout == "done\n" and "has not responded for 5 s" in done.stderr
+    assert not [path.name for path in recording.folder.iterdir() if path.name.startswith("run")]
+
+
 # --- the program's malloc -------------------------------------------------------------------------
 
 COUNTS = """

@@ -133,7 +133,7 @@ def test_a_growth_that_only_the_whole_run_shows_is_stated(pair, recording):
     assert "from 1 B to" in "".join(report["run"]["notes"])
     usual = [float(re.search(r"usually by ([\d.]+) KiB per hour", note)[1]) for note in (*rose, *report["run"]["notes"])
              if "rose" in note]
-    assert len(usual) == 2 and usual[1] == pytest.approx(usual[0], rel=0.1)
+    assert len(usual) == 2 and usual[1] == pytest.approx(usual[0], rel=0.5)  # of real time: the jump would make it 1,000 times as much
     recording.run(PROGRAMS / "storm", 1200000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB")
     report = recording.report()
     assert report["run"]["processes"][0]["kept_from_s"] > 0
@@ -311,23 +311,31 @@ def test_attach_has_the_option_too(recording):
 
 
 @thread_sanitized("too slow for a recording of that size")
-@pytest.mark.parametrize("arguments, stops", [((ROUNDS,), False), ((400, 2500000), True)])
-def test_a_disk_that_fills_bounds_the_recording(recording, arguments, stops):
+@pytest.mark.parametrize("arguments, stops, seconds", [((ROUNDS,), False, 0), ((400, 2500000), True, 0), ((400, 2500000), True, 0.3)])
+def test_a_disk_that_fills_bounds_the_recording(recording, arguments, stops, seconds):
     """New events replace old ones; if what remains must be kept, the recording ends. The message names the disk, not a
-    variable that the user has not set."""
+    variable that the user has not set, nor a program that reads."""
     disk = recording.folder / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600m", "none", disk], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("a file system cannot be mounted")
     try:
         recording.database = disk / "run.db"
-        done = recording.run(LASTING, *arguments, GPUSPY_STACKS="none" if stops else "native", GPUSPY_MIN_FREE="570MiB",
-                             SIMCUDA_MEMORY="900GiB")
+        child = subprocess.Popen([LASTING, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 env=recording.environment(GPUSPY_STACKS="none" if stops else "native", GPUSPY_MIN_FREE="570MiB",
+                                                           SIMCUDA_MEMORY="900GiB"))
+        reader = threading.Thread(target=read_again_and_again, args=(child, recording.database, seconds, 0))
+        if seconds:
+            reader.start()
+        err = child.communicate(timeout=SECONDS)[1]
+        if seconds:
+            reader.join()
+        assert child.returncode == 0, err
         report, text = recording.report(), " ".join(recording.gpuspy("report", recording.database).stdout.split())
         process = report["run"]["processes"][0]
         assert process["kept_from_s"] > 0 and process["keep_bytes"] is None and process["stopped"] == ("disk" if stops else None)
-        assert "its disk was nearly full" in text and "GPUSPY_KEEP" not in text + done.stderr
-        assert ("its disk is nearly full (GPUSPY_MIN_FREE)" in done.stderr) == stops
+        assert "its disk was nearly full" in text and "GPUSPY_KEEP" not in text + err
+        assert ("its disk is nearly full (GPUSPY_MIN_FREE)" in err) == stops
         assert recording.database.stat().st_size < 60 << 20
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "-l", disk], check=True)

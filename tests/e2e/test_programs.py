@@ -1,6 +1,7 @@
 """The fixture programs (fixtures/programs) under the recorder: each prints the rows that its calls must leave, and the
 same lines are made from its database. Also: how processes begin, fork and end, and what happens if nothing can be
 written."""
+import contextlib
 import os
 import re
 import resource
@@ -8,10 +9,12 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
+import time
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS, forks_threads, thread_sanitized
+from conftest import BUILD, ROOT, SECONDS, forks_threads, thread_sanitized, wait_until
 from fixture_trace import PROGRAMS, assert_same, expected, rendered, run
 
 
@@ -116,6 +119,77 @@ def test_an_end_while_threads_flush(recording):
         with sqlite3.connect(path) as db:
             assert db.execute("select complete, lost_events from process").fetchall() == [(1, 0)]
             assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+
+
+HELD = """
+import ctypes, sys
+cuda, address = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+def pairs():
+    for _ in range(1000):
+        cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(1000))
+        cuda.cudaFree(address)
+pairs()
+ctypes.CDLL(None).gpuspy_flush()
+print("ready", flush=True)
+sys.stdin.readline()
+pairs()
+"""
+
+
+def test_an_end_while_another_program_reads(recording):
+    """The reader's transaction delays neither the program nor what the recorder reports."""
+    child = subprocess.Popen([sys.executable, "-c", HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, cwd=recording.folder, env=recording.environment())
+    assert child.stdout.readline() == "ready\n"
+    with contextlib.closing(sqlite3.connect(f"file:{recording.database}?mode=ro", uri=True, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM allocation").fetchone() == (1000,)
+        began = time.monotonic()
+        _, err = child.communicate("\n", timeout=SECONDS)
+        assert time.monotonic() - began < 4 and "events, peak" in err and err.count("\n") == 1, err
+        assert "run.db.spool" not in names_of(recording)
+        assert recording.sql("select complete, lost_events from process") == [(1, 0)]
+    assert recording.report()["run"]["complete"] and recording.sql("SELECT count(*) FROM allocation") == [(2000,)]
+
+
+def files_of(pid):
+    """What the process has open; nothing once it has ended."""
+    with contextlib.suppress(OSError):
+        return {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+    return set()
+
+
+def test_a_report_on_a_running_program_holds_its_log_for_a_moment(recording):
+    """It computes from a copy, which it removes however it ends."""
+    temporary = recording.folder / "tmp"
+    temporary.mkdir()
+    child = subprocess.Popen([PROGRAMS / "storm", "100000000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                             cwd=recording.folder, env=recording.environment(GPUSPY_STACKS="none"))
+    try:
+        wait_until(lambda: recording.database.exists() and recording.database.stat().st_size > 16 << 20)
+        child.send_signal(signal.SIGSTOP)
+        expected = recording.sql("SELECT count(*) FROM allocation")[0][0]
+        assert expected > 500000
+        text = recording.gpuspy("stats", recording.database, "--json", env={"TMPDIR": str(temporary)}).stdout
+        assert f'"count": {expected}' in text.replace('":', '": ').replace("  ", " ")
+        for ends in range(5):
+            report = subprocess.Popen([BUILD / "gpuspy", "report", recording.database], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL, env=dict(os.environ, TMPDIR=str(temporary)))
+            def computes():
+                files = files_of(report.pid)
+                return report.poll() is not None or (any("/gpuspy-" in name for name in files) and
+                                                     str(recording.database) not in files)
+            wait_until(computes, every=0.001)
+            running = report.poll() is None
+            report.kill()
+            report.wait()
+            if running:
+                break
+        assert running
+        wait_until(lambda: not os.listdir(temporary))
+    finally:
+        child.kill()
+        child.wait()
 
 
 # --- out of memory ------------------------------------------------------------------------------
@@ -423,7 +497,10 @@ def test_a_small_disk_keeps_a_twentieth(recording):
         done = storm(recording, 2500000, GPUSPY_MIN_FREE="")
         assert done.stdout == "2500000 pairs\n" and done.returncode == 0
         assert "recording stopped here: its disk has" in done.stderr and "10.0 MiB stay free" in done.stderr, done.stderr
-        assert recording.report()["run"]["processes"][0]["stopped"] == "disk"
+        # what was still in the spool has not filled the disk
+        assert sorted(os.listdir(disk)) == ["filler", "run.db"] and shutil.disk_usage(disk).free > 4 << 20
+        report = recording.report()["run"]
+        assert report["processes"][0]["stopped"] == "disk" and report["lost_events"] == 0
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
 

@@ -479,6 +479,7 @@ static void orphans(void **state)
 
 int main(void)
 {
+    (void)unshare(CLONE_NEWIPC); /* orphans() removes segments, and other tests may run at the same time */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creation),          cmocka_unit_test(header),
         cmocka_unit_test(unlinking_another), cmocka_unit_test(owner),
