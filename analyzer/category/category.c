@@ -208,13 +208,18 @@ static struct facts collect_stack_facts(struct category_finder *c, uint32_t stac
     return all;
 }
 
-static struct facts stack_facts(struct category_finder *c, uint32_t stack)
+static inline uint32_t packed_stack_facts(struct category_finder *c, uint32_t stack)
 {
     if (stack >= c->stacks_n) /* a replay creates some */
         reach_all_stacks(c);
-    if (stack >= c->stacks_n) return collect_stack_facts(c, stack);
+    if (stack >= c->stacks_n) return pack_facts(collect_stack_facts(c, stack));
     if (c->stacks[stack] == MAP_NEW) c->stacks[stack] = pack_facts(collect_stack_facts(c, stack));
-    return unpack_facts(c->stacks[stack]);
+    return c->stacks[stack];
+}
+
+static struct facts stack_facts(struct category_finder *c, uint32_t stack)
+{
+    return unpack_facts(packed_stack_facts(c, stack));
 }
 
 unsigned category_rule(struct category_finder *c, const struct category_block *b)
@@ -310,7 +315,7 @@ unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack
                           unsigned use)
 {
     /* The facts of the stacks decide: there are a million pairs of stacks, and a dozen results. */
-    const uint64_t made = pack_facts(stack_facts(c, stack)), freed_by = pack_facts(stack_facts(c, free_stack));
+    const uint64_t made = packed_stack_facts(c, stack), freed_by = packed_stack_facts(c, free_stack);
     const uint64_t pair = made << 48 | freed_by << 32 | (uint64_t)use << 2 | (uint64_t)tensor << 1 | 1;
     if (pair != c->last_pair) {
         uint32_t *both = map_at(&c->pairs, pair);

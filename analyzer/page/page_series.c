@@ -449,6 +449,19 @@ static void series_on_row(void *self, const struct run_lifetime *life, uint32_t 
     page_singles_add_live(&l->singles, p->lines[line].singles, life, l->buckets[l->at].high_ns);
 }
 
+/* Of all its series. Free the result. */
+static int64_t *list_moments(const struct page_series *p, uint32_t process, size_t *n)
+{
+    int64_t *moments = NULL;
+    size_t cap = 0;
+    *n = 0;
+    EACH (l, p->levels, p->levels_n)
+        for (size_t i = 0; l->process == process && i < l->buckets_n; i++)
+            *ARENA_PUSH(moments, *n, cap) = l->buckets[i].high_ns;
+    SORT(moments, *n, sort_int64_up);
+    return moments;
+}
+
 bool page_series_read(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
                       struct page_stacks *stacks, char *error, size_t error_size)
 {
@@ -461,7 +474,11 @@ bool page_series_read(struct page_series *p, const struct result_report *report,
     run_processes(p->run, &n);
     for (uint32_t process = 0; process < n; process++) {
         page_kinds_process(kinds, process);
-        if (!run_each_last(p->run, process, RUN_LAST_ALL, series_on_row, p, error, error_size)) return false;
+        size_t moments_n;
+        int64_t *moments = list_moments(p, process, &moments_n);
+        const bool ok = run_each_lasting(p->run, process, moments, moments_n, series_on_row, p, error, error_size);
+        free(moments);
+        if (!ok) return false;
         EACH (l, p->levels, p->levels_n)
             while (l->process == process && l->at < l->buckets_n) close_bucket(p, l);
     }

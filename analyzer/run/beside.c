@@ -1,7 +1,8 @@
 /* Each observer gets a whole batch before the next one: its data per location then stay in the CPU's cache.
  *
  * What one core writes and another reads costs both of them more than anything that they compute. So a lifetime is
- * passed once, when it begins; the thread keeps it until another one gets its number. */
+ * passed once, when it begins; the thread keeps it until another one gets its number. If no observer receives frees, it
+ * is used where it was passed. */
 #include "analyzer/run/beside.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { BATCH = RUN_BESIDE_BATCH };
 
 struct event {
     int64_t live_bytes; /* of the series, as are the device and the layer */
-    uint32_t number;    /* of a lifetime: run_live_number; of the others: the index in the run's list */
+    uint32_t number;    /* of a lifetime: its index in run_beside.first; of the others: in the run's list */
     int16_t device;
     uint8_t layer, kind;
 };
@@ -38,7 +39,9 @@ struct run_beside {
     uint32_t process;
     /* only the thread uses them, so they are in a cache line of their own: lifetimes by number */
     _Alignas(64) struct run_lifetime *lives;
-    uint32_t *free_stacks; /* NULL: not passed */
+    uint32_t *free_stacks;            /* NULL: not passed */
+    const struct run_lifetime *first; /* that the events of the batch refer to: `lives`, or those that it begins */
+    const uint32_t *first_free_stack; /* NULL: not passed */
     size_t lives_cap;
     bool with_free_stacks;
 };
@@ -78,6 +81,14 @@ static void keep_begun(struct run_beside *b, const struct batch *batch)
     }
 }
 
+static void use_batch(struct run_beside *b, const struct batch *batch)
+{
+    const bool kept = b->passed[RUN_BESIDE_FREE];
+    if (kept) keep_begun(b, batch);
+    b->first = kept ? b->lives : batch->begun;
+    b->first_free_stack = kept ? b->free_stacks : b->with_free_stacks ? batch->free_stacks : NULL;
+}
+
 static void pass_batch(struct run_beside *b, const struct run_observer *o, const struct batch *batch)
 {
     struct run_series series = {.process = batch->process};
@@ -89,7 +100,7 @@ static void pass_batch(struct run_beside *b, const struct run_observer *o, const
         }
         __auto_type tell = e->kind == RUN_BESIDE_ALLOC ? o->alloc : o->free;
         if (!tell) continue;
-        const struct run_lifetime *life = &b->lives[e->number];
+        const struct run_lifetime *life = &b->first[e->number];
         series.device = e->device;
         series.layer = (enum run_series_layer)e->layer;
         series.live_bytes = e->live_bytes;
@@ -102,7 +113,7 @@ static void *pass_batches(void *self)
     struct run_beside *b = self;
     unsigned slot;
     while (relay_take(&b->relay, &slot)) {
-        keep_begun(b, &b->batches[slot]);
+        use_batch(b, &b->batches[slot]);
         for (size_t i = 0; i < b->observers_n; i++) pass_batch(b, &b->observers[i], &b->batches[slot]);
         relay_give_back(&b->relay);
     }
@@ -129,8 +140,8 @@ static void release_batches(struct run_beside *b)
 static void add_observer(struct run_beside *b, const struct run_observer *o)
 {
     *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = *o;
+    b->passed[RUN_BESIDE_FREE] |= o->free != NULL;
     b->passed[RUN_BESIDE_ALLOC] |= o->alloc || o->free;
-    b->passed[RUN_BESIDE_FREE] = b->passed[RUN_BESIDE_ALLOC]; /* how long a number stays depends on them */
     b->passed[RUN_BESIDE_OOM] |= o->oom != NULL;
     b->passed[RUN_BESIDE_SAMPLE] |= o->sample != NULL;
     b->passed[RUN_BESIDE_RESERVED] |= o->reserved != NULL;
@@ -185,6 +196,7 @@ void run_beside_add_alloc(struct run_beside *b, const struct run_lifetime *life,
     begun->series = place->series;
     begun->location = place->location;
     if (b->with_free_stacks) batch->free_stacks[batch->begun_n] = free_stack;
+    number = b->passed[RUN_BESIDE_FREE] ? number : (uint32_t)batch->begun_n;
     batch->begun_n++;
     add_event(b, lifetime_event(RUN_BESIDE_ALLOC, number, series));
 }
@@ -206,12 +218,12 @@ bool run_beside_calls(const struct run_beside *b)
 
 uint32_t run_beside_number(const struct run_beside *b, const struct run_lifetime *life)
 {
-    return (uint32_t)(life - b->lives);
+    return (uint32_t)(life - b->first);
 }
 
 uint32_t run_beside_free_stack(const struct run_beside *b, const struct run_lifetime *life)
 {
-    return b->free_stacks ? b->free_stacks[life - b->lives] : RUN_NONE;
+    return b->first_free_stack ? b->first_free_stack[life - b->first] : RUN_NONE;
 }
 
 void run_beside_wait(struct run_beside *b)

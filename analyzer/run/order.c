@@ -18,7 +18,7 @@ struct pending_list {
 };
 
 enum { DIGIT = 4, BUCKETS = 16 << DIGIT };
-enum { SORT_DIGIT = 8, SORT_VALUES = 1 << SORT_DIGIT };
+enum { SORT_DIGIT = 11, SORT_VALUES = 1 << SORT_DIGIT };
 #define OF_ROW ((uint32_t)1 << 31)
 
 struct run_order {

@@ -7,6 +7,7 @@
 
 enum { LEAF = 13, INTERIOR = 5, LEAF_HEADER = 8, INTERIOR_HEADER = 12, FIRST_PAGE_HEADER = 100 };
 enum { DEEPEST = 20, SPARE = 192 }; /* bytes after a page that a damaged row may reach; their content is irrelevant */
+enum { AHEAD = 16 };                /* pages that are read at once while they follow one another */
 
 struct walk {
     sqlite3_file *file;
@@ -16,6 +17,9 @@ struct walk {
     run_pages_fn each;
     void *self;
     uint8_t *pages[DEEPEST]; /* by depth */
+    uint8_t *ahead;          /* ahead_n pages from ahead_first on */
+    int64_t ahead_first, ahead_n, pages_n;
+    uint32_t next; /* the page after the one that was read last */
     struct run_page_row row;
     int64_t last;
 };
@@ -85,6 +89,28 @@ static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
     return w->each(w->self, &w->row);
 }
 
+static bool read_pages(struct walk *w, uint8_t *to, int64_t first, int64_t n)
+{
+    return w->file->pMethods->xRead(w->file, to, (int)(n * w->page_size), (first - 1) * w->page_size) == SQLITE_OK;
+}
+
+static bool read_page(struct walk *w, uint8_t *to, uint32_t number)
+{
+    const bool follows = number == w->next;
+    w->next = number + 1;
+    if (number < w->ahead_first || number >= w->ahead_first + w->ahead_n) {
+        const int64_t left = w->pages_n - number + 1;
+        if (!follows || left < 2) return read_pages(w, to, number, 1);
+        w->ahead = w->ahead ? w->ahead : arena_realloc(NULL, AHEAD, w->page_size);
+        w->ahead_first = number;
+        w->ahead_n = left < AHEAD ? left : AHEAD;
+        if (!read_pages(w, w->ahead, number, w->ahead_n)) w->ahead_n = 0;
+        if (!w->ahead_n) return false;
+    }
+    memcpy(to, w->ahead + (number - w->ahead_first) * w->page_size, w->page_size);
+    return true;
+}
+
 static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)
 {
     if (!number || depth == DEEPEST || w->pages_left-- <= 0) return NULL;
@@ -92,10 +118,7 @@ static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)
         w->pages[depth] = arena_realloc(NULL, w->page_size + SPARE, 1);
         memset(w->pages[depth] + w->page_size, 0, SPARE);
     }
-    return w->file->pMethods->xRead(w->file, w->pages[depth], (int)w->page_size,
-                                    (int64_t)(number - 1) * w->page_size) == SQLITE_OK
-               ? w->pages[depth]
-               : NULL;
+    return read_page(w, w->pages[depth], number) ? w->pages[depth] : NULL;
 }
 
 static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)
@@ -146,10 +169,11 @@ bool run_pages_scan(struct run_database *db, const char *table, const char *cons
                 head[20] == 0; /* no bytes of a page are reserved */
     if (done) {
         w.page_size = read_16(head + 16) == 1 ? 65536 : read_16(head + 16);
-        w.pages_left = size / (w.page_size ? w.page_size : 1);
+        w.pages_n = w.pages_left = size / (w.page_size ? w.page_size : 1);
         done = w.page_size >= 512 && walk_pages(&w, root, 0);
     }
     for (unsigned i = 0; i < DEEPEST; i++) free(w.pages[i]);
+    free(w.ahead);
     *last = w.last;
     return done;
 }

@@ -11,6 +11,11 @@ struct call { /* one observer's interest in one kind of event */
     void (*tell)(void *self, const struct run_lifetime *life, const struct run_series *series);
 };
 
+struct last_series { /* of one process; zero-initialise */
+    int kind;
+    uint32_t series;
+};
+
 struct run_replay {
     struct run *run;
     const struct run_observer *observers;
@@ -28,6 +33,7 @@ struct run_replay {
     /* positions in the small tables; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
+    struct last_series last;
     bool again;                /* not the first replay of the run */
     uint64_t rows, rows_total; /* read, and approximately to be read; of all processes */
     uint64_t damaged;
@@ -187,13 +193,23 @@ static unsigned lifetime_layer_of(const struct run_lifetime *life)
     return layer_from(life->layer, life->space, life->device);
 }
 
+/* Consecutive lifetimes are mostly of one kind of memory. */
+static inline uint32_t series_of(struct run *run, uint32_t process, struct last_series *last,
+                                 const struct run_lifetime *life)
+{
+    const int kind = 1 << 16 | (life->device + 1) << 8 | life->layer << 4 | life->space;
+    if (kind != last->kind)
+        *last = (struct last_series){kind, series_at(run, process, life->device, lifetime_layer_of(life))};
+    return last->series;
+}
+
 /* The copies are made from `life`, which was not written to: a vector load that overlaps a smaller store waits until
  * the store is in the cache. */
 static void begin_life(struct run_replay *r, const struct run_lifetime *life, uint32_t free_stack, uint32_t slot)
 {
     struct run *run = r->run;
     struct run_lifetime *kept = live_at_slot(r, slot);
-    const uint32_t series = series_at(run, r->process, life->device, lifetime_layer_of(life));
+    const uint32_t series = series_of(run, r->process, &r->last, life);
     struct run_series *s = &run->series[series];
     if (s->live_bytes > RUN_BYTES_MAX - life->bytes) {
         r->damaged++;
@@ -275,9 +291,9 @@ static bool replay_rows(struct run_replay *r, char *error, size_t error_size)
                            r->beside ? RUN_BESIDE_BATCH : 0, replay_batch, r, &r->damaged, error, error_size);
 }
 
-static void locate_row(struct run *run, uint32_t process, struct run_lifetime *life)
+static void locate_row(struct run *run, uint32_t process, struct last_series *last, struct run_lifetime *life)
 {
-    life->series = series_at(run, process, life->device, lifetime_layer_of(life));
+    life->series = series_of(run, process, last, life);
     life->location = location_at(run, life->series, life->stack);
 }
 
@@ -285,6 +301,7 @@ static void locate_row(struct run *run, uint32_t process, struct run_lifetime *l
 struct live_at {
     struct run *run;
     uint32_t process;
+    struct last_series last;
     uint64_t rows;
     const int64_t *moments;
     size_t moments_n, next; /* next: the first moment that is not before the last allocation */
@@ -298,7 +315,7 @@ static void live_row(struct live_at *l, struct run_stored *row)
     while (l->next < l->moments_n && l->moments[l->next] < life->alloc_ns) l->next++;
     if (l->next == l->moments_n || life->free_ns <= l->moments[l->next]) return;
     life->stack = run_backward_stack(l->run, l->process, life->thread, life->stack, life->alloc_ns);
-    locate_row(l->run, l->process, life);
+    locate_row(l->run, l->process, &l->last, life);
     for (size_t i = l->next; i < l->moments_n && l->moments[i] < life->free_ns; i++)
         l->each(l->self, i, life, row->free_stack);
 }
@@ -328,6 +345,7 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
 struct last {
     struct run *run;
     uint32_t process;
+    struct last_series last;
     uint64_t rows, rows_total;
     run_last_fn each;
     void *self;
@@ -341,7 +359,7 @@ static void last_batch(void *self, struct run_rows *batch)
     for (size_t i = 0; i < batch->n; i++) {
         struct run_lifetime *life = &batch->rows[i].life;
         life->stack = run_backward_stack(e->run, e->process, life->thread, life->stack, life->alloc_ns);
-        if (e->all) locate_row(e->run, e->process, life);
+        if (e->all) locate_row(e->run, e->process, &e->last, life);
         e->each(e->self, life, batch->rows[i].free_stack);
     }
 }
@@ -355,6 +373,14 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
                  : run_rows_last(run, process, rows_n, last_batch, &e, error, error_size);
 }
 
+bool run_each_lasting(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_last_fn each, void *self,
+                      char *error, size_t error_size)
+{
+    struct last e = {.run = run, .process = process, .each = each, .self = self, .all = true};
+    e.rows_total = run->processes[process].allocations;
+    return run_rows_lasting(run, process, moments, n, last_batch, &e, error, error_size);
+}
+
 static void forget_live(struct run_replay *r)
 {
     r->live_n = 0;
@@ -366,6 +392,7 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     struct run *run = r->run;
     forget_live(r);
     r->process = process;
+    r->last = (struct last_series){0};
     if (r->beside) run_beside_begin(r->beside, process);
     side_start(r);
     TELL(r, process_start, process);

@@ -27,6 +27,8 @@ struct reader {
     enum run_rows_columns what;
     struct run_rows_zone zone; /* of the batch that is being filled */
     bool zones;                /* are noted */
+    const int64_t *moments;    /* ascending; rows that are live at none of them are not passed. NULL: all are */
+    size_t moments_n;          /* that are left */
     const _Atomic bool *stop;  /* NULL: never */
     struct run_rows *batch;    /* the one that is being filled */
     struct relay *relay;       /* NULL: the caller's own thread scans */
@@ -84,6 +86,13 @@ static void note_zone(struct reader *r, int64_t id, const struct run_lifetime *l
     z->end_ns = life->free_ns > z->end_ns ? life->free_ns : z->end_ns;
 }
 
+/* Rows come in order of allocation. */
+static bool is_live_at_moment(struct reader *r, const struct run_lifetime *life)
+{
+    for (; r->moments_n && *r->moments < life->alloc_ns; r->moments++) r->moments_n--;
+    return r->moments_n && life->free_ns > *r->moments;
+}
+
 enum { ID, KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK, FREE_STACK, COLUMNS };
 static const char *const names[] = {"id",      "kind",   "address",        "bytes",        "alloc_ns",
                                     "life_ns", "stream", "alloc_stack_id", "free_stack_id"};
@@ -120,6 +129,7 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     }
     r->batch->read++;
     if (!run_row_check(&r->check, row) && !(r->order && row->left_out && r->check.run->backward.any)) return true;
+    if (r->moments && !is_live_at_moment(r, &row->life)) return true;
     if (r->zones) note_zone(r, page_row->id, &row->life);
     return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
 }
@@ -229,14 +239,14 @@ static struct reader reader_of(struct run *run, uint32_t process, run_rows_fn ea
 
 static bool scan_table(struct reader *r, uint32_t process, char *error, size_t error_size)
 {
-    r->zones = true;
-    r->db->zones_n = 0;
+    r->zones = !r->moments;
+    if (r->zones) r->db->zones_n = 0;
     if (r->check.run->processes[process].allocations >= RUN_ROWS_MANY)
         scan_beside(r);
     else
         scan_here(r);
     const bool ok = finish_rows(r, error, error_size);
-    r->db->zoned = ok && !is_scan_stopped(r);
+    if (r->zones) r->db->zoned = ok && !is_scan_stopped(r);
     return ok;
 }
 
@@ -244,6 +254,15 @@ bool run_rows_scan(struct run *run, uint32_t process, run_rows_fn each, void *se
 {
     struct reader r = reader_of(run, process, each, self);
     return scan_table(&r, process, error, error_size);
+}
+
+bool run_rows_lasting(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_rows_fn each, void *self,
+                      char *error, size_t error_size)
+{
+    struct reader r = reader_of(run, process, each, self);
+    r.moments = moments;
+    r.moments_n = n;
+    return !n || scan_table(&r, process, error, error_size);
 }
 
 bool run_rows_replay(struct run *run, uint32_t process, enum run_rows_columns what, size_t kept, run_rows_fn each,

@@ -15,7 +15,10 @@ enum { RUN_ROWS_MANY = 1 << 16 }; /* from this number of rows on, a thread pays 
 /* All rows, whole. Nothing else may use the database meanwhile.
  * Each of these functions returns false with a line in `error` if the table could not be read to its end. */
 bool run_rows_scan(struct run *run, uint32_t process, run_rows_fn each, void *self, char *error, size_t error_size);
-/* The same rows (`damaged`: how many were inconsistent), with their frees. A lifetime's number is not used again before
+/* Only those that are live at one of the moments (ns, ascending), left out before they are passed. */
+bool run_rows_lasting(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_rows_fn each, void *self,
+                      char *error, size_t error_size);
+/* All rows (`damaged`: how many were inconsistent), with their frees. A lifetime's number is not used again before
  * `kept` others have ended. Stops with run->stopped. If backward passes are to be related, rows that are left out are
  * passed and marked. */
 bool run_rows_replay(struct run *run, uint32_t process, enum run_rows_columns what, size_t kept, run_rows_fn each,

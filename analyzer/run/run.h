@@ -551,7 +551,8 @@ const struct run_series *run_series(const struct run *run, uint32_t series);
 /* Of a lifetime that an observer is just receiving: the call that frees it; RUN_NONE unless options.memory_map is set
  * or PyTorch reported its totals. */
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
-/* The number of such a lifetime, a small one: no other that is live at the same time has it. */
+/* The number of such a lifetime, a small one: no other that is live at the same time has it. An observer with `beside`
+ * that uses it receives frees, too. */
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life);
 /* Calls `each` for everything that is live at this moment of the replay. For heap maps. */
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self);
@@ -604,6 +605,10 @@ enum { RUN_LAST_ALL = -1 };
 typedef void (*run_last_fn)(void *self, const struct run_lifetime *life, uint32_t free_stack);
 bool run_each_last(struct run *run, uint32_t process, int64_t rows, run_last_fn each, void *self, char *error,
                    size_t error_size);
+
+/* All allocations of a process that are live at one of `moments` (ascending), each once, likewise after a replay. */
+bool run_each_lasting(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_last_fn each, void *self,
+                      char *error, size_t error_size);
 
 /* Copies and syncs, merged in order of time, one process after another. One of the two is NULL. */
 typedef void (*run_call_fn)(void *self, const struct run_copy *copy, const struct run_sync *sync);

@@ -153,10 +153,9 @@ static void halve_place_moments(struct step_place_tree *t, struct step_place *p)
     p->shift++;
 }
 
-static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t ns)
+/* After every LIMIT_LEAST times of the place, of which `limit` and MANY are multiples, and when ALL_TIMES are kept. */
+static __attribute__((noinline)) void thin_times(struct step_place_tree *t, struct step_place *p)
 {
-    times_add(&p->times, ns);
-    t->times++;
     const bool often = p->times.n % MANY == 0 && (p->kind == STEP_PLACE_LINE || p->kind == STEP_PLACE_MODULE);
     if (often && !t->complete && !step_place_is_even(p)) {
         drop_place_times(t, p);
@@ -168,6 +167,12 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
         for (size_t i = 0; i < t->n; i++)
             while (t->places[i].times.n >= t->limit) halve_place_moments(t, &t->places[i]);
     }
+}
+
+static inline void keep_time(struct step_place_tree *t, struct step_place *p, int64_t ns)
+{
+    times_add(&p->times, ns);
+    if (++t->times == ALL_TIMES || p->times.n % LIMIT_LEAST == 0) thin_times(t, p);
 }
 
 static inline void visit_place(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)

@@ -334,6 +334,7 @@ static bool name_it(void *data, const char *module, const char *build_id, uint64
 struct seen { /* the events that an observer received, in their order */
     struct run *run;
     uint64_t hash, events, others;
+    bool allocations; /* only these: then lifetimes have no numbers of their own */
 };
 
 static void see(struct seen *s, const int64_t *facts, size_t n)
@@ -351,7 +352,7 @@ static void see_lifetime(struct seen *s, const struct run_lifetime *life, const 
                              life->bytes,
                              life->alloc_ns,
                              life->free_ns,
-                             run_live_number(s->run, life),
+                             s->allocations ? 0 : run_live_number(s->run, life),
                              run_free_stack(s->run, life),
                              series->process,
                              series->device,
@@ -392,36 +393,43 @@ static void see_reserved(void *self, const struct run_reserved *reserved)
     see_other(self, 5, reserved->time_ns, reserved->bytes);
 }
 
-static void test_an_observer_beside_receives_the_same_events(void **state)
+/* Enough rows that threads read and receive them. */
+enum { MANY = 70000, MANY_OTHERS = 60 };
+static struct run *open_many_rows(struct syn *s)
 {
-    enum { ROWS = 70000, OTHERS = 60 };
     char error[1024];
-    (void)state;
-    struct syn s;
-    syn_start(&s);
-    syn_process(&s, "r", 1, SYN_S, 1);
-    syn_device(&s, 0, SYN_GIB, SYN_GIB);
-    const long long f = syn_python(&s, 0, "f", "/home/u/a.py", 1), g = syn_python(&s, 0, "g", "/home/u/a.py", 2);
-    const int64_t first = syn_alloc(&s, (struct syn_alloc){.bytes = 512, .at = 1, .life = SYN_LIVE, .stack = f});
-    syn_sql(&s,
+    syn_start(s);
+    syn_process(s, "r", 1, SYN_S, 1);
+    syn_device(s, 0, SYN_GIB, SYN_GIB);
+    const long long f = syn_python(s, 0, "f", "/home/u/a.py", 1), g = syn_python(s, 0, "g", "/home/u/a.py", 2);
+    const int64_t first = syn_alloc(s, (struct syn_alloc){.bytes = 512, .at = 1, .life = SYN_LIVE, .stack = f});
+    syn_sql(s,
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT %d), a AS (SELECT * FROM "
             "allocation_row WHERE id = %lld) INSERT INTO allocation_row SELECT a.id + i, (a.kind & ~3) | i %% 2, i, "
             "512 * (i %% 7 + 1), i * 100, 50 + i * 31 %% 5000, 0, CASE i %% 3 WHEN 0 THEN %lld ELSE %lld END, %lld "
             "FROM n, a",
-            ROWS, (long long)first, f, g, g);
-    for (int i = 1; i <= OTHERS / 3; i++) {
+            MANY, (long long)first, f, g, g);
+    for (int i = 1; i <= MANY_OTHERS / 3; i++) {
         const int64_t at = i * 300000;
-        syn_oom(&s, (struct syn_oom){.requested = i, .at = at});
-        syn_reserved(&s, at - 7, i * SYN_MIB);
+        syn_oom(s, (struct syn_oom){.requested = i, .at = at});
+        syn_reserved(s, at - 7, i * SYN_MIB);
         syn_sql(
-            &s,
-            "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source) VALUES(1,0,%lld,%d,%lld,0)",
+            s, "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source) VALUES(1,0,%lld,%d,%lld,0)",
             (long long)at + 13, i, SYN_GIB);
     }
-    syn_done(&s);
-    const char *path = s.path;
+    syn_done(s);
+    const char *path = s->path;
     struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
     assert_non_null(run);
+    return run;
+}
+
+static void test_an_observer_beside_receives_the_same_events(void **state)
+{
+    char error[1024];
+    (void)state;
+    struct syn s;
+    struct run *run = open_many_rows(&s);
     struct seen beside = {.run = run}, seen = {.run = run};
     struct run_observer observers[2] = {{.self = &beside, .beside = true}, {.self = &seen}};
     for (int i = 0; i < 2; i++) {
@@ -432,10 +440,70 @@ static void test_an_observer_beside_receives_the_same_events(void **state)
         observers[i].reserved = see_reserved;
     }
     assert_true(run_replay(run, observers, 2, error, sizeof error));
-    assert_true(seen.others >= OTHERS);
-    assert_int_equal(seen.events, 2 * ROWS + 1 + seen.others);
+    assert_true(seen.others >= MANY_OTHERS);
+    assert_int_equal(seen.events, 2 * MANY + 1 + seen.others);
     assert_int_equal(beside.events, seen.events);
     assert_true(beside.hash == seen.hash);
+    run_close(run);
+    syn_end(&s);
+}
+
+static void test_an_observer_without_frees_receives_the_same_allocations(void **state)
+{
+    char error[1024];
+    (void)state;
+    struct syn s;
+    struct run *run = open_many_rows(&s);
+    struct seen beside = {.run = run, .allocations = true}, seen = beside;
+    struct run_observer observers[2] = {{.self = &beside, .beside = true, .alloc = see_alloc},
+                                        {.self = &seen, .alloc = see_alloc}};
+    assert_true(run_replay(run, observers, 2, error, sizeof error));
+    assert_int_equal(seen.events, MANY + 1);
+    assert_int_equal(beside.events, seen.events);
+    assert_true(beside.hash == seen.hash);
+    run_close(run);
+    syn_end(&s);
+}
+
+struct lasting {
+    int64_t last_ns;
+    size_t rows, moments; /* moments: at which the rows are live */
+};
+static const int64_t moments[] = {0, 777, 1000050, 1000050, 3500000, 6999999, INT64_MAX - 1};
+
+static void count_lasting(void *self, const struct run_lifetime *life, uint32_t free_stack)
+{
+    struct lasting *l = self;
+    size_t n = 0;
+    (void)free_stack;
+    for (size_t i = 0; i < sizeof moments / sizeof *moments; i++)
+        n += life->alloc_ns <= moments[i] && moments[i] < life->free_ns;
+    assert_true(n > 0 && life->alloc_ns >= l->last_ns && life->location != RUN_NONE);
+    l->last_ns = life->alloc_ns;
+    l->rows++;
+    l->moments += n;
+}
+
+static void count_live_at(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
+{
+    (void)moment, (void)life, (void)free_stack;
+    ++*(size_t *)self;
+}
+
+static void test_rows_that_are_live_at_moments(void **state)
+{
+    char error[1024];
+    (void)state;
+    struct syn s;
+    struct run *run = open_many_rows(&s);
+    const struct run_observer none = {0};
+    struct lasting l = {0};
+    size_t expected = 0, n = sizeof moments / sizeof *moments;
+    assert_true(run_replay(run, &none, 1, error, sizeof error));
+    assert_true(run_each_lasting(run, 0, moments, n, count_lasting, &l, error, sizeof error));
+    assert_true(run_each_live_at(run, 0, moments, n, count_live_at, &expected, error, sizeof error));
+    assert_int_equal(l.moments, expected);
+    assert_true(l.rows > 50 && l.rows < l.moments);
     run_close(run);
     syn_end(&s);
 }
@@ -556,6 +624,8 @@ int main(void)
         cmocka_unit_test(test_every_row_is_read_once),
         cmocka_unit_test(test_frees_are_put_in_order),
         cmocka_unit_test(test_an_observer_beside_receives_the_same_events),
+        cmocka_unit_test(test_an_observer_without_frees_receives_the_same_allocations),
+        cmocka_unit_test(test_rows_that_are_live_at_moments),
         cmocka_unit_test(test_native_frames_are_named_once),
         cmocka_unit_test(test_lost_events_are_reported),
     };
