@@ -341,8 +341,8 @@ int InitializeInjectionNvtx2(nvtx_abi_lookup lookup)
 {
     int saved = errno;
     const struct nvtx_abi_callbacks *callbacks = NULL;
-    if (lookup && gs_session_is_enabled() && preloaded_self() && reserve_memory())
-        callbacks = lookup(NVTX_ABI_TABLE_CALLBACKS);
+    const bool records = preloaded_self() || (gs_attached && !gs_dormant);
+    if (lookup && gs_session_is_enabled() && records && reserve_memory()) callbacks = lookup(NVTX_ABI_TABLE_CALLBACKS);
     bool done = callbacks && callbacks->struct_size >= sizeof *callbacks &&
                 fill_callbacks(callbacks, NVTX_ABI_MODULE_CORE, core, sizeof core / sizeof *core) &&
                 fill_callbacks(callbacks, NVTX_ABI_MODULE_CORE2, core2, sizeof core2 / sizeof *core2);

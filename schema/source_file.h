@@ -1,6 +1,7 @@
 /* The text of the program's own Python files: the recorder stores it, and the analyzer reads it from disk if a
  * recording has none. Both follow these rules: regular files only, of bounded size, not changed since the recording
- * began, and without the secrets that gpuspy recognises. */
+ * began (cells of a notebook, whose names are hashes of their text, may be younger), and without the secrets that
+ * gpuspy recognises. */
 #pragma once
 
 #include <stdbool.h>

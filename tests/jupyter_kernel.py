@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""A notebook in a kernel that `gpuspy jupyter install` added, on the simulated GPU: magics, scopes, interrupts.
+"""Notebooks on the simulated GPU: in a kernel that `gpuspy jupyter install` added (magics, scopes, interrupts), and in one
+that runs without the recorder until %gpuspy attach.
 
     tests/jupyter_kernel.py GPUSPY FOLDER      under a Python that has jupyter_client and ipykernel
 """
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -30,25 +33,39 @@ def simulated():
     return {k: v for k, v in pairs if k == "LD_AUDIT" or k.startswith(("SIMCUDA_", "TRITON_"))}
 
 
-def main():
-    os.environ["JUPYTER_DATA_DIR"] = str(FOLDER / "data")
-    notebooks = FOLDER / "notebooks"
-    notebooks.mkdir(parents=True)
-    subprocess.run([GPUSPY, "jupyter", "install", "--python", sys.executable], check=True)
-    assert "gpuspy" in KernelSpecManager().find_kernel_specs()
-    # PATH has no gpuspy: the kernel uses its own
-    environment = {**os.environ, **simulated(), "PATH": "/usr/bin:/bin"}
-    manager, client = start_new_kernel(kernel_name="gpuspy", env=environment, cwd=str(notebooks))
+class Notebook:
+    def __init__(self, folder, kernel, **environment):
+        folder.mkdir(parents=True)
+        self.manager, self.client = start_new_kernel(kernel_name=kernel, env={**os.environ, **simulated(), **environment},
+                                                     cwd=str(folder))
 
-    def cell(code):
+    def cell(self, code):
         messages = []
-        reply = client.execute_interactive(code, timeout=120, output_hook=messages.append)
+        reply = self.client.execute_interactive(code, timeout=120, output_hook=messages.append)
         contents = [m["content"] for m in messages]
         text = "".join(c.get("text", "") + c.get("data", {}).get("text/html", "") + c.get("evalue", "") for c in contents)
         return reply["content"]["status"], text
 
-    try:
-        assert cell("%load_ext gpuspy") == ("ok", "")
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel()
+
+
+def report(path, *options):
+    return subprocess.run([GPUSPY, "report", *options, str(path)], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def check_installed_kernel():
+    os.environ["JUPYTER_DATA_DIR"] = str(FOLDER / "data")
+    notebooks = FOLDER / "notebooks"
+    subprocess.run([GPUSPY, "jupyter", "install", "--python", sys.executable], check=True)
+    assert "gpuspy" in KernelSpecManager().find_kernel_specs()
+    # PATH has no gpuspy: the kernel uses its own
+    with Notebook(notebooks, "gpuspy", PATH="/usr/bin:/bin") as notebook:
+        cell = notebook.cell
         assert "Nothing is recorded" in cell("%gpuspy report")[1]
         assert cell(ALLOCATE)[0] == "ok"
         assert cell("%%gpuspy load\na = allocate(5)\n_ = cuda.cudaFree(allocate(3))")[0] == "ok"
@@ -61,19 +78,46 @@ def main():
         assert "type %gpuspy report" in text and "Traceback" not in text, text
         status, text = cell("%gpuspy report --nonsense")
         assert "--nonsense" in text and "Traceback" not in text, text
-        client.execute("import time; time.sleep(60)")
+        assert "recorded since it started" in cell("%gpuspy attach")[1]
+        notebook.client.execute("import time; time.sleep(60)")
         time.sleep(1)
-        manager.interrupt_kernel()
-        assert client.get_shell_msg(timeout=60)["content"]["ename"] == "KeyboardInterrupt"
+        notebook.manager.interrupt_kernel()
+        assert notebook.client.get_shell_msg(timeout=60)["content"]["ename"] == "KeyboardInterrupt"
         time.sleep(1)  # a request sent too early is dropped with the interrupted cell
         assert cell("print('alive')") == ("ok", "alive\n")
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
     assert [p.name for p in notebooks.iterdir()] == ["run.db"]
-    report = subprocess.run([GPUSPY, "report", str(notebooks / "run.db")], check=True, stdout=subprocess.PIPE, text=True)
-    assert "peak 8.00 MiB" in report.stdout, report.stdout
-    print("the kernel records")
+    assert "peak 8.00 MiB" in report(notebooks / "run.db")
 
 
-main()
+def check_running_kernel():
+    """%gpuspy attach and detach; the recording has the text of cells, of which ipykernel writes no file."""
+    folder = FOLDER / "running"
+    subprocess.run([GPUSPY, "jupyter", "install", "--python", sys.executable, "--prefix", FOLDER / "there"], check=True)
+    argv = json.loads((FOLDER / "there/share/jupyter/kernels/gpuspy/kernel.json").read_text())["argv"]
+    paths = [word.partition("=")[2] for word in argv if "sys" in word]
+    with Notebook(folder, "python3") as notebook:
+        cell = notebook.cell
+        for line in paths:
+            assert cell(line)[0] == "ok"
+        assert cell("%load_ext gpuspy") == ("ok", "")
+        assert "has not loaded CUDA" in cell("%gpuspy attach")[1]
+        assert cell(ALLOCATE + "first = allocate(7)")[0] == "ok"
+        status, text = cell("%gpuspy attach")
+        if "ptrace" in text:
+            return print("attach is not allowed here:", text)
+        assert status == "ok" and "is now recorded" in text, text
+        assert cell("kept = []\nfor step in range(100):\n    block = allocate(2)\n    kept.append(block)\n")[0] == "ok"
+        assert cell("%%gpuspy load\na = allocate(5)")[0] == "ok"
+        status, text = cell("%gpuspy report")
+        assert "205.00 MiB" in text and "kept.append(block)" in text, text
+        assert "was recorded to" in cell("%gpuspy detach")[1]
+        assert "205.00 MiB" in cell("%gpuspy report")[1]
+        pid = notebook.cell("print(os.getpid())")[1].strip()
+    assert not Path(tempfile.gettempdir(), f"ipykernel_{pid}").exists()
+    grown = json.loads(report(folder / "run.db", "--json"))["growth"]
+    assert [h["text"] for g in grown for h in g["holders"]] == ["kept.append(block)"], grown
+
+
+check_installed_kernel()
+check_running_kernel()
+print("the kernel records")

@@ -53,9 +53,11 @@ const struct command_text command_text_jupyter = {
     .options = options,
     .about =
         "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
-        "in its folder from its first CUDA call on. In the notebook, '%load_ext gpuspy' adds '%gpuspy report', "
-        "which explains what was recorded so far. '%%gpuspy NAME' in the first line of a cell names it, "
-        "and the report then states its peak.\n\nThe last line printed is the command that removes the kernel.",
+        "in its folder from its first CUDA call on. In the notebook, '%gpuspy report' explains what was recorded so "
+        "far. '%%gpuspy NAME' in the first line of a cell names it, and the report then states its peak.\n\nThe last "
+        "line printed is the command that removes the kernel.\n\n"
+        "A kernel that is already running needs no installation: after '%load_ext gpuspy', '%gpuspy attach' records "
+        "it from then on, as gpuspy attach does.",
     .examples = examples,
 };
 
@@ -167,6 +169,8 @@ static json_t *kernel_json(const struct settings *s, const struct python *p, con
         add_package(argv, library, "gpuspy");
         add_package(argv, library, "pytest_gpuspy");
     }
+    json_array_append_new(
+        argv, json_string("--IPKernelApp.exec_lines=get_ipython().extension_manager.load_extension('gpuspy')"));
     snprintf(title, sizeof title, "Python 3 (%s)", s->name);
     set_text(env, "LD_PRELOAD", library);
     set_text(env, "GPUSPY_QUIET", "1");

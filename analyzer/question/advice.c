@@ -4,6 +4,7 @@
 #include "analyzer/base/sort.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/whatif/whatif.h"
 
 #include <stdlib.h>
@@ -113,6 +114,13 @@ static const char *advice_of_growth(const struct result_growth *g)
                                                             : "drop the reference, or store .detach().cpu()";
 }
 
+/* "kept by train.py:43 `features.append(loss)` (guess); ", "" if no statement was found. */
+static const char *keeper_of_growth(struct advices *a, const struct result_growth *g)
+{
+    if (!g->holders_n || g->creates != RUN_NONE) return "";
+    return arena_printf(a->b->arena, "kept by %s (guess); ", site_holders_text(a->b, g->holders, g->holders_n));
+}
+
 static void of_growth(struct advices *a)
 {
     size_t n;
@@ -125,12 +133,13 @@ static void of_growth(struct advices *a)
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
         add_advice(a, "leak", share,
                    advice_at_site(a, &g->stack.site,
-                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s",
+                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s",
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line runs",
                                                processes[g->process].kept_from_ns ? "at least " : "",
-                                               site_bytes_text(a->b, (double)g->bytes), advice_of_growth(g))));
+                                               site_bytes_text(a->b, (double)g->bytes), keeper_of_growth(a, g),
+                                               advice_of_growth(g))));
     }
 }
 

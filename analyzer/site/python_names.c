@@ -305,6 +305,18 @@ static bool is_property(const char *p)
     return false;
 }
 
+/* Is the bracket at `open` that of a call of one of the functions? */
+static bool is_call_of(const char *code, const char *open, const char *const *functions, size_t count)
+{
+    const char *name = open;
+    while (name > code && site_is_name_character(name[-1])) name--;
+    const size_t n = (size_t)(open - name);
+    for (size_t i = 0; i < count; i++)
+        if (strlen(functions[i]) == n && strncmp(name, functions[i], n) == 0) return true;
+    return false;
+}
+#define IS_CALL_OF(code, open, functions) is_call_of(code, open, functions, sizeof(functions) / sizeof *(functions))
+
 /* float(…), to_cpu(…): a bracket at `open` encloses the arguments of a function that returns no tensor of the GPU. */
 static bool is_converting(const char *code, const char *open)
 {
@@ -312,24 +324,27 @@ static bool is_converting(const char *code, const char *open)
                                         "id",    "type", "print", "hasattr", "isinstance"};
     const char *name = open;
     while (name > code && site_is_name_character(name[-1])) name--;
-    const size_t n = (size_t)(open - name);
     const char *cpu = strstr(name, "cpu"), *numpy = strstr(name, "nump");
-    bool is = (cpu && cpu < open) || (numpy && numpy < open);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        is = is || (strlen(words[i]) == n && strncmp(name, words[i], n) == 0);
-    return is;
+    return (cpu && cpu < open) || (numpy && numpy < open) || IS_CALL_OF(code, open, words);
 }
 
 /* torch.cat(…), np.stack(…): the bracket encloses the arguments of a function that returns a copy of them. */
 static bool is_copying(const char *code, const char *open)
 {
     static const char *const words[] = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "clone"};
-    const char *name = open;
-    while (name > code && site_is_name_character(name[-1])) name--;
-    const size_t n = (size_t)(open - name);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i]) == n && strncmp(name, words[i], n) == 0) return true;
-    return false;
+    return IS_CALL_OF(code, open, words);
+}
+
+/* F.mse_loss(…), torch.mean(…): of a function that returns a tensor which it computes from them. */
+static bool is_computing(const char *code, const char *open)
+{
+    static const char *const words[] = {"cross_entropy", "binary_cross_entropy_with_logits",
+                                        "mse_loss",      "binary_cross_entropy",
+                                        "l1_loss",       "smooth_l1_loss",
+                                        "nll_loss",      "huber_loss",
+                                        "kl_div",        "mean",
+                                        "sum",           "norm"};
+    return IS_CALL_OF(code, open, words);
 }
 
 const char *site_bracket_around(const char *code, const char *p)
@@ -339,18 +354,28 @@ const char *site_bracket_around(const char *code, const char *p)
     return NULL;
 }
 
-/* What it returns is another tensor that has no graph or, if memory is kept by a graph only, a tensor without one. */
-static bool is_other_tensor(const char *p, bool graph)
+/* Is one of the words at p, and complete? */
+static bool begins_with_word(const char *p, const char *const *words, size_t count)
 {
-    static const char *const words[] = {".argmax(", ".argmin(",  ".argsort(", ".eq(",    ".ne(",   ".gt(",
-                                        ".lt(",     ".detach()", ".data",     ".long()", ".int()", ".bool()"};
-    enum { COPIES = 7 }; /* the others may return the same memory */
-    for (size_t i = 0; i < (graph ? sizeof words / sizeof *words : COPIES); i++) {
+    for (size_t i = 0; i < count; i++) {
         const size_t n = strlen(words[i]);
         if (strncmp(p, words[i], n) == 0 && (strchr("()", words[i][n - 1]) || !site_is_name_character(p[n])))
             return true;
     }
     return false;
+}
+
+/* What it returns is another tensor that has no graph or, if memory is kept by a graph only, a tensor without one. If
+ * the memory itself is kept, a tensor that was computed from it does not keep it. */
+static bool is_other_tensor(const char *p, bool graph)
+{
+    static const char *const without_graph[] = {".argmax(", ".argmin(", ".argsort(", ".eq(", ".ne(", ".gt(", ".lt("};
+    static const char *const same_memory[] = {".detach()", ".data", ".long()", ".int()", ".bool()"};
+    static const char *const computed[] = {".mean(", ".sum(", ".norm(", ".std(",    ".var(",     ".prod(", ".any(",
+                                           ".all(",  ".abs(", ".exp(",  ".square(", ".softmax(", ".pow(",  ".sqrt("};
+    return begins_with_word(p, without_graph, sizeof without_graph / sizeof *without_graph) ||
+           (graph ? begins_with_word(p, same_memory, sizeof same_memory / sizeof *same_memory)
+                  : begins_with_word(p, computed, sizeof computed / sizeof *computed));
 }
 
 /* trainer.evaluate()["loss"]: an entry of what the method returned. batch.to(device)["ids"] is one of the batch. */
@@ -378,8 +403,8 @@ static bool is_other_mention(const char *code, const char *p, const char *end, b
         const char *open = site_bracket_around(code, p);
         if (!open) return false;
         const char *loop = strstr(open, " for ");
-        if (is_converting(code, open) || (loop && loop < p && range_has_host(open, loop, graph)) ||
-            (copies && is_copying(code, open)))
+        if (is_converting(code, open) || (!graph && is_computing(code, open)) ||
+            (loop && loop < p && range_has_host(open, loop, graph)) || (copies && is_copying(code, open)))
             return true;
         p = open;
         end = site_closing(open);

@@ -8,21 +8,36 @@
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
-/* What grows together with a row's line, one line each; allocated, NULL none. */
+static void put_keepers(const struct draw_text *v, FILE *f, const struct result_growth *g, int indent)
+{
+    struct draw_text note = *v;
+    note.out = f;
+    for (size_t i = 0; i < g->holders_n; i++) {
+        const struct result_holder *h = &g->holders[i];
+        char words[1200];
+        text_put(words, sizeof words, "%s %s:%d  %s  (guess)", i ? "or by" : "kept by", basename(h->file), h->line,
+                 h->text);
+        draw_wrap(&note, indent, "", words);
+    }
+}
+
+/* What keeps a row's line, and what grows together with it, one line each; allocated, NULL none. */
 static char *with_it(const struct draw_text *v, const struct result_growth *g)
 {
     enum { LINES = 5, IN = 2 * INDENT + 2 };
     char *text = NULL;
     size_t size;
 
-    if (!g->graph && !g->jumps) return NULL;
+    if (!g->graph && !g->jumps && !g->holders_n) return NULL;
     FILE *f = arena_stream(&text, &size);
-    for (size_t i = 1; i < g->lines_n && i <= LINES; i++) {
+    put_keepers(v, f, g, IN);
+    const bool alone = !g->graph && !g->jumps;
+    for (size_t i = 1; !alone && i < g->lines_n && i <= LINES; i++) {
         char bytes[UNITS_TEXT], place[1024];
         fprintf(f, "%*s%10s  %s\n", IN, "", draw_bytes(bytes, g->lines[i].bytes),
                 draw_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
     }
-    if (g->lines_total > LINES + 1)
+    if (!alone && g->lines_total > LINES + 1)
         fprintf(f, "%*sand %zu more line%s\n", IN, "", g->lines_total - LINES - 1,
                 g->lines_total == LINES + 2 ? "" : "s");
     if (g->graph) {

@@ -92,7 +92,9 @@
             const rest = row.lines.filter(line => page.siteText(line.site) !== page.siteText(row.site)).slice(0, 4);
             const more = rest.map(line =>
                 make("span", {class: "sub"}, page.bytes(line.bytes) + " of it: " + page.siteText(line.site)));
-            return make("div", null, site().cell(row), make("div", {class: "place"}, more));
+            const kept = (row.holders || []).map((holder, i) => make("span", {class: "sub"}, (i ? "or by " : "kept by ") +
+                holder.file.split("/").pop() + ":" + holder.line + "  " + page.clean(holder.text) + "  (guess)"));
+            return make("div", null, site().cell(row), make("div", {class: "place"}, kept, more));
         },
     });
     const how = row => [row.graph ? "lines of one forward pass grow together; whether an autograd graph keeps them is unknown" : "",

@@ -120,7 +120,7 @@ class Recorder:
     """Speaks NVTX to the recorder as any program does, without NVTX."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL(None)
+        self.library = loaded_library()
         self.flush_function = self.library.gpuspy_flush
         self.pointers = {module: (ctypes.c_void_p * ROOM)() for module in (1, 5)}
         self.tables = {module: (ctypes.c_void_p * ROOM)(*(ctypes.addressof(slots) + i * ctypes.sizeof(ctypes.c_void_p)
@@ -169,5 +169,16 @@ class Recorder:
         return os.fsdecode(path) if path else None
 
 
+def loaded_library() -> Any:
+    """The recorder in this process: preloaded, or loaded by gpuspy attach, which leaves its names out of the global ones."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gpuspy_flush"):
+        for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
+            path = line.partition("/")[2]
+            if path.endswith("/" + LIBRARY):
+                return ctypes.CDLL("/" + path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    return library
+
+
 def is_loaded() -> bool:
-    return hasattr(ctypes.CDLL(None), "gpuspy_flush")
+    return hasattr(loaded_library(), "gpuspy_flush")

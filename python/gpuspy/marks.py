@@ -22,6 +22,12 @@ def recorder() -> Any:
     return _recorder
 
 
+def forget_recorder() -> None:
+    """After gpuspy attach: the next mark looks for the recorder again."""
+    global _recorder
+    _recorder = None
+
+
 def mark(name: str) -> None:
     """A moment of that name."""
     if recorder():

@@ -1,20 +1,28 @@
-"""%%gpuspy and %gpuspy report, in a kernel that gpuspy jupyter install or gpuspy run started."""
+"""%gpuspy attach, detach and report, and %%gpuspy, in a kernel that is recorded or in any other."""
+import atexit
+import contextlib
+import ctypes
+import os
+import re
 import shlex
-from typing import Any, Optional
+from typing import Any, Iterator, List, Optional
 
 from gpuspy import marks, reader
+
+PR_SET_PTRACER, ANY = 0x59616D61, ctypes.c_ulong(-1)  # prctl(2)
+_detached: Optional[str] = None  # the recording that %gpuspy detach ended
 
 
 def database() -> Optional[str]:
     """The recording of this process, completed up to now; None: it is not recorded, or has not called CUDA."""
     if not marks.recorder() or not marks.recorder().flush():
-        return None
+        return _detached
     path: Optional[str] = marks.recorder().database()
     return path
 
 
-NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs without the recorder; "
-           "gpuspy jupyter install adds one that runs with it")
+NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs without the recorder; %gpuspy attach records it "
+           "from now on, and gpuspy jupyter install adds a kernel that is recorded from its start")
 
 
 def report(words: str) -> Any:
@@ -24,6 +32,59 @@ def report(words: str) -> Any:
         return None
     print(reader.run_gpuspy("report", *shlex.split(words), path))
     return reader.Recording(path)
+
+
+@contextlib.contextmanager
+def traceable() -> Iterator[None]:
+    """Where ptrace_scope is 1, a process may be attached to only by those that it allows. Elsewhere prctl fails, and nothing
+    needs it."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_PTRACER, ANY, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_PTRACER, 0, 0, 0, 0)
+
+
+def attach(words: str) -> None:
+    with traceable():
+        print(reader.run_gpuspy("attach", *shlex.split(words), str(os.getpid()), with_messages=True))
+    marks.forget_recorder()
+
+
+def detach(words: str) -> None:
+    global _detached
+    path = database()
+    with traceable():
+        print(reader.run_gpuspy("detach", *shlex.split(words), str(os.getpid()), with_messages=True))
+    _detached = path
+
+
+CELL = re.compile(r".*/ipykernel_\d+/\d+\.py")
+_written: List[str] = []
+
+
+def remove_cells() -> None:
+    for path in _written:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    with contextlib.suppress(OSError, IndexError):
+        os.rmdir(os.path.dirname(_written[0]))
+
+
+def write_cell(shell: Any, text: str) -> None:
+    """Writes a cell to the file that ipykernel names in its frames, and writes only for a debugger. The recorder stores its lines
+    from there."""
+    code = shell.transform_cell(text)
+    path = shell.compile.get_code_name(text, code, 0)
+    if CELL.fullmatch(path) and not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with open(path, "x", encoding="utf-8") as file:
+            _written.append(path)
+            file.write(code)
+
+
+COMMANDS = {"attach": attach, "detach": detach, "report": report}
 
 
 def usage_error() -> Any:
@@ -36,18 +97,25 @@ def usage_error() -> Any:
 
 
 def register(shell: Any) -> None:
+    def before_cell(cell: Any) -> None:
+        with contextlib.suppress(Exception):  # a cell must not fail because it is recorded
+            if marks.recorder():
+                write_cell(shell, cell.raw_cell)
+
     def gpuspy(line: str, cell: Optional[str] = None) -> Any:
-        """%gpuspy report [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
+        """%gpuspy report|attach|detach [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
         if cell is not None:
             with marks.scope(line.strip() or "cell"):
                 shell.run_cell(cell)
             return None
         words = line.split(None, 1)
-        if words[:1] != ["report"]:
-            raise usage_error()("type %gpuspy report, or %%gpuspy over a cell")
+        if not words or words[0] not in COMMANDS:
+            raise usage_error()("type %gpuspy report, %gpuspy attach or %gpuspy detach, or %%gpuspy over a cell")
         try:
-            return report(words[1] if len(words) > 1 else "")
+            return COMMANDS[words[0]](words[1] if len(words) > 1 else "")
         except reader.GpuspyError as error:
             raise usage_error()(str(error)) from None
 
     shell.register_magic_function(gpuspy, "line_cell", "gpuspy")
+    shell.events.register("pre_run_cell", before_cell)
+    atexit.register(remove_cells)

@@ -30,12 +30,12 @@ def program() -> str:
     raise GpuspyError("the program 'gpuspy' is neither beside this package nor on PATH; pip install gpuspy")
 
 
-def run_gpuspy(*words: str) -> str:
-    """What a command prints. A status of 1 is an answer; others raise GpuspyError."""
+def run_gpuspy(*words: str, with_messages: bool = False) -> str:
+    """What a command prints, its messages on stderr only if asked for. A status of 1 is an answer; others raise GpuspyError."""
     done = subprocess.run([program(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode not in (0, 1):
         raise GpuspyError(done.stderr.strip().removeprefix(f"gpuspy: {words[0]}: ") or f"gpuspy {words[0]} ended with status {done.returncode}")
-    return done.stdout
+    return done.stdout + done.stderr.strip() if with_messages else done.stdout
 
 
 def run_json(*words: str) -> Any:

@@ -80,14 +80,19 @@ model = Net()
 """
 
 
-def run(recording, body):
-    """Runs it until it is out of memory."""
+def prepare(recording):
+    """Writes the package that stands for PyTorch; returns its folder."""
     for path, text in (("_tensor.py", TENSOR), ("metric.py", METRIC), ("nn/modules/module.py", MODULE), ("__init__.py", ""),
                        ("nn/__init__.py", ""), ("nn/modules/__init__.py", "")):
         place = recording.folder / "torch" / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    recording.python(HEAD + body, SIMCUDA_MEMORY="768MiB", PYTHONPATH=recording.folder, check=False)
+    return recording.folder
+
+
+def run(recording, body):
+    """Runs it until it is out of memory."""
+    recording.python(HEAD + body, SIMCUDA_MEMORY="768MiB", PYTHONPATH=prepare(recording), check=False)
     return recording.report()
 
 
@@ -550,3 +555,18 @@ def test_source_that_is_not_a_program(recording, lines):
     for holder in [h for oom in recording.report()["oom"] for h in oom["holders"]]:
         assert len(holder["text"]) < 200
     assert time.monotonic() - began < 20
+
+
+def test_what_is_computed_from_memory_does_not_keep_it(recording):
+    _, found = leaks(recording, "class F:\n    mse_loss = staticmethod(lambda x: Tensor(bytes=4096))\nsums, kept = [], []\nfor step in range(1000):\n"
+                     "    out = Tensor()\n    loss = F.mse_loss(out)\n    sums.append(loss)\n    kept.append(out)\n")
+    assert found == {"sums.append(loss)", "kept.append(out)"}  # each for its own line
+    assert [h["text"] for h in recording.report()["oom"][0]["holders"]] == ["kept.append(out)"]
+
+
+def test_a_run_that_lives_names_what_keeps_growth(recording):
+    recording.python(HEAD + "kept = []\nfor step in range(300):\n    out = Tensor()\n    kept.append(out)\n", PYTHONPATH=prepare(recording))
+    for words in (["report"], ["report", "--only", "growth"], ["leaks"]):
+        text = " ".join(recording.gpuspy(*words, recording.database).stdout.split())
+        line = (HEAD + "kept").count("\n") + 4
+        assert f"kept by script.py:{line} " in text and "kept.append(out)" in text and "(guess)" in text, text
