@@ -1,5 +1,10 @@
 #include "analyzer/base/json_out.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+
 void json_out_text(FILE *out, const char *text)
 {
     if (!text) {
@@ -21,4 +26,22 @@ void json_out_text(FILE *out, const char *text)
         }
     }
     putc('"', out);
+}
+
+bool json_out_tree(FILE *out, json_t *tree, size_t flags)
+{
+    const bool written = tree && json_dumpf(tree, out, flags) == 0;
+    json_decref(tree);
+    return fputc('\n', out) != EOF && written;
+}
+
+json_t *json_out_string(const char *text)
+{
+    json_t *string = text ? json_string(text) : json_null();
+    if (string) return string;
+    const size_t size = strlen(text) + 1;
+    char *clean = arena_realloc(NULL, size, 1);
+    string = json_string(terminal_clean(clean, size, text, true));
+    free(clean);
+    return string;
 }

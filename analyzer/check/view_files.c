@@ -6,34 +6,22 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/check/check.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
-/* Text from a database may be invalid UTF-8. */
-static json_t *check_text_json(const char *s)
-{
-    if (!s) return json_null();
-    json_t *whole = json_string(s);
-    if (whole) return whole;
-    size_t size = strlen(s) + 1;
-    char *clean = arena_realloc(NULL, size, 1);
-    whole = json_string(terminal_clean(clean, size, s, true));
-    free(clean);
-    return whole;
-}
-
 static json_t *check_line_json(const struct check_line *l)
 {
     json_t *o = json_object();
-    set_json(o, "file", check_text_json(l->file));
+    set_json(o, "file", json_out_string(l->file));
     set_json(o, "line", l->line > 0 ? json_integer(l->line) : NULL);
-    set_json(o, "function", check_text_json(l->function));
-    set_json(o, "place", check_text_json(l->place));
+    set_json(o, "function", json_out_string(l->function));
+    set_json(o, "place", json_out_string(l->place));
     set_real(o, "amount", l->amount);
-    set_json(o, "note", check_text_json(l->note));
+    set_json(o, "note", json_out_string(l->note));
     return o;
 }
 
@@ -49,34 +37,32 @@ bool check_view_json(struct check *c, FILE *out)
     json_t *root = json_object(), *list = json_array();
     EACH (r, c->results, c->n) {
         json_t *o = json_object();
-        set_json(o, "check", check_text_json(check_gate_name(r->gate)));
-        set_json(o, "status", check_text_json(check_status_word(r->status)));
-        set_json(o, "what", check_text_json(r->what));
-        set_json(o, "scope", check_text_json(r->scope));
-        set_json(o, "unit", check_text_json(units[check_gates[r->gate].unit]));
+        set_json(o, "check", json_out_string(check_gate_name(r->gate)));
+        set_json(o, "status", json_out_string(check_status_word(r->status)));
+        set_json(o, "what", json_out_string(r->what));
+        set_json(o, "scope", json_out_string(r->scope));
+        set_json(o, "unit", json_out_string(units[check_gates[r->gate].unit]));
         set_real(o, "value", r->value);
         set_real(o, "limit", r->limit);
         set_real(o, "over", r->status == CHECK_FAILED ? r->value - r->limit : (double)NAN);
-        set_json(o, "database", check_text_json(run_shown_path(r->path)));
+        set_json(o, "database", json_out_string(run_shown_path(r->path)));
         set_json(o, "pid", json_integer(r->pid));
         set_json(o, "rank", r->rank >= 0 ? json_integer(r->rank) : NULL);
         set_json(o, "device", r->device >= 0 ? json_integer(r->device) : NULL);
-        set_json(o, "text", check_text_json(check_sentence(c, r)));
-        set_json(o, "why", check_text_json(r->why));
+        set_json(o, "text", json_out_string(check_sentence(c, r)));
+        set_json(o, "why", json_out_string(r->why));
         set_json(o, "lines", LIST(r->lines, r->lines_n, check_line_json));
         set_json(o, "lines_total", json_integer((json_int_t)r->lines_total));
         json_array_append_new(list, o);
     }
     set_json(root, "schema", json_integer(1));
-    set_json(root, "view", check_text_json("check"));
-    set_json(root, "command", check_text_json(c->command));
+    set_json(root, "view", json_out_string("check"));
+    set_json(root, "command", json_out_string(c->command));
     set_bool(root, "ok", !c->failed);
-    set_json(root, "source", check_text_json(c->source));
+    set_json(root, "source", json_out_string(c->source));
     set_json(root, "processes", json_integer((json_int_t)c->processes));
     set_json(root, "checks", list);
-    bool ok = json_dumpf(root, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
-    json_decref(root);
-    return ok;
+    return json_out_tree(out, root, JSON_INDENT(2));
 }
 
 /* As an attribute or as text; characters that XML cannot represent become '?'. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/progress.h"
@@ -86,10 +87,7 @@ static int show_learned(const struct settings *s, const struct estimate_calibrat
                         const struct question_learned *l)
 {
     if (s->json) {
-        json_t *root = json_calibration(c, l);
-        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-        putchar('\n');
-        json_decref(root);
+        json_out_tree(stdout, json_calibration(c, l), JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     } else {
         struct terminal term = view_display_start(&s->display);
         view_calibration(c, l, &term, stdout);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/view/display.h"
 #include "analyzer/base/input.h"
@@ -160,11 +161,7 @@ static int print_diff(const struct settings *s, const struct diff *d, const stru
                                       .top = d->wish.top});
         return EXIT_YES;
     }
-    json_t *json = json_diff(d, side, paths);
-    bool ok = json && json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) == 0;
-    json_decref(json);
-    putchar('\n');
-    return ok ? EXIT_YES : EXIT_INPUT;
+    return json_out_tree(stdout, json_diff(d, side, paths), JSON_INDENT(2)) ? EXIT_YES : EXIT_INPUT;
 }
 
 /* A rank or GPU that neither recording has is an error: "no difference" would be misleading. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/doctor/doctor.h"
@@ -86,30 +87,19 @@ static void print_doctor_text(const struct doctor *d)
         printf("Recording works. Next: gpuspy run -- PROGRAM\n");
 }
 
-static json_t *json_text(const char *text)
-{
-    json_t *j = text ? json_string(text) : json_null();
-    char clean[4096];
-
-    return j ? j : json_string(terminal_clean(clean, sizeof clean, text, false)); /* for text that is not UTF-8 */
-}
-
 static bool print_doctor_json(const struct doctor *d)
 {
     json_t *checks = json_array();
 
     EACH (f, d->list, d->n) {
         json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:o, s:o}", "section", sections[f->section], "id",
-                                                f->id, "state", states[f->state], "text", json_text(f->text), "fix",
-                                                json_text(f->fix)));
+                                                f->id, "state", states[f->state], "text", json_out_string(f->text),
+                                                "fix", json_out_string(f->fix)));
     }
     json_t *o = json_pack("{s:b, s:I, s:I, s:o}", "ok", count_findings(d, DOCTOR_PROBLEM) == 0, "problems",
                           (json_int_t)count_findings(d, DOCTOR_PROBLEM), "warnings",
                           (json_int_t)count_findings(d, DOCTOR_WARNING), "checks", checks);
-    bool ok = o && json_dumpf(o, stdout, JSON_INDENT(2)) == 0;
-    json_decref(o);
-    putchar('\n');
-    return ok;
+    return json_out_tree(stdout, o, JSON_INDENT(2));
 }
 
 static int run_doctor_child(const char *what)

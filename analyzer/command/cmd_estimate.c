@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
@@ -98,13 +99,10 @@ const struct command_text command_text_estimate = {
     .examples = examples,
 };
 
-/* Frees the reference. */
 static bool print_estimate_json(json_t *root)
 {
-    bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
+    bool ok = json_out_tree(stdout, root, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
 
-    json_decref(root);
-    putchar('\n');
     return ok || ferror(stdout); /* main() reports an error of stdout */
 }
 

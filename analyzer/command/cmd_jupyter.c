@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/program.h"
@@ -213,9 +214,7 @@ static bool write_kernel(const struct settings *s, const struct python *p, const
     struct output o;
 
     if (!put_formatted(path, sizeof path, "%s/kernel.json", folder) || !output_open(&o, "jupyter", path)) return false;
-    json_t *kernel = kernel_json(s, p, library);
-    bool ok = json_dumpf(kernel, o.file, JSON_INDENT(1)) == 0 && fputc('\n', o.file) != EOF;
-    json_decref(kernel);
+    bool ok = json_out_tree(o.file, kernel_json(s, p, library), JSON_INDENT(1));
     if (!ok) complain("jupyter: cannot write '%s'", path);
     if (ok) return output_keep(&o, "jupyter");
     output_drop(&o);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/import/import.h"
@@ -159,21 +160,16 @@ static int print_symbolize_json(const struct symbolize *s, const struct files *f
     EACH (m, s->modules, s->modules_n) {
         char hint[512];
         bool hinted = m->lack && export_package_debug_hint(m->path, hint, sizeof hint);
-        json_t *path = json_string(m->path); /* NULL: it is not UTF-8 */
-        char clean[4096];
-        if (!path) path = json_string(terminal_clean(clean, sizeof clean, m->path, false));
-        json_array_append_new(modules, json_pack("{s:o, s:s?, s:I, s:I, s:I, s:s?, s:s?}", "path", path, "build_id",
-                                                 *m->build_id ? m->build_id : NULL, "frames", (json_int_t)m->frames,
-                                                 "named", (json_int_t)m->named, "lines", (json_int_t)m->lines, "lack",
-                                                 m->lack, "hint", hinted ? hint : NULL));
+        json_array_append_new(modules,
+                              json_pack("{s:o, s:s?, s:I, s:I, s:I, s:s?, s:s?}", "path", json_out_string(m->path),
+                                        "build_id", *m->build_id ? m->build_id : NULL, "frames", (json_int_t)m->frames,
+                                        "named", (json_int_t)m->named, "lines", (json_int_t)m->lines, "lack", m->lack,
+                                        "hint", hinted ? hint : NULL));
     }
     json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "databases", databases, "frames",
                           (json_int_t)s->frames, "named", (json_int_t)s->named, "lines", (json_int_t)s->lines,
                           "inlined", (json_int_t)s->inlined, "changed", (json_int_t)s->changed, "modules", modules);
-    int rc = o ? json_dumpf(o, stdout, JSON_INDENT(2)) : -1;
-    json_decref(o);
-    if (rc == 0) putchar('\n');
-    return rc == 0 ? EXIT_YES : EXIT_INPUT;
+    return json_out_tree(stdout, o, JSON_INDENT(2)) ? EXIT_YES : EXIT_INPUT;
 }
 
 /* Prints each hint once, after all modules that it concerns. */

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
@@ -244,9 +245,7 @@ static void print_transfer_json(const struct settings *s, const struct answer *a
         json_object_set_new(root, "params", json_integer((json_int_t)s->params));
         json_object_set_new(root, "precision", json_string(s->precision));
     }
-    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    putchar('\n');
-    json_decref(root);
+    json_out_tree(stdout, root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
 }
 
 static bool are_transfer_options_sensible(const struct settings *s)

@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
@@ -289,9 +290,7 @@ bool estimate_calibration_save(const char *command, const struct estimate_calibr
         json_decref(root);
         return false;
     }
-    json_dumpf(root, out.file, JSON_INDENT(1));
-    fputc('\n', out.file);
-    json_decref(root);
+    json_out_tree(out.file, root, JSON_INDENT(1));
     return output_keep(&out, command);
 }
 

@@ -1,16 +1,8 @@
 #include "analyzer/json/json_calibration.h"
 
 #include <stdlib.h>
-#include "analyzer/base/term.h"
 #include "analyzer/draw/json_site.h"
-
-/* The text comes from a database or a file, and may be invalid UTF-8. */
-static json_t *calibration_text_json(const char *from)
-{
-    char clean[512];
-
-    return from && *from ? json_string(terminal_clean(clean, sizeof clean, from, true)) : json_null();
-}
+#include "analyzer/json/json_estimate.h"
 
 static json_t *learned_row(const struct question_learned_row *l)
 {
@@ -20,10 +12,10 @@ static json_t *learned_row(const struct question_learned_row *l)
     const struct estimate_calibration_row *row = &l->row;
     json_t *o = json_object(), *why = json_object();
 
-    set_json(o, "recording", calibration_text_json(l->recording));
+    set_json(o, "recording", json_clean_text(l->recording));
     set_json(o, "pid", json_integer(l->pid));
     set_json(o, "device", json_integer(l->device));
-    set_json(o, "gpu", calibration_text_json(row->gpu));
+    set_json(o, "gpu", json_clean_text(row->gpu));
     set_real(o, "context_bytes", row->context);
     set_real(o, "workspace_bytes", row->workspace);
     set_real(o, "fragmentation", row->fragmentation);
@@ -42,13 +34,13 @@ static json_t *known_json(const struct estimate_calibration_known *k)
 
     set_text(o, "what", keys[k->what]);
     if (k->what == CALIBRATION_CONTEXT || k->what == CALIBRATION_WORKSPACE)
-        set_json(o, "gpu", calibration_text_json(k->of->gpu));
+        set_json(o, "gpu", json_clean_text(k->of->gpu));
     if (k->what == CALIBRATION_ACTIVATIONS) {
-        set_json(o, "family", calibration_text_json(k->of->family));
-        set_json(o, "precision", calibration_text_json(k->of->precision));
-        set_json(o, "attention", calibration_text_json(k->of->attention));
-        set_json(o, "checkpointing", calibration_text_json(k->of->checkpointing));
-        set_json(o, "more", calibration_text_json(k->of->more));
+        set_json(o, "family", json_clean_text(k->of->family));
+        set_json(o, "precision", json_clean_text(k->of->precision));
+        set_json(o, "attention", json_clean_text(k->of->attention));
+        set_json(o, "checkpointing", json_clean_text(k->of->checkpointing));
+        set_json(o, "more", json_clean_text(k->of->more));
         set_bool(o, "used", !k->stale);
     }
     set_json(o, "runs", json_integer((json_int_t)k->seen.runs));
@@ -65,6 +57,6 @@ json_t *json_calibration(const struct estimate_calibration *c, const struct ques
     json_t *learned = l ? LIST(l->rows, l->n, learned_row) : json_array(), *list = LIST(all, n, known_json);
 
     free(all);
-    return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", calibration_text_json(c->path), "rows",
+    return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", json_clean_text(c->path), "rows",
                      (json_int_t)c->rows_n, "learned", learned, "known", list);
 }

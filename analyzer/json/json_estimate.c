@@ -17,8 +17,7 @@ static json_t *interval_json(struct estimate_interval i)
                      whole_bytes(i.high));
 }
 
-/* The text comes from a file, and may be invalid UTF-8. */
-static json_t *estimate_text_json(const char *from)
+json_t *json_clean_text(const char *from)
 {
     char clean[4096];
 
@@ -70,10 +69,10 @@ static json_t *model_json(const struct model *m)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].n) json_object_set_new(shape, rows[i].key, estimate_count_json(rows[i].n));
     if (s->family != MODEL_UNKNOWN) json_object_set_new(shape, "tied", json_boolean(s->tied));
-    return json_pack("{s:o, s:s, s:s, s:o, s:I, s:o, s:o}", "name", estimate_text_json(m->name), "source", m->source,
+    return json_pack("{s:o, s:s, s:s, s:o, s:I, s:o, s:o}", "name", json_clean_text(m->name), "source", m->source,
                      "family", model_family_word(s->family), "shape", shape, "params", (json_int_t)m->params,
                      "stored_bytes", m->stored_bytes > 0 ? json_integer(whole_bytes(m->stored_bytes)) : json_null(),
-                     "stored_as", estimate_text_json(m->stored_as));
+                     "stored_as", json_clean_text(m->stored_as));
 }
 
 #define WORD(id, word, what) word,
@@ -103,9 +102,9 @@ static json_t *plan_json(const struct estimate_answer *a)
         "sequence_parallel", p->sequence_parallel, "sharding", shardings[p->sharding], "offload", offloads[p->offload],
         "bucket_view", p->bucket_view, "adapter", adapters[p->adapter], "rank", (json_int_t)p->rank, "target",
         estimate_adapter_name_matrices(p->targets, targets), "weights",
-        estimate_text_json(p->weights ? p->weights->word : NULL), "ema", p->ema, "kv_cache",
-        estimate_text_json(p->cache ? p->cache->word : NULL), "cache_block", estimate_count_json(p->cache_block), "gpu",
-        estimate_text_json(p->gpu ? p->gpu->key : NULL));
+        json_clean_text(p->weights ? p->weights->word : NULL), "ema", p->ema, "kv_cache",
+        json_clean_text(p->cache ? p->cache->word : NULL), "cache_block", estimate_count_json(p->cache_block), "gpu",
+        json_clean_text(p->gpu ? p->gpu->key : NULL));
 
     json_object_update(o, more);
     json_decref(more);
@@ -122,8 +121,8 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
     json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));
-    json_object_set_new(o, "torch", estimate_text_json(p->torch));
-    json_object_set_new(o, "transformers", estimate_text_json(p->transformers_text));
+    json_object_set_new(o, "torch", json_clean_text(p->torch));
+    json_object_set_new(o, "transformers", json_clean_text(p->transformers_text));
     json_object_set_new(o, "reentrant", json_boolean(!p->not_reentrant));
     json_object_set_new(o, "lora_dropout",
                         p->dropout == PLAN_DROPOUT_UNKNOWN ? json_null()
@@ -132,7 +131,7 @@ static json_t *plan_json(const struct estimate_answer *a)
         json_object_set_new(o, "diffusion",
                             json_pack("{s:s, s:s, s:b, s:o}", "resident", residents[p->resident], "vae",
                                       decodings[p->decoding], "guidance", p->guided, "text_weights",
-                                      estimate_text_json(p->text_weights ? p->text_weights->word : NULL)));
+                                      json_clean_text(p->text_weights ? p->text_weights->word : NULL)));
     /* inference only: whether the model generates token after token, and has a KV cache */
     json_object_set_new(o, "decodes",
                         p->inference && p->model->shape.family != MODEL_UNKNOWN
@@ -156,12 +155,12 @@ static json_t *estimate_lines_json(const struct estimate_result *r)
     json_t *list = json_array();
 
     EACH (l, r->lines, r->lines_n) {
-        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name",
-                              estimate_text_json(l->name), "phases", phase_bits_json(r, l->phases));
+        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name", json_clean_text(l->name),
+                              "phases", phase_bits_json(r, l->phases));
         json_object_update_new(o, interval_json(l->bytes));
         json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o}", "host", l->host, "formula",
-                                            estimate_text_json(l->formula), "source", estimate_text_json(l->source),
-                                            "why", estimate_text_json(l->why)));
+                                            json_clean_text(l->formula), "source", json_clean_text(l->source), "why",
+                                            json_clean_text(l->why)));
         json_array_append_new(list, o);
     }
     return list;
@@ -217,8 +216,8 @@ static json_t *estimate_gpus_json(const struct estimate_answer *a)
     for (size_t i = 0; i < a->targets_n; i++) {
         const struct estimate_target *t = &a->targets[i];
         json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key",
-                                              estimate_text_json(t->gpu ? t->gpu->key : NULL), "name",
-                                              estimate_text_json(t->gpu ? t->gpu->product : NULL), "total_bytes",
+                                              json_clean_text(t->gpu ? t->gpu->key : NULL), "name",
+                                              json_clean_text(t->gpu ? t->gpu->product : NULL), "total_bytes",
                                               whole_bytes(t->memory), "verdict", estimate_fit_word[t->fit.verdict],
                                               "margin_low_bytes", whole_bytes(t->fit.margin.low), "margin_bytes",
                                               whole_bytes(t->fit.margin.likely), "margin_high_bytes",
@@ -236,20 +235,20 @@ static json_t *wires_json(const struct estimate_wires *w)
     EACH (r, w->rows, w->n) {
         json_array_append_new(
             list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}", "kind",
-                            estimate_wire_kind_word[r->kind], "name", estimate_text_json(r->name), "bytes",
+                            estimate_wire_kind_word[r->kind], "name", json_clean_text(r->name), "bytes",
                             whole_bytes(r->bytes), "times", r->times, "gpus", (json_int_t)r->n, "nodes",
-                            (json_int_t)r->nodes, "bytes_per_s", r->bandwidth, "link", estimate_text_json(r->link),
+                            (json_int_t)r->nodes, "bytes_per_s", r->bandwidth, "link", json_clean_text(r->link),
                             "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor, "formula",
-                            estimate_text_json(r->formula), "source", estimate_text_json(r->source)));
+                            json_clean_text(r->formula), "source", json_clean_text(r->source)));
     }
     return list;
 }
 
 static json_t *change_json(const struct estimate_answer *a, const struct estimate_change *c)
 {
-    return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", estimate_text_json(c->what),
-                     "option", estimate_text_json(c->option), "cost", estimate_text_json(c->cost), "cost_class",
-                     estimate_change_cost_word[c->cost_class], "source", estimate_text_json(c->source), "saved",
+    return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", json_clean_text(c->what),
+                     "option", json_clean_text(c->option), "cost", json_clean_text(c->cost), "cost_class",
+                     estimate_change_cost_word[c->cost_class], "source", json_clean_text(c->source), "saved",
                      interval_json(c->saved), "peak", interval_json(c->peak), "verdict",
                      a->plan.memory > 0 ? json_string(estimate_fit_word[c->fit.verdict]) : json_null());
 }
@@ -263,7 +262,7 @@ static json_t *solve_answer(const struct estimate_solve_answer *s)
 {
     if (!s->any) return json_null();
     return json_pack("{s:I, s:b, s:o, s:o, s:o}", "value", (json_int_t)s->value, "limited", s->limited, "option",
-                     estimate_text_json(s->option), "peak", interval_json(s->peak), "next",
+                     json_clean_text(s->option), "peak", interval_json(s->peak), "next",
                      s->next.likely > 0 ? interval_json(s->next) : json_null());
 }
 
@@ -274,7 +273,7 @@ static json_t *solution_json(const struct estimate_answer *a)
     if (!a->solved) return json_null();
     return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o}", "what", estimate_solve_word[s->what], "memory_bytes",
                      whole_bytes(s->memory), "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely),
-                     "limit", (json_int_t)s->limit, "note", estimate_text_json(s->note));
+                     "limit", (json_int_t)s->limit, "note", json_clean_text(s->note));
 }
 
 static json_t *meanings_json(void)
@@ -290,7 +289,7 @@ static json_t *meanings_json(void)
 
 static json_t *texts_json(char *const *list, size_t n)
 {
-    return LIST_OF(n, i, estimate_text_json(list[i]));
+    return LIST_OF(n, i, json_clean_text(list[i]));
 }
 
 json_t *json_estimate(const struct estimate_answer *a, const struct estimate_recipe *recipe)
@@ -324,22 +323,22 @@ json_t *json_estimate(const struct estimate_answer *a, const struct estimate_rec
     json_object_set_new(root, "verdicts", meanings_json());
     json_object_set_new(root, "changes_on",
                         a->plan.memory > 0 && a->targets[a->helped].gpu
-                            ? estimate_text_json(a->targets[a->helped].gpu->key)
+                            ? json_clean_text(a->targets[a->helped].gpu->key)
                             : json_null());
     json_object_set_new(root, "changes", changes_json(a, a->changes.rows, a->changes.n));
     json_object_set_new(root, "way", changes_json(a, a->changes.way, a->changes.way_n));
     json_object_set_new(root, "solve", solution_json(a));
-    json_object_set_new(root, "command", estimate_text_json(estimate_answer_command(a, "", command, sizeof command)));
+    json_object_set_new(root, "command", json_clean_text(estimate_answer_command(a, "", command, sizeof command)));
     estimate_answer_way(a, way, sizeof way);
     json_object_set_new(root, "way_command",
-                        estimate_text_json(*way ? estimate_answer_command(a, way, command, sizeof command) : NULL));
+                        json_clean_text(*way ? estimate_answer_command(a, way, command, sizeof command) : NULL));
     json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires_json(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());
-    json_object_set_new(root, "wires_notes", LIST_OF(a->wires.notes_n, i, estimate_text_json(a->wires.notes[i])));
+    json_object_set_new(root, "wires_notes", LIST_OF(a->wires.notes_n, i, json_clean_text(a->wires.notes[i])));
     json_object_set_new(root, "compute_formula",
-                        a->wires.compute_s > 0 ? estimate_text_json(a->wires.compute) : json_null());
+                        a->wires.compute_s > 0 ? json_clean_text(a->wires.compute) : json_null());
     json_object_set_new(root, "compute_s", a->wires.compute_s > 0 ? json_real(a->wires.compute_s) : json_null());
-    json_object_set_new(root, "notes", LIST_OF(a->result.notes_n, i, estimate_text_json(a->result.notes[i])));
+    json_object_set_new(root, "notes", LIST_OF(a->result.notes_n, i, json_clean_text(a->result.notes[i])));
     return root;
 }

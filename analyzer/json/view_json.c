@@ -1,5 +1,6 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
+#include "analyzer/base/json_out.h"
 #include "analyzer/step/cadence.h"
 
 #include "analyzer/json/json_parts.h"
@@ -652,7 +653,5 @@ int json_report_some(const struct result_report *report, bool (*is_chosen)(uint6
     {
         if (is_chosen && strcmp(key, "schema") != 0 && !is_chosen(only, key)) json_object_del(o, key);
     }
-    int rc = json_dumpf(o, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_decref(o);
-    return rc == 0 && fputc('\n', out) != EOF ? 0 : -1;
+    return json_out_tree(out, o, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) ? 0 : -1;
 }

@@ -1,4 +1,5 @@
 /* A snapshot for scripts. Unknown is null; sizes are bytes, times seconds. Fields are only ever added. */
+#include "analyzer/base/json_out.h"
 #include "analyzer/top/view_parts.h"
 
 #include "analyzer/draw/json_site.h"
@@ -214,7 +215,5 @@ void top_view_json(const struct top_view *v, size_t top, FILE *out)
     for (size_t i = 0; i < m->sources_n; i++) /* after the tables, which find the helpers */
         json_array_append_new(processes, source_json(t, (uint32_t)i));
     set_json(o, "unrecorded", users_json(&v->users));
-    json_dumpf(o, out, JSON_COMPACT);
-    fputc('\n', out);
-    json_decref(o);
+    json_out_tree(out, o, JSON_COMPACT);
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <jansson.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
@@ -348,7 +349,5 @@ void view_roofline_json(const struct view_roofline *r, FILE *out)
                                       rates_json(r)));
     else
         json_object_set_new(root, "gpus", gpus_json(r));
-    json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    fputc('\n', out);
-    json_decref(root);
+    json_out_tree(out, root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/base/input.h"
@@ -100,10 +101,8 @@ json_t *viewing_json_head(const struct viewing *v)
 int viewing_json(struct viewing *v, json_t *o)
 {
     view_display_start(&v->settings->display);
-    int rc = json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    bool written = json_out_tree(stdout, o, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
 
-    json_decref(o);
-    bool written = rc == 0 && fputc('\n', stdout) != EOF;
     return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* a user who leaves the pager has seen enough */
 }
 
