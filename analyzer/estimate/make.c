@@ -1,4 +1,5 @@
 /* From a plan to lines, phases and the peak. */
+#include <math.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/calibration.h"
@@ -114,14 +115,16 @@ bool estimate_make(const struct plan *p, struct estimate_result *r)
     static struct estimate_result other;
     bool between = p->pp > 2 && (layers_differ(p->model) || p->first_layers || p->last_layers ||
                                  p->model->shape.layers % (p->pp * p->interleave));
-    double most = 0;
+    double most = 0, high = 0;
 
     for (uint64_t stage = 0; stage < p->pp; stage = between || stage + 1 == p->pp ? stage + 1 : p->pp - 1) {
         double params = between ? estimate_shard_sum(p, stage, NULL).all : 1;
         if (params <= most && stage + 1 < p->pp) continue;
         most = params > most ? params : most;
         make_stage(p, stage, stage ? &other : r);
+        high = fmax(high, (stage ? &other : r)->peak.high);
         if (stage && other.peak.likely > r->peak.likely) *r = other;
     }
+    r->peak.high = high;            /* of any stage: that fits, too, if the high end does */
     return r->peak.high < TOO_MUCH; /* also false for NaN */
 }

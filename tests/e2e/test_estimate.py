@@ -922,6 +922,13 @@ def test_stages_with_other_numbers_of_layers():
         one_line(gpuspy("estimate", *words, *more), 2)
 
 
+def test_the_high_end_is_that_of_any_stage():
+    """Gemma's first stage is the fullest; the last, with the logits, has the higher high end."""
+    found = answer("--model", "gemma-2-2b", "--precision", "bf16", "--master-weights", "--pp", "2", "--gpus", "2", "--batch", "1", "--seq", "2048",
+                   "--accumulation", "8", "--attention", "eager")
+    assert found["peak"]["high_bytes"] > max(phase["high_bytes"] for phase in found["phases"].values())
+
+
 def test_gradients_of_a_pipeline_appear_with_the_first_backward():
     """torchtitan's 405B on 512 GPUs: with as many micro-batches as stages, whole gradients and all activations are never live together."""
     words = ["--model", "llama-3.1-405b", "--precision", "amp-bf16", "--batch", "4", "--seq", "8192", "--checkpointing", "full", "--tp", "8", "--pp", "8",
