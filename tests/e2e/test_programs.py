@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +169,8 @@ def test_a_report_on_a_running_program_holds_its_log_for_a_moment(recording):
     try:
         wait_until(lambda: recording.database.exists() and recording.database.stat().st_size > 16 << 20)
         child.send_signal(signal.SIGSTOP)
+        wait_until(lambda: all(" (gpuspy" not in (text := path.read_text()) or ") T " in text
+                               for path in Path(f"/proc/{child.pid}/task").glob("*/stat")))
         expected = recording.sql("SELECT count(*) FROM allocation")[0][0]
         assert expected > 500000
         text = recording.gpuspy("stats", recording.database, "--json", env={"TMPDIR": str(temporary)}).stdout
