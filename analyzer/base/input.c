@@ -33,6 +33,17 @@ static bool has_spool(const char *path)
     return (size_t)snprintf(spool, sizeof spool, "%s.spool", path) < sizeof spool && access(spool, F_OK) == 0;
 }
 
+ssize_t input_read_start(const char *path, void *out, size_t size)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : 0, got = n;
+    while (n >= 0 && (size_t)n < size - 1 && (got = read(fd, (char *)out + n, size - 1 - (size_t)n)) > 0) n += got;
+    if (fd >= 0) close(fd);
+    n = n == 0 && got < 0 ? -1 : n;
+    ((char *)out)[n > 0 ? n : 0] = 0;
+    return n;
+}
+
 /* SQLite's header states whose database it is (sqlite.org/fileformat2.html, 1.3). */
 bool input_is_recording(const char *path)
 {

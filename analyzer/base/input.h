@@ -3,10 +3,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /* False after a line on stderr, which begins with `who`, if one of the paths is neither a file nor a folder: opening a
  * FIFO would wait for its writer forever. A missing file is reported where it is opened. */
 bool input_check_paths(const char *who, char **paths, size_t n);
+
+/* The first bytes of a file, at most size - 1, and a NUL. Returns their number; -1: it cannot be read. Never waits for
+ * a pipe's writer. */
+ssize_t input_read_start(const char *path, void *out, size_t size);
 
 /* Is it a database that gpuspy recorded? Checks the first bytes. */
 bool input_is_recording(const char *path);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/input.h"
 
 enum { HEAD = 4096, PARTS = 64 };
 
@@ -97,4 +98,15 @@ void program_read(const char *path, struct program *p)
 bool program_is_musl(const struct program *p)
 {
     return strstr(p->loader, "/ld-musl-") != NULL;
+}
+
+pid_t program_parent(pid_t pid)
+{
+    char path[64], text[1024];
+    int parent = 0;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    input_read_start(path, text, sizeof text);
+    const char *after_name = strrchr(text, ')'); /* the name may contain anything */
+    return after_name && sscanf(after_name, ") %*c %d", &parent) == 1 ? parent : 0;
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct program {
     bool elf;
@@ -22,3 +23,5 @@ bool program_explain(const char *name, char *out, size_t size);
 void program_read(const char *path, struct program *p);
 /* Whether musl loads the program, which fails if it is to preload the recorder, because that needs glibc. */
 bool program_is_musl(const struct program *p);
+/* The parent of a process; 0: unknown. */
+pid_t program_parent(pid_t pid);

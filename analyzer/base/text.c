@@ -329,18 +329,18 @@ static size_t part_of_word(const char *word, int columns)
     return fits ? fits : strlen(word);
 }
 
-void text_wrap(FILE *out, const struct terminal *term, int hang, int at, const char *text)
+void text_wrap(FILE *out, const struct terminal *term, int hang, int at, bool whole, const char *text)
 {
     enum { WORD_LINES = 4 };
-    char clean[4096], word[4096], whole[4096];
+    char clean[4096], word[4096], given[4096];
     const char *p = terminal_clean(clean, sizeof clean, text, term->utf8);
     const int room = term->width - hang;
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
         size_t n = text_word_length(p);
-        snprintf(whole, sizeof whole, "%.*s", (int)n, p);
-        text_elide(word, sizeof word, whole, WORD_LINES * room, term->utf8);
+        snprintf(given, sizeof given, "%.*s", (int)n, p);
+        text_elide(word, sizeof word, given, whole ? (int)sizeof word : WORD_LINES * room, term->utf8);
         const char *left = word; /* of the word */
         int width = terminal_columns(word);
         if (at > hang && at + !first + width > term->width) {
@@ -348,7 +348,7 @@ void text_wrap(FILE *out, const struct terminal *term, int hang, int at, const c
             at = hang;
             first = true;
         }
-        for (size_t part; at + !first + terminal_columns(left) > term->width &&
+        for (size_t part; !whole && at + !first + terminal_columns(left) > term->width &&
                           (part = part_of_word(left, term->width - at - !first)) < strlen(left);
              left += part, at = hang, first = true)
             fprintf(out, "%s%.*s\n%*s", first ? "" : " ", (int)part, left, hang, "");

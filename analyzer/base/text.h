@@ -33,5 +33,5 @@ size_t text_line_length(const char *text, int columns);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
 /* Prints words, cleaned, from column `at` on; the lines after the first start at `hang`. A word that is wider than a
- * line takes several lines; only of one that takes more than WORD_LINES is the middle left out. */
-void text_wrap(FILE *out, const struct terminal *term, int hang, int at, const char *text);
+ * line stays whole, or takes several lines; then only of one that takes more than four the middle is left out. */
+void text_wrap(FILE *out, const struct terminal *term, int hang, int at, bool whole, const char *text);

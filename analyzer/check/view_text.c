@@ -94,7 +94,7 @@ static void print_check_line(const struct check_result *r, const struct check_li
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
             fprintf(out, "%*s", INDENT + 2, "");
-            text_wrap(out, t, INDENT + 2, INDENT + 2, note);
+            text_wrap(out, t, INDENT + 2, INDENT + 2, true, note);
         }
         return;
     }
@@ -147,7 +147,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
         unknown += r->status == CHECK_UNKNOWN;
         fprintf(out, "%s%-7s%s  %-*s  ", terminal_style(&t, styles[r->status]), marks[r->status],
                 terminal_style(&t, TERMINAL_PLAIN), names, check_gate_name(r->gate));
-        text_wrap(out, &t, 11 + names, 11 + names, check_sentence(c, r));
+        text_wrap(out, &t, 11 + names, 11 + names, true, check_sentence(c, r));
         print_lines(r, &t, out, all);
     }
     if (failed || unknown) {
@@ -157,7 +157,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
                      unknown == 1 ? "is" : "are");
         }
         fprintf(out, "\n%s", terminal_style(&t, TERMINAL_BOLD));
-        text_wrap(out, &t, 0, 0, arena_printf(&c->arena, "%zu of %zu checks failed%s", failed, n, also));
+        text_wrap(out, &t, 0, 0, true, arena_printf(&c->arena, "%zu of %zu checks failed%s", failed, n, also));
         fputs(terminal_style(&t, TERMINAL_PLAIN), out);
     }
 }

@@ -71,10 +71,10 @@ static void print_doctor_text(const struct doctor *d)
                    terminal_style(&term, TERMINAL_PLAIN), terminal_style(&term, styles[f->state]), states[f->state],
                    terminal_style(&term, TERMINAL_PLAIN));
             head = "";
-            text_wrap(stdout, &term, TEXT_AT, TEXT_AT, f->text ? f->text : "");
+            text_wrap(stdout, &term, TEXT_AT, TEXT_AT, true, f->text ? f->text : "");
             if (f->fix) {
                 printf("%*s%s ", TEXT_AT - 3, "", term.utf8 ? "\u2192 " : "->");
-                text_wrap(stdout, &term, TEXT_AT, TEXT_AT, f->fix);
+                text_wrap(stdout, &term, TEXT_AT, TEXT_AT, true, f->fix);
             }
         }
     }

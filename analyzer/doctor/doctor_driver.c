@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include "analyzer/base/input.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor_child.h"
@@ -115,11 +116,8 @@ static bool ask_in_child(struct launch_child *c, const char *what, bool all_devi
 
 static bool read_file_word(const char *path, char *out, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    const ssize_t n = input_read_start(path, out, size);
 
-    if (fd >= 0) close(fd);
-    out[n > 0 ? n : 0] = 0;
     out[strcspn(out, "\n")] = 0;
     return n > 0;
 }

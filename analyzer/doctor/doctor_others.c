@@ -1,9 +1,9 @@
 /* Other tools that stand where the recorder does, or change what it sees. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "analyzer/base/input.h"
 #include "analyzer/doctor/doctor.h"
 
 /* Variables by which others get between a program and CUDA, or which change how it waits. */
@@ -62,12 +62,9 @@ void doctor_others(struct doctor *d)
 {
     size_t before = d->n;
     const char *preload = getenv("LD_PRELOAD"), *value;
-    char system_wide[4096] = "";
-    int fd = open("/etc/ld.so.preload", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, system_wide, sizeof system_wide - 1) : -1;
+    char system_wide[4096];
 
-    if (fd >= 0) close(fd);
-    system_wide[n > 0 ? n : 0] = 0;
+    input_read_start("/etc/ld.so.preload", system_wide, sizeof system_wide);
     if (preload) check_preloaded(d, "LD_PRELOAD", preload);
     check_preloaded(d, "/etc/ld.so.preload", system_wide);
     check_stubs(d);

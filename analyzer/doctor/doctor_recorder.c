@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include "analyzer/base/input.h"
 #include "analyzer/attach/process.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
@@ -27,13 +28,10 @@ static bool is_python_path(const char *path)
 /* "#!/venv/bin/python3 -s" and "#!/usr/bin/env python": what runs a script; "" none. */
 static void interpreter_of(const char *path, char *out, size_t size)
 {
-    char head[256] = "", *save = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd >= 0 ? read(fd, head, sizeof head - 1) : -1;
+    char head[256], *save = NULL;
 
     out[0] = 0;
-    if (fd >= 0) close(fd);
-    if (n < 3 || head[0] != '#' || head[1] != '!') return;
+    if (input_read_start(path, head, sizeof head) < 3 || head[0] != '#' || head[1] != '!') return;
     head[strcspn(head, "\n")] = 0;
     char *word = strtok_r(head + 2, " \t", &save);
     const char *slash = word ? strrchr(word, '/') : NULL;

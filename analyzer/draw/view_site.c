@@ -21,7 +21,7 @@ void draw_wrap(const struct draw_text *v, int indent, const char *mark, const ch
     int hang = indent + terminal_columns(mark);
 
     fprintf(v->out, "%*s%s", indent, "", mark);
-    text_wrap(v->out, &v->term, hang, hang, text);
+    text_wrap(v->out, &v->term, hang, hang, false, text);
 }
 
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text)
@@ -37,7 +37,7 @@ void draw_label(const struct draw_text *v, enum terminal_style style, const char
 
     fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", terminal_style(&v->term, style), label,
             terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "");
-    text_wrap(v->out, &v->term, hang, hang, text);
+    text_wrap(v->out, &v->term, hang, hang, false, text);
 }
 
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title)
@@ -63,7 +63,7 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
         at = INDENT;
     }
     fprintf(v->out, "%s%s%s", title, terminal_style(&v->term, TERMINAL_PLAIN), *text == ' ' ? " " : "");
-    text_wrap(v->out, &v->term, INDENT, at + terminal_columns(title) + (*text == ' '), text);
+    text_wrap(v->out, &v->term, INDENT, at + terminal_columns(title) + (*text == ' '), false, text);
 }
 
 /* Where the recorded program is: paths below the folder that it ran in, or below that of its script, are shown

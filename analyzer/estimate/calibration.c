@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/input.h"
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
@@ -431,12 +432,10 @@ struct estimate_calibration_known *estimate_calibration_list(const struct estima
 /* A damaged file counts too, if it is empty or its beginning names the kind. */
 static bool is_calibration_file(const char *path)
 {
-    char head[256] = "";
-    FILE *in = fopen(path, "re");
-    size_t n = in ? fread(head, 1, sizeof head - 1, in) : 0;
+    char head[256];
+    const ssize_t n = input_read_start(path, head, sizeof head);
 
-    if (in) fclose(in);
-    return in && (n == 0 || strstr(head, KIND));
+    return n == 0 || (n > 0 && strstr(head, KIND));
 }
 
 bool estimate_calibration_delete(const char *command, const char *path)

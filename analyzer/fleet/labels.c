@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/input.h"
 #include "analyzer/base/term.h"
 #include "analyzer/fleet/fleet.h"
 
@@ -15,10 +16,8 @@ struct environment {
 static struct environment read_environment_file(const char *path)
 {
     struct environment e = {.text = arena_realloc(NULL, ENVIRONMENT_MAX + 1, 1)};
-    FILE *f = fopen(path, "re");
-    e.size = f ? fread(e.text, 1, ENVIRONMENT_MAX, f) : 0;
-    if (f) fclose(f);
-    e.text[e.size] = 0;
+    const ssize_t n = input_read_start(path, e.text, ENVIRONMENT_MAX + 1);
+    e.size = n > 0 ? (size_t)n : 0;
     return e;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
+#include "analyzer/base/input.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/import/nsys_calls.h"
 #include "analyzer/import/nsys_stage.h"
@@ -35,11 +36,8 @@ bool import_nsys_is_database(const unsigned char *head, size_t n)
 
 static bool is_packed(const char *path)
 {
-    unsigned char magic[2] = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool packed = fd >= 0 && read(fd, magic, sizeof magic) == sizeof magic && magic[0] == 0x1f && magic[1] == 0x8b;
-    if (fd >= 0) close(fd);
-    return packed;
+    unsigned char magic[3];
+    return input_read_start(path, magic, sizeof magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
 }
 
 static bool copy_unpacked(gzFile in, int out, int64_t limit, struct import_nsys *s, char *error, size_t error_size)

@@ -266,20 +266,6 @@ static void meant_for_program(sigset_t *signals)
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) sigdelset(signals, ours[i]);
 }
 
-static pid_t parent_of_process(pid_t pid)
-{
-    char path[64], text[1024];
-    int parent = 0;
-
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    text[n > 0 ? n : 0] = 0;
-    const char *after_name = strrchr(text, ')');
-    return after_name && sscanf(after_name, ") %*c %d", &parent) == 1 ? parent : 0;
-}
-
 /* If the program signals its whole group (kill 0) or its parent, the signal is not forwarded back to it. */
 static bool sent_by_program(const siginfo_t *info, pid_t program)
 {
@@ -287,7 +273,7 @@ static bool sent_by_program(const siginfo_t *info, pid_t program)
 
     for (int i = 0; i < GENERATIONS && pid > 1; i++) {
         if (pid == program) return true;
-        pid = parent_of_process(pid);
+        pid = program_parent(pid);
     }
     return false;
 }

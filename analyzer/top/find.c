@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/input.h"
+#include "analyzer/base/program.h"
 #include "analyzer/base/sort.h"
 #include "schema/mask.h"
 #include "schema/spool.h"
@@ -29,37 +31,21 @@ static uint32_t own_pid(uint32_t pid)
     return own;
 }
 
-static size_t read_proc(uint32_t pid, const char *name, char *text, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%u/%s", pid, name);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, size, f) : 0;
-    if (f) fclose(f);
-    return n;
-}
-
-static uint32_t parent_of_pid(uint32_t pid)
-{
-    char text[1024];
-    text[read_proc(pid, "stat", text, sizeof text - 1)] = 0;
-    char *close = strrchr(text, ')'); /* the name before it may contain anything */
-    return close && strlen(close) > 4 ? (uint32_t)strtoul(close + 4, NULL, 10) : 0;
-}
-
 bool top_descends(uint32_t pid, uint32_t ancestor)
 {
     for (int i = 0; i < GENERATIONS && pid > 0; i++) {
         if (pid == ancestor) return true;
-        pid = parent_of_pid(pid);
+        pid = (uint32_t)program_parent((pid_t)pid);
     }
     return false;
 }
 
 char *top_command_of(uint32_t pid)
 {
-    char text[4096], masked[4096];
-    size_t n = read_proc(pid, "cmdline", text, sizeof text - 1);
+    char path[64], text[4096], masked[4096];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    const ssize_t got = input_read_start(path, text, sizeof text);
+    size_t n = got > 0 ? (size_t)got : 0;
     const bool cut = n == sizeof text - 1;
     while (cut && n > 0 && text[n - 1] && text[n - 1] != ' ')
         n--; /* a word that is cut may be the beginning of a secret */
@@ -79,7 +65,8 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
         if (gs_spool_read_control(within, &c, error, sizeof error)) return false;
     }
     if (c.pid != pid && c.pid != own_pid(pid)) return false; /* a child that inherited it from its parent */
-    *out = (struct top_found){.pid = pid, .parent = parent_of_pid(pid), .command = top_command_of(pid)};
+    *out =
+        (struct top_found){.pid = pid, .parent = (uint32_t)program_parent((pid_t)pid), .command = top_command_of(pid)};
     out->database = strndup(within, strlen(within) - 6);
     snprintf(out->run_id, sizeof out->run_id, "%s", c.run_id);
     return true;

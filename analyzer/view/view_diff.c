@@ -169,7 +169,7 @@ static void print_wrapped_diff(const struct view_diff *v, int indent, const char
 {
     const int hang = indent + terminal_columns(mark);
     fprintf(v->out, "%*s%s", indent, "", mark);
-    text_wrap(v->out, &v->term, hang, hang, text);
+    text_wrap(v->out, &v->term, hang, hang, true, text);
 }
 
 static bool is_diff_in_time(const struct view_diff *v)

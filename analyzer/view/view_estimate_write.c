@@ -27,7 +27,7 @@ char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], s
 
 void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text)
 {
-    text_wrap(v->out, &v->term, hang, at, text);
+    text_wrap(v->out, &v->term, hang, at, false, text);
 }
 
 void view_estimate_indented(const struct view_estimate *v, const char *text)

@@ -409,7 +409,7 @@ static void mark_legend(const struct chart *k, struct run *run)
         text_put(text, sizeof text, "%zu failed allocation%s that the program survived", survived,
                  survived == 1 ? "" : "s");
         fputc(' ', v->out);
-        text_wrap(v->out, &v->term, indent + 2, indent + 2, text);
+        text_wrap(v->out, &v->term, indent + 2, indent + 2, false, text);
     }
 }
 

@@ -192,7 +192,7 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
         char line[sizeof same + 32];
         text_put(line, sizeof line, "no difference with: %s", same);
         fprintf(t->out, "%*s", INDENT, "");
-        text_wrap(t->out, &t->term, 2 * INDENT, INDENT, line);
+        text_wrap(t->out, &t->term, 2 * INDENT, INDENT, false, line);
     }
 }
 

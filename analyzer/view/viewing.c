@@ -293,7 +293,7 @@ void view_profile_heading(const struct draw_text *t, const struct profile *p)
              p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where, moments == 1 ? ", at " : "");
     if (moments == 1)
         strncat(line, units_format_seconds(at, (double)p->moments[last] / 1e9), sizeof line - strlen(line) - 1);
-    text_wrap(t->out, &t->term, 2, terminal_columns(title), line);
+    text_wrap(t->out, &t->term, 2, terminal_columns(title), false, line);
 }
 
 void view_profile_json(json_t *o, const struct profile *p)
