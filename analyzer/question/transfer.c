@@ -108,8 +108,9 @@ struct question_transfers *question_transfers_start(struct site_builder *b)
  * kernels that make the data, up to 1,600 times as long as the GPU copied in public traces. */
 static double flow_bandwidth(const struct flow *f)
 {
-    bool held = !f->async || f->host_memory == GS_HOSTMEM_PAGEABLE;
-    return f->direction == GS_DIR_H2D && held && f->blocked_ns > 0 && f->bytes > 0
+    const bool held = !f->async || f->host_memory == GS_HOSTMEM_PAGEABLE;
+    const bool large = f->count && f->bytes / (int64_t)f->count >= TINY_BYTES; /* of smaller ones, it is the call's */
+    return f->direction == GS_DIR_H2D && held && large && f->blocked_ns > 0
                ? (double)f->bytes * 1e9 / (double)f->blocked_ns
                : NAN;
 }

@@ -123,6 +123,7 @@ static void test_copies_that_wait(void **state)
     int64_t upload = syn_python(&s, train, "up", "/home/u/train.py", 30);
     int64_t async = syn_python(&s, train, "as", "/home/u/train.py", 40);
     int64_t tiny = syn_python(&s, train, "tiny", "/home/u/train.py", 50);
+    int64_t back = syn_python(&s, train, "back", "/home/u/train.py", 90);
     for (int i = 0; i < STEPS; i++) {
         int64_t at = i * 10 * SYN_MS;
         syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
@@ -138,6 +139,13 @@ static void test_copies_that_wait(void **state)
                                        .at = at + 3 * SYN_MS,
                                        .blocked = SYN_MS / 2,
                                        .stack = async});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, /* waits for the kernels of the step */
+                                       .host_memory = GS_HOSTMEM_PAGEABLE,
+                                       .bytes = 4 * SYN_MIB,
+                                       .async = 1,
+                                       .at = at + 6 * SYN_MS,
+                                       .blocked = 2 * SYN_MS,
+                                       .stack = back});
         for (int j = 0; j < 12; j++) { /* any step has this few copies */
             syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
                                            .host_memory = GS_HOSTMEM_PAGEABLE,
@@ -150,13 +158,16 @@ static void test_copies_that_wait(void **state)
     struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(wait_at(r, 30, "blocking copy to the GPU")->kind, GS_SYNC_IMPLICIT);
     assert_true(wait_at(r, 40, "async copy of pageable memory")->matters);
-    assert_int_equal(r->syncs_n, 2); /* copies up to 64 KiB are staged, so the call returns */
+    assert_int_equal(r->syncs_n, 3); /* copies up to 64 KiB are staged, so the call returns */
     const struct result_transfer *t = transfer_at(r, 30);
     assert_int_equal(t->pinned, 0);
     assert_int_equal(t->bytes, STEPS * 4 * SYN_MIB);
     assert_true(fabs(t->bytes_per_s - 4.0 * SYN_MIB / 0.002) < 1);
     assert_non_null(strstr(t->advice, "pin_memory"));
     assert_non_null(strstr(transfer_at(r, 50)->advice, "tiny"));
+    assert_true(isnan(transfer_at(r, 50)->bytes_per_s));
+    assert_true(isnan(transfer_at(r, 90)->bytes_per_s));
+    assert_null(transfer_at(r, 90)->advice);
     syn_close(r);
     syn_end(&s);
 }
