@@ -162,8 +162,7 @@ static void explain_graph(struct oom_words *w)
     w->v->refuted_by = "if a later backward pass reads them";
     measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
-                 TEXT(w, "%s %s",
-                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps a result of this pass is unknown"),
                       instead_text(w, f->growth->newest_bytes)));
 }
 

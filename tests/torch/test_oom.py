@@ -132,3 +132,13 @@ def test_growth_after_a_request_that_was_never_met_is_found(record, tmp_path, en
     assert [(oom["fatal"], oom["cause"]) for oom in report["oom"]] == [(False, "oversized_request")]
     (grew,) = report["growth"]
     assert grew["lines"][0]["site"]["line"] == 10 and grew["count"] > 3900
+
+
+def test_without_source_the_keeping_line_is_unknown(record, tmp_path):
+    """Code of exec() has no file: the line that made the graph's largest tensor is not called the one to edit."""
+    script = tmp_path / "starts.py"
+    script.write_text("import sys\nexec(open(sys.argv[1]).read())\n")
+    s = SCENARIOS["leak_losses"]
+    (oom,) = record(script, s.path, **s.environment).report()["oom"]
+    assert oom["cause"] == "leak" and "autograd graph" in oom["verdict"] and oom["holders"] == []
+    assert "the line that keeps a result of this pass is unknown; store " in oom["advice"][0]
