@@ -228,7 +228,8 @@ static void read_carried(struct site_search *s)
     for (size_t i = 0; i < s->names.n; i++) {
         const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
         const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
-        if (at < s->code.n && !is_reset_around(s, loop, name.list[0])) {
+        const bool sum = s->pending && site_only_adds(a.value, name.list[0]); /* of losses */
+        if (at < s->code.n && !sum && !is_reset_around(s, loop, name.list[0])) {
             site_add_candidate(
                 &carried,
                 (struct site_candidate){.frame = s->frame,

@@ -86,6 +86,14 @@ static const char *find_name(const char *code, const char *name)
     return NULL;
 }
 
+bool site_only_adds(const char *value, const char *name)
+{
+    const size_t n = strlen(name);
+    const char *p = find_name(value, name);
+    if (!p || find_name(p + n, name)) return false;
+    return (p == value && strncmp(p + n, " + ", 3) == 0) || (!p[n] && p - value > 3 && strncmp(p - 3, " + ", 3) == 0);
+}
+
 /* if total is None: total = x, or if i == 0: total = x, whose else makes it from itself: only the first iteration
  * assigns it. If i % 9 == 0 or if done, again and again. */
 static bool is_first_value(struct site_search *s, size_t i, const struct site_names *name)
@@ -95,7 +103,8 @@ static bool is_first_value(struct site_search *s, size_t i, const struct site_na
     const char *code = s->code.list[branch].code, *is = find_name(code, name->list[0]);
     const size_t other = site_code_end(&s->code, branch), n = strlen(name->list[0]);
     if (is && (strncmp(is + n, " is None", 8) == 0 || strncmp(is + n, " == None", 8) == 0)) return true;
-    const bool once = (strstr(code, " == 0") && !strchr(code, '%')) || strstr(code, "first") || is;
+    const bool once = (strstr(code, " == 0") && !strchr(code, '%')) || strstr(code, "first") ||
+                      (is && is - code > 4 && strncmp(is - 4, "not ", 4) == 0);
     return once && other < none && s->code.list[other].indent == s->code.list[branch].indent &&
            site_code_begins(&s->code.list[other], "else") &&
            is_continued(s, name, other, site_code_end(&s->code, other));

@@ -82,6 +82,8 @@ bool site_is_constructor(const char *function);
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 /* Is the value, at statement i, a slice of the memory: h[:, 0], or what a function returned so? */
 bool site_is_view(struct site_search *s, size_t i, const char *value);
+/* x + f(y): is the name no more than one term of a sum? */
+bool site_only_adds(const char *value, const char *name);
 void site_read_statement(struct site_search *s, size_t i);
 /* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
 size_t site_iterated_length(const char **in);
