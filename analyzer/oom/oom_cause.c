@@ -54,8 +54,8 @@ static bool is_known_demand(const facts *f, int64_t beside)
 /* In PyTorch, every operation frees something, so a program that only allocated while the memory grew was loading,
  * unless many passes allocated the memory: their graphs, or outputs of a single layer; or a statement of a loop stores
  * more blocks than a model has layers, which are neither parameters nor data from the host, or puts blocks into a
- * queue. A program without Python
- * may free nothing until its end; it was loading if it then freed most of this memory. */
+ * queue. A program without Python may free nothing until its end; it was loading if it then freed most of this
+ * memory. */
 static bool only_loads(const facts *f)
 {
     static const double hardly = 0.05;

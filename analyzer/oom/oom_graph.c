@@ -187,14 +187,13 @@ static bool inner_kept(const struct site_builder *b, const struct oom_passes *p,
     return (double)kept >= of_graph * (double)made;
 }
 
-/* No backward pass has ever ended a graph, and the program's files name none: it computes gradients by
+/* No backward pass has ever ended a graph, and no statement of the program does: it computes gradients by
  * grad(create_graph=True) alone. The inner steps of meta-learning, which a later pass needs, are fewer. */
 static bool only_grads(struct site_builder *b, const struct oom_facts *f)
 {
     enum { STEPS = 16 };
-    static const char *const words[] = {"backward("};
     return f->backward_ns == RUN_UNKNOWN && f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns &&
-           f->growing_passes >= STEPS && site_source_lacks(b, f->growing_stack, words, 1);
+           f->growing_passes >= STEPS && site_source_ends_no_graph(b, f->growing_stack);
 }
 
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,

@@ -327,6 +327,23 @@ static int64_t growing_end_of(const struct oom_facts *f, int64_t last_ns)
     return due < f->row->time_ns ? due : f->row->time_ns;
 }
 
+/* The memory of one growing location. */
+static void add_growing(struct site_builder *b, const struct oom_live *l, uint32_t stack, bool kept,
+                        struct oom_facts *f)
+{
+    const bool in_pass = oom_is_in_pass(b->run, stack);
+    /* autograd's threads free without a stack; while the path grows, that may be another of its tensors */
+    const bool freed = l->freed_in_backward || (l->silent_ns && l->silent_ns < l->first_ns);
+    f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
+    f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
+    f->growing = arena_add_capped(f->growing, l->bytes);
+    f->growing_left = arena_add_capped(f->growing_left, run_location(b->run, l->location)->live_bytes);
+    f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
+    f->growing_states = arena_add_capped(f->growing_states, is_state(b->run, stack) ? l->bytes : 0);
+    f->growing_in_pass = arena_add_capped(f->growing_in_pass, in_pass ? l->bytes : 0);
+    f->growing_freed = arena_add_capped(f->growing_freed, in_pass && freed ? l->bytes : 0);
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
@@ -349,20 +366,10 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
         if (!kept && !does_growth_count(b, l, continued, f)) continue;
         stacks[f->growing_stacks_n++] = stack;
-        f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
         add_growth_path(MAP_ROW(&index, site_index(b, stack), lines, lines_n, lines_cap, (struct line){0}), l, stack,
                         continued);
-        f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
-        f->growing = arena_add_capped(f->growing, l->bytes);
-        f->growing_left = arena_add_capped(f->growing_left, run_location(b->run, l->location)->live_bytes);
-        f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
+        add_growing(b, l, stack, kept, f);
         last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
-        bool in_pass = oom_is_in_pass(b->run, stack);
-        f->growing_states += is_state(b->run, stack) ? l->bytes : 0;
-        f->growing_in_pass += in_pass ? l->bytes : 0;
-        /* autograd's threads free without a stack; while the path grows, that may be another of its tensors */
-        const bool freed = l->freed_in_backward || (l->silent_ns && l->silent_ns < l->first_ns);
-        f->growing_freed += in_pass && freed ? l->bytes : 0;
     }
     const struct line *heaviest = heaviest_line(b->run, lines, lines_n);
     if (heaviest) {

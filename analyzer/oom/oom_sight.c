@@ -137,9 +137,7 @@ static size_t trained_until(const struct oom_sight *s)
 
 /* Training's forward passes came before the backward passes that followed them, so the lines that call the model there
  * were recorded before the last new path of backward or of the optimizer. If the line that called it now was not, and
- * steps have passed, no backward pass has ever followed it. A variable may still refer to the last loss of the
- * training.
- */
+ * steps have passed, no backward pass has ever followed it. A variable may still refer to the training's last loss. */
 static bool never_followed(const struct oom_sight *s, size_t end)
 {
     enum { SMALL = 64 };
@@ -218,6 +216,14 @@ static void judge_layers(struct oom_sight *s)
     if (s->layers) s->kept = all - largest;
 }
 
+/* Does the program never train, and freeze no parameters? With frozen ones, no graph keeps anything. */
+static bool infers_with_gradients(const struct oom_sight *s)
+{
+    static const char *const freezes[] = {"requires_grad_(False", "requires_grad=False", "requires_grad = False"};
+    return !s->trains && oom_never_trains(s->b, s->f->stack) &&
+           site_source_lacks(s->b, s->f->stack, freezes, sizeof freezes / sizeof *freezes);
+}
+
 static void judge_pass(struct oom_sight *s)
 {
     static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
@@ -225,20 +231,21 @@ static void judge_pass(struct oom_sight *s)
     const struct run *run = s->b->run;
     uint32_t stack = s->f->stack;
     const size_t end = trained_until(s);
+    const uint32_t caller = site_pass_caller(run, stack);
+    const bool follows = site_backward_follows(s->b, caller != RUN_NONE ? caller : stack); /* of a second training */
     s->named = is_named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
     s->evaluates =
-        s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
+        s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains && !follows &&
         (never_followed(s, end) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
     s->trains = s->trains || site_is_before_backward(s->b, stack) ||
                 (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
     s->repeats = is_pass_repeated(s);
-    s->phase_new = s->trains && !s->evaluates && is_phase_new(s, end);
+    s->phase_new = s->trains && !s->evaluates && !follows && is_phase_new(s, end);
     /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
-    const bool infers = !s->trains && oom_never_trains(s->b, stack);
-    if ((s->evaluates || infers) && !s->keeps && s->phase == OOM_FORWARD) judge_layers(s);
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || infers_with_gradients(s))) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,

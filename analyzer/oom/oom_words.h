@@ -117,8 +117,8 @@ void oom_explain_cache_fragmentation(struct oom_words *w);
 void oom_explain_preallocation(struct oom_words *w);
 void oom_explain_outside(struct oom_words *w);
 void oom_explain_capacity(struct oom_words *w);
-void oom_explain_pending(struct oom_words *w);
-void oom_advise_growth(struct oom_words *w); /* beside capacity */ /* of a capacity: f->pending */
+void oom_explain_pending(struct oom_words *w); /* of a capacity: f->pending */
+void oom_advise_growth(struct oom_words *w);   /* of a capacity, beside what grew over the steps */
 
 /* The rhythm of the growth: bytes each time, and how often. */
 struct oom_rhythm {

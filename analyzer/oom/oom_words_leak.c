@@ -395,6 +395,17 @@ void oom_advise_growth(struct oom_words *w)
                                 .certainty = RESULT_CERTAINTY_GUESSED});
 }
 
+/* The heaviest line may compute each pass's loss from the state that another line takes over. */
+static size_t find_carried(struct oom_words *w, struct result_holder **carried)
+{
+    enum { MOST = 16 };
+    const facts *f = w->f;
+    size_t n = site_find_carried(w->b, f->growing_stack, carried);
+    for (size_t i = 0; i < f->growing_stacks_n && i < MOST && !n; i++)
+        n = site_find_carried(w->b, f->growing_stacks[i], carried);
+    return n;
+}
+
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
 void oom_explain_pending(struct oom_words *w)
 {
@@ -409,7 +420,7 @@ void oom_explain_pending(struct oom_words *w)
     w->v->refuted_by = "if no backward() follows";
     struct result_holder *carried;
     const bool grads = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns; /* steps of meta-learning */
-    const size_t n = grads ? 0 : site_find_carried(w->b, f->growing_stack, &carried);
+    const size_t n = grads ? 0 : find_carried(w, &carried);
     if (n) { /* backward() after each pass would fail: the passes are one graph */
         measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
                      "if the gradient must reach all earlier passes",

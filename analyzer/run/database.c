@@ -405,6 +405,28 @@ static int open_somehow(struct run_database *db)
     return rc;
 }
 
+static bool have_same_start(const char *a, const char *b)
+{
+    enum { LOG_HEADER = 32 };
+    char heads[2][LOG_HEADER + 1];
+    const ssize_t n = input_read_start(a, heads[0], sizeof heads[0]);
+    return n == input_read_start(b, heads[1], sizeof heads[1]) &&
+           (n <= 0 || memcmp(heads[0], heads[1], (size_t)n) == 0);
+}
+
+/* While the transaction of a reader has all of the log in the file, the recorder may begin the log again, once: of a
+ * copy made meanwhile, the older half would undo what the file has. */
+static bool copy_log(const char *from, const char *to)
+{
+    for (unsigned again = 0; again < 2; again++) {
+        if (access(from, F_OK) != 0) return true;
+        if (!copy_file(from, to)) return false;
+        if (have_same_start(from, to)) return true;
+        unlink(to);
+    }
+    return false;
+}
+
 /* Is there room for a copy of a recording of this size, without taking what the program itself may need? */
 static bool has_room_for_copy(int64_t bytes)
 {
@@ -433,7 +455,7 @@ static void copy_moment(struct run_database *db)
         ok = copy_open_file(db->db, to);
         snprintf(from, sizeof from, "%s-wal", db->opened);
         snprintf(to, sizeof to, "%s/run.db-wal", db->copy_folder);
-        ok = ok && (access(from, F_OK) != 0 || copy_file(from, to));
+        ok = ok && copy_log(from, to);
     }
     run_database_end_read(db);
     if (ok) {

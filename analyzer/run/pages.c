@@ -104,8 +104,10 @@ static bool read_page(struct walk *w, uint8_t *to, uint32_t number)
         w->ahead = w->ahead ? w->ahead : arena_realloc(NULL, AHEAD, w->page_size);
         w->ahead_first = number;
         w->ahead_n = left < AHEAD ? left : AHEAD;
-        if (!read_pages(w, w->ahead, number, w->ahead_n)) w->ahead_n = 0;
-        if (!w->ahead_n) return false;
+        if (!read_pages(w, w->ahead, number, w->ahead_n)) { /* perhaps a later page cannot be read */
+            w->ahead_n = 0;
+            return read_pages(w, to, number, 1);
+        }
     }
     memcpy(to, w->ahead + (number - w->ahead_first) * w->page_size, w->page_size);
     return true;

@@ -204,9 +204,11 @@ static size_t carrying_statement(struct site_search *s, size_t loop, const char 
 /* for batch in batches: loss = 0; for part in batch: loss = loss + f(part): the outer loop begins anew. */
 static bool is_reset_around(struct site_search *s, size_t loop, const char *name)
 {
-    bool reset = false;
-    for (size_t k = site_common_loop(s, loop, loop); k < s->code.n && !reset; k = site_common_loop(s, k, k))
-        reset = site_is_made_in(s, name, k, loop);
+    bool reset = false, ends = false; /* ends: each iteration of it ends with a backward pass, which is awaited */
+    for (size_t k = site_common_loop(s, loop, loop); k < s->code.n && !reset && !ends; k = site_common_loop(s, k, k)) {
+        ends = s->pending && range_has(s, k, site_code_end(&s->code, k), "backward(");
+        reset = !ends && site_is_made_in(s, name, k, loop);
+    }
     return reset;
 }
 

@@ -77,16 +77,26 @@ static bool is_continued(struct site_search *s, const struct site_names *name, s
     return false;
 }
 
-/* if total is None: total = x, if i == 0: total = x, whose else makes it from itself: only the first iteration assigns
- * it; if i % 9 == 0, again and again. */
+/* The name in a statement, whole; NULL if it is not in it. */
+static const char *find_name(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = strstr(code, name); p; p = strstr(p + 1, name))
+        if ((p == code || (!site_is_name_character(p[-1]) && p[-1] != '.')) && !site_is_name_character(p[n])) return p;
+    return NULL;
+}
+
+/* if total is None: total = x, or if i == 0: total = x, whose else makes it from itself: only the first iteration
+ * assigns it. If i % 9 == 0 or if done, again and again. */
 static bool is_first_value(struct site_search *s, size_t i, const struct site_names *name)
 {
     const size_t branch = site_code_parent(&s->code, i), none = s->code.n;
     if (branch >= none || !site_code_begins(&s->code.list[branch], "if")) return false;
-    const char *code = s->code.list[branch].code, *is = strstr(code, name->list[0]);
+    const char *code = s->code.list[branch].code, *is = find_name(code, name->list[0]);
     const size_t other = site_code_end(&s->code, branch), n = strlen(name->list[0]);
     if (is && (strncmp(is + n, " is None", 8) == 0 || strncmp(is + n, " == None", 8) == 0)) return true;
-    return other < none && !strchr(code, '%') && s->code.list[other].indent == s->code.list[branch].indent &&
+    const bool once = (strstr(code, " == 0") && !strchr(code, '%')) || strstr(code, "first") || is;
+    return once && other < none && s->code.list[other].indent == s->code.list[branch].indent &&
            site_code_begins(&s->code.list[other], "else") &&
            is_continued(s, name, other, site_code_end(&s->code, other));
 }

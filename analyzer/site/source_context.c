@@ -91,23 +91,29 @@ static bool has_between(const struct site_code *code, size_t from, size_t to, co
     return false;
 }
 
+/* In the innermost loop around the statement, or else in its function; `later`: from the statement on. */
+static bool has_backward(const struct site_code *code, size_t at, bool later)
+{
+    size_t end = at, loop = code->n;
+    for (size_t k = at; k < code->n && !site_code_begins(&code->list[k], "def"); k = site_code_parent(code, k)) {
+        const bool is_loop = site_code_begins(&code->list[k], "for") || site_code_begins(&code->list[k], "while");
+        loop = is_loop && loop == code->n && k != at ? k : loop;
+        end = k;
+    }
+    const size_t function = site_code_parent(code, end);
+    end = function < code->n ? site_code_end(code, function) : code->n;
+    end = later && loop < code->n ? site_code_end(code, loop) : end;
+    return has_between(code, loop < code->n && !later ? loop : at, end, "backward(");
+}
+
 bool site_is_before_backward(struct site_builder *b, uint32_t stack)
 {
-    static const char words[] = "backward(";
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
         if (!open_own_source(b, frame, &code, &at)) continue;
-        size_t end = at, loop = code.n;
-        for (size_t k = at; k < code.n && !site_code_begins(&code.list[k], "def"); k = site_code_parent(&code, k)) {
-            const bool is_loop = site_code_begins(&code.list[k], "for") || site_code_begins(&code.list[k], "while");
-            loop = is_loop && loop == code.n && k != at ? k : loop;
-            end = k;
-        }
-        const size_t function = site_code_parent(&code, end);
-        end = function < code.n ? site_code_end(&code, function) : code.n;
-        if (has_between(&code, loop < code.n ? loop : at, end, words)) return true;
+        if (has_backward(&code, at, false)) return true;
     }
     return false;
 }
@@ -120,6 +126,13 @@ static bool open_innermost(struct site_builder *b, uint32_t stack, struct site_c
            (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)))
         stack = run_stack_parent(b->run, stack);
     return frame && site_open_source(b, frame, code, at);
+}
+
+bool site_backward_follows(struct site_builder *b, uint32_t stack)
+{
+    struct site_code code;
+    size_t at;
+    return open_innermost(b, stack, &code, &at) && has_backward(&code, at, true);
 }
 
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
@@ -159,7 +172,17 @@ bool site_file_has(struct site_builder *b, const char *file, int line, const cha
     return false;
 }
 
-bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n)
+/* Does the statement call the function without this argument? */
+static bool calls_without(const char *code, const char *function, const char *argument)
+{
+    for (const char *p = strstr(code, function); p; p = strstr(p + 1, function))
+        if ((p == code || !site_is_name_character(p[-1])) && !strstr(p, argument)) return true;
+    return false;
+}
+
+/* Each file of the program on the call path is known, and `is` holds for each of its statements. */
+static bool source_is(struct site_builder *b, uint32_t stack, bool (*is)(const char *code, const void *of),
+                      const void *of)
 {
     const struct run_frame *frame;
     bool known = false;
@@ -173,9 +196,36 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
         if (!site_open_source(b, frame, &code, &at)) return false;
         known = true;
         for (size_t k = 0; k < code.n; k++)
-            if (source_has_any(code.list[k].code, words, n)) return false;
+            if (!is(code.list[k].code, of)) return false;
     }
     return known;
+}
+
+struct words {
+    const char *const *list;
+    size_t n;
+};
+
+static bool lacks_words(const char *code, const void *of)
+{
+    const struct words *words = of;
+    return !source_has_any(code, words->list, words->n);
+}
+
+bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n)
+{
+    return source_is(b, stack, lacks_words, &(struct words){words, n});
+}
+
+static bool ends_no_graph(const char *code, const void *none)
+{
+    (void)none;
+    return !strstr(code, "backward(") && !calls_without(code, "grad(", "create_graph");
+}
+
+bool site_source_ends_no_graph(struct site_builder *b, uint32_t stack)
+{
+    return source_is(b, stack, ends_no_graph, NULL);
 }
 
 /* x[here], range(here), torch.zeros(8, here), env.step(here): by the innermost brackets around it. */

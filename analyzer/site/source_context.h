@@ -13,6 +13,8 @@ bool site_open_source(struct site_builder *b, const struct run_frame *frame, str
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 /* Does backward() follow a line of the program's calls: later in its function, or in the innermost loop around it? */
 bool site_is_before_backward(struct site_builder *b, uint32_t stack);
+/* Does it follow the innermost of these lines: later in the innermost loop around it, or else in its function? */
+bool site_backward_follows(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
 /* Does the statement at a line have the words? False also if the source is not known. */
@@ -24,6 +26,8 @@ bool site_function_has(struct site_builder *b, uint32_t stack, const char *words
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
+/* Likewise, and none calls backward(), or grad() without create_graph. */
+bool site_source_ends_no_graph(struct site_builder *b, uint32_t stack);
 /* `from lib.replay import Memory`, `import replay`: the program's own module, beside the file or its package; NULL. */
 const char *site_imported_file(struct arena *arena, const char *file, const char *code);
 /* What a statement of the program does with a number that it reads from the GPU. */

@@ -478,6 +478,10 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # begun anew every few steps, which another statement's store outlives
     "total = Tensor(bytes=512)\nfor step in range(1000):\n    out = Tensor()\n    if step % 4 == 0:\n        total = out\n    else:\n"
     "        total = total + out\n    keep(out)\n",
+    "total = Tensor(bytes=512)\nfor step in range(1000):\n    out, done = Tensor(), step & 3 > 2\n    if done:\n        total = out\n"
+    "    else:\n        total = total + out\n    keep(out)\n",
+    "x = Tensor(bytes=512)\nfor step in range(1000):\n    out, max = Tensor(), None\n    if max is None: x = out\n    x = x + out\n"
+    "    keep(out)\n",
     # the brackets of the sum are no tuple
     "def add(a, b): return 0\nx = 0\nfor step in range(1000):\n    out = Tensor()\n    x = x + (add(out, 1))\n    keep(out)\n",
     # made anew before it is stored
@@ -516,7 +520,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # a method that no library calls
     "from collections import UserList\nclass Log(UserList):\n    def record(self, value):\n        self.data.append(value)\n"
     "for step in range(1000):\n    out = Tensor()\n    keep(out)\n",
-], ids=["stacked", "cloned", "token", "own cycle", "collate", "begun anew", "brackets", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
+], ids=["stacked", "cloned", "token", "own cycle", "collate", "begun anew", "begun when done", "another name", "brackets", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()
