@@ -231,10 +231,10 @@ int gs_store_write_text(struct gs_store *s, const char *key, const char *text)
 {
     sqlite3_stmt *st = NULL;
     if (!*text) return 0;
-    if (sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO meta VALUES(?,?)", -1, &st, NULL) == SQLITE_OK) {
-        sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
-        sqlite3_bind_text(st, 2, text, -1, SQLITE_STATIC);
-        (void)sqlite3_step(st);
-    }
+    if (sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO meta VALUES(?,?)", -1, &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "prepare");
+    sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, text, -1, SQLITE_STATIC);
+    (void)sqlite3_step(st);
     return sqlite3_finalize(st) == SQLITE_OK ? 0 : gs_store_fail(s, "write");
 }

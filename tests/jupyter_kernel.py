@@ -6,6 +6,7 @@ that runs without the recorder until %gpuspy attach.
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,9 @@ class Notebook:
         messages = []
         reply = self.client.execute_interactive(code, timeout=120, output_hook=messages.append)
         contents = [m["content"] for m in messages]
-        text = "".join(c.get("text", "") + c.get("data", {}).get("text/html", "") + c.get("evalue", "") for c in contents)
+        text = "".join(c.get("text", "") + c.get("data", {}).get("text/html", "") + c.get("evalue", "") + "\n".join(c.get("traceback", ()))
+                       for c in contents)
+        text = re.sub(r"\x1b\[[\d;]*m", "", text)
         return reply["content"]["status"], text
 
     def __enter__(self):
@@ -100,16 +103,22 @@ def check_running_kernel():
         for line in paths:
             assert cell(line)[0] == "ok"
         assert cell("%load_ext gpuspy") == ("ok", "")
-        assert "has not loaded CUDA" in cell("%gpuspy attach")[1]
+        status, text = cell("%gpuspy attach")
+        assert "has not loaded CUDA" in text, text
         assert cell(ALLOCATE + "first = allocate(7)")[0] == "ok"
         status, text = cell("%gpuspy attach")
         if "ptrace" in text:
             return print("attach is not allowed here:", text)
         assert status == "ok" and "is now recorded" in text, text
-        assert cell("kept = []\nfor step in range(100):\n    block = allocate(2)\n    kept.append(block)\n")[0] == "ok"
+        status, text = cell("kept = []\nfor step in range(100):\n    block = allocate(2)\n    kept.append(block)\nkept.fail()\n")
+        number = re.search(r"Cell In\[(\d+)\], line 5", text)[1]  # as Jupyter names the cell
         assert cell("%%gpuspy load\na = allocate(5)")[0] == "ok"
         status, text = cell("%gpuspy report")
         assert "205.00 MiB" in text and "kept.append(block)" in text, text
+        cell_file = re.search(r"kept by (\d+\.py):4", text)[1]
+        assert f"{cell_file}:3" in text and f"In [{number}] is {cell_file}" in text, text
+        assert "Cells" not in cell("%gpuspy report --json --only peak")[1]
+        assert "wrote run.html" in cell("%gpuspy report --html")[1]
         assert "was recorded to" in cell("%gpuspy detach")[1]
         assert "205.00 MiB" in cell("%gpuspy report")[1]
         pid = notebook.cell("print(os.getpid())")[1].strip()

@@ -95,6 +95,30 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
     return out;
 }
 
+static const char *word_name(const char *word, size_t length)
+{
+    const char *slash = *word == '-' ? NULL : memrchr(word, '/', length);
+    return slash ? slash + 1 : word;
+}
+
+char *text_command(char *out, size_t size, const char *command, int columns, bool utf8)
+{
+    char brief[TEXT_MAX];
+    const char *mark = utf8 ? "…" : "...";
+    const size_t program = strcspn(command, " "), gap = command[program] == ' ';
+    const char *name = word_name(command, program), *script = command + program + gap;
+
+    if (terminal_columns(command) <= columns) return text_elide(out, size, command, columns, utf8);
+    text_put(brief, sizeof brief, "%.*s%s%s", (int)(command + program - name), name, gap ? " " : "",
+             word_name(script, strcspn(script, " ")));
+    const int room = columns - terminal_columns(mark);
+    const size_t fits = room > 0 ? terminal_fit(brief, room) : 0;
+    if (terminal_columns(brief) <= columns || !fits || strstr(brief + fits, ".py"))
+        return text_elide(out, size, brief, columns, utf8);
+    text_put(out, size, "%.*s%s", (int)fits, brief, mark);
+    return out;
+}
+
 /* Folders whose contents are named by the part after them. */
 static const char *library_name(const char *path)
 {

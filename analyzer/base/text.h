@@ -32,6 +32,9 @@ size_t text_word_length(const char *text);
 size_t text_line_length(const char *text, int columns);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
+/* A cleaned command in at most `columns`: first interpreter and script lose their folders, then the last arguments are
+ * left out; of a command whose script comes after them, the middle. */
+char *text_command(char *out, size_t size, const char *command, int columns, bool utf8);
 /* Prints words, cleaned, from column `at` on; the lines after the first start at `hang`. A word that is wider than a
  * line stays whole, or takes several lines; then only of one that takes more than four the middle is left out. */
 void text_wrap(FILE *out, const struct terminal *term, int hang, int at, bool whole, const char *text);

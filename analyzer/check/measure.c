@@ -315,6 +315,16 @@ static const char *too_short(struct checking *c)
     return NULL;
 }
 
+/* "by train.py:43 `features.append(loss)` (guess)", "" if no statement was found. */
+static const char *keeper_text(struct checking *c, const struct result_growth *g)
+{
+    const char *text = "";
+    EACH (h, g->holders, g->holders_n)
+        text = arena_printf(c->arena, "%s%s%s:%d `%s`", text, *text ? " or " : " by ", basename(h->file), h->line,
+                            h->text);
+    return *text ? arena_printf(c->arena, "%s (guess)", text) : text;
+}
+
 /* By device. */
 static void measure_grown(struct checking *c, bool per_step)
 {
@@ -355,8 +365,8 @@ static void explain_growth(struct checking *c, struct check_result *r)
         EACH (l, g->lines, g->lines_n) {
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
-                           arena_printf(c->arena, "%llu allocation%s kept%s", (unsigned long long)l->count,
-                                        l->count == 1 ? "" : "s",
+                           arena_printf(c->arena, "%llu allocation%s kept%s%s", (unsigned long long)l->count,
+                                        l->count == 1 ? "" : "s", l == g->lines ? keeper_text(c, g) : "",
                                         g->graph ? ", with the results of one forward pass" : ""));
         }
     }

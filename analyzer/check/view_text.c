@@ -100,9 +100,14 @@ static void print_check_line(const struct check_result *r, const struct check_li
     }
     text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
     int room = t->width - INDENT - AMOUNT - 2;
-    if (terminal_columns(line) > room) terminal_clean(line, sizeof line, l->brief, t->utf8);
+    const bool whole = terminal_columns(line) <= room;
+    if (!whole) terminal_clean(line, sizeof line, l->brief, t->utf8);
     const int lacks = terminal_columns(line) - room; /* the amount moves to the left; printf keeps it whole */
     fprintf(out, "%*s%*s  %s\n", INDENT, "", lacks > 0 && lacks < AMOUNT ? AMOUNT - lacks : AMOUNT, amount, line);
+    if (!whole && l == r->lines && *note) { /* only the largest line is worth two */
+        fprintf(out, "%*s", INDENT + AMOUNT + 4, "");
+        text_wrap(out, t, INDENT + AMOUNT + 4, INDENT + AMOUNT + 4, note);
+    }
 }
 
 static void print_lines(const struct check_result *r, const struct terminal *t, FILE *out, bool all)

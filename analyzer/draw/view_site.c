@@ -55,8 +55,10 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     fprintf(v->out, "\n%s", terminal_style(&v->term, style));
-    while (at + terminal_columns(title) > v->term.width) { /* an exception's text is in it */
-        const size_t n = text_line_length(title, v->term.width - at);
+    /* an exception's text is in it; a mark that follows it begins no line */
+    const int width = v->term.width - (*text && *text != ' ');
+    while (at + terminal_columns(title) > width) {
+        const size_t n = text_line_length(title, width - at);
         fprintf(v->out, "%.*s\n%*s", (int)n, title, INDENT, "");
         title += n;
         title += strspn(title, " ");

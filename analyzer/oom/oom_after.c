@@ -114,6 +114,7 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
     size_t n;
     const struct run_process *p = &run_processes(w->b->run, &n)[w->f->row->process];
     return a->exit_status >= 0 ? TEXT(w, "the program exited with status %d", a->exit_status)
+           : p->recording      ? "the program was still running when gpuspy read this"
            : p->complete       ? "how the program ended was not recorded"
                                : "the program was killed or called _exit";
 }

@@ -46,17 +46,22 @@ static int64_t earlier_steps(const facts *f)
     return f->growing - f->growing / (int64_t)(times ? times : 1);
 }
 
+static struct result_measure line_measure(int64_t frees, int enough, enum result_certainty certainty,
+                                          const char *refuted_by, const char *text)
+{
+    return (struct result_measure){.text = text,
+                                   .frees_bytes = frees,
+                                   .enough = (int8_t)enough,
+                                   .effort = OOM_EFFORT_LINE,
+                                   .first = true,
+                                   .certainty = certainty,
+                                   .refuted_by = refuted_by};
+}
+
 static void add_leak_measure(struct oom_words *w, int64_t frees, int enough, enum result_certainty certainty,
                              const char *refuted_by, const char *text)
 {
-    oom_add_measure(w->b, w->v,
-                    (struct result_measure){.text = text,
-                                            .frees_bytes = frees,
-                                            .enough = (int8_t)enough,
-                                            .effort = OOM_EFFORT_LINE,
-                                            .first = true,
-                                            .certainty = certainty,
-                                            .refuted_by = refuted_by});
+    oom_add_measure(w->b, w->v, line_measure(frees, enough, certainty, refuted_by, text));
 }
 
 static const char *leak_line_of(struct oom_words *w)
@@ -84,13 +89,8 @@ static void measure_drop(struct oom_words *w, const struct result_site *line, in
     const struct oom_drop drop = {.stacks = f->growing_stacks,
                                   .stacks_n = f->growing_stacks_n,
                                   .before_ns = f->replaced ? f->row->time_ns + 1 : latest_began(w)};
-    struct result_measure m = {.text = text,
-                               .frees_bytes = f->replaced ? f->growing : earlier_steps(f),
-                               .enough = (int8_t)enough,
-                               .effort = OOM_EFFORT_LINE,
-                               .first = true,
-                               .certainty = certainty,
-                               .refuted_by = refuted_by};
+    struct result_measure m =
+        line_measure(f->replaced ? f->growing : earlier_steps(f), enough, certainty, refuted_by, text);
     const unsigned others = f->graph == OOM_GRAPH_NONE && f->growing_sites > 1 ? f->growing_sites - 1 : 0;
     const char *more = others ? TEXT(w, " and %u more line%s", others, others > 1 ? "s" : "") : "";
     oom_layout_decide(w->b, f, &drop, TEXT(w, "without %s%s", site_short_text(w->b, line), more), &m);
@@ -138,12 +138,30 @@ static bool carries_without_training(const struct oom_words *w)
            w->f->backward_ns == RUN_UNKNOWN && oom_never_trains(w->b, w->f->growing_stack);
 }
 
+/* Without graphs, the tensors that the program stores stay: the newest of each pass, unless it is only a number or the
+ * next pass replaces it. */
 static void measure_no_graph(struct oom_words *w)
 {
-    if (!w->f->evaluates && !carries_without_training(w)) return;
-    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
-                 TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
-                      leak_line_of(w)));
+    const facts *f = w->f;
+    const bool carries = carries_without_training(w);
+    const char *refuted_by = "if a backward pass was to follow it";
+    if (!f->evaluates && !carries) return;
+    const char *text = TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
+                            leak_line_of(w));
+    if (carries || !f->growth || f->replaced || question_is_number(f->growth->newest_bytes)) {
+        measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
+        return;
+    }
+    uint32_t *stacks = arena_alloc(w->b->arena, f->growing_stacks_n * sizeof *stacks);
+    struct oom_drop drop = {.stacks = stacks, .before_ns = latest_began(w)};
+    for (size_t i = 0; i < f->growing_stacks_n; i++)
+        if (f->growing_stacks[i] != f->growth->newest_stack) stacks[drop.stacks_n++] = f->growing_stacks[i];
+    if (!drop.stacks_n) return;
+    const int64_t stays = f->growth->newest_bytes * (int64_t)(oom_rhythm(f).times - 1), frees = earlier_steps(f);
+    struct result_measure m =
+        line_measure(frees > stays ? frees - stays : 0, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
+    oom_layout_decide(w->b, f, &drop, TEXT(w, "without the graphs of %s", leak_line_of(w)), &m);
+    oom_add_measure(w->b, w->v, m);
 }
 
 /* The graph of each pass is kept by its newest tensor. */
@@ -160,10 +178,12 @@ static void explain_graph(struct oom_words *w)
              f->graph_freed ? "backward passes freed earlier blocks of these call paths"
                             : "the inputs of these passes stay live with the tensors that the modules created");
     w->v->refuted_by = "if a later backward pass reads them";
-    measure_no_graph(w);
+    const bool number = question_is_number(f->growth->newest_bytes); /* without the graphs, the rest stays */
+    if (number) measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps a result of this pass is unknown"),
                       instead_text(w, f->growth->newest_bytes)));
+    if (!number) measure_no_graph(w);
 }
 
 /* backward(create_graph=True): a cycle of C++ references, which Python's garbage collector does not see. */

@@ -341,7 +341,7 @@ void page_card(const struct result_report *report, FILE *out)
     else
         no_failure(&c);
     terminal_clean(command, sizeof command, report->command ? report->command : "", true);
-    text_elide(shown, sizeof shown, command, COLUMNS, true);
+    text_command(shown, sizeof shown, command, COLUMNS, true);
     put_text_at(&c, MARGIN, HEIGHT - 20, SMALL, soft, "400", shown, strlen(shown));
     fprintf(out, "<text x=\"%d\" y=\"%d\" font-size=\"18\" fill=\"%s\" text-anchor=\"end\">gpuspy</text>\n</svg>\n",
             WIDTH - MARGIN, HEIGHT - 20, accent);

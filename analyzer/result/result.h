@@ -318,6 +318,7 @@ struct result_growth {
     size_t lines_n, lines_total;   /* at least one */
     struct result_site newest;     /* the last of the lines in a step, not by a backward pass if there are others */
     int64_t newest_bytes;          /* of one block of it */
+    uint32_t newest_stack;         /* its call path */
     uint32_t creates;              /* the stack of a backward(create_graph=True) among them; RUN_NONE: there is none */
     struct result_site under;      /* the innermost line that called all of the lines; not known: none */
     struct result_trace stack;     /* of the heaviest call path */

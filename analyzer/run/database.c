@@ -45,20 +45,71 @@ static int64_t file_size(const char *path, const char *suffix)
     return stat(name, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
+/* `?`, `#` and `%` have a meaning in a URI. */
+char *run_database_uri(const char *path, const char *query)
+{
+    char *uri = arena_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
+    at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
+    for (const char *p = path; *p; p++)
+        at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
+    sprintf(at, "?%s", query);
+    return uri;
+}
+
+static int copy_path(sqlite3_vfs *vfs, const char *path, int size, char *out)
+{
+    return snprintf(out, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
+/* SQLite replaces symbolic links in a path by their targets. /proc/PID/root, through which a container's files are
+ * reached, has the target "/". NULL: SQLite's default. */
+static const char *vfs_of(const char *path)
+{
+    static const char name[] = "gpuspy-proc";
+    static sqlite3_vfs vfs;
+    const sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+    if (strncmp(path, "/proc/", 6) != 0 || !usual) return NULL;
+    if (!vfs.zName) {
+        vfs = *usual;
+        vfs.zName = name;
+        vfs.xFullPathname = copy_path;
+        sqlite3_vfs_register(&vfs, 0);
+    }
+    return name;
+}
+
+/* By SQLite's own descriptor, which it closes only after this process's last lock on the file: closing another one
+ * would release all of them, and the recorder could then change what a second connection is reading. Returns how many
+ * bytes there are, at most `size`; -1 if the file cannot be opened. */
+static int64_t read_start(const char *path, void *out, int size)
+{
+    sqlite3 *db = NULL;
+    sqlite3_file *file = NULL;
+    sqlite3_int64 bytes = -1;
+    char *uri = run_database_uri(path, "mode=ro");
+    const bool opened = sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX,
+                                        vfs_of(path)) == SQLITE_OK &&
+                        sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file) == SQLITE_OK;
+    if (opened && file->pMethods && file->pMethods->xFileSize(file, &bytes) == SQLITE_OK && bytes > 0)
+        (void)file->pMethods->xRead(file, out, size, 0);
+    sqlite3_close(db);
+    free(uri);
+    return bytes < size ? bytes : size;
+}
+
 /* gpuspy reads the first bytes itself: SQLite reports "file is not a database" for everything. */
 static bool check_database_header(const char *path, char *error, size_t error_size)
 {
     unsigned char head[100] = {0};
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a FIFO */
-    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
-        close(fd);
+    int why = stat(path, &st) == 0 ? 0 : errno;
+    if (!why && !S_ISREG(st.st_mode))
         return run_fail(error, error_size,
                         "cannot read '%s': it is not a regular file; name the run.db that gpuspy wrote", path);
-    }
-    if (fd < 0) {
-        const int why = errno;
+    const int64_t got = why ? -1 : read_start(path, head, sizeof head);
+    if (got < 0) {
         char newest[INPUT_NAME];
+        if (!why) why = access(path, R_OK) == 0 ? EIO : errno;
         if (why == ENOENT && !strchr(path, '/') && input_find_newest(newest))
             return run_fail(error, error_size, "cannot read '%s': %s; the newest recording in this folder is '%s'",
                             path, strerror(why), newest);
@@ -66,9 +117,7 @@ static bool check_database_header(const char *path, char *error, size_t error_si
                         why == EACCES ? "ask its owner, or run as the user who recorded it"
                                       : "record a run with: gpuspy run -- COMMAND");
     }
-    ssize_t got = read(fd, head, sizeof head);
-    close(fd);
-    if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
+    if (got < (int64_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
         const char *hint = import_hint(path);
         if (hint) return run_fail(error, error_size, "cannot read '%s': it is %s", path, hint);
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
@@ -337,39 +386,6 @@ static int64_t read_pragma(sqlite3 *db, const char *sql, int *rc)
     return value;
 }
 
-/* `?`, `#` and `%` have a meaning in a URI. */
-char *run_database_uri(const char *path, const char *query)
-{
-    char *uri = arena_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
-    at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
-    for (const char *p = path; *p; p++)
-        at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
-    sprintf(at, "?%s", query);
-    return uri;
-}
-
-static int copy_path(sqlite3_vfs *vfs, const char *path, int size, char *out)
-{
-    return snprintf(out, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
-}
-
-/* SQLite replaces symbolic links in a path by their targets. /proc/PID/root, through which a container's files are
- * reached, has the target "/". NULL: SQLite's default. */
-static const char *vfs_of(const char *path)
-{
-    static const char name[] = "gpuspy-proc";
-    static sqlite3_vfs vfs;
-    const sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
-    if (strncmp(path, "/proc/", 6) != 0 || !usual) return NULL;
-    if (!vfs.zName) {
-        vfs = *usual;
-        vfs.zName = name;
-        vfs.xFullPathname = copy_path;
-        sqlite3_vfs_register(&vfs, 0);
-    }
-    return name;
-}
-
 static int try_open(struct run_database *db, int flags, const char *query)
 {
     char *uri = run_database_uri(db->opened, query);
@@ -563,8 +579,9 @@ bool run_database_open(struct run *run, struct run_database *db, const char *pat
     db->path = strdup(path);
     if (!db->opened) db->opened = strdup(path);
     if (format && !open_foreign(run, db, format, error, error_size)) return false;
+    const bool empty = file_size(db->opened, "") <= 0; /* asked first: SQLite may write to it at any time */
     if (!check_database_header(db->opened, error, error_size))
-        return is_starting(db) && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
+        return empty && is_starting(db) ? just_begun(path, error, error_size) : false;
     if (db->recording) copy_moment(db);
     int rc = open_somehow(db);
     if (rc != SQLITE_OK && db->copy_failed[0]) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/sort.h"
 #include "schema/store.h"
 
@@ -340,7 +341,9 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
         if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
         p->attached_after_s = after;
         units_format_bytes(bytes, (uint64_t)(tensors > 0 ? tensors : 0));
-        if (blocks >= 0)
+        if (blocks == 0)
+            text_put(had, sizeof had, "PyTorch had no tensors then; other memory from before is not in the recording");
+        else if (blocks > 0)
             snprintf(had, sizeof had,
                      "%s of tensors that PyTorch had allocated before, %s, have no call path and no earlier time, and "
                      "other memory from before is not in the recording",

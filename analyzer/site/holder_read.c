@@ -681,19 +681,21 @@ static bool is_own_method(struct site_search *s, const char *code, const char *i
            site_find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
 }
 
+/* Methods of libraries that store nothing of what they are given; many make text or a number of it. */
+static const char keep_nothing[] = " backward step copy_ record_stream load_state_dict write print debug info warning "
+                                   "warn error critical exception set_postfix set_postfix_str set_description "
+                                   "set_description_str add_scalar add_scalars ";
+
 /* metric.update(x), wandb.log({"": x}) of what a library made, as a whole statement: it may store what it is given. */
 static void consider_library(struct site_search *s, size_t i)
 {
-    static const char *const keep_nothing[] = {"backward",        "step",        "copy_",           "record_stream",
-                                               "load_state_dict", "set_postfix", "set_description", "write"};
     const char *code = s->code.list[i].code;
     const size_t n = site_name_length(code), none = s->code.n, loop = site_common_loop(s, s->at, i);
     const char *dot = n ? memrchr(code, '.', n) : NULL, *end = dot && code[n] == '(' ? site_closing(code + n) : "";
     if (*end != ')' || end[1] || loop == none) return;
     const char *method = arena_printf(s->scratch, "%.*s", (int)(code + n - dot - 1), dot + 1);
     const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - code), code);
-    for (size_t k = 0; k < sizeof keep_nothing / sizeof *keep_nothing; k++)
-        if (strcmp(method, keep_nothing[k]) == 0) return;
+    if (strstr(keep_nothing, arena_printf(s->scratch, " %s ", method))) return;
     const char *class = site_find_class_of(s, object), *last = strrchr(class, '.');
     last = last ? last + 1 : class;
     if (!*last || site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return;

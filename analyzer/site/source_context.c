@@ -44,10 +44,16 @@ const char *site_imported_file(struct arena *arena, const char *file, const char
     return NULL;
 }
 
+/* Of an import, the whole name: "import grad" is not in "import gradio". */
 static bool source_has_any(const char *code, const char *const *words, size_t n)
 {
     bool has = false;
-    for (size_t i = 0; i < n && !has; i++) has = strstr(code, words[i]);
+    for (size_t i = 0; i < n && !has; i++) {
+        const bool whole = strncmp(words[i], "import ", 7) == 0;
+        const char *p = strstr(code, words[i]);
+        while (p && whole && site_is_name_character(p[strlen(words[i])])) p = strstr(p + 1, words[i]);
+        has = p;
+    }
     return has;
 }
 

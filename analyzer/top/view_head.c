@@ -214,7 +214,7 @@ static void process_line(struct top_line *l, uint32_t source)
     if (s->command && room >= 12) {
         char clean[TOP_LINE];
         terminal_clean(clean, sizeof clean, s->command, l->v->term.utf8);
-        text_elide(command, sizeof command, clean, room, l->v->term.utf8);
+        text_command(command, sizeof command, clean, room, l->v->term.utf8);
         top_put(l, TERMINAL_DIM, "  %s", command);
     }
     top_finish(l);

@@ -24,7 +24,7 @@ static void user_line(struct top_line *l, const struct top_user *u, bool chosen)
     const int room = l->v->columns - l->at - 2;
     if (u->command && room >= 12) {
         terminal_clean(clean, sizeof clean, u->command, l->v->term.utf8);
-        text_elide(command, sizeof command, clean, room, l->v->term.utf8);
+        text_command(command, sizeof command, clean, room, l->v->term.utf8);
         top_put(l, chosen ? TERMINAL_BOLD : TERMINAL_DIM, "  %s", command);
     }
     top_finish(l);

@@ -579,7 +579,7 @@ static void side_line(const struct view_diff *v, int side, const char *label)
     text_elide(path, sizeof path, whole, v->term.width - 8, v->term.utf8);
     int room = v->term.width - 8 - terminal_columns(path) - 2 - terminal_columns(state);
     terminal_clean(whole, sizeof whole, r->command ? r->command : "", v->term.utf8);
-    text_elide(command, sizeof command, whole, room, v->term.utf8);
+    text_command(command, sizeof command, whole, room, v->term.utf8);
     fprintf(v->out, "%s%-8s%s%s%s%s%s\n", terminal_style(&v->term, TERMINAL_DIM), label,
             terminal_style(&v->term, TERMINAL_PLAIN), path, room >= 12 ? "  " : "", room >= 12 ? command : "", state);
 }

@@ -323,7 +323,7 @@ void view_text_run(const struct draw_text *v)
     char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64], line[512];
 
     terminal_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
-    text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
+    text_command(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
     format_started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));

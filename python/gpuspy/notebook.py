@@ -5,7 +5,7 @@ import ctypes
 import os
 import re
 import shlex
-from typing import Any, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from gpuspy import marks, reader
 
@@ -25,12 +25,22 @@ NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs wi
            "from now on, and gpuspy jupyter install adds a kernel that is recorded from its start")
 
 
-def report(words: str) -> Any:
+def name_cells(text: str, shell: Any) -> str:
+    """The cells whose files a text names, with the numbers that IPython shows in their tracebacks."""
+    numbers: Dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    named = sorted((number, os.path.basename(path)) for path, number in numbers.items())
+    shown = [f"In [{number}] is {name}" for number, name in named if name in text]
+    return "Cells: " + ", ".join(shown) + "\n" if shown else ""
+
+
+def report(words: str, shell: Any) -> Any:
     path = database()
     if path is None:
         print(NOTHING)
         return None
-    print(reader.run_gpuspy("report", *shlex.split(words), path))
+    options = shlex.split(words)
+    text = reader.run_gpuspy("report", *options, path, with_messages=True)
+    print(text if "--json" in options else text + name_cells(text, shell))
     return reader.Recording(path)
 
 
@@ -46,13 +56,13 @@ def traceable() -> Iterator[None]:
         prctl(PR_SET_PTRACER, 0, 0, 0, 0)
 
 
-def attach(words: str) -> None:
+def attach(words: str, _: Any) -> None:
     with traceable():
         print(reader.run_gpuspy("attach", *shlex.split(words), str(os.getpid()), with_messages=True))
     marks.forget_recorder()
 
 
-def detach(words: str) -> None:
+def detach(words: str, _: Any) -> None:
     global _detached
     path = database()
     with traceable():
@@ -112,7 +122,7 @@ def register(shell: Any) -> None:
         if not words or words[0] not in COMMANDS:
             raise usage_error()("type %gpuspy report, %gpuspy attach or %gpuspy detach, or %%gpuspy over a cell")
         try:
-            return COMMANDS[words[0]](words[1] if len(words) > 1 else "")
+            return COMMANDS[words[0]](words[1] if len(words) > 1 else "", shell)
         except reader.GpuspyError as error:
             raise usage_error()(str(error)) from None
 

@@ -132,6 +132,10 @@ def test_flags(recorded):
     assert recorded().json("--no-oom", "--no-leaks", code=0)["no-oom"]["value"] == 0
     leaking = recorded("leak").json("--no-leaks", code=1)["no-leaks"]
     assert leaking["lines"][0]["line"] == line_of("the leak") and leaking["value"] == 40 * MIB
+    keeper = f"kept by script.py:{line_of('the leak')} `kept.append(Tensor(runtime, 1 << 20))` (guess)"
+    assert keeper in leaking["lines"][0]["note"]
+    for columns in (60, 100, 200):
+        assert keeper in " ".join(recorded("leak").check("--no-leaks", COLUMNS=columns).stdout.split())
     out = recorded("oom")
     failed = out.json("--no-oom", code=1)["no-oom"]
     assert failed["status"] == "failed" and failed["lines"][0]["note"]

@@ -611,6 +611,16 @@ def test_run_completes_what_was_killed(tmp_path):
     assert "\nKilled by SIGKILL; memory did not run out; peak " in text
 
 
+def test_a_long_exception_and_what_follows_it(tmp_path):
+    """Whatever the width, no line begins with the mark between the two."""
+    gpuspy("run", "--", sys.executable, "-c", "import train_leak\ntrain_leak.train(2)\nraise ValueError('of a length ' * 8)",
+           cwd=tmp_path, env=simulated())
+    for width in range(60, 132):
+        head = gpuspy("report", "run.db", cwd=tmp_path, env={"COLUMNS": width}).stdout.split("\n\n")[1].split("\n")
+        assert any("; peak" in line for line in head) or any(line.endswith(";") for line in head), head
+        assert not any(line.strip().startswith(";") for line in head) and max(map(len, head)) <= width, head
+
+
 # ---------------------------------------------------------------- report
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,7 @@ def init():
 class Scaler:
     def record(self, value): pass
     def add_scalar(self, *values): pass
+    print = info = set_description_str = add_scalar
 """
 HEAD = """
 from torch.nn.modules.module import Module
@@ -431,6 +432,11 @@ LIKENESSES = {
     "detached average": "total = 0.9 * total + 0.1 * loss.detach().item()",
     "object of a library": "scaler = Scaler(); scaler.record(loss)",
     "number for a library": "writer.add_scalar('loss', loss.item(), step)",
+    # a library turns it into text or into a number
+    "printed by a library": "writer.print(step, loss)",
+    "logged by a library": "writer.info('%s', loss)",
+    "text of a bar": "writer.set_description_str(f'{loss}')",
+    "scalar for a library": "writer.add_scalar('loss', loss, step)",
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
     "joined with a copy": "x = batch(); logged.append(x.cpu()); state = {}",
     "cut": "logged = (logged + [loss])[-3:]",

@@ -119,6 +119,9 @@ def test_the_first_that_was_handled_while_the_job_runs(recording):
     assert job.stdout.readline() == "recovered\n"
     assert wait_for(recording.folder / "result.txt").split()[:2] == ["handled", str(job.pid)]
     assert attendants(recording) and job.poll() is None
+    shown = lambda: " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())  # noqa: E731
+    text = wait_until(lambda: "Request" in (t := shown()) and t)
+    assert "the program was still running when gpuspy read this" in text and "killed" not in text, text
     job.communicate("")
     assert job.returncode == 0
     settle(recording)

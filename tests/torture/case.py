@@ -1,4 +1,5 @@
 """Runs one case bare and recorded, compares both runs, and the recording with the program's own counts."""
+import contextlib
 import ctypes
 import json
 import mmap
@@ -306,25 +307,33 @@ def still_recording(name, done):
     return [f"zombie: {line.strip()}" for line in text.splitlines() if "still recording" in line and name in line]
 
 
-def pid_of_copy(place, path):
-    """Reads a copy: SQLite would leave files beside a recording to which this user cannot write."""
+@contextlib.contextmanager
+def copied(place, path):
+    """A recording as SQLite may read it. Beside the original it would leave files for which this user may have no permission, and
+    end this process by SIGBUS on a full disk: it maps run.db-shm, which has holes if a block is smaller than a page."""
     copy = place.folder / "copy"
     copy.mkdir(exist_ok=True)
     try:
         for name in (path.name, path.name + "-wal"):
             if (path.parent / name).exists():
                 shutil.copy(path.parent / name, copy)
-        return query(copy / path.name, "select pid from process")[0][0]
-    except (OSError, sqlite3.Error, IndexError):
-        return None
+        yield copy / path.name
     finally:
         shutil.rmtree(copy)
+
+
+def recorded_pid(place, path):
+    try:
+        with copied(place, path) as copy:
+            return query(copy, "select pid from process")[0][0]
+    except (OSError, sqlite3.Error, IndexError):
+        return None
 
 
 def report_of_the_dead(place, pid):
     """No report may state that a killed child is still recording, even if it was not reaped."""
     for path in databases(place):
-        if pid_of_copy(place, path) == pid:
+        if recorded_pid(place, path) == pid:
             return still_recording(path.name, gpuspy(place, "report", path))
     return []
 
@@ -361,8 +370,9 @@ def recorded_rows(place, lossy):
     rows, lost, problems = {}, {}, []
     for path in databases(place):
         try:
-            pid, counts, gone, unknown = rows_of(path)
-        except (sqlite3.Error, ValueError) as error:
+            with copied(place, path) as copy:
+                pid, counts, gone, unknown = rows_of(copy)
+        except (OSError, sqlite3.Error, ValueError) as error:
             problems += [] if lossy else [f"recording: {path.name}: {error}"]
             continue
         rows[pid] = [a + b for a, b in zip(rows.get(pid, [0] * 4), counts)]

@@ -4,10 +4,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/json/view_json.h"
 #include "analyzer/run/order.h"
+#include "tests/unit/events.h"
 #include "tests/unit/synthetic.h"
+#include "schema/spool_file.h"
 
 static const struct run_options defaults = {0};
 
@@ -608,6 +614,67 @@ static void test_frees_are_put_in_order(void **state)
     free(batches);
 }
 
+/* Another process, as a recorder is: it begins a recording, and tests whether this one holds a lock on the file. */
+static void record_elsewhere(const char *path, const int ends[2])
+{
+    char spool_path[300], byte = 0;
+    struct gs_spool spool;
+    snprintf(spool_path, sizeof spool_path, "%s.spool", path);
+    if (gs_spool_create(&spool, spool_path, "run", "", 0, 0)) _exit(1);
+    struct gs_store *store = ev_store(path);
+    (void)!write(ends[1], &byte, 1);
+    while (read(ends[1], &byte, 1) == 1) {
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        struct flock lock = {.l_type = F_WRLCK, .l_start = 0x40000002, .l_len = 510}; /* SQLite's SHARED_FIRST */
+        byte = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_RDLCK && lock.l_pid == getppid();
+        (void)!write(ends[1], &byte, 1);
+    }
+    (void)store;
+    gs_spool_unlink(&spool, spool_path);
+    _exit(0);
+}
+
+static bool is_locked(int recorder)
+{
+    char byte = 0;
+    assert_int_equal(write(recorder, &byte, 1), 1);
+    assert_int_equal(read(recorder, &byte, 1), 1);
+    return byte;
+}
+
+/* POSIX: the first close() of any descriptor of a file ends all locks that the process has on it. */
+static void test_a_second_opening_keeps_the_locks_of_the_first(void **state)
+{
+    char *folder = ev_folder(), path[280], byte, error[1024];
+    const char *paths[] = {path};
+    struct run *runs[2];
+    int ends[2], status;
+    (void)state;
+    snprintf(path, sizeof path, "%s/run.db", folder);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const pid_t recorder = fork();
+    if (!recorder) {
+        close(ends[0]);
+        record_elsewhere(path, ends);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_false(is_locked(ends[0]));
+    for (int i = 0; i < 2; i++) {
+        runs[i] = run_open(paths, 1, &defaults, error, sizeof error);
+        if (!runs[i]) fail_msg("%s", error);
+        assert_true(is_locked(ends[0]));
+    }
+    run_close(runs[1]);
+    assert_true(is_locked(ends[0]));
+    run_close(runs[0]);
+    assert_false(is_locked(ends[0]));
+    close(ends[0]);
+    assert_int_equal(waitpid(recorder, &status, 0), recorder);
+    assert_int_equal(status, 0);
+    ev_remove_folder(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -628,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_are_live_at_moments),
         cmocka_unit_test(test_native_frames_are_named_once),
         cmocka_unit_test(test_lost_events_are_reported),
+        cmocka_unit_test(test_a_second_opening_keeps_the_locks_of_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

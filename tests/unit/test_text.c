@@ -148,6 +148,27 @@ static void a_command_can_be_pasted(void **state)
     assert_string_equal(text_path_here(out, sizeof out, "-x"), "./-x");
 }
 
+static void a_long_command_keeps_its_program(void **state)
+{
+    static const struct {
+        const char *command, *shown;
+    } cases[] = {
+        {"python train.py --lr 1", "python train.py --lr 1"},
+        {"/opt/conda/bin/python /home/me/src/train.py --lr 1e-3", "python train.py --lr 1e-3"},
+        {"/usr/bin/python3 -c import multiprocessing.spawn as it, and more", "python3 -c import multiproces…"},
+        {"/usr/bin/python3 train.py --learning-rate 1e-3 --epochs 90", "python3 train.py --learning-r…"},
+        {"/usr/bin/python3 -m torch.distributed.run --nproc 8 train.py", "python3 -…n --nproc 8 train.py"},
+        {"/usr/bin/a-program-with-a-name-too-long-for-it", "a-program-with-a-name-too-lon…"},
+        {"", ""},
+    };
+    char out[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(text_command(out, sizeof out, cases[i].command, 30, true), cases[i].shown);
+    assert_string_equal(text_command(out, sizeof out, "a command of words", 9, false), "a comm...");
+}
+
 static void last_part(void **state)
 {
     assert_string_equal(text_last_part("Trainer.step"), "step");
@@ -167,6 +188,7 @@ static void words_are_compared_as_a_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_long_command_keeps_its_program),
         cmocka_unit_test(last_part),
         cmocka_unit_test(words_are_compared_as_a_whole),
         cmocka_unit_test(terminal_control_is_removed),
