@@ -185,8 +185,7 @@ static const char *wrong_with(const struct plan *p, const struct estimate_result
     }
     /* the high end is that of all stages, the phases are those of the fullest one */
     if (most.low != r->peak.low || most.likely != r->peak.likely || most.high > r->peak.high ||
-        (p->pp == 1 && most.high != r->peak.high) ||
-        r->phase[r->peak_phase].likely != r->peak.likely)
+        (p->pp == 1 && most.high != r->peak.high) || r->phase[r->peak_phase].likely != r->peak.likely)
         return "the peak is not the largest phase";
     return r->lines_n < ESTIMATE_LINES_MAX && r->notes_n < ESTIMATE_NOTES_MAX ? NULL : "too many lines";
 }
