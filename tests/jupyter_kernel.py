@@ -98,7 +98,7 @@ def check_running_kernel():
     subprocess.run([GPUSPY, "jupyter", "install", "--python", sys.executable, "--prefix", FOLDER / "there"], check=True)
     argv = json.loads((FOLDER / "there/share/jupyter/kernels/gpuspy/kernel.json").read_text())["argv"]
     paths = [word.partition("=")[2] for word in argv if "sys" in word]
-    with Notebook(folder, "python3") as notebook:
+    with Notebook(folder, "python3", PATH=f"{os.path.dirname(GPUSPY)}:/usr/bin:/bin") as notebook:
         cell = notebook.cell
         for line in paths:
             assert cell(line)[0] == "ok"

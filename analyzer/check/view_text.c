@@ -106,7 +106,7 @@ static void print_check_line(const struct check_result *r, const struct check_li
     fprintf(out, "%*s%*s  %s\n", INDENT, "", lacks > 0 && lacks < AMOUNT ? AMOUNT - lacks : AMOUNT, amount, line);
     if (!whole && l == r->lines && *note) { /* only the largest line is worth two */
         fprintf(out, "%*s", INDENT + AMOUNT + 4, "");
-        text_wrap(out, t, INDENT + AMOUNT + 4, INDENT + AMOUNT + 4, note);
+        text_wrap(out, t, INDENT + AMOUNT + 4, INDENT + AMOUNT + 4, true, note);
     }
 }
 

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import types
 
 import pytest
 from conftest import BUILD, ROOT
@@ -224,6 +225,8 @@ def test_a_sqlite_that_is_too_old_is_left_out(run, gpuspy, monkeypatch):
 
 def test_magics(run, gpuspy, capsys):
     class Shell:
+        events = types.SimpleNamespace(register=lambda name, function: None)
+
         def register_magic_function(self, function, kind, name):
             self.magic = function
 

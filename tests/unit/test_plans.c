@@ -183,9 +183,10 @@ static const char *wrong_with(const struct plan *p, const struct estimate_result
         most =
             (struct estimate_interval){fmax(most.low, is.low), fmax(most.likely, is.likely), fmax(most.high, is.high)};
     }
-    /* the high end is that of all stages, the phases are those of the fullest one */
-    if (most.low != r->peak.low || most.likely != r->peak.likely || most.high > r->peak.high ||
-        (p->pp == 1 && most.high != r->peak.high) || r->phase[r->peak_phase].likely != r->peak.likely)
+    const bool high =
+        p->pp > 1 ? r->peak.high >= most.high : r->peak.high == most.high; /* of any stage of a pipeline */
+    if (most.low != r->peak.low || most.likely != r->peak.likely || !high ||
+        r->phase[r->peak_phase].likely != r->peak.likely)
         return "the peak is not the largest phase";
     return r->lines_n < ESTIMATE_LINES_MAX && r->notes_n < ESTIMATE_NOTES_MAX ? NULL : "too many lines";
 }
