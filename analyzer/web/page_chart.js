@@ -148,7 +148,7 @@
     /* Text that is readable on any background. */
     chart.label = function (c, text, x, y, colour, align) {
         c.textAlign = align || "left";
-        c.lineWidth = 3;
+        c.lineWidth = 5; // as wide as the gaps between letters
         c.lineJoin = "round";
         c.strokeStyle = page.ink.card;
         c.strokeText(text, x, y);

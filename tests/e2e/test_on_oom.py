@@ -119,13 +119,25 @@ def test_the_first_that_was_handled_while_the_job_runs(recording):
     assert job.stdout.readline() == "recovered\n"
     assert wait_for(recording.folder / "result.txt").split()[:2] == ["handled", str(job.pid)]
     assert attendants(recording) and job.poll() is None
-    shown = lambda: " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())  # noqa: E731
-    text = wait_until(lambda: "Request" in (t := shown()) and t)
-    assert "the program was still running when gpuspy read this" in text and "killed" not in text, text
     job.communicate("")
     assert job.returncode == 0
     settle(recording)
     assert (recording.folder / "result.txt").read_text().count("\n") == 1
+
+
+def test_a_report_of_a_job_that_still_runs_does_not_call_it_killed(recording):
+    (recording.folder / "script.py").write_text(RECOVERS[:RECOVERS.index("del held")] + "print(flush=True)\nsys.stdin.read()\n")
+    job = subprocess.Popen([sys.executable, "script.py"], cwd=recording.folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           env=recording.environment(**settings()))
+    job.stdout.readline()
+
+    def failed():
+        text = " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())
+        return "Request 4.00 GiB" in text and text
+    text = wait_until(failed)
+    assert "the program was still running when gpuspy read this" in text and "killed" not in text, text
+    job.communicate("")
+    assert job.returncode == 0 and "exited with status 0" in failed()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
