@@ -37,6 +37,7 @@
 #define COMMIT_FILL 0.25        /* … or if the spool is this full, because only a commit frees chunks */
 #define HOLD_FILL 0.5           /* while readers hold the log, rows wait in the spool until it is this full */
 #define BATCH 20000             /* records between two checks whether another thread wants the lock */
+#define PROMPT_MS 1000          /* an end that takes longer does not hold signals back */
 #define STUCK_MS 5000           /* give up at the end if there is no progress for this long */
 #define HUNG_MS 2000            /* who waits at least this long for the lock in vain has met a file system that hangs */
 #define BURY_FILL 0.5           /* if this share of the chunks is in use, perhaps by ended threads … */
@@ -437,6 +438,9 @@ int gpuspy_flush(void)
 /* Waits for the thread as long as it makes progress. */
 static bool join_drain(void)
 {
+    const struct timespec prompt = gs_deadline(PROMPT_MS);
+    if (!pthread_timedjoin_np(drain.thread, NULL, &prompt)) return true;
+    gs_deadly_deliver();
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
         const struct timespec until = gs_deadline(STUCK_MS);
@@ -449,6 +453,8 @@ static bool join_drain(void)
 /* The thread holds the lock while it writes, for ever if the file system hangs. */
 static bool lock_while_busy(void)
 {
+    if (gs_lock_within(&drain.lock, PROMPT_MS)) return true;
+    gs_deadly_deliver();
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
         if (gs_lock_within(&drain.lock, STUCK_MS)) return true;

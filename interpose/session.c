@@ -432,6 +432,7 @@ void gs_session_forked(void)
     session.attached_after = NULL;
     memset(gs_session_spool(), 0, sizeof *gs_session_spool());
     gs_thread_forked();
+    gs_deadly_drop(); /* another thread ended the parent */
     pthread_mutex_init(&session.lock, NULL);
     gs_print_forget();
     gs_print_into(NULL, 0);
@@ -509,16 +510,9 @@ bool gs_session_attach(const char *after_s)
     return ready && gs_session_begin();
 }
 
-void gs_session_end(void)
+static void end_store(int state)
 {
     struct gs_summary summary;
-    const int state = atomic_load(&gs_session_state);
-    /* a child made by a bare clone has the parent's memory and no fork handler */
-    if (!atomic_load(&session.spooling) || session.pid != getpid() || !atomic_exchange(&session.spooling, false))
-        return;
-    /* What other threads do while the process ends comes after the recording's end: it is not lost. */
-    atomic_store(&gs_session_state, GS_SESSION_OVER);
-    atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {
         gs_watcher_stop();
         gs_spool_end(gs_session_spool(), gs_now()); /* whoever completes it sees that the process did not die */
@@ -530,4 +524,18 @@ void gs_session_end(void)
     session.ender = pthread_self();
     atomic_store(&session.ended, true);
     if (state == GS_SESSION_LIVE && !gs_config()->quiet) gs_summary_print(&summary, &session.path, gs_config());
+}
+
+void gs_session_end(void)
+{
+    const int state = atomic_load(&gs_session_state);
+    /* a child made by a bare clone has the parent's memory and no fork handler */
+    if (!atomic_load(&session.spooling) || session.pid != getpid() || !atomic_exchange(&session.spooling, false))
+        return;
+    /* What other threads do while the process ends comes after the recording's end: it is not lost. */
+    atomic_store(&gs_session_state, GS_SESSION_OVER);
+    atomic_store(&gs_session_live, 0);
+    gs_deadly_hold();
+    end_store(state);
+    gs_deadly_drop();
 }

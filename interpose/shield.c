@@ -1,8 +1,10 @@
 #include "interpose/shield.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #include "interpose/clock.h"
 #include "interpose/resolve.h"
 #include "schema/system_call.h"
@@ -19,6 +21,56 @@ void gs_shield_end(struct gs_shield *s)
 {
     pthread_sigmask(SIG_SETMASK, &s->signals, NULL);
     pthread_setcancelstate(s->cancel, NULL);
+}
+
+/* --- signals at the end ------------------------------------------------------------------------ */
+
+/* A handler and no mask, because any of the program's threads may receive them; and not SIG_IGN, because a program that
+ * another thread starts now would inherit it. */
+static const int deadly[] = {SIGHUP, SIGINT, SIGTERM, SIGALRM, SIGVTALRM, SIGPROF, SIGUSR1, SIGUSR2};
+enum { DEADLY = sizeof deadly / sizeof *deadly };
+static struct {
+    bool held;
+    struct sigaction before;
+} deadly_state[DEADLY];
+static _Atomic int deadly_arrived;
+
+static void note_deadly(int number)
+{
+    atomic_store(&deadly_arrived, number);
+}
+
+void gs_deadly_hold(void)
+{
+    const struct sigaction note = {.sa_handler = note_deadly, .sa_flags = SA_RESTART | SA_ONSTACK};
+    for (int i = 0; i < DEADLY; i++) {
+        struct sigaction *before = &deadly_state[i].before;
+        deadly_state[i].held =
+            !sigaction(deadly[i], NULL, before) && before->sa_handler == SIG_DFL && !sigaction(deadly[i], &note, NULL);
+    }
+}
+
+static void restore_deadly(void)
+{
+    struct sigaction now;
+    for (int i = 0; i < DEADLY; i++) {
+        if (deadly_state[i].held && !sigaction(deadly[i], NULL, &now) && now.sa_handler == note_deadly)
+            (void)sigaction(deadly[i], &deadly_state[i].before, NULL);
+        deadly_state[i].held = false;
+    }
+}
+
+void gs_deadly_drop(void)
+{
+    restore_deadly();
+    atomic_store(&deadly_arrived, 0);
+}
+
+void gs_deadly_deliver(void)
+{
+    restore_deadly();
+    const int number = atomic_exchange(&deadly_arrived, 0);
+    if (number) gs_system_call(SYS_tgkill, getpid(), gs_system_call(SYS_gettid), number);
 }
 
 /* --- threads of our own ------------------------------------------------------------------------ */

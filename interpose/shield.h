@@ -17,6 +17,13 @@ void gs_shield_end(struct gs_shield *s);
 /* When the library is loaded. */
 void gs_shield_load(void);
 
+/* Around the recording's end, for which the process's exit waits: a signal that would end the process now would,
+ * without gpuspy, have found none. gs_deadly_deliver instead, if that takes long: what arrived ends the process after
+ * all. */
+void gs_deadly_hold(void);
+void gs_deadly_drop(void);
+void gs_deadly_deliver(void);
+
 /* Gives the calling thread, one of gpuspy's own, an empty table of descriptors, which the threads that it starts share:
  * files that they open have no number in the program, and the program cannot close or replace them. False if the kernel
  * refuses (older than 5.9, or forbidden): the table stays the program's. */

@@ -1,6 +1,7 @@
 """What a process can do to itself: children of every kind, exec, daemons, limits, other tools, ways to end. Each
 program is run with and without recording: exit status, stdout and stderr must be equal apart from gpuspy's own lines,
 and the databases must agree with what the program states."""
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS
+from conftest import BUILD, ROOT, SECONDS, wait_until
 from test_programs import assert_same, databases, expected, names_of, rendered
 
 PROGRAMS = BUILD / "programs"
@@ -186,6 +187,32 @@ def test_rarer_ends(recording, how, code, orderly):
     did = int(done.stdout.split()[1])
     assert len(completed(recording)) == (500 if how == "atexit" else did)
     assert recording.sql("select complete, count(*) = count(free_ns) from process, allocation") == [(orderly, 1)]
+
+
+ENDING = """import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), 4096)
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGALRM])
+def test_a_signal_while_the_recording_ends(recording, number):
+    """Without gpuspy it would find no process, and the status would be the program's. Here gpuspy waits for room on stderr."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(write, b"x" * 4096):
+            pass
+    os.set_blocking(write, True)
+    spool = recording.folder / "run.db.spool"
+    child = subprocess.Popen([sys.executable, "-c", ENDING], env=recording.environment(), cwd=recording.folder, stderr=write)
+    wait_until(lambda: spool.exists() or child.poll() is not None, every=0.0005)
+    wait_until(lambda: not spool.exists(), every=0.0005)
+    child.send_signal(number)
+    assert child.wait() == 7
+    os.close(read), os.close(write)
+    assert completed(recording)
 
 
 @pytest.mark.parametrize("how,code", [("overflow", -signal.SIGSEGV), ("overflow, leave", 7)])
