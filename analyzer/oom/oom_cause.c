@@ -77,6 +77,8 @@ static bool is_leak(const facts *f)
         return false; /* as much was freed as was allocated: a replacement */
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     if (f->growing < missing) return false; /* the request would fail without it, too */
+    if (f->outcome == RESULT_OUTCOME_RETRIED && f->growing < oom_cached_bytes(f))
+        return false; /* without the cache, the request succeeded */
     if (f->growing < f->private_idle)
         return false; /* graphs that are recorded again and again keep their inputs, too */
     return (double)f->growing >= leak_share * (double)f->live ||

@@ -3,6 +3,7 @@
 #include "analyzer/run/run_internal.h"
 #include "schema/source_file.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -98,6 +99,20 @@ static void from_disk(struct run *run, struct run_source_file *f)
     }
 }
 
+/* exec(open("job.py").read()): that text is named "<string>", too. One that is compiled first has its own name. */
+static bool runs_other_text(const char *text)
+{
+    static const char *const calls[] = {"exec(", "eval("};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (const char *p = strstr(text, calls[i]); p; p = strstr(p + 1, calls[i])) {
+            const bool method = (p > text && (isalnum((unsigned char)p[-1]) || strchr("_.", p[-1]))) ||
+                                (p >= text + 4 && strncmp(p - 4, "def ", 4) == 0);
+            if (!method && strncmp(p + strlen(calls[i]), "compile(", 8) != 0) return true;
+        }
+    }
+    return strstr(text, "<string>");
+}
+
 /* `python -c` names its program "<string>": the command contains it, unless the user forbade arguments. Of several such
  * processes (multiprocessing starts its own so), which one is not known. */
 static void from_command(struct run *run, struct run_source_file *f)
@@ -111,7 +126,7 @@ static void from_command(struct run *run, struct run_source_file *f)
         text = option + 4;
         found++;
     }
-    if (found == 1) split_source_lines(run, text, strlen(text), &f->text);
+    if (found == 1 && !runs_other_text(text)) split_source_lines(run, text, strlen(text), &f->text);
 }
 
 static const struct run_source_text *text_of_file(struct run *run, const char *file, bool library)

@@ -45,6 +45,21 @@ def test_the_program_of_a_command_line(recording, source):
     assert "SECRET" not in recording.gpuspy("report", "--full", recording.database).stdout
 
 
+def test_text_that_a_command_line_executes_is_not_taken_for_its_own(recording):
+    """Frames of exec(text) are named "<string>", as those of the command are; text that is compiled has a name."""
+    leak = PROGRAM.split("kept")[0] + "kept = []\nwhile True:\n    part = step(0)\n    kept.append(part)\n"
+    (recording.folder / "job.txt").write_text(leak)
+    shift = "".join(f"model_eval = {i}; logged = [].append({i})\n" for i in range(20))
+    recording.run(sys.executable, "-c", shift + "exec(open('job.txt').read())", SIMCUDA_MEMORY="768MiB", check=False)
+    oom = recording.report()["oom"][0]
+    verdict = recording.gpuspy("report", "--full", recording.database).stdout.split("OUT OF MEMORY")[1]
+    assert oom["holders"] == [] and "<string>:" in verdict and "logged = " not in verdict
+    recording.database.unlink()
+    shift = "class Model:\n    def eval(self): return self\nexec(compile('1', 'one.py', 'exec'))\nmodel = Model().eval()\n"
+    recording.run(sys.executable, "-c", shift + leak, SIMCUDA_MEMORY="768MiB", check=False)
+    assert [h["text"] for h in recording.report()["oom"][0]["holders"]] == ["kept.append(part)"]
+
+
 def test_nothing_is_stored_against_the_users_will(recording):
     recording.python(PROGRAM, GPUSPY_SOURCE="0")
     assert sources(recording) == {}
