@@ -212,7 +212,18 @@ static char *scenario_name(const struct settings *s, const char *conf, const cha
 
 static bool wants_one(const struct settings *s)
 {
-    return !s->search && (s->set.n || s->limit || s->without || s->scale.n || s->flush_every);
+    return s->set.n || s->limit || s->without || s->scale.n || s->flush_every;
+}
+
+/* Options that exclude each other; NULL none. */
+static const char *find_contradiction(const struct settings *s)
+{
+    if (s->search && wants_one(s))
+        return "--search chooses its own settings; leave out --set, --limit, --without, --scale and "
+               "--empty-cache-every";
+    if (s->html && s->view.json) return "give --json or --html, not both";
+    if (s->html && !wants_one(s)) return "--html shows one what-if; add one, such as --set expandable_segments:True";
+    return NULL;
 }
 
 static bool one_fails(const struct question *q)
@@ -304,9 +315,9 @@ int command_whatif(const struct command *self, int argc, char **argv)
     struct question *q = arena_zeroed(1, sizeof *q);
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
-    if (!done && s.html && (s.view.json || !wants_one(&s))) {
-        complain(s.view.json ? "whatif: give --json or --html, not both"
-                             : "whatif: --html shows one what-if; add one, such as --set expandable_segments:True");
+    const char *contradiction = done ? NULL : find_contradiction(&s);
+    if (contradiction) {
+        complain("whatif: %s", contradiction);
         code = EXIT_USAGE;
         done = true;
     }

@@ -345,3 +345,12 @@ def test_what_was_reserved_before_a_recording_does_not_fit_a_smaller_gpu(tmp_pat
     assert "out of memory when the recording begins: what is reserved then needs 10.00 MiB more" in text
     text = " ".join(gpuspy("whatif", "--search", file).stdout.split())
     assert "reserves less than the recorded 140.00 MiB, all of which was reserved before the recording began" in text
+
+
+@pytest.mark.parametrize("words, error", [
+    (["--search", "--without", "train.py:1"], "leave out --set"), (["--search", "--limit", "24GiB"], "leave out --set"),
+    (["--html", "x.html", "--json", "--limit", "24GiB"], "not both"), (["--html", "x.html"], "add one"), (["--search", "--html", "x.html"], "add one")])
+def test_options_that_exclude_each_other_are_refused(tmp_path, words, error):
+    file = write(tmp_path / "s.pickle", usual_run().snapshot())
+    done = gpuspy("whatif", *words, file, code=2)
+    assert error in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, done.stderr
