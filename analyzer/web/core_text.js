@@ -21,7 +21,7 @@
     };
     page.signed = bytes => (bytes > 0 ? "+" : "") + page.bytes(bytes);
     page.rate = function (rate) {
-        if (rate === null || !(rate >= 0) || !isFinite(rate)) return "";
+        if (!Number.isFinite(rate) || rate < 0) return ""; // also null: unknown
         const units = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
         let u = 0;
         while (u + 1 < units.length && rate >= 999.5) { rate /= 1000; u++; }
