@@ -74,7 +74,10 @@ CELL = re.compile(r".*/ipykernel_\d+/\d+\.py")
 _written: List[str] = []
 
 
-def remove_cells() -> None:
+def remove_cells(owner: int) -> None:
+    """At exit of the kernel, not of a child that it forked."""
+    if owner != os.getpid():
+        return
     for path in _written:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -128,4 +131,4 @@ def register(shell: Any) -> None:
 
     shell.register_magic_function(gpuspy, "line_cell", "gpuspy")
     shell.events.register("pre_run_cell", before_cell)
-    atexit.register(remove_cells)
+    atexit.register(remove_cells, os.getpid())
