@@ -38,7 +38,7 @@
 #define HOLD_FILL 0.5           /* while readers hold the log, rows wait in the spool until it is this full */
 #define BATCH 20000             /* records between two checks whether another thread wants the lock */
 #define PROMPT_MS 1000          /* an end that takes longer does not hold signals back */
-#define STUCK_MS 5000           /* give up at the end if there is no progress for this long */
+#define STUCK_MS 5000           /* stop waiting at the end if nothing progresses for this long */
 #define HUNG_MS 2000            /* who waits at least this long for the lock in vain has met a file system that hangs */
 #define BURY_FILL 0.5           /* if this share of the chunks is in use, perhaps by ended threads … */
 #define BURY_NS 50000000        /* … check at most this often */
@@ -141,7 +141,7 @@ static void check_room_left(void)
     if (drain.full && !drain.disk_full) drain.disk_full = gs_store_disk(drain.store, &total, &left) && left < least;
 }
 
-/* A record for which there is no room. */
+/* Counts a record that cannot be stored. */
 static void skip_record(const struct gs_rec *rec)
 {
     if (!drain.disk_full)

@@ -472,7 +472,7 @@ static bool log_is_full(struct gs_store *s)
     return file + log_bytes(s) + TOTALS_BYTES > s->keep.bytes && gs_store_log_is_held(s, PATIENCE_MS);
 }
 
-/* Without the reader, there would be no room either. */
+/* Would the room also be missing without the reader? */
 static bool must_keep_all(struct gs_store *s)
 {
     return !s->keep.passing && store_used_bytes(s) >= s->keep.limit && !choose_time(s);

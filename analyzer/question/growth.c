@@ -500,7 +500,7 @@ static void count_stayed(const struct site_growth *s, const struct samples *a, b
     e->bytes = last;
 }
 
-/* False: without steps, these blocks are no growth. */
+/* False: without steps, these blocks do not count as growth. */
 static bool count_growth_steps(const struct question_growths *g, const struct site_growth *s, uint32_t stack,
                                const struct span *span, const struct step_list *steps, struct result_growth *e)
 {

@@ -86,7 +86,7 @@ static void note_zone(struct reader *r, int64_t id, const struct run_lifetime *l
     z->end_ns = life->free_ns > z->end_ns ? life->free_ns : z->end_ns;
 }
 
-/* Rows come in order of allocation. */
+/* The rows are in the order of allocation. */
 static bool is_live_at_moment(struct reader *r, const struct run_lifetime *life)
 {
     for (; r->moments_n && *r->moments < life->alloc_ns; r->moments++) r->moments_n--;

@@ -490,7 +490,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     "    else:\n        total = total + out\n    keep(out)\n",
     "x = Tensor(bytes=512)\nfor step in range(1000):\n    out, max = Tensor(), None\n    if max is None: x = out\n    x = x + out\n"
     "    keep(out)\n",
-    # the brackets of the sum are no tuple
+    # the sum's brackets do not make a tuple
     "def add(a, b): return 0\nx = 0\nfor step in range(1000):\n    out = Tensor()\n    x = x + (add(out, 1))\n    keep(out)\n",
     # made anew before it is stored
     "outs = []\nfor step in range(1000):\n    out = 1\n    outs.append(out)\n    out = Tensor()\n    keep(out)\n",

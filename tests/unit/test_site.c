@@ -72,7 +72,7 @@ static void test_the_users_line(void **state)
     syn_end(&s);
 }
 
-/* Two calls of one line: what an allocation goes through is not what a wait goes through, whatever is asked first. */
+/* Two calls at one line: `via` of the allocation is not that of the wait, in whichever order they are asked. */
 static void test_each_list_has_its_own_via(void **state)
 {
     (void)state;
