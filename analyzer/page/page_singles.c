@@ -46,7 +46,7 @@ static void keep_candidates(struct page_singles_path *p, uint32_t bits)
     p->unlisted = 0;
     for (size_t i = 0; i < p->n; i++) {
         if (!(bits >> i & 1)) continue;
-        p->candidates[kept] = p->candidates[i];
+        if (kept < i) p->candidates[kept] = p->candidates[i];
         p->least = p->candidates[kept].single.bytes < p->least ? p->candidates[kept].single.bytes : p->least;
         p->unlisted += !p->candidates[kept].listed;
         kept++;
@@ -133,22 +133,24 @@ void page_singles_add_live(struct page_singles *s, uint32_t path, const struct r
  * them yet. Of equal ones, those that are listed come first. */
 static uint32_t choose_singles(const struct page_singles_path *p, int64_t moment_ns)
 {
-    int64_t bytes[CANDIDATES];
     uint32_t live = 0, listed = 0, chosen = 0;
+    size_t live_n = 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct page_candidate *c = &p->candidates[i];
-        bytes[i] = c->single.bytes;
-        live |= (uint32_t)(c->single.free_ns > moment_ns) << i;
+        const bool is_live = c->single.free_ns > moment_ns;
+        live |= (uint32_t)is_live << i;
+        live_n += is_live;
         listed |= (uint32_t)c->listed << i;
     }
-    if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
+    if (live_n <= PAGE_SINGLES_SHOWN) return live & ~listed;
     for (uint32_t left = live & ~listed; left; left &= left - 1) {
         const int i = __builtin_ctz(left);
         unsigned before = 0;
         for (uint32_t others = live; others; others &= others - 1) {
             const int k = __builtin_ctz(others);
+            const int64_t bytes = p->candidates[i].single.bytes, other = p->candidates[k].single.bytes;
             const bool first = (listed >> k & 1) || k < i;
-            before += bytes[k] > bytes[i] || (bytes[k] == bytes[i] && first);
+            before += other > bytes || (other == bytes && first);
         }
         chosen |= (uint32_t)(before < PAGE_SINGLES_SHOWN) << i;
     }
@@ -258,8 +260,8 @@ static size_t bytes_of(const struct columns *c)
 }
 
 /* Of a path: when each was allocated (as the difference to the one before; -1 unknown), how long it lived (-1 until
- * the end), its bytes, and its stack (as the difference to the line's). Once they have more than `room` bytes, which is then not
- * enough, only their stacks get a number. */
+ * the end), its bytes, and its stack (as the difference to the line's). Once they have more than `room` bytes, which is
+ * then not enough, only their stacks get a number. */
 static void put_path(const struct page_singles_path *p, const struct page_single *list, size_t room,
                      struct page_stacks *stacks, struct columns *c)
 {
