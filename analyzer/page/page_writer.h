@@ -31,7 +31,9 @@ void page_column_free(struct page_column *c);
 uint64_t page_column_unit(uint64_t unit, int64_t value);
 
 struct page_writer {
-    FILE *out;
+    FILE *out;  /* NULL: what is written is kept */
+    char *kept; /* not terminated */
+    size_t kept_n, kept_cap;
     bool follows;      /* an element was written before, in this array or object */
     uint64_t cut;      /* texts that were cut */
     size_t text_bytes; /* bytes of texts written */
