@@ -40,15 +40,9 @@ static struct {
 static struct stat stderr_at_load;
 static enum { STDERR_UNKNOWN, STDERR_CLOSED, STDERR_OPEN } stderr_was;
 
-/* Not libc's: libfaketime wraps it, and opens its shared memory once more if it is called before its constructor. */
-static bool read_stderr_status(struct stat *status)
-{
-    return gs_system_call(SYS_fstat, STDERR_FILENO, status) == 0;
-}
-
 void gs_stderr_load(void)
 {
-    stderr_was = read_stderr_status(&stderr_at_load) ? STDERR_OPEN : STDERR_CLOSED;
+    stderr_was = gs_file_status(STDERR_FILENO, &stderr_at_load) == 0 ? STDERR_OPEN : STDERR_CLOSED;
 }
 
 /* A program that was started without stderr, or a daemon that closed it, may have a data file, a socket or an eventfd
@@ -57,7 +51,7 @@ static bool stderr_is_ours(void)
 {
     struct stat now;
     if (stderr_was == STDERR_UNKNOWN) gs_stderr_load(); /* called before gpuspy's constructor */
-    if (stderr_was == STDERR_CLOSED || !read_stderr_status(&now)) return false;
+    if (stderr_was == STDERR_CLOSED || gs_file_status(STDERR_FILENO, &now) != 0) return false;
     if (S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode)) return true;
     return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
 }

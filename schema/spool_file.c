@@ -75,7 +75,7 @@ static int write_control(struct gs_spool *s, const char *temp, const struct gs_s
         n = write(fd, c, sizeof *c);
     } while (n < 0 && errno == EINTR);
     int error = n == (ssize_t)sizeof *c ? 0 : n < 0 ? errno : ENOSPC;
-    if (!error && fstat(fd, &st)) error = errno;
+    if (!error && gs_file_status(fd, &st)) error = errno;
     s->control_device = st.st_dev;
     s->control_inode = st.st_ino;
     close(fd);

@@ -189,22 +189,30 @@ def test_a_program_whose_date_is_faked(recording, days):
 @sanitized("a sanitizer's runtime calls these functions, too")
 @pytest.mark.parametrize("order", ["{gpuspy}:{seeded}", "{seeded}:{gpuspy}"])
 def test_a_program_whose_random_numbers_are_faked(recording, order):
-    """As by libfaketime with FAKERANDOM_SEED: gpuspy takes none of the sequence. And it calls no such function before the
-    library's constructor, in which libfaketime would open its files a second time."""
+    """As by libfaketime with FAKERANDOM_SEED: gpuspy takes none of the sequence. It calls no such function before the
+    library's constructor, in which libfaketime would open its files a second time, and no fstat after its destructor."""
     (recording.folder / "seeded.c").write_text("""
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
-static int ready;
+static int ready, over;
 static void early(const char *name)
 {
     if (!ready) printf("%s before the constructor\\n", name);
 }
+static void late(const char *name)
+{
+    if (over) printf("%s after the destructor\\n", name);
+}
 static __attribute__((constructor)) void prepare(void)
 {
     ready = 1;
+}
+static __attribute__((destructor)) void end(void)
+{
+    over = 1;
 }
 ssize_t getrandom(void *at, size_t bytes, unsigned flags)
 {
@@ -223,6 +231,7 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 int fstat(int fd, struct stat *status)
 {
     early("fstat");
+    late("fstat");
     return fstatat(fd, "", status, 0x1000 /* AT_EMPTY_PATH */);
 }
 """)
