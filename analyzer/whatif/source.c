@@ -6,7 +6,6 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/site.h"
-#include "analyzer/site/source_context.h"
 
 enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
 
