@@ -194,8 +194,7 @@ static void put_place(const struct page_calls *c, const struct written *g, struc
     page_put_int(w, "count", (int64_t)p->count);
     page_put_int(w, "ns", p->ns);
     page_put_int(w, "bytes", p->bytes);
-    page_put_column(w, "first", &first);
-    page_put_column(w, "length", &length);
+    PAGE_PUT_COLUMNS(w, first, length);
     page_put_column(w, "counts", &count);
     page_put_column(w, "blocked", &ns);
     page_put_column(w, "sizes", &bytes);

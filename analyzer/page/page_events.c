@@ -165,14 +165,7 @@ static void put_marks(const struct marks *all, const struct mark *list, size_t n
         page_column_add(&of, (int64_t)its->stride);
     }
     page_put_open(w, "marks", '{');
-    page_put_column(w, "name", &name);
-    page_put_column(w, "domain", &domain);
-    page_put_column(w, "kind", &kind);
-    page_put_column(w, "start", &start);
-    page_put_column(w, "length", &length);
-    page_put_column(w, "process", &process);
-    page_put_column(w, "thread", &thread);
-    page_put_column(w, "of", &of);
+    PAGE_PUT_COLUMNS(w, name, domain, kind, start, length, process, thread, of);
     page_put_close(w, '}');
 }
 

@@ -416,13 +416,7 @@ static void put_segments(const struct address_map *map, struct page_stacks *stac
         page_column_add(&blocks, is_own_block(s) ? 1 : (int64_t)s->n);
     }
     page_put_open(w, "segments", '{');
-    page_put_column(w, "address", &address);
-    page_put_column(w, "bytes", &bytes);
-    page_put_column(w, "flags", &flags);
-    page_put_column(w, "pool", &pool);
-    page_put_column(w, "stream", &stream);
-    page_put_column(w, "stack", &stack);
-    page_put_column(w, "blocks", &blocks);
+    PAGE_PUT_COLUMNS(w, address, bytes, flags, pool, stream, stack, blocks);
     page_put_close(w, '}');
 }
 

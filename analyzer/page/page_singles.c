@@ -324,11 +324,7 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
     page_put_open(w, "singles", '{');
     page_put_int(w, "unit", c.unit);
     page_put_int(w, "ns", c.ns);
-    page_put_column(w, "line", &c.line);
-    page_put_column(w, "at", &c.at);
-    page_put_column(w, "lived", &c.lived);
-    page_put_column(w, "bytes", &c.bytes);
-    page_put_column(w, "stack", &c.stack);
+    PAGE_PUT_COLUMNS_OF(w, &c, line, at, lived, bytes, stack);
     page_put_close(w, '}');
     free(order);
     free(first);

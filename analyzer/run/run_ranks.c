@@ -3,6 +3,7 @@
 #include "analyzer/run/run_internal.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "analyzer/base/arena.h"
