@@ -35,11 +35,10 @@ void export_table_of_processes(struct export_tables *x)
     size_t n;
     const struct run_process *p = run_processes(x->e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
-        if (export_table_keys(x, i)) {
+        if (export_table_keys(x, i))
             EXPORT_CELLS(&x->t, p[i].ppid, p[i].command, p[i].path, p[i].python_version, p[i].start_real_ns,
                          p[i].end_ns, p[i].complete, p[i].lost_events,
                          p[i].events ? (int64_t)p[i].events : RUN_UNKNOWN);
-        }
     }
 }
 

@@ -183,7 +183,6 @@ bool page_marks_put(struct run *run, struct page_stacks *stacks, struct page_wri
     *left_out = all.left_out;
     for (size_t i = 0; i < all.names_n; i++) free(all.names[i].marks);
     map_free(&all.of);
-    free(all.names);
-    free(list);
+    ARENA_RELEASE(all.names, list);
     return ok;
 }

@@ -376,14 +376,10 @@ struct page_maps *page_maps_new(struct run *run, const struct result_report *rep
 
 void page_maps_free(struct page_maps *m)
 {
-    for (size_t i = 0; i < m->n; i++) {
-        free(m->maps[i].blocks);
-        free(m->maps[i].segments);
-    }
+    for (size_t i = 0; i < m->n; i++) ARENA_RELEASE(m->maps[i].blocks, m->maps[i].segments);
     question_signer_free(m->signer);
     arena_free(&m->arena);
-    free(m->maps);
-    free(m);
+    ARENA_RELEASE(m->maps, m);
 }
 
 static uint32_t segment_pool_of(const struct segment *s, struct page_stacks *stacks)

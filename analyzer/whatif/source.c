@@ -532,8 +532,7 @@ unsigned whatif_source_facts(struct run *run)
     if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
-    free(s->functions);
-    free(s);
+    ARENA_RELEASE(s->functions, s);
     return facts;
 }
 
