@@ -87,12 +87,7 @@ void caching_allocator_free(struct caching_allocator *a)
         caching_set_free(&pool->free);
         caching_set_free(&pool->unmapped);
     }
-    free(a->blocks);
-    free(a->spare);
-    free(a->pending);
-    free(a->pools);
-    free(a->areas);
-    free(a);
+    ARENA_RELEASE(a->blocks, a->spare, a->pending, a->pools, a->areas, a);
 }
 
 uint64_t caching_block_address(const struct caching_allocator *a, uint32_t block)

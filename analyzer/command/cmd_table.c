@@ -1,6 +1,5 @@
 /* gpuspy table: memory or waits as a flat list. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/branch.h"

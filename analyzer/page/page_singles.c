@@ -25,9 +25,7 @@ uint32_t page_singles_add(struct page_singles *s, uint32_t line)
 void page_singles_free(struct page_singles *s)
 {
     for (size_t i = 0; i < s->paths_n; i++) free(s->paths[i].candidates);
-    free(s->paths);
-    free(s->queue);
-    free(s->list);
+    ARENA_RELEASE(s->paths, s->queue, s->list);
 }
 
 static void enqueue_path(struct page_singles *s, uint32_t path)
@@ -324,13 +322,8 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
     page_put_open(w, "singles", '{');
     page_put_int(w, "unit", c.unit);
     page_put_int(w, "ns", c.ns);
-    page_put_column(w, "line", &c.line);
-    page_put_column(w, "at", &c.at);
-    page_put_column(w, "lived", &c.lived);
-    page_put_column(w, "bytes", &c.bytes);
-    page_put_column(w, "stack", &c.stack);
+    PAGE_PUT_COLUMNS_OF(w, &c, line, at, lived, bytes, stack);
     page_put_close(w, '}');
-    free(order);
-    free(first);
+    ARENA_RELEASE(order, first);
     return all;
 }

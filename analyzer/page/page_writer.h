@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/each_argument.h"
 
 enum {
     PAGE_BYTES = 9500000, /* of a page, at most */
@@ -49,6 +50,11 @@ void page_put_int(struct page_writer *w, const char *key, int64_t value);     /*
 void page_put_real(struct page_writer *w, const char *key, double value);     /* not finite: null */
 void page_put_bool(struct page_writer *w, const char *key, bool value);
 void page_put_column(struct page_writer *w, const char *key, struct page_column *c); /* frees it */
+/* The columns of these names: variables, or members of *of. */
+#define PAGE_PUT_COLUMN(w, unused, name) page_put_column(w, #name, &name);
+#define PAGE_PUT_COLUMN_OF(w, of, name) page_put_column(w, #name, &(of)->name);
+#define PAGE_PUT_COLUMNS(w, ...) EACH_ARGUMENT(PAGE_PUT_COLUMN, w, , __VA_ARGS__)
+#define PAGE_PUT_COLUMNS_OF(w, of, ...) EACH_ARGUMENT(PAGE_PUT_COLUMN_OF, w, of, __VA_ARGS__)
 /* Only the key: the value is written next. */
 void page_put_key(struct page_writer *w, const char *key);
 /* The text itself, in quotes. */

@@ -48,8 +48,7 @@ static struct run_rows *new_batch(void)
 
 static void free_batch(struct run_rows *batch)
 {
-    free(batch->events);
-    free(batch);
+    ARENA_RELEASE(batch->events, batch);
 }
 
 static void begin_rows(struct reader *r)
