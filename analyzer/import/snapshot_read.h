@@ -24,8 +24,8 @@ enum import_pool { IMPORT_POOL_UNKNOWN, IMPORT_POOL_DEFAULT, IMPORT_POOL_PRIVATE
  * texts of traceback.format_stack(), outermost first. */
 struct import_snapshot_event {
     const struct import_list *frames;
-    int64_t time_us;                  /* INT64_MIN: unknown */
-    uint64_t address;                 /* OOM: free bytes of the device */
+    int64_t time_us;  /* INT64_MIN: unknown */
+    uint64_t address; /* OOM: free bytes of the device */
     uint64_t stream;
     int64_t bytes, requested; /* requested: only of ALLOC and FREE */
     uint8_t action, device;
