@@ -367,7 +367,7 @@ static bool read_library_version(const char *command, const char *option, const 
 
     *version = 0;
     if (!text) return true;
-    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || !(major + minor) ||
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || (!major && *such != '0') ||
         minor > 99 || text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
         return complain_with(false, "%s: --%s: '%s' is not a version; give %s", command, option, text, such);
     *version = 100 * major + minor;
