@@ -62,28 +62,23 @@ static const struct option_row options[] = {
 };
 #undef GATE
 
-static const struct command_example examples[] = {
-    {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more or leaks"},
-    {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "limits per step"},
-    {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
-     "compare parameters, gradients and optimizer state with the estimate"},
-    {"gpuspy check run.db --max-peak scope:load=10GiB", "while the program's NVTX range \"load\" is open"},
-    {"gpuspy check run.db --baseline main.db --max-peak +5%", "at most 5 % above another run"},
-    {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"},
-    {0},
-};
-
 const struct command_text command_text_check = {
     .options = options,
     .about = "Compares a recording with limits. The exit status is 0 if all of them hold, else 1, with the lines of "
              "code that exceed them. What is unknown (no steps were found, events were lost, the program was killed) "
              "counts as failure.\n\nEach process of a run and each of its GPUs is judged separately; the worst result "
-             "counts. "
-             "Limits per step are averages over the program's usual steps, without start-up, warm-up, evaluations, "
-             "checkpoints and the end.\n\nA limits file has lines such as 'max-peak = 10GiB' and 'no-leaks = true', "
-             "comments after #, and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' removes a limit "
-             "there. Later lines win over earlier ones.",
-    .examples = examples,
+             "counts. Limits per step are averages over the program's usual steps, without start-up, warm-up, "
+             "evaluations, checkpoints and the end.\n\nA limits file has lines such as 'max-peak = 10GiB' and "
+             "'no-leaks = true', comments after #, and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' "
+             "removes a limit there. Later lines win over earlier ones.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more or leaks"},
+        {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "limits per step"},
+        {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
+         "compare parameters, gradients and optimizer state with the estimate"},
+        {"gpuspy check run.db --max-peak scope:load=10GiB", "while the program's NVTX range \"load\" is open"},
+        {"gpuspy check run.db --baseline main.db --max-peak +5%", "at most 5 % above another run"},
+        {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"}),
 };
 
 /* Does the last limit replace another one from number `from` on? */

@@ -43,15 +43,6 @@ static const struct option_row options[] = {
 };
 #undef DIM
 
-static const struct command_example examples[] = {
-    {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "compute bound: 137.4 GFLOP on 100.7 MB"},
-    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
-    {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
-     "the share of the roof that a kernel reached"},
-    {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"},
-    {0},
-};
-
 const struct command_text command_text_roofline = {
     .options = options,
     .about = "Computes whether memory or compute limits a kernel. A GPU reaches at most min(peak, intensity * memory "
@@ -59,7 +50,12 @@ const struct command_text command_text_roofline = {
              "limit, above it compute.\n\nPeaks are the vendors' figures without sparsity, for each precision. "
              "Everything but matrix products is computed in float32 on the ordinary cores, whatever the storage "
              "format. If an operator has several implementations that move different amounts of data, each is shown.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "compute bound: 137.4 GFLOP on 100.7 MB"},
+        {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
+        {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
+         "the share of the roof that a kernel reached"},
+        {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"}),
 };
 
 /* False after a line on stderr about options that contradict each other. */

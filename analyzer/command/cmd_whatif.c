@@ -47,26 +47,21 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct command_example examples[] = {
-    {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
-    {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
-    {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors were freed after each step"},
-    {"gpuspy whatif --scale batch=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
-    {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
-    {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
-    {0},
-};
-
 const struct command_text command_text_whatif = {
     .options = options,
     .about =
         "Replays the recorded requests and frees by the rules of PyTorch's caching allocator with other settings, on "
         "another GPU or without a line. Prints whether the run fits, where it fails, and how much memory it "
-        "reserves.\n\n"
-        "First it replays the recorded settings and compares each segment and each address with the recording. "
-        "If they differ, it prints where, and the what-ifs are inexact. Options are combined into one what-if. The "
-        "exit status is 1 if that what-if runs out of memory; a search exits with 0.",
-    .examples = examples,
+        "reserves.\n\nFirst it replays the recorded settings and compares each segment and each address with the "
+        "recording. If they differ, it prints where, and the what-ifs are inexact. Options are combined into one "
+        "what-if. The exit status is 1 if that what-if runs out of memory; a search exits with 0.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
+        {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
+        {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors were freed after each step"},
+        {"gpuspy whatif --scale batch=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
+        {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
+        {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"}),
 };
 
 static const char *const searched[] = {
