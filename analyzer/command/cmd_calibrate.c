@@ -28,14 +28,13 @@ const struct command_text command_text_calibrate = {
     .options = OPTION_ROWS(
         ESTIMATE_OPTIONS(struct settings, plan.model, 0), PLAN_TRAINING_OPTIONS(struct settings, plan),
         PLAN_ADAPTER_OPTIONS(struct settings, plan),
-        {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0,
-         "print what gpuspy learned from earlier recordings"},
-        {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0,
-         "delete everything that gpuspy learned"},
-        {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-         "write to this file; default: GPUSPY_CALIBRATION, else gpuspy/calibration.json in XDG_CONFIG_HOME or "
-         "~/.config"},
-        {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
+        OPTION_ROW(FLAG, "show", 0, show, NULL, "print what gpuspy learned from earlier recordings"),
+        OPTION_ROW(FLAG, "forget", 0, forget, NULL, "delete everything that gpuspy learned"),
+        OPTION_ROW(
+            FILE, "output", 'o', output, "FILE",
+            "write to this file; default: GPUSPY_CALIBRATION, else gpuspy/calibration.json in XDG_CONFIG_HOME or "
+            "~/.config"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, sizes in bytes"),
         DISPLAY_OPTIONS(struct settings, display)),
     .about = "Learns from recordings what a formula cannot know: how much the CUDA context, kernels and libraries take "
              "on this GPU (from NVML), what cuBLAS and cuDNN keep as workspaces, and how much PyTorch's allocator "

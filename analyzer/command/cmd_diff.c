@@ -32,8 +32,9 @@ const struct command_text command_text_diff = {
          "allocations; waits; copies"},
         {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
          "group by this; default line. owner (PyTorch, NCCL, other libraries) needs CUDA allocations at the peak"},
-        {"min", 'm', OPTION_TEXT, offsetof(struct settings, least), "SIZE", NULL, 0, 0,
-         "sum up changes below this: 1MiB, 10ms for waits, or 1% of the larger total; default: 1 % of all changes"},
+        OPTION_ROW(
+            TEXT, "min", 'm', least, "SIZE",
+            "sum up changes below this: 1MiB, 10ms for waits, or 1% of the larger total; default: 1 % of all changes"),
         {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
          "list the N largest changes and sum up the others; default 12, with --json 50"},
         {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", "tensor|device|pinned|host", 0, 0,
@@ -43,8 +44,7 @@ const struct command_text command_text_diff = {
          "only GPU N (CUDA's number in the program)"},
         {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, rank), "N", NULL, 0, INT_MAX,
          "only the process of rank N"},
-        {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-         "print JSON: sizes in bytes, times in seconds"},
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON: sizes in bytes, times in seconds"),
         DISPLAY_OPTIONS(struct settings, display)),
     .about = "Compares two recordings: first one sentence that states what changed, then what grew and what shrank, "
              "largest change first. The rows sum to the totals; small and unchanged lines are summed up in rows of "

@@ -36,11 +36,11 @@ struct settings {
 const struct command_text command_text_estimate = {
     .options = OPTION_ROWS(
         OPTIONS_HEADING("Model"), ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
-        {"config", 0, OPTION_LIST, offsetof(struct settings, config), "FILE", NULL, 0, 0,
-         "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, torchtitan, "
-         "Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"},
-        {"models", 0, OPTION_FLAG, offsetof(struct settings, models), NULL, NULL, 0, 0,
-         "list the models that have a name"},
+        OPTION_ROW(LIST, "config", 0, config, "FILE",
+                   "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
+                   "torchtitan, "
+                   "Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"),
+        OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
         PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
         ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
         OPTIONS_HEADING("Several GPUs"), PLAN_PARALLEL_OPTIONS(struct settings, plan), OPTIONS_HEADING("Adapters"),
@@ -48,19 +48,19 @@ const struct command_text command_text_estimate = {
         PLAN_INFERENCE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Diffusion"),
         PLAN_DIFFUSION_OPTIONS(struct settings, plan), OPTIONS_HEADING("GPU"),
         PLAN_DEVICE_OPTIONS(struct settings, plan),
-        {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
-         "ignore what 'gpuspy calibrate' learned from your recordings"},
+        OPTION_ROW(FLAG, "no-calibration", 0, no_calibration, NULL,
+                   "ignore what 'gpuspy calibrate' learned from your recordings"),
         {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", estimate_solve_words, 0, 0,
          "find the largest batch, sequence or number of layers, or the fewest GPUs, that fit"},
         OPTIONS_HEADING("Output"),
-        {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
-         "print each line's formula with its numbers, its source, and why low and high differ"},
-        {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
-        {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-         "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs one row "
-         "each"},
-        {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
-         "write a page, one file that needs no network; - is standard output"},
+        OPTION_ROW(FLAG, "explain", 0, explain, NULL,
+                   "print each line's formula with its numbers, its source, and why low and high differ"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, sizes in bytes"),
+        OPTION_ROW(FLAG, "csv", 0, csv, NULL,
+                   "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
+                   "one row "
+                   "each"),
+        OPTION_ROW(FILE, "html", 0, html, "FILE", "write a page, one file that needs no network; - is standard output"),
         DISPLAY_OPTIONS(struct settings, display)),
     .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "
              "activations, buffers and CUDA's own memory; at which moment of the step the peak occurs; and whether it "

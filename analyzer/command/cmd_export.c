@@ -55,17 +55,19 @@ const struct command_text command_text_export = {
     .options = OPTION_ROWS(
         {"format", 'f', OPTION_CHOICE, offsetof(struct settings, format), "FORMAT", format_words, 0, 0,
          "the format; default torch-snapshot"},
-        {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-         "write to FILE; - is standard output; default: the recording's name with the format's suffix, in the working "
-         "directory"},
+        OPTION_ROW(FILE, "output", 'o', output, "FILE",
+                   "write to FILE; - is standard output; default: the recording's name with the format's suffix, in "
+                   "the working "
+                   "directory"),
         {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT",
          "peak|oom|end|allocated|waits|copies", 0, 0,
          "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},
         {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
          "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
          "default: the last fatal out-of-memory error, else the peak"},
-        {"tables", 0, OPTION_TEXT, offsetof(struct settings, tables), "NAMES", NULL, 0, 0,
-         "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"},
+        OPTION_ROW(
+            TEXT, "tables", 0, tables, "NAMES",
+            "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"),
         {"device", 'd', OPTION_NUMBER, offsetof(struct settings, wish.device), "N", NULL, 0, 126,
          "only GPU N (CUDA's number in the program)"},
         {"process", 'p', OPTION_NUMBER, offsetof(struct settings, wish.pid), "PID", NULL, 1, INT_MAX,
@@ -76,10 +78,9 @@ const struct command_text command_text_export = {
          "torch-snapshot: the last N events of each GPU before the moment; default 1000000"},
         {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0, 0,
          "which frames to write; default: Python's, and native ones for calls without Python frames"},
-        {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-         "also write native frames; same as --stacks both"},
-        {"no-categories", 0, OPTION_FLAG, offsetof(struct settings, no_categories), NULL, NULL, 0, 0,
-         "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour"}),
+        OPTION_ROW(FLAG, "native", 0, native, NULL, "also write native frames; same as --stacks both"),
+        OPTION_ROW(FLAG, "no-categories", 0, no_categories, NULL,
+                   "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour")),
     .about =
         "Writes a recording in a format of another tool. torch-snapshot is the format of PyTorch's "
         "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload): "

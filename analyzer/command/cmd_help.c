@@ -9,10 +9,10 @@ struct settings {
 };
 
 const struct command_text command_text_help = {
-    .options = OPTION_ROWS({"man", 0, OPTION_FLAG, offsetof(struct settings, man), NULL, NULL, 0, 0,
-                            "print the man page of gpuspy or of a command in roff"},
-                           {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL",
-                            "bash|zsh|fish", 0, 0, "print the completion script for a shell"}),
+    .options =
+        OPTION_ROWS(OPTION_ROW(FLAG, "man", 0, man, NULL, "print the man page of gpuspy or of a command in roff"),
+                    {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash|zsh|fish", 0,
+                     0, "print the completion script for a shell"}),
     .about = "Explains one command, or lists all of them.",
     .examples =
         COMMAND_EXAMPLES({"gpuspy help report", "options and examples of report"},

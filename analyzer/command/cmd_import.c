@@ -20,13 +20,13 @@ struct settings {
 };
 
 const struct command_text command_text_import = {
-    .options = OPTION_ROWS({"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-                            "write to FILE; default: the file's name with the suffix .db, in the working directory"},
-                           {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
-                            "PyTorch snapshot: leave out events before this time, in seconds since the first event; "
-                            "what was live then stays"},
-                           {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
-                            "PyTorch snapshot: leave out events after this time"}),
+    .options =
+        OPTION_ROWS(OPTION_ROW(FILE, "output", 'o', output, "FILE",
+                               "write to FILE; default: the file's name with the suffix .db, in the working directory"),
+                    OPTION_ROW(TEXT, "from", 0, from, "SECONDS",
+                               "PyTorch snapshot: leave out events before this time, in seconds since the first event; "
+                               "what was live then stays"),
+                    OPTION_ROW(TEXT, "to", 0, to, "SECONDS", "PyTorch snapshot: leave out events after this time")),
     .about = "Converts a recording of another tool, plain or compressed with gzip: a pickle of "
              "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, a "
              "profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export --type "

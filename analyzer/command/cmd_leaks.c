@@ -13,12 +13,12 @@ struct settings {
 };
 
 const struct command_text command_text_leaks = {
-    .options = OPTION_ROWS({"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
-                            "leave out rows below this size, such as 1MiB"},
-                           {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-                            "one row per call path, with its frames, including native ones"},
-                           VIEWING_TOP(struct settings, view, "at most N rows; default 20, with --json all"),
-                           VIEWING_OPTIONS(struct settings, view)),
+    .options = OPTION_ROWS(
+        {"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
+         "leave out rows below this size, such as 1MiB"},
+        OPTION_ROW(FLAG, "native", 0, native, NULL, "one row per call path, with its frames, including native ones"),
+        VIEWING_TOP(struct settings, view, "at most N rows; default 20, with --json all"),
+        VIEWING_OPTIONS(struct settings, view)),
     .about = "Lists memory that was not freed by the end of the recording: the line that allocated it, its category, "
              "and whether it grows. A model's parameters and optimizer state normally live until the end. Memory that "
              "grows is a leak.\n\nIf the program was killed, crashed or ran out of memory, the list shows what was "

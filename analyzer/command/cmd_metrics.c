@@ -21,14 +21,12 @@ const struct command_text command_text_metrics = {
     .options = OPTION_ROWS(
         {"listen", 'l', OPTION_TEXT, offsetof(struct settings, listen), "ADDRESS:PORT", NULL, 0, 0,
          "serve /metrics on this address and no other; default " ADDRESS ", unless --textfile or --once is given"},
-        {"textfile", 't', OPTION_FILE, offsetof(struct settings, textfile), "FOLDER", NULL, 0, 0,
-         "write FOLDER/gpuspy.prom for node_exporter's textfile collector, and remove it at the end"},
-        {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
-         "with --textfile: write every N seconds; default 15"},
+        OPTION_ROW(FILE, "textfile", 't', textfile, "FOLDER",
+                   "write FOLDER/gpuspy.prom for node_exporter's textfile collector, and remove it at the end"),
+        OPTION_ROW(TEXT, "interval", 'i', interval, "SECONDS", "with --textfile: write every N seconds; default 15"),
         {"lines", 'n', OPTION_NUMBER, offsetof(struct settings, lines), "N", NULL, 1, FLEET_LINES_MAX,
          "the N lines of each process that hold most; default 10"},
-        {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
-         "print the metrics once (OpenMetrics) and exit"}),
+        OPTION_ROW(FLAG, "once", '1', once, NULL, "print the metrics once (OpenMetrics) and exit")),
     .about =
         "Serves metrics of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: "
         "live and peak memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, "

@@ -19,12 +19,10 @@ struct settings {
 };
 
 const struct command_text command_text_sql = {
-    .options = OPTION_ROWS({"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-                            "print the rows as a JSON array of objects"},
-                           {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-                            "print comma-separated values with a heading (RFC 4180)"},
-                           {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
-                            "only this file, without the run's other processes"}),
+    .options =
+        OPTION_ROWS(OPTION_ROW(FLAG, "json", 0, json, NULL, "print the rows as a JSON array of objects"),
+                    OPTION_ROW(FLAG, "csv", 0, csv, NULL, "print comma-separated values with a heading (RFC 4180)"),
+                    OPTION_ROW(FLAG, "alone", 0, alone, NULL, "only this file, without the run's other processes")),
     .about = "Runs an SQL query on a recording and prints the rows. docs/schema.md describes tables and views, with "
              "examples. Older recordings get today's views; gpuspy prints which of their columns are empty. The tables "
              "also contain the run's other processes: process_id distinguishes them, 1 is the file that you "

@@ -26,14 +26,17 @@ struct settings {
 
 const struct command_text command_text_symbolize = {
     .options = OPTION_ROWS(
-        {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-         "write a copy to FILE, those of the run's other processes beside it, and leave the recording unchanged"},
-        {"debug-dir", 0, OPTION_FILE, offsetof(struct settings, debug_dir), "FOLDER", NULL, 0, 0,
-         "also look here for programs and debugging information: by build id (.build-id/xx/yyyy.debug), path or name; "
-         "several folders are separated by colons"},
-        {"debuginfod", 0, OPTION_FLAG, offsetof(struct settings, debuginfod), NULL, NULL, 0, 0,
-         "ask the servers in DEBUGINFOD_URLS for missing files; they then know the build ids of your programs"},
-        {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the result as JSON"}),
+        OPTION_ROW(
+            FILE, "output", 'o', output, "FILE",
+            "write a copy to FILE, those of the run's other processes beside it, and leave the recording unchanged"),
+        OPTION_ROW(FILE, "debug-dir", 0, debug_dir, "FOLDER",
+                   "also look here for programs and debugging information: by build id (.build-id/xx/yyyy.debug), path "
+                   "or name; "
+                   "several folders are separated by colons"),
+        OPTION_ROW(
+            FLAG, "debuginfod", 0, debuginfod, NULL,
+            "ask the servers in DEBUGINFOD_URLS for missing files; they then know the build ids of your programs"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print the result as JSON")),
     .about =
         "Stores function, file and line of each native frame in the recording, taken from the programs and libraries "
         "that ran, so that another machine does not need them. Python frames always have them. A file whose build id "

@@ -18,18 +18,16 @@ struct settings {
 };
 
 const struct command_text command_text_timeline = {
-    .options = OPTION_ROWS({"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
-                            "start N seconds after the recording began"},
-                           {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
-                            "end N seconds after the recording began; default: the end of the longest process"},
-                           {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
-                            "the height of a chart in lines; default 12, fewer if there are several charts"},
-                           {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
-                            "with --json: N intervals; default 200"},
-                           {"host", 0, OPTION_FLAG, offsetof(struct settings, host), NULL, NULL, 0, 0,
-                            "also draw pinned host memory and CPU tensors"},
-                           VIEWING_TOP(struct settings, view, "at most N charts; default 16"),
-                           VIEWING_OPTIONS(struct settings, view)),
+    .options = OPTION_ROWS(
+        OPTION_ROW(TEXT, "from", 0, from, "SECONDS", "start N seconds after the recording began"),
+        OPTION_ROW(TEXT, "to", 0, to, "SECONDS",
+                   "end N seconds after the recording began; default: the end of the longest process"),
+        {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
+         "the height of a chart in lines; default 12, fewer if there are several charts"},
+        {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
+         "with --json: N intervals; default 200"},
+        OPTION_ROW(FLAG, "host", 0, host, NULL, "also draw pinned host memory and CPU tensors"),
+        VIEWING_TOP(struct settings, view, "at most N charts; default 16"), VIEWING_OPTIONS(struct settings, view)),
     .about = "Draws memory over time for each GPU and process: PyTorch's tensors, stacked by category, in front of the "
              "CUDA allocations. Each column shows the maximum of its interval; marks below show the peak, failures, "
              "the program's steps and its NVTX ranges.\n\nAll charts of GPUs share one scale and one time axis; each "

@@ -32,26 +32,24 @@ struct settings {
 };
 
 const struct command_text command_text_top = {
-    .options =
-        OPTION_ROWS({"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
-                     "print the current state once and exit; the default if the output is not a terminal"},
-                    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-                     "print one JSON object per line: sizes in bytes, times in seconds"},
-                    {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
-                     "update every N seconds; default 1. With --json or without a terminal: print every N seconds "
-                     "until the recording ends"},
-                    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000,
-                     "exit after N updates"},
-                    {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last",
-                     0, 0, "sort the tables by this; for waits, bytes mean the time blocked"},
-                    {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE",
-                     "lines|functions|syncs|copies", 0, 0, "the table to show first"},
-                    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
-                     "only GPU N (CUDA's number in the program)"},
-                    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-                     "with --json: the first N of each list; default 50"},
-                    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-                     "show C and C++ lines if native frames were recorded"}),
+    .options = OPTION_ROWS(
+        OPTION_ROW(FLAG, "once", '1', once, NULL,
+                   "print the current state once and exit; the default if the output is not a terminal"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print one JSON object per line: sizes in bytes, times in seconds"),
+        OPTION_ROW(TEXT, "interval", 'i', interval, "SECONDS",
+                   "update every N seconds; default 1. With --json or without a terminal: print every N seconds "
+                   "until the recording ends"),
+        {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000,
+         "exit after N updates"},
+        {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last", 0, 0,
+         "sort the tables by this; for waits, bytes mean the time blocked"},
+        {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies", 0, 0,
+         "the table to show first"},
+        {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
+         "only GPU N (CUDA's number in the program)"},
+        {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+         "with --json: the first N of each list; default 50"},
+        OPTION_ROW(FLAG, "native", 0, native, NULL, "show C and C++ lines if native frames were recorded")),
     .about =
         "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
         "memory. Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies "

@@ -35,8 +35,7 @@ const struct command_text command_text_transfer = {
          "GPUs per machine; the others are reached over the network"},
         {"network", 0, OPTION_RATE, offsetof(struct settings, network), "RATE", NULL, 1, 1e16,
          "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"},
-        {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-         "print JSON, in bytes and seconds"}),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, in bytes and seconds")),
     .about =
         "Computes the time of a transfer: one pass over a link (bytes / bandwidth), and ring collectives of n GPUs, "
         "which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the bytes. Bandwidths "

@@ -30,19 +30,19 @@ struct settings {
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "override this setting of PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True"},
-    {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "replay on a GPU of this size, such as 24GiB, or name ('gpuspy estimate --gpus' lists them)"},
-    {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
-     "free the tensors allocated at this line at the end of their step at the latest"},
+    OPTION_ROW(TEXT, "limit", 0, limit, "GPU|SIZE",
+               "replay on a GPU of this size, such as 24GiB, or name ('gpuspy estimate --gpus' lists them)"),
+    OPTION_ROW(TEXT, "without", 0, without, "FILE:LINE",
+               "free the tensors allocated at this line at the end of their step at the latest"),
     {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
      "multiply the sizes of a category's tensors; batch: of all tensors whose size depends on the batch"},
     {"empty-cache-every", 0, OPTION_NUMBER, offsetof(struct settings, flush_every), "N", NULL, 1, 1000000,
      "call torch.cuda.empty_cache() every N steps"},
-    {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
-     "try useful settings and pairs of them, list the best first, and find the smallest GPU that is large enough; the "
-     "default without another option"},
-    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
-     "write the report's page with the what-if as a second curve"},
+    OPTION_ROW(FLAG, "search", 0, search, NULL,
+               "try useful settings and pairs of them, list the best first, and find the smallest GPU that is large "
+               "enough; the "
+               "default without another option"),
+    OPTION_ROW(FILE, "html", 0, html, "FILE.html", "write the report's page with the what-if as a second curve"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };

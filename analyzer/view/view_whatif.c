@@ -177,8 +177,7 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
     char same[1024] = "", spread[512];
     size_t at = 0;
     add_outcome_row(table, w->search, "as recorded", NULL, recorded);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct whatif_scenario *s = &w->scenarios[i];
+    EACH (s, w->scenarios, w->n) {
         if (w->search && s->conf && !s->error && is_outcome_same(&s->outcome, recorded) && at < sizeof same) {
             spread_settings(spread, sizeof spread, s->name);
             at += (size_t)snprintf(same + at, sizeof same - at, "%s%s", at ? "; " : "", spread);
