@@ -72,8 +72,7 @@ static bool collect_stats(struct view_stats *x, struct run *run, const struct se
 static int show_stats(struct viewing *v, const struct settings *s)
 {
     char error[1024] = "";
-    struct view_stats *x = arena_realloc(NULL, 1, sizeof *x);
-    *x = (struct view_stats){0};
+    struct view_stats *x = ARENA_NEW(struct view_stats, 0);
     struct result_watch watch = {.observer = profile_statistics_observer(&x->all, v->run)};
     int code = EXIT_YES;
 

@@ -363,8 +363,7 @@ bool page_maps_read(struct page_maps *m, char *error, size_t error_size)
 
 struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds)
 {
-    struct page_maps *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct page_maps){.run = run, .report = report, .kinds = kinds};
+    struct page_maps *m = ARENA_NEW(struct page_maps, .run = run, .report = report, .kinds = kinds);
     m->signer = question_signer_new(run, &m->arena);
     list_maps(m);
     return m;

@@ -7,8 +7,7 @@
 
 struct page_series *page_series_new(struct run *run)
 {
-    struct page_series *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct page_series){.run = run, .pending_free = RUN_NONE};
+    struct page_series *p = ARENA_NEW(struct page_series, .run = run, .pending_free = RUN_NONE);
     return p;
 }
 

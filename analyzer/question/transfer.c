@@ -98,8 +98,7 @@ void question_transfers_add(struct question_transfers *t, const struct run_copy 
 
 struct question_transfers *question_transfers_start(struct site_builder *b)
 {
-    struct question_transfers *t = arena_realloc(NULL, 1, sizeof *t);
-    *t = (struct question_transfers){.b = b};
+    struct question_transfers *t = ARENA_NEW(struct question_transfers, .b = b);
     return t;
 }
 

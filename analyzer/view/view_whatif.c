@@ -278,8 +278,7 @@ static json_t *whatif_failure_json(const struct view_whatif *w, const struct wha
     const struct result_site site = site_of(w->run, f->stack, NULL);
     json_t *o = json_object();
     set_real(o, "time_s", (double)f->time_ns / 1e9);
-    set_json(o, "device", json_integer(f->device));
-    set_count(o, "event", f->event);
+    SET_MEMBERS(o, f, device, event);
     set_json(o, "step", f->step ? json_integer((json_int_t)f->step) : NULL);
     SET_MEMBERS(o, f, requested_bytes, allocated_bytes, reserved_bytes);
     set_json(o, "site", draw_json_site(&site));

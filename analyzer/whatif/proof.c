@@ -153,8 +153,7 @@ static struct beside *beside_of(struct proof *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
     while (p->n <= at) {
-        struct beside *b = arena_realloc(NULL, 1, sizeof *b);
-        *b = (struct beside){.proof = p, .device = p->n};
+        struct beside *b = ARENA_NEW(struct beside, .proof = p, .device = p->n);
         *ARENA_PUSH(p->list, p->n, p->cap) = b;
     }
     return p->list[at];
