@@ -504,9 +504,12 @@ void profile_free(struct profile *p)
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room)
 {
     size_t n = 0;
-    bool all = native || stack == RUN_NONE || run_stack_python(run, stack) == RUN_NONE;
-    const char *operation = all ? NULL : site_of(run, stack, NULL).operation;
+    bool python = stack != RUN_NONE && run_stack_python(run, stack) != RUN_NONE, all = native || !python;
+    const char *operation = native || stack == RUN_NONE ? NULL
+                            : python                    ? site_of(run, stack, NULL).operation
+                                                        : site_operation(run, stack);
     if (operation && room) out[n++] = run_operation_frame(run, operation);
+    if (operation && !python) return n;
     for (uint32_t i = stack; i != RUN_NONE && n < room; i = run_stack_parent(run, i)) {
         if (all || run_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
             size_t places;

@@ -91,13 +91,17 @@ static bool any_database(const char *name, const char *stem)
     return name[0] != '.' && text_ends_with(name, ".db");
 }
 
-/* stem "run" → run.<pid>.db */
+/* stem "run" → run.<pid>.db, or run.<pid>-2.db of the next program that the process became */
 static bool is_sibling_recording(const char *name, const char *stem)
 {
     size_t n = strlen(stem);
     if (strncmp(name, stem, n) != 0 || name[n] != '.' || !text_ends_with(name, ".db")) return false;
     const char *p = name + n + 1;
     size_t digits = strspn(p, "0123456789");
+    if (digits > 0 && p[digits] == '-') {
+        p += digits + 1;
+        digits = strspn(p, "0123456789");
+    }
     return digits > 0 && strcmp(p + digits, ".db") == 0;
 }
 

@@ -41,7 +41,8 @@ static int64_t *sorted_gaps(const int64_t *times, size_t n)
 int64_t step_moments_gap(const int64_t *times, size_t n)
 {
     if (n < 2) return 0;
-    int64_t *gaps = sorted_gaps(times, n), median = gaps[(n - 1) / 2];
+    int64_t *gaps = sorted_gaps(times, n),
+            median = gaps[(n - 2) / 2]; /* of two the shorter: the first step is longer */
     free(gaps);
     return median;
 }
