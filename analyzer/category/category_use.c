@@ -25,9 +25,18 @@ struct copies { /* the copies to the device of one call path */
     bool recurs, once;
 };
 
-struct course {       /* of one process */
-    struct map paths; /* stack → index in `copies` */
-    struct map sizes; /* of memory from which modules were built, moved or loaded: bytes → 1 */
+struct newest { /* of the blocks of one size that the optimizer's step made */
+    uint64_t address;
+    uint32_t stack; /* RUN_NONE: it was freed */
+};
+
+struct course {            /* of one process */
+    struct map paths;      /* stack → index in `copies` */
+    struct map sizes;      /* of memory from which modules were built, moved or loaded: bytes → 1 */
+    struct map steps_made; /* bytes → index in `newest` */
+    struct map replacing;  /* stack → 1 */
+    struct newest *newest;
+    size_t newest_n, newest_cap;
     struct copies *copies;
     size_t copies_n, copies_cap;
     int64_t *begins; /* when passes began, ascending */
@@ -137,6 +146,30 @@ static bool is_segment_lifetime(struct category_uses *u, const struct run_lifeti
     return u->tensors && life->layer == GS_LAYER_DEVICE;
 }
 
+/* p.data = p.data - … makes the new block before it frees the old one. */
+static void note_made(struct course *c, const struct run_lifetime *life)
+{
+    MAP_ROW(&c->steps_made, (uint64_t)life->bytes, c->newest, c->newest_n, c->newest_cap, (struct newest){0})
+    [0] = (struct newest){life->address, life->stack};
+}
+
+static void note_replaced(struct category_uses *u, const struct run_lifetime *life)
+{
+    struct course *c = u->now;
+    const uint32_t at = c->newest_n ? map_get(&c->steps_made, (uint64_t)life->bytes) : MAP_NEW;
+    struct newest *newest = at == MAP_NEW ? NULL : &c->newest[at];
+    if (!newest || newest->stack == RUN_NONE || life->stack == RUN_NONE) return;
+    if (newest->address == life->address) {
+        newest->stack = RUN_NONE;
+        return;
+    }
+    const bool replaced = role_of(u, life->stack) == CATEGORY_ROLE_STEP
+                              ? map_get(&c->replacing, life->stack) != MAP_NEW /* by another line of the step */
+                              : category_is_built(u->categorizer, life->stack);
+    if (replaced && role_of(u, run_free_stack(u->b->run, life)) == CATEGORY_ROLE_STEP)
+        *map_at(&c->replacing, newest->stack) = 1;
+}
+
 static void uses_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
@@ -146,7 +179,10 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
     case CATEGORY_ROLE_COPY: copy_begins(u, life); break;
     case CATEGORY_ROLE_FORWARD:
     case CATEGORY_ROLE_BACKWARD:
-    case CATEGORY_ROLE_STEP: pass_runs(u, role, life->stack, life->alloc_ns); break;
+    case CATEGORY_ROLE_STEP:
+        pass_runs(u, role, life->stack, life->alloc_ns);
+        if (role == CATEGORY_ROLE_STEP) note_made(u->now, life);
+        break;
     case CATEGORY_ROLE_SETUP:
         u->waiting_n = 0;
         *map_at(&u->now->sizes, (uint64_t)life->bytes) = 1;
@@ -183,7 +219,9 @@ static void count_life(struct course *c, const struct run_lifetime *life, int64_
 static void uses_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
-    if (life->layer != GS_LAYER_DEVICE || !u->tensors) count_life(u->now, life, life->free_ns);
+    if (life->layer == GS_LAYER_DEVICE && u->tensors) return;
+    count_life(u->now, life, life->free_ns);
+    note_replaced(u, life);
 }
 
 /* A block that is still live counts only if it has already outlived two steps. */
@@ -283,6 +321,9 @@ void category_uses_free(struct category_uses *u)
         if (c) {
             map_free(&c->paths);
             map_free(&c->sizes);
+            map_free(&c->steps_made);
+            map_free(&c->replacing);
+            free(c->newest);
             free(c->copies);
             free(c->begins);
             free(c);
@@ -336,7 +377,9 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
     if (!c || stack >= u->roles_n || !u->roles[stack]) return 0;
     enum category_role role = (enum category_role)(u->roles[stack] - 1);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
-    if (role == CATEGORY_ROLE_STEP) return passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0;
+    if (role == CATEGORY_ROLE_STEP)
+        return (passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0) |
+               (map_get(&c->replacing, stack) != MAP_NEW ? CATEGORY_USE_REPLACES : 0);
     if (role != CATEGORY_ROLE_COPY && role != CATEGORY_ROLE_SETUP && role != CATEGORY_ROLE_OTHER) return 0;
     const struct copies *p = copies_of(c, stack);
     unsigned use = p ? was_copied(c, p, alloc_ns, end) : 0;
