@@ -25,18 +25,14 @@ struct copies { /* the copies to the device of one call path */
     bool recurs, once;
 };
 
-struct newest { /* of the blocks of one size that the optimizer's step made */
-    uint64_t address;
-    uint32_t stack; /* RUN_NONE: it was freed */
-};
-
-struct course {            /* of one process */
-    struct map paths;      /* stack → index in `copies` */
-    struct map sizes;      /* of memory from which modules were built, moved or loaded: bytes → 1 */
-    struct map steps_made; /* bytes → index in `newest` */
-    struct map replacing;  /* stack → 1 */
-    struct newest *newest;
-    size_t newest_n, newest_cap;
+struct course {           /* of one process */
+    struct map paths;     /* stack → index in `copies` */
+    struct map sizes;     /* of memory from which modules were built, moved or loaded: bytes → 1 */
+    struct map replacing; /* stack → 1 */
+    struct {
+        uint64_t address, bytes;
+        uint32_t stack; /* RUN_NONE: none, or it was freed */
+    } newest;           /* of the blocks that the optimizer's step made */
     struct copies *copies;
     size_t copies_n, copies_cap;
     int64_t *begins; /* when passes began, ascending */
@@ -93,8 +89,12 @@ static void uses_on_process_start(void *self, uint32_t process)
 {
     struct category_uses *u = self;
     struct course *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct course){
-        .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN, .turn_ns = INT64_MIN, .again_ns = INT64_MIN};
+    *c = (struct course){.soon = UNPACED,
+                         .backward_ns = RUN_NEVER,
+                         .next_ns = RUN_UNKNOWN,
+                         .turn_ns = INT64_MIN,
+                         .again_ns = INT64_MIN,
+                         .newest.stack = RUN_NONE};
     *SITE_REACH(u->list, process, u->list_n) = c;
     u->now = c;
     u->last = CATEGORY_ROLE_OTHER;
@@ -146,28 +146,28 @@ static bool is_segment_lifetime(struct category_uses *u, const struct run_lifeti
     return u->tensors && life->layer == GS_LAYER_DEVICE;
 }
 
-/* p.data = p.data - … makes the new block before it frees the old one. */
-static void note_made(struct course *c, const struct run_lifetime *life)
+/* Blocks of the same request can differ by up to 1 MiB. */
+static uint64_t requested_size(const struct run_lifetime *life)
 {
-    MAP_ROW(&c->steps_made, (uint64_t)life->bytes, c->newest, c->newest_n, c->newest_cap, (struct newest){0})
-    [0] = (struct newest){life->address, life->stack};
+    const int64_t requested = run_requested(life);
+    return (uint64_t)(requested == RUN_UNKNOWN ? life->bytes : requested);
 }
 
+/* p.data = p.data - … makes the new block just before it frees the old one. */
 static void note_replaced(struct category_uses *u, const struct run_lifetime *life)
 {
     struct course *c = u->now;
-    const uint32_t at = c->newest_n ? map_get(&c->steps_made, (uint64_t)life->bytes) : MAP_NEW;
-    struct newest *newest = at == MAP_NEW ? NULL : &c->newest[at];
-    if (!newest || newest->stack == RUN_NONE || life->stack == RUN_NONE) return;
-    if (newest->address == life->address) {
-        newest->stack = RUN_NONE;
+    if (c->newest.stack == RUN_NONE || life->stack == RUN_NONE) return;
+    if (c->newest.address == life->address) {
+        c->newest.stack = RUN_NONE;
         return;
     }
+    if (c->newest.bytes != requested_size(life)) return;
     const bool replaced = role_of(u, life->stack) == CATEGORY_ROLE_STEP
                               ? map_get(&c->replacing, life->stack) != MAP_NEW /* by another line of the step */
                               : category_is_built(u->categorizer, life->stack);
     if (replaced && role_of(u, run_free_stack(u->b->run, life)) == CATEGORY_ROLE_STEP)
-        *map_at(&c->replacing, newest->stack) = 1;
+        *map_at(&c->replacing, c->newest.stack) = 1;
 }
 
 static void uses_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -181,7 +181,10 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
     case CATEGORY_ROLE_BACKWARD:
     case CATEGORY_ROLE_STEP:
         pass_runs(u, role, life->stack, life->alloc_ns);
-        if (role == CATEGORY_ROLE_STEP) note_made(u->now, life);
+        if (role != CATEGORY_ROLE_STEP) break;
+        u->now->newest.address = life->address;
+        u->now->newest.bytes = requested_size(life);
+        u->now->newest.stack = life->stack;
         break;
     case CATEGORY_ROLE_SETUP:
         u->waiting_n = 0;
@@ -321,9 +324,7 @@ void category_uses_free(struct category_uses *u)
         if (c) {
             map_free(&c->paths);
             map_free(&c->sizes);
-            map_free(&c->steps_made);
             map_free(&c->replacing);
-            free(c->newest);
             free(c->copies);
             free(c->begins);
             free(c);
