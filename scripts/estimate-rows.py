@@ -70,6 +70,8 @@ def measured(row):
 
 def counter(row):
     text = row["what_measure"]
+    if "KV cache memory" in text:
+        return "beside the cache"
     if "xMem" in row["source"] and "image" in row["task"]:
         return "after loading"
     if "NVML - reserved" in text:
@@ -233,6 +235,9 @@ def estimated(row):
     if done.returncode > 1:
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
     plan = json.loads(done.stdout)
+    if counter(row) == "beside the cache":
+        used = plan["gpus"][0]["server"]["used"]
+        return [used[key] for key in ("low_bytes", "bytes", "high_bytes")], command[2:]
     left = {"driver": (), "reserved": ("context", "communication"), "after loading": ("context", "weights"),
             "allocated and context": ("communication", "allocator"), "allocated": ("context", "communication", "allocator")}[counter(row)]
     if "paged" in " ".join(command) and counter(row) != "driver":

@@ -4,6 +4,12 @@
 #include "analyzer/estimate/plan.h"
 
 struct estimate_result;
+struct estimate_interval;
+
+/* Bytes of a number of the activations. */
+double estimate_serving_element(const struct plan *p);
+/* Numbers per token that the layer that needs most keeps at once. */
+struct estimate_interval estimate_serving_token_elements(const struct plan *p);
 
 /* Layers of a pipeline stage. */
 uint64_t estimate_serving_layers(const struct plan *p, uint64_t stage);
