@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "analyzer/base/each_argument.h"
 
 /* Memory that is freed all at once. Zero-initialise; arena_free at the end. */
 struct arena {
@@ -22,6 +23,9 @@ void *arena_zeroed(size_t count, size_t size);
 char *arena_copy(const char *text);
 /* A stream whose text is in `*text` once it is closed; to free. */
 FILE *arena_stream(char **text, size_t *size);
+/* Frees each. */
+#define ARENA_RELEASE_ONE(a, b, p) free(p);
+#define ARENA_RELEASE(...) EACH_ARGUMENT(ARENA_RELEASE_ONE, , , __VA_ARGS__)
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])

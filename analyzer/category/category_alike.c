@@ -50,10 +50,7 @@ void category_alike_free(struct category_alike *a)
 {
     map_free(&a->stacks);
     map_free(&a->index);
-    free(a->list);
-    free(a->clock);
-    free(a->ends);
-    free(a);
+    ARENA_RELEASE(a->list, a->clock, a->ends, a);
 }
 
 static uint64_t alike_key(uint32_t stack, int64_t bytes)

@@ -283,17 +283,12 @@ void category_uses_free(struct category_uses *u)
         if (c) {
             map_free(&c->paths);
             map_free(&c->sizes);
-            free(c->copies);
-            free(c->begins);
-            free(c);
+            ARENA_RELEASE(c->copies, c->begins, c);
         }
     }
     if (u->categorizer) category_finder_free(u->categorizer);
     arena_free(&u->arena);
-    free(u->list);
-    free(u->roles);
-    free(u->waiting);
-    free(u);
+    ARENA_RELEASE(u->list, u->roles, u->waiting, u);
 }
 
 struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size)

@@ -614,8 +614,7 @@ static int64_t in_holes(struct checking *c, const struct result_fragmentation *f
         struct allocator_heap_map m = allocator_heap_map(h.segments, h.segments_n, h.blocks, h.blocks_n, RUN_UNKNOWN);
         holes = m.strays ? -1 : m.free_bytes;
     }
-    free(h.segments);
-    free(h.blocks);
+    ARENA_RELEASE(h.segments, h.blocks);
     return holes;
 }
 

@@ -137,11 +137,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
         print_doctor_text(d);
     else if (!print_doctor_json(d))
         code = EXIT_INPUT;
-    for (size_t i = 0; i < d->n; i++) {
-        free(d->list[i].text);
-        free(d->list[i].fix);
-    }
-    free(d->list);
-    free(d);
+    for (size_t i = 0; i < d->n; i++) ARENA_RELEASE(d->list[i].text, d->list[i].fix);
+    ARENA_RELEASE(d->list, d);
     return code;
 }

@@ -97,11 +97,9 @@ static bool name_siblings(const char *temporary, const char *to)
     while (!ok && named-- > 0) unlink(names[named]);
     for (size_t i = 0; i < n; i++) {
         unlink(list[i]);
-        free(list[i]);
-        free(names[i]);
+        ARENA_RELEASE(list[i], names[i]);
     }
-    free(list);
-    free(names);
+    ARENA_RELEASE(list, names);
     return ok;
 }
 

@@ -65,12 +65,8 @@ struct files {
 
 static void files_free(struct files *f)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        free(f->path[i]);
-        free(f->to[i]);
-    }
-    free(f->path);
-    free(f->to);
+    for (size_t i = 0; i < f->n; i++) ARENA_RELEASE(f->path[i], f->to[i]);
+    ARENA_RELEASE(f->path, f->to);
 }
 
 /* The name of a copy: copy.db for run.db, copy.1234.db for run.1234.db. */

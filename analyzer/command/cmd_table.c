@@ -1,6 +1,5 @@
 /* gpuspy table: memory or waits as a flat list. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/branch.h"
@@ -84,8 +83,7 @@ static void last_cell(const void *self, const void *item, char *out, size_t size
     } else if (!r->frame) {
         text_put(out, size, "%.*s", columns, "(no stack recorded)");
     } else if (!r->frame->file && !r->frame->module && r->frame->function) {
-        terminal_clean(name, sizeof name, r->frame->function, c->t->term.utf8);
-        text_elide(out, size, name, columns, c->t->term.utf8);
+        text_function(out, size, r->frame->function, columns, c->t->term.utf8);
     } else {
         draw_frame(c->t, out, size, r->frame, columns);
     }

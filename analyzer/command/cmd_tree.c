@@ -1,5 +1,4 @@
 /* gpuspy tree, gpuspy flame: memory or waits by caller. */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/draw/json_site.h"

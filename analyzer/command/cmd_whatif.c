@@ -335,9 +335,6 @@ int command_whatif(const struct command *self, int argc, char **argv)
         page_free(page);
     }
     viewing_close(&v);
-    free(q->conf);
-    free(q->scaled);
-    free(q->name);
-    free(q);
+    ARENA_RELEASE(q->conf, q->scaled, q->name, q);
     return code;
 }

@@ -553,9 +553,7 @@ struct diff *diff_build(const struct diff_side side[2], const struct diff_reques
         map_free(&w.functions[i]);
     }
     diff_match_free(w.match);
-    free(w.rows);
-    free(w.by_category);
-    free(w.cells);
+    ARENA_RELEASE(w.rows, w.by_category, w.cells);
     map_free(&w.row_of);
     map_free(&w.cell_of);
     map_free(&w.unit_of);
@@ -570,9 +568,7 @@ void diff_free(struct diff *diff)
 {
     if (diff) {
         struct diff_owner *o = (struct diff_owner *)diff;
-        free(diff->units);
-        free(diff->scopes);
-        free(diff->notes);
+        ARENA_RELEASE(diff->units, diff->scopes, diff->notes);
         arena_free(&o->arena);
         free(o);
     }

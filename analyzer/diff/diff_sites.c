@@ -183,17 +183,12 @@ void diff_sites_fill(struct diff_sites *s, struct run *run, const struct profile
     mark_program(&t);
     give_calls(&t);
     site_helpers(run, &s->helpers);
-    free(t.weight);
-    free(t.count);
-    free(t.touched);
-    free(t.calls);
+    ARENA_RELEASE(t.weight, t.count, t.touched, t.calls);
 }
 
 void diff_sites_free(struct diff_sites *s)
 {
-    free(s->sites);
-    free(s->calls);
-    free(s->places);
+    ARENA_RELEASE(s->sites, s->calls, s->places);
     map_free(&s->by_frame);
     map_free(&s->helpers);
     map_free(&s->of_stack);

@@ -191,10 +191,7 @@ static void align_groups(struct matcher *x, const struct group *f, const struct 
                 pair_sites(x, turn ? na[partner[i]] : na[i], turn ? nb[i] : nb[partner[i]], function);
         free(partner);
     }
-    free(a);
-    free(b);
-    free(na);
-    free(nb);
+    ARENA_RELEASE(a, b, na, nb);
 }
 
 /* The paired line next to position `at` of the group, before or after it, was moved by some lines. */
@@ -421,10 +418,7 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
     pair_functions(&x, &f, &g);
     pair_renamed_functions(&x, &f, &g, true);
     pair_renamed_functions(&x, &f, &g, false);
-    free(f.order);
-    free(f.list);
-    free(g.order);
-    free(g.list);
+    ARENA_RELEASE(f.order, f.list, g.order, g.list);
     map_free(&x.files_a);
     map_free(&x.files_b);
     return m;
@@ -432,14 +426,7 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
 
 void diff_match_free(struct diff_match *match)
 {
-    if (match) {
-        free(match->of_a);
-        free(match->of_b);
-        free(match->file_a);
-        free(match->file_b);
-        free(match->how_a);
-        free(match->how_b);
-        free(match->files);
-        free(match);
-    }
+    if (match)
+        ARENA_RELEASE(match->of_a, match->of_b, match->file_a, match->file_b, match->how_a, match->how_b, match->files,
+                      match);
 }

@@ -93,9 +93,7 @@ static void side_fill(struct side *s, const struct diff_match_site *sites, size_
 
 static void side_free(struct side *s)
 {
-    free(s->order);
-    free(s->functions);
-    free(s->files);
+    ARENA_RELEASE(s->order, s->functions, s->files);
 }
 
 static bool is_function_named(const char *function)

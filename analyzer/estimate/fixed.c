@@ -447,12 +447,14 @@ static void add_stream_segments(const struct plan *p, struct estimate_result *r)
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
-/* FSDP allocates a shard of the gradients on the stream of its reduce-scatters (torch _fsdp_collectives.py,
- * _runtime_utils.py), and the allocator gives a free segment only to the stream that made it: after the first step the
- * segments are still reserved while forward runs on another. They go if memory runs short. */
-static void add_reduced_segments(const struct plan *p, struct estimate_result *r)
+/* What FSDP2's streams of their own hold at most: the gathered units (the root and two layers), the largest unit's
+ * gradients that are reduced, and this GPU's part of all gradients (torch _fsdp_collectives.py). The allocator gives a
+ * free segment only to the stream that made it, so that these stay reserved while forward runs on another. */
+static void add_reduced_segments(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    double all = 0, shards = 0;
+    const double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage);
+    const double half = p->precision->cast == PRECISION_CAST_NONE ? p->precision->weights : 2;
+    double all = 0, shards = 0, counted = 0, units;
     struct estimate_line *line;
 
     if (p->flat) { /* its other streams keep more than that */
@@ -464,13 +466,19 @@ static void add_reduced_segments(const struct plan *p, struct estimate_result *r
         if (l->phases & IN_PHASE(FORWARD)) all += l->host ? 0 : l->bytes.likely;
         if (l->part == ESTIMATE_GRADIENTS && strcmp(l->name, "gradients") == 0 && !(l->phases & IN_PHASE(FORWARD)))
             shards += l->bytes.likely;
+        if (l->part == ESTIMATE_BUCKETS && l->phases & IN_PHASE(FORWARD)) counted += l->bytes.likely;
     }
+    units = plan_is_megatron(p) || p->fused_layers || p->adapter != PLAN_ADAPTER_NONE
+                ? 0
+                : fmax(0, (root + 2 * layer) * half + fmax(root, layer) * half - counted);
+    shards += units;
     if (p->memory > 0) shards = fmin(shards, fmax(0, p->memory - all));
     if (shards < 1) return;
-    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(FORWARD), "segments of the gradients of the step before",
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(FORWARD), "segments of FSDP's streams",
                         (struct estimate_interval){0, floor(shards), floor(shards)});
-    estimate_explain(line, "torch/distributed/fsdp: reduce-scatters have a stream of their own",
-                     "the GPU's part of the gradients, at most the memory that is left");
+    estimate_explain(line, "torch/distributed/fsdp: gathers and reduce-scatters have streams of their own",
+                     "the GPU's part of the gradients, and %.2f GiB of units, at most the memory that is left",
+                     units / GIB);
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
@@ -531,7 +539,7 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
     add_engine_workspaces(p, r);
     add_rounding(p, stage, r);
     add_fragmentation(p, r);
-    add_reduced_segments(p, r);
+    add_reduced_segments(p, stage, r);
     add_shifted_logits(p, r);
     add_gradients_before(p, r);
 }

@@ -215,9 +215,7 @@ bool export_chrome(struct export_run *e, char *error, size_t error_size)
     fputs(",\"resolution\":", e->out);
     json_out_text(e->out, e->note);
     fputs("}}\n", e->out);
-    free(c.offset_ns);
-    free(c.pid);
-    free(c.site);
+    ARENA_RELEASE(c.offset_ns, c.pid, c.site);
     map_free(&c.tids);
     map_free(&c.sites);
     map_free(&c.helpers);

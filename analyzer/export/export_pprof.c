@@ -301,12 +301,7 @@ static void pprof_free(struct pprof *p)
     map_free(&p->location_of);
     map_free(&p->function_of);
     map_free(&p->path_of);
-    free(p->samples);
-    free(p->modules);
-    free(p->locations);
-    free(p->functions);
-    free(p->paths);
-    free(p->steps);
+    ARENA_RELEASE(p->samples, p->modules, p->locations, p->functions, p->paths, p->steps);
 }
 
 static const struct types {

@@ -11,8 +11,7 @@ static void free_recording(struct fleet_recording *r)
 {
     top_tables_free(&r->tables);
     top_model_free(r->model);
-    free(r->database);
-    free(r);
+    ARENA_RELEASE(r->database, r);
 }
 
 void fleet_free(struct fleet *f)

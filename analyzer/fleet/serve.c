@@ -194,8 +194,7 @@ static bool attend_client(struct server *s, struct client *c)
 static void forget_client(struct server *s, size_t i)
 {
     close(s->clients[i]->fd);
-    free(s->clients[i]->answer);
-    free(s->clients[i]);
+    ARENA_RELEASE(s->clients[i]->answer, s->clients[i]);
     s->clients[i] = s->clients[--s->n];
 }
 

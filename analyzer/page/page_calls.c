@@ -128,9 +128,7 @@ void page_calls_free(struct page_calls *c)
     question_signer_free(c->signer);
     map_free(&c->of);
     arena_free(&c->arena);
-    free(c->places);
-    free(c->bins);
-    free(c);
+    ARENA_RELEASE(c->places, c->bins, c);
 }
 
 struct written { /* a call site, with all its call paths */
@@ -194,8 +192,7 @@ static void put_place(const struct page_calls *c, const struct written *g, struc
     page_put_int(w, "count", (int64_t)p->count);
     page_put_int(w, "ns", p->ns);
     page_put_int(w, "bytes", p->bytes);
-    page_put_column(w, "first", &first);
-    page_put_column(w, "length", &length);
+    PAGE_PUT_COLUMNS(w, first, length);
     page_put_column(w, "counts", &count);
     page_put_column(w, "blocked", &ns);
     page_put_column(w, "sizes", &bytes);
@@ -267,8 +264,7 @@ size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct p
         free(groups[i]);
     }
     page_put_close(w, ']');
-    free(groups);
-    free(order);
+    ARENA_RELEASE(groups, order);
     map_free(&of);
     return merged;
 }

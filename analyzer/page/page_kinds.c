@@ -52,9 +52,7 @@ void page_kinds_free(struct page_kinds *k)
         category_finder_free(k->categorizer);
         for (size_t i = 0; i < 3; i++) map_free(&k->kind_of[i]);
         map_free(&k->outlived);
-        free(k->memos);
-        free(k->fates);
-        free(k);
+        ARENA_RELEASE(k->memos, k->fates, k);
     }
 }
 

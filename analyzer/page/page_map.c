@@ -376,14 +376,10 @@ struct page_maps *page_maps_new(struct run *run, const struct result_report *rep
 
 void page_maps_free(struct page_maps *m)
 {
-    for (size_t i = 0; i < m->n; i++) {
-        free(m->maps[i].blocks);
-        free(m->maps[i].segments);
-    }
+    for (size_t i = 0; i < m->n; i++) ARENA_RELEASE(m->maps[i].blocks, m->maps[i].segments);
     question_signer_free(m->signer);
     arena_free(&m->arena);
-    free(m->maps);
-    free(m);
+    ARENA_RELEASE(m->maps, m);
 }
 
 static uint32_t segment_pool_of(const struct segment *s, struct page_stacks *stacks)
@@ -416,13 +412,7 @@ static void put_segments(const struct address_map *map, struct page_stacks *stac
         page_column_add(&blocks, is_own_block(s) ? 1 : (int64_t)s->n);
     }
     page_put_open(w, "segments", '{');
-    page_put_column(w, "address", &address);
-    page_put_column(w, "bytes", &bytes);
-    page_put_column(w, "flags", &flags);
-    page_put_column(w, "pool", &pool);
-    page_put_column(w, "stream", &stream);
-    page_put_column(w, "stack", &stack);
-    page_put_column(w, "blocks", &blocks);
+    PAGE_PUT_COLUMNS(w, address, bytes, flags, pool, stream, stack, blocks);
     page_put_close(w, '}');
 }
 

@@ -156,17 +156,11 @@ void page_stacks_put(struct page_stacks *s, struct page_writer *w)
         }
     }
     page_put_open(w, "frames", '{');
-    page_put_column(w, "native", &s->native);
-    page_put_column(w, "function", &s->function);
-    page_put_column(w, "file", &s->file);
-    page_put_column(w, "line", &s->line);
-    page_put_column(w, "module", &s->module);
+    PAGE_PUT_COLUMNS_OF(w, s, native, function, file, line, module);
     page_put_close(w, '}');
     page_put_open(w, "stacks", '{');
-    page_put_column(w, "parent", &s->parent);
-    page_put_column(w, "frame", &s->frame);
-    page_put_column(w, "sited", &sited);
-    page_put_column(w, "site", &site);
+    PAGE_PUT_COLUMNS_OF(w, s, parent, frame);
+    PAGE_PUT_COLUMNS(w, sited, site);
     page_put_close(w, '}');
     fit_texts(s, w);
     page_put_open(w, "strings", '[');

@@ -143,9 +143,7 @@ struct profile_call_tree *profile_call_tree_build(struct run *run, const struct 
     map_free(&t->names);
     map_free(&t->frame_ids);
     map_free(&t->children);
-    free(t->frames);
-    free(t->frame_next);
-    free(t->nodes);
+    ARENA_RELEASE(t->frames, t->frame_next, t->nodes);
     return &t->public;
 }
 

@@ -261,8 +261,5 @@ void question_churns_finish(struct question_churns *c)
         report->churn[i].stack = site_trace(c->b, report->churn[i].stack.number);
     list_churn_lines(c->b, work, n);
     for (size_t i = 0; i < c->cap; i++) times_free(&c->places[i].times);
-    free(asked);
-    free(work);
-    free(c->places);
-    free(c);
+    ARENA_RELEASE(asked, work, c->places, c);
 }

@@ -582,9 +582,5 @@ void question_growths_finish(struct question_growths *g)
         free(g->sites[i].least_of);
     }
     question_growth_list(g->b, g->list, g->n);
-    free(g->list);
-    free(g->sites);
-    free(g->spans);
-    free(g->end_bytes);
-    free(g);
+    ARENA_RELEASE(g->list, g->sites, g->spans, g->end_bytes, g);
 }

@@ -147,7 +147,5 @@ void question_peaks_finish(struct question_peaks *p)
     report->peaks = arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
     for (size_t i = 0; i < report->peaks_n; i++) describe_peak(p, (uint32_t)i, &report->peaks[i]);
     if (report->peaks_n > 1) qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order_peak_sites);
-    free(p->places);
-    free(p->levels);
-    free(p);
+    ARENA_RELEASE(p->places, p->levels, p);
 }

@@ -284,9 +284,7 @@ void question_preallocations_finish(struct question_preallocations *p)
     r->preallocations_n = p->found_n;
     for (size_t i = 0; i < p->found_n; i++) r->preallocations[i] = p->found[i];
     map_free(&p->index);
-    free(p->list);
-    free(p->found);
-    free(p);
+    ARENA_RELEASE(p->list, p->found, p);
 }
 
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)

@@ -467,8 +467,5 @@ void question_scopes_finish(struct question_scopes *s)
     for (size_t i = 0; i < s->scopes_n; i++) free(s->scopes[i].of);
     map_free(&s->alike);
     map_free(&s->index);
-    free(s->scopes);
-    free(s->ends);
-    free(s->list);
-    free(s);
+    ARENA_RELEASE(s->scopes, s->ends, s->list, s);
 }

@@ -227,8 +227,7 @@ void question_syncs_finish(struct question_syncs *s)
         site_list(s->b, work, s->waits_n, sizeof *work, order_waits_by_time, &report->syncs_n, &report->syncs_total);
     report->sync_lines =
         site_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n, &report->sync_lines_total);
-    free(work);
-    free(s->waits);
+    ARENA_RELEASE(work, s->waits);
     map_free(&s->index);
     question_signer_free(s->signer);
     free(s);

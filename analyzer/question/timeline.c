@@ -168,6 +168,5 @@ void question_timelines_finish(struct question_timelines *t)
         }
     }
     for (size_t i = 0; i < t->lines_cap; i++) free(t->lines[i].buckets);
-    free(t->lines);
-    free(t);
+    ARENA_RELEASE(t->lines, t);
 }

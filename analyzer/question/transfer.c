@@ -243,8 +243,7 @@ void question_transfers_finish(struct question_transfers *t)
         site_list(t->b, work, t->n, sizeof *work, order_flows_by_bytes, &report->transfers_n, &report->transfers_total);
     report->transfer_lines =
         site_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n, &report->transfer_lines_total);
-    free(work);
-    free(t->flows);
+    ARENA_RELEASE(work, t->flows);
     map_free(&t->index);
     free(t);
 }

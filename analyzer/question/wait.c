@@ -269,8 +269,5 @@ void question_waits_free(struct question_waits *w)
     pass_removed_calls(w);
     map_free(&w->threads);
     map_free(&w->form_of);
-    free(w->readbacks);
-    free(w->forms);
-    free(w->removed);
-    free(w);
+    ARENA_RELEASE(w->readbacks, w->forms, w->removed, w);
 }

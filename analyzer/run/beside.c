@@ -130,11 +130,7 @@ static void use_next_batch(struct run_beside *b)
 static void release_batches(struct run_beside *b)
 {
     relay_free(&b->relay);
-    free(b->batches);
-    free(b->observers);
-    free(b->lives);
-    free(b->free_stacks);
-    free(b);
+    ARENA_RELEASE(b->batches, b->observers, b->lives, b->free_stacks, b);
 }
 
 static void add_observer(struct run_beside *b, const struct run_observer *o)

@@ -358,6 +358,7 @@ static void last_batch(void *self, struct run_rows *batch)
     show_rows(e->run, e->rows_total ? "allocations" : "allocations again", &e->rows, batch->read, e->rows_total);
     for (size_t i = 0; i < batch->n; i++) {
         struct run_lifetime *life = &batch->rows[i].life;
+        if (i + AHEAD < batch->n) __builtin_prefetch(&batch->rows[i + AHEAD]);
         life->stack = run_backward_stack(e->run, e->process, life->thread, life->stack, life->alloc_ns);
         if (e->all) locate_row(e->run, e->process, &e->last, life);
         e->each(e->self, life, batch->rows[i].free_stack);
@@ -466,10 +467,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         ok = replay_process(&replay, i, error, error_size);
     run_beside_end(replay.beside);
     run->replay = NULL;
-    free(replay.live);
-    free(replay.free_stacks);
-    free(replay.on_alloc);
-    free(replay.on_free);
+    ARENA_RELEASE(replay.live, replay.free_stacks, replay.on_alloc, replay.on_free);
     if (run->stopped && before.series) { /* this one has found a part */
         run_replay_free(run);
         move_replayed(run, &before);
@@ -486,10 +484,7 @@ void run_stop_replay(struct run *run)
 void run_replay_free(struct run *run)
 {
     for (size_t i = 0; run->series_of && i < run->processes_n; i++) free(run->series_of[i]);
-    free(run->series_of);
-    free(run->last_location);
-    free(run->series);
-    free(run->locations);
+    ARENA_RELEASE(run->series_of, run->last_location, run->series, run->locations);
     map_free(&run->location_map);
     run->series_of = NULL;
     run->last_location = NULL;

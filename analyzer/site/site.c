@@ -205,7 +205,7 @@ static uint32_t in_autograd(struct run *run, uint32_t stack)
 static const char in_between[] = "Engine";
 
 /* "AddmmBackward0" from "torch::autograd::generated::AddmmBackward0::apply(…". */
-static const char *operation_of(struct run *run, uint32_t stack)
+const char *site_operation(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame = run_stack_frame(run, in_autograd(run, stack));
     if (!frame) {
@@ -224,7 +224,7 @@ static const char *operation_of(struct run *run, uint32_t stack)
 
 bool site_is_in_backward(struct run *run, uint32_t stack)
 {
-    return operation_of(run, stack) != NULL;
+    return site_operation(run, stack) != NULL;
 }
 
 /* Did `python`, the innermost Python frame, call backward()? */
@@ -312,7 +312,7 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     site.via = site.helper                          ? run_stack_frame(run, f.helper)
                : at == f.user && f.python != f.user ? run_stack_frame(run, f.python)
                                                     : NULL;
-    site.operation = at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
+    site.operation = at == f.user && calls_backward(run, f.python) ? site_operation(run, stack) : NULL;
     site.inner = at == f.user && !site.operation ? run_stack_frame(run, f.inner) : NULL;
     site.caller = frame->kind == GS_FRAME_PYTHON && !site.helper ? run_stack_frame(run, caller) : NULL;
     return site;

@@ -361,7 +361,6 @@ void step_finder_free(struct step_finder *f)
     if (f) {
         step_places_free(&f->tree);
         step_places_free(&f->calls);
-        free(f->of_process);
-        free(f);
+        ARENA_RELEASE(f->of_process, f);
     }
 }

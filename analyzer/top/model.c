@@ -39,8 +39,7 @@ void top_model_free(struct top_model *m)
     EACH (s, m->sources, m->sources_n) {
         run_database_close(&s->db);
         run_names_seen_free(&s->names);
-        free(s->devices);
-        free(s->alive);
+        ARENA_RELEASE(s->devices, s->alive);
         map_free(&s->backwards);
     }
     for (size_t i = 0; i < m->series_n; i++) top_curve_clear(&m->series[i].curve);
@@ -48,12 +47,7 @@ void top_model_free(struct top_model *m)
     map_free(&m->place_map);
     map_free(&m->copy_map);
     map_free(&m->sync_map);
-    free(m->sources);
-    free(m->series);
-    free(m->places);
-    free(m->copies);
-    free(m->syncs);
-    free(m);
+    ARENA_RELEASE(m->sources, m->series, m->places, m->copies, m->syncs, m);
 }
 
 void top_model_add(struct top_model *m, const char *path)

@@ -7,7 +7,7 @@
 
 static void read_settings(struct whatif *w, struct whatif_device *d)
 {
-    static const char *const assumed[WHATIF_ASSUMED_N] = {"2.11", "2.15", "2.12"};
+    static const char *const assumed[WHATIF_ASSUMED_N] = {"2.11", "2.15", "2.12", "2.4"};
     char error[320];
     size_t n;
     const struct run_process *list = run_processes(w->run, &n);

@@ -760,10 +760,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         caching_allocator_free(b->allocator);
         whatif_lane_forget(&b->lane);
         whatif_pool_map_free(&b->map);
-        free(b->dues.list);
-        free(b->calls);
-        free(b->areas);
-        free(b);
+        ARENA_RELEASE(b->dues.list, b->calls, b->areas, b);
     }
     free(p.list);
     conclude_proof(w);

@@ -6,7 +6,6 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/site.h"
-#include "analyzer/site/source_context.h"
 
 enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
 
@@ -533,8 +532,7 @@ unsigned whatif_source_facts(struct run *run)
     if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
-    free(s->functions);
-    free(s);
+    ARENA_RELEASE(s->functions, s);
     return facts;
 }
 

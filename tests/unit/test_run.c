@@ -172,13 +172,18 @@ static void test_siblings(void **state)
     another(&s, "run.11.db", "r", 11, 500);
     another(&s, "run.12.db", "other", 12, 600); /* belongs to another run */
     another(&s, "runs.13.db", "r", 13, 700);    /* its name does not belong to it */
+    another(&s, "run.11-2.db", "r", 11, 400);   /* what the process became by exec */
+    another(&s, "run.11-.db", "r", 11, 300);
+    another(&s, "run.-2.db", "r", 11, 300);
     snprintf(s.path, sizeof s.path, "%s", first);
     struct result_report *r = syn_report(&s, NULL);
-    assert_int_equal(r->processes_n, 2);
+    assert_int_equal(r->processes_n, 3);
     assert_int_equal(r->processes[1].pid, 11);
-    assert_int_equal(r->peaks_n, 2);
+    assert_int_equal(r->processes[2].pid, 11);
+    assert_int_equal(r->peaks_n, 3);
     assert_int_equal(r->peaks[1].process, 1);
-    assert_int_equal(r->peaks[1].bytes, 500);
+    assert_int_equal(r->peaks[1].bytes, 400); /* by name */
+    assert_int_equal(r->peaks[2].bytes, 500);
     assert_int_equal(r->peaks[0].by_stack[0].stack.number, r->peaks[1].by_stack[0].stack.number);
     syn_close(r);
     struct run_options alone = {.alone = true};
