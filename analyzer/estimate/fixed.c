@@ -373,8 +373,7 @@ static void add_weight_segments(const struct plan *p, struct estimate_result *r)
     rest.high += rest.likely;
     rest.likely += 0.5 * (rest.high - rest.likely);
     if (rest.high < MIB) return;
-    line = estimate_add(r, ESTIMATE_ALLOCATOR,
-                        p->offload != PLAN_OFFLOAD_NONE ? IN_PHASE(DENOISE) : estimate_phases(p),
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, p->offload != PLAN_OFFLOAD_NONE ? IN_PHASE(DENOISE) : estimate_phases(p),
                         "ends of the weights' segments", rest);
     line->why = "low: fewer, larger requests; high: no two sizes share a segment";
     estimate_explain(line, "PyTorch's CUDACachingAllocator: kMinLargeAlloc, kRoundLarge, kLargeBuffer",
