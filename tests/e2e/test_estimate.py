@@ -1159,6 +1159,19 @@ DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("g
            ("phi-1.5", "bf16", "flash", 2, 1024, "none", 14587, 15824), ("gemma-2-2b", "bf16", "flash", 2, 1024, "full", 25001, 31724)]
 
 
+# t5-base's width in 3 + 3 layers, sgd, batch 16 of 512 tokens, checkpointed, on the same simulated GPU with an A100's
+# workspaces: max_memory_reserved(), MiB
+@pytest.mark.parametrize("precision, reserved", [("fp32", 5248), ("bf16", 2952), ("amp-bf16", 5320)])
+def test_a_checkpointed_decoder_has_no_cache(precision, reserved, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 3, "num_decoder_layers": 3,
+                                                      "num_heads": 12, "d_kv": 64, "vocab_size": 32128}))
+    lines = answer("--model", tmp_path / "config.json", "--precision", precision, "--optimizer", "sgd", "--batch", "16", "--seq", "512", "--attention", "math",
+                   "--checkpointing", "full", "--gpu", "a100-80g", "--no-calibration")["lines"]
+    most = max(sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in ("context", "communication"))
+               for phase in ("forward_end", "backward_end", "step"))
+    assert most / 2**20 == pytest.approx(reserved, rel=0.02)
+
+
 def test_lengths_that_vary_leave_cached_segments():
     """ms-swift's benchmark of full fine-tuning, lengths up to 4096: 31.62 GiB reserved on an A100."""
     base = ("--model", "qwen-1.8b", "--precision", "bf16", "--optimizer", "adamw", "--seq", "4096", "--accumulation", "16",
