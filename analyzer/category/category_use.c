@@ -88,9 +88,8 @@ static const struct copies *copies_of(const struct course *c, uint32_t stack)
 static void uses_on_process_start(void *self, uint32_t process)
 {
     struct category_uses *u = self;
-    struct course *c =
-        ARENA_NEW(struct course, .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN,
-                  .turn_ns = INT64_MIN, .again_ns = INT64_MIN, .newest.stack = RUN_NONE);
+    struct course *c = ARENA_NEW(struct course, .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN,
+                                 .turn_ns = INT64_MIN, .again_ns = INT64_MIN, .newest.stack = RUN_NONE);
     *SITE_REACH(u->list, process, u->list_n) = c;
     u->now = c;
     u->last = CATEGORY_ROLE_OTHER;
