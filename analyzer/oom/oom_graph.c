@@ -235,7 +235,9 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     f->evaluates = !f->growth && f->growing_kept > f->growing / 2 && f->backward_ns != RUN_UNKNOWN &&
                    !site_is_without_gradients(b, f->growing_stack) && input_kept(b, live, n, f) &&
                    inner_kept(b, p, live, n, f);
-    if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4 ||
+    const bool copies = run_stack_is_in(b->run, f->growing_stack, "/copy.py", "deepcopy") ||
+                        (f->growth && run_stack_is_in(b->run, f->growth->newest_stack, "/copy.py", "deepcopy"));
+    if (!f->growth || copies || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4 ||
         site_is_without_gradients(b, f->growing_stack))
         return;
     bool freed = f->growing_freed >= f->growing_in_pass / 2,

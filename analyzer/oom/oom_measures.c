@@ -396,8 +396,8 @@ static int64_t untrained_gradients(const struct oom_sight *s, int64_t held)
     static const char *const stateless[] = {"SGD"};
     const struct oom_held *states = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const bool of_trials = s->v->cause == RESULT_CAUSE_LEAK && s->f->trials.trials; /* they belong to earlier models */
-    if (of_trials || !states->bytes || !s->repeats || (double)held < slack * (double)states->bytes / 2 ||
-        bytes_of_kind(s, is_adam_state) < states->bytes ||
+    if (of_trials || s->phase == OOM_STEP /* may be making them */ || !states->bytes || !s->repeats ||
+        (double)held < slack * (double)states->bytes / 2 || bytes_of_kind(s, is_adam_state) < states->bytes ||
         !site_source_lacks(s->b, states->heaviest, stateless, sizeof stateless / sizeof *stateless))
         return 0;
     return held - states->bytes / 2;
