@@ -55,7 +55,7 @@ static bool is_defined(struct flow *f, const char *name)
     return false;
 }
 
-static bool has_any(const char *code, const struct site_names *names)
+static bool has_any_name(const char *code, const struct site_names *names)
 {
     for (size_t i = 0; i < names->n; i++)
         if (strstr(code, names->list[i])) return true;
@@ -65,7 +65,7 @@ static bool has_any(const char *code, const struct site_names *names)
 /* self.buffer.values[:n] mentions the attribute values; replay.values() of a function that returns it, too. */
 static void find_mentions(struct flow *f, const char *code)
 {
-    if (!has_any(code, &f->attributes) && !has_any(code, &f->functions)) return; /* most statements */
+    if (!has_any_name(code, &f->attributes) && !has_any_name(code, &f->functions)) return; /* most statements */
     for (const char *p = code; *p;) {
         const size_t n = site_name_length(p);
         for (size_t from = 0, to = 0; to <= n && n; to++) {
@@ -152,7 +152,7 @@ static void read_statement(struct flow *f, const struct site_statement *st)
 }
 
 /* The statements of one function, or those of a file outside of functions. */
-static void read_range(struct flow *f, const struct site_code *code, size_t from, size_t to, const char *function)
+static void read_flow_range(struct flow *f, const struct site_code *code, size_t from, size_t to, const char *function)
 {
     f->names.n = 0;
     f->function = function;
@@ -177,15 +177,15 @@ static void read_files(struct flow *f)
 {
     for (size_t k = 0; k < f->files_n; k++) {
         const struct site_code *code = &f->files[k];
-        read_range(f, code, 0, code->n, NULL);
+        read_flow_range(f, code, 0, code->n, NULL);
         for (size_t i = 0; i < code->n; i++) {
             const char *name = defined_name(f, &code->list[i]);
-            if (name) read_range(f, code, i, site_code_end(code, i), name);
+            if (name) read_flow_range(f, code, i, site_code_end(code, i), name);
         }
     }
 }
 
-static void add_file(struct site_builder *b, struct flow *f, const struct run_frame *frame)
+static void add_flow_file(struct site_builder *b, struct flow *f, const struct run_frame *frame)
 {
     struct site_code code;
     size_t at;
@@ -219,9 +219,9 @@ enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const st
         arena_free(&scratch);
         return SITE_LOSS_UNKNOWN;
     }
-    add_file(b, &f, &keeps);
+    add_flow_file(b, &f, &keeps);
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack))
-        add_file(b, &f, frame);
+        add_flow_file(b, &f, frame);
     const char *owner = text_last_part(holder->function);
     if (*owner && *owner != '<' && !strchr(into, '.')) {
         f.local = into;
