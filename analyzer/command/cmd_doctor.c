@@ -72,7 +72,8 @@ static void print_doctor_text(const struct doctor *d)
     }
     putchar('\n');
     if (problems)
-        printf("%zu problem%s: a recording would be incomplete.\n", problems, problems == 1 ? "" : "s");
+        printf("%zu problem%s: solve %s before you record.\n", problems, problems == 1 ? "" : "s",
+               problems == 1 ? "it" : "them");
     else if (warnings)
         printf("Recording works, with %zu warning%s.\n", warnings, warnings == 1 ? "" : "s");
     else
@@ -113,7 +114,9 @@ int command_doctor(const struct command *self, int argc, char **argv)
     if (child && *child && argc == 0) return run_doctor_child(child);
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 1) return complain_with(EXIT_USAGE, "doctor: give one Python or program at a time");
+    if (operands > 1)
+        return complain_with(
+            EXIT_USAGE, "doctor: it checks one Python or program, without arguments; type: gpuspy doctor %s", argv[0]);
     struct doctor *d = arena_zeroed(1, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;

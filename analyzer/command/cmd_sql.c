@@ -67,7 +67,8 @@ static int print_error(struct sql_session *s, const char *message)
              file ? "; the file is damaged"
              : code == SQLITE_INTERRUPT
                  ? ""
-                 : "; .tables lists tables and views, '.schema NAME' the columns of one (docs/schema.md)");
+                 : "; 'gpuspy sql FILE .tables' lists tables and views, 'gpuspy sql FILE \".schema NAME\"' the columns "
+                   "of one");
     return file ? EXIT_INPUT : EXIT_USAGE;
 }
 
@@ -196,12 +197,27 @@ static int run_prompt(struct sql_session *s, struct sql_printer *p)
     return EXIT_YES;
 }
 
-static int from_stdin(struct sql_session *s, const struct sql_printer *p)
+/* Queries and the prompt's commands, until one fails. */
+static int from_stdin(struct sql_session *s, struct sql_printer *p)
 {
-    char *text = NULL;
-    size_t size = 0;
-    ssize_t n = getdelim(&text, &size, 0, stdin);
-    int code = n > 0 ? run_query(s, p, text) : EXIT_YES;
+    char *text = NULL, *line = NULL;
+    size_t n = 0, room = 0;
+    ssize_t length;
+    int code = EXIT_YES;
+    while (code == EXIT_YES && (length = getline(&line, &room, stdin)) >= 0) {
+        if (n == 0 && line[0] == '.') {
+            if (!dot_command(s, p, line)) break;
+            continue;
+        }
+        text = arena_realloc(text, n + (size_t)length + 1, 1);
+        memcpy(text + n, line, (size_t)length + 1);
+        n += (size_t)length;
+        if (!sqlite3_complete(text)) continue;
+        code = run_query(s, p, text);
+        n = 0;
+    }
+    if (code == EXIT_YES && n) code = run_query(s, p, text);
+    free(line);
     free(text);
     return code;
 }

@@ -869,6 +869,15 @@ def test_of_many_gpus_the_smallest_is_the_next():
     assert "name one" in one_line(gpuspy("estimate", *SMALL, "--gpu", "all", "--solve", "batch"), 2)
 
 
+def test_of_many_gpus_the_need_comes_first():
+    text = gpuspy("estimate", "--params", "1e9", "--gpu", "all").stdout
+    assert "Peak in the optimizer step: 18.63 GiB. It fits on" in " ".join(text.split()[:30]), text[:300]
+    peaks = [g["peak"]["bytes"] for g in answer(*LLAMA, "--gpu", "all")["gpus"]]
+    text = gpuspy("estimate", *LLAMA, "--gpu", "all").stdout
+    said = re.search(r"Peak [a-z ]+: ([\d.]+) – ([\d.]+) GiB", " ".join(text.split()))
+    assert [float(n) for n in said.groups()] == pytest.approx([min(peaks) / 2**30, max(peaks) / 2**30], abs=0.006)
+
+
 def test_a_solved_length_is_held_against_the_context():
     assert "the model was trained for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
 
