@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "schema/mask.h"
 #include "schema/open_high.h"
+#include "schema/system_call.h"
 
 /* Parts of a path that only a library's file has. For torch, also in a source tree, but only folders with names that no
  * other project has: a project may well be in …/torch/. */
@@ -74,7 +75,7 @@ static int64_t ns_of(const struct timespec *t)
 static bool same_file(int fd, const struct stat *st)
 {
     struct stat now;
-    return !fstat(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
+    return !gs_file_status(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
 }
 
 /* The reason for refusal; NULL: the file may be read. */
@@ -148,7 +149,7 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     if (is_notebook_cell(file)) latest_ns = INT64_MAX;
     const int fd = (relative && !folder) || n < 0 || (size_t)n >= sizeof path ? -1 : open_source(path);
     struct stat st;
-    if (fd >= 0 && !fstat(fd, &st)) {
+    if (fd >= 0 && !gs_file_status(fd, &st)) {
         if (!(*left_out = why_refused(&st, latest_ns, strict)))
             text = read_source_file(fd, &st, file, length, left_out);
         if (same_file(fd, &st)) close(fd); /* otherwise the program has closed it, and reuses the number */

@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"

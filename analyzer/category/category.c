@@ -121,8 +121,7 @@ static void find_modules(struct category_finder *c)
 
 struct category_finder *category_finder_new(struct run *run)
 {
-    struct category_finder *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct category_finder){.run = run};
+    struct category_finder *c = ARENA_NEW(struct category_finder, .run = run);
     find_modules(c);
     return c;
 }
@@ -131,8 +130,7 @@ void category_finder_free(struct category_finder *c)
 {
     map_free(&c->frames);
     free(c->stacks);
-    map_free(&c->pairs);
-    map_free(&c->modules);
+    MAP_RELEASE(&c->pairs, &c->modules);
     free(c);
 }
 

@@ -88,13 +88,9 @@ static const struct copies *copies_of(const struct course *c, uint32_t stack)
 static void uses_on_process_start(void *self, uint32_t process)
 {
     struct category_uses *u = self;
-    struct course *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct course){.soon = UNPACED,
-                         .backward_ns = RUN_NEVER,
-                         .next_ns = RUN_UNKNOWN,
-                         .turn_ns = INT64_MIN,
-                         .again_ns = INT64_MIN,
-                         .newest.stack = RUN_NONE};
+    struct course *c =
+        ARENA_NEW(struct course, .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN,
+                  .turn_ns = INT64_MIN, .again_ns = INT64_MIN, .newest.stack = RUN_NONE);
     *SITE_REACH(u->list, process, u->list_n) = c;
     u->now = c;
     u->last = CATEGORY_ROLE_OTHER;
@@ -301,8 +297,7 @@ static void uses_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 struct category_uses *category_uses_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct category_uses *u = arena_realloc(NULL, 1, sizeof *u);
-    *u = (struct category_uses){.b = b};
+    struct category_uses *u = ARENA_NEW(struct category_uses, .b = b);
     *observer = (struct run_observer){.self = u};
     if (category_has_python(b->run)) {
         u->categorizer = category_finder_new(b->run);
@@ -322,20 +317,13 @@ void category_uses_free(struct category_uses *u)
     for (size_t i = 0; i < u->list_n; i++) {
         struct course *c = u->list[i];
         if (c) {
-            map_free(&c->paths);
-            map_free(&c->sizes);
-            map_free(&c->replacing);
-            free(c->copies);
-            free(c->begins);
-            free(c);
+            MAP_RELEASE(&c->paths, &c->sizes, &c->replacing);
+            ARENA_RELEASE(c->copies, c->begins, c);
         }
     }
     if (u->categorizer) category_finder_free(u->categorizer);
     arena_free(&u->arena);
-    free(u->list);
-    free(u->roles);
-    free(u->waiting);
-    free(u);
+    ARENA_RELEASE(u->list, u->roles, u->waiting, u);
 }
 
 struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size)

@@ -16,23 +16,13 @@ struct settings {
     bool json, deep;
 };
 
-static const struct option_row options[] = {
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
-    {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
-     "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the simulated "
-     "GPU, as gpuspy always does without a GPU"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy doctor", "check this machine, and the python in PATH"},
-    {"gpuspy doctor ~/venv/bin/python", "the same for another Python"},
-    {"gpuspy doctor ./solver", "the same for a program"},
-    {0},
-};
-
 const struct command_text command_text_doctor = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print the findings as JSON"),
+        OPTION_ROW(
+            FLAG, "deep", 0, deep, NULL,
+            "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the "
+            "simulated GPU, as gpuspy always does without a GPU")),
     .about = "Checks what a recording needs and what it will contain: the recorder, the folder of the recording, "
              "gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build and other frameworks, and tools "
              "that conflict. Without a GPU it imports PyTorch on the simulated GPU and names the functions that the "
@@ -40,7 +30,9 @@ const struct command_text command_text_doctor = {
              "reads it back.\n\nEach line is ok, a warning (something will not be recorded) or a problem (it prevents "
              "recording), with what to do. The exit status is 1 if there is a problem. Name the Python or the program "
              "that you want to record; for a script, gpuspy checks its interpreter.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy doctor", "check this machine, and the python in PATH"},
+                                 {"gpuspy doctor ~/venv/bin/python", "the same for another Python"},
+                                 {"gpuspy doctor ./solver", "the same for a program"}),
 };
 
 static size_t count_findings(const struct doctor *d, enum doctor_state state)
@@ -137,11 +129,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
         print_doctor_text(d);
     else if (!print_doctor_json(d))
         code = EXIT_INPUT;
-    for (size_t i = 0; i < d->n; i++) {
-        free(d->list[i].text);
-        free(d->list[i].fix);
-    }
-    free(d->list);
-    free(d);
+    for (size_t i = 0; i < d->n; i++) ARENA_RELEASE(d->list[i].text, d->list[i].fix);
+    ARENA_RELEASE(d->list, d);
     return code;
 }

@@ -18,34 +18,22 @@ struct settings {
     bool json, csv, alone;
 };
 
-static const struct option_row options[] = {
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print the rows as a JSON array of objects"},
-    {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-     "print comma-separated values with a heading (RFC 4180)"},
-    {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
-     "only this file, without the run's other processes"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
-    {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
-     "failed allocations and their lines"},
-    {"gpuspy sql --csv run.db < queries.sql > answers.csv", "queries from a file"},
-    {"gpuspy sql run.db", "a prompt; .help lists its commands"},
-    {0},
-};
-
 const struct command_text command_text_sql = {
-    .options = options,
+    .options =
+        OPTION_ROWS(OPTION_ROW(FLAG, "json", 0, json, NULL, "print the rows as a JSON array of objects"),
+                    OPTION_ROW(FLAG, "csv", 0, csv, NULL, "print comma-separated values with a heading (RFC 4180)"),
+                    OPTION_ROW(FLAG, "alone", 0, alone, NULL, "only this file, without the run's other processes")),
     .about = "Runs an SQL query on a recording and prints the rows. docs/schema.md describes tables and views, with "
              "examples. Older recordings get today's views; gpuspy prints which of their columns are empty. The tables "
              "also contain the run's other processes: process_id distinguishes them, 1 is the file that you "
              "named.\n\nBesides SQLite's functions: bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; site(stack_id), the "
              "stack's line as in the report; stack_text(stack_id), the whole stack.\n\nThe recording is opened "
              "read-only. Without a query, gpuspy reads queries from standard input, on a terminal with a prompt.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
+                                 {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
+                                  "failed allocations and their lines"},
+                                 {"gpuspy sql --csv run.db < queries.sql > answers.csv", "queries from a file"},
+                                 {"gpuspy sql run.db", "a prompt; .help lists its commands"}),
 };
 
 static volatile sig_atomic_t interrupted;
@@ -137,12 +125,10 @@ static char *read_sql_line(const struct editor *e, const char *prompt)
     return line;
 }
 
-static const char prompt_help[] = "End a query with a semicolon. Tables and views: docs/schema.md.\n"
-                                  "  .tables           what can be queried\n"
-                                  "  .schema NAME      its columns\n"
-                                  "  .mode table|json|csv\n"
-                                  "  .quit             or Ctrl-D\n"
-                                  "functions: bytes(n)  seconds(ns)  site(stack_id)  stack_text(stack_id)\n";
+static const char prompt_help[] = "End a query with a semicolon. Tables and views: docs/schema.md.\n  .tables          "
+                                  " what can be queried\n  .schema NAME      its columns\n  .mode table|json|csv\n  "
+                                  ".quit             or Ctrl-D\nfunctions: bytes(n)  seconds(ns)  site(stack_id)  "
+                                  "stack_text(stack_id)\n";
 
 static void print_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
 {

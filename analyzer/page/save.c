@@ -1,7 +1,6 @@
 #include "analyzer/page/save.h"
 
 #include <spawn.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

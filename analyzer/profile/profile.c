@@ -487,10 +487,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     profile_sums_free(&b.sums);
     site_builder_free(&b.b);
     map_free(&b.index);
-    free(b.levels);
-    free(b.ooms);
-    free(b.moments);
-    free(b.series_at);
+    ARENA_RELEASE(b.levels, b.ooms, b.moments, b.series_at);
     arena_free(&arena);
     if (!ok) {
         profile_free(p);
@@ -501,11 +498,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
 
 void profile_free(struct profile *p)
 {
-    if (p) {
-        free(p->entries);
-        free(p->moments);
-        free(p);
-    }
+    if (p) ARENA_RELEASE(p->entries, p->moments, p);
 }
 
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room)
