@@ -95,7 +95,7 @@ static uint16_t pool_of_id(struct import_snapshot *s, const struct import_value 
     return (uint16_t)*number;
 }
 
-/* The frames; since 2.10, detect_anomaly() adds those of the forward pass to what backward() allocates, and both are
+/* The frames; in 2.11, detect_anomaly() adds those of the forward pass to what backward() allocates, and both are
  * items of one list. NULL: neither. */
 static const struct import_list *join_frames(struct import_snapshot *s, const struct import_value *frames,
                                              const struct import_value *forward)
