@@ -14,8 +14,9 @@ before anything was written.
 
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
-other sources. fresh*.tsv: figures found later, whose options were written before their first run; fresh-4-validation.tsv and
-fresh-8-validation.tsv, serving-validation.tsv and pipelines-validation.tsv are the halves of them, fresh-5-validation.tsv the third, drawn by a SHA-256, that no formula was written with. Rows whose lengths vary get --varying-lengths. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
+other sources. fresh*.tsv: figures found later, whose options were written before their first run; *-validation.tsv of fresh-4,
+fresh-8, fresh-9, serving and pipelines are the halves of them, fresh-5-validation.tsv the third, drawn by a SHA-256, that no
+formula was written with. Rows whose lengths vary get --varying-lengths. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
 reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
 fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
 the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is

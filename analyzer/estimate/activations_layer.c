@@ -307,10 +307,10 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
                        c * others * (q + out), 0);
     else
         put_activation(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
-    /* one product makes q, k and v: rotation makes q and k anew, and values are a part of the product, all of which
-     * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are repeated */
-    const bool repeats = (eager || z->variant == ACT_PADDED || p->repeats_keys) && m->kv_heads < m->heads;
-    if (m->fused_qkv && m->family == MODEL_LLAMA && !repeats) put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
+    /* one product makes q, k and v: rotation makes q and k anew, and the values are a part of the product, all of which
+     * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are copied */
+    const bool copies = eager || ((z->variant == ACT_PADDED || p->repeats_keys) && m->kv_heads < m->heads);
+    if (m->fused_qkv && m->family == MODEL_LLAMA && !copies) put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
     if (eager)
         put_scores(&inside, h, !recomputed, heads, t);
     else if (learns) /* the position bias, made for each layer; its gradient has one for each sequence */

@@ -1095,12 +1095,34 @@ def test_a_tuple_cache_is_copied_as_a_whole():
 
 
 def test_a_compiled_loss_keeps_only_the_logits():
-    """8192 tokens, 128256 words, 2 bytes: the logits and their gradient. Without compiled layers autocast keeps 10."""
+    """8192 tokens, 128256 words, 2 bytes: the logits and their gradient. Without compiled layers cross_entropy runs in FSDP2's 16
+    bits, not under autocast: 6."""
     words = ("--model", "llama-3-8b", "--precision", "amp-bf16", "--batch", "1", "--seq", "8192", "--drop-outputs", "--gpus", "8",
              "--sharding", "fsdp2", "--checkpointing", "selective-op", "--fused-loss")
     name = ("logits", "logits, log-probabilities, their gradients")
     (_, compiled, _), (_, loss_only, _) = lines_of(*words, "--fused-layers")[name], lines_of(*words)[name]
-    assert compiled == 8192 * 128256 * 4 and loss_only == compiled * 2.5
+    assert compiled == 8192 * 128256 * 4 and loss_only == compiled * 1.5
+
+
+def test_the_high_end_has_caches_that_a_checkpoint_wrapper_leaves_on():
+    """32 layers, 4 · 2048 tokens, keys and values of 4096 elements of 2 bytes; the outputs hold them until the next step."""
+    words = ("--model", "llama-2-7b", "--precision", "bf16", "--batch", "4", "--seq", "2048", "--checkpointing", "full", "--gpus", "4")
+    name = ("activations", "KV cache of the checkpointed layers")
+    kept, dropped = (json.loads(gpuspy("estimate", *words, "--sharding", "fsdp", *more, "--json").stdout) for more in ((), ("--drop-outputs",)))
+    assert lines_of(*words, "--sharding", "fsdp")[name] == (0, 0, 32 * 8192 * 2 * 4096 * 2)
+    phases = [next(l["phases"] for l in e["lines"] if l["name"] == name[1]) for e in (kept, dropped)]
+    assert phases == [["forward_end", "backward_end"], ["forward_end"]]
+    for other in (("--sharding", "zero3"), ("--sharding", "fsdp", "--fused-layers"), ("--sharding", "ddp")):
+        assert name not in lines_of(*words, *other)
+
+
+def test_the_high_end_has_the_whole_model_that_deepspeed_divides():
+    words = ("--model", "llama-3-8b", "--precision", "bf16", "--master-weights", "--batch", "1", "--seq", "128", "--chunked-loss",
+             "--drop-outputs", "--checkpointing", "full", "--offload", "optimizer", "--gpus", "8")
+    name = ("buckets", "the whole model, before it is divided")
+    assert lines_of(*words, "--sharding", "zero3", "--gpu", "h100-80g")[name][1] == 0
+    for other in (("--sharding", "zero3", "--memory", "12GiB"), ("--sharding", "zero2"), ("--sharding", "fsdp")):
+        assert name not in lines_of(*words, *other)
 
 
 def test_a_window_of_three_of_four_layers():
