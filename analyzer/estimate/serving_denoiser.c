@@ -58,18 +58,6 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     return sum;
 }
 
-/* bitsandbytes quantises on the GPU: with offload, everything that it quantised is there while the pipeline is loaded.
- */
-static bool is_loaded_there(const struct plan *p, const struct estimate_quantisation *q)
-{
-    return p->offload == PLAN_OFFLOAD_MODEL && q && (strncmp(q->word, "nf4", 3) == 0 || strcmp(q->word, "fp4") == 0);
-}
-
-bool estimate_serving_loads_first(const struct plan *p)
-{
-    return is_loaded_there(p, p->weights) || is_loaded_there(p, p->text_weights);
-}
-
 /* LLM.int8's weights cannot be moved; those of torchao and quanto can. */
 static void add_unmovable(const struct plan *p, const struct component *c, const struct estimate_quantisation *q,
                           struct estimate_result *r)
@@ -88,7 +76,7 @@ static void add_unmovable(const struct plan *p, const struct component *c, const
 static void add_component(const struct plan *p, const struct component *c, const struct estimate_quantisation *q,
                           struct estimate_result *r)
 {
-    const unsigned when = c->when | (is_loaded_there(p, q) ? IN_PHASE(LOAD) : 0);
+    const unsigned when = c->when | (estimate_serving_loads_whole(p, q) ? IN_PHASE(LOAD) : 0);
     const bool one = p->offload == PLAN_OFFLOAD_MODEL, layer = p->offload == PLAN_OFFLOAD_SEQUENTIAL;
     struct estimate_line *line =
         estimate_add(r, ESTIMATE_WEIGHTS, p->inference && (one || layer) ? when : estimate_phases(p), c->name,

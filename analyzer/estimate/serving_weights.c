@@ -211,11 +211,19 @@ static bool makes_more_while_loading(const struct plan *p)
     return p->inference && !p->cache_block && is_stored_as(p, "int8|awq|");
 }
 
+bool estimate_serving_loads_whole(const struct plan *p, const struct estimate_quantisation *q)
+{
+    return p->offload == PLAN_OFFLOAD_MODEL && q && (strncmp(q->word, "nf4", 3) == 0 || strcmp(q->word, "fp4") == 0);
+}
+
 unsigned estimate_phases(const struct plan *p)
 {
     if (!p->inference) return IN_TRAINING;
     if (p->model->shape.family == MODEL_DENOISER)
-        return IN_DIFFUSION | (estimate_serving_loads_first(p) ? IN_PHASE(LOAD) : 0);
+        return IN_DIFFUSION |
+               (estimate_serving_loads_whole(p, p->weights) || estimate_serving_loads_whole(p, p->text_weights)
+                    ? IN_PHASE(LOAD)
+                    : 0);
     return IN_INFERENCE | (makes_more_while_loading(p) ? IN_PHASE(LOAD) : 0);
 }
 
