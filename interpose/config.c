@@ -14,6 +14,7 @@
 #include "interpose/stack.h"
 #include "schema/attach.h"
 #include "schema/store.h"
+#include "schema/system_call.h"
 
 static struct gs_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -145,7 +146,8 @@ static void run_id(void)
         return;
     }
     uint64_t noise;
-    if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise) {
+    /* not libc's: libfaketime replaces it by a sequence that the program asked for */
+    if (gs_system_call(SYS_getrandom, &noise, sizeof noise, GRND_NONBLOCK) != sizeof noise) {
         const struct timespec now = gs_clock(CLOCK_REALTIME);
         noise = (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32;
     }

@@ -1,8 +1,8 @@
 /* The door of libraries that are opened with RTLD_DEEPBIND: their references would bind to the libraries that they
  * bring along before any preloaded one, and gpuspy would record nothing of what they do. gpuspy removes the bit and
  * leaves everything else to the loader. That changes what such a library binds to, so gpuspy prints a line;
- * GPUSPY_DEEPBIND=keep leaves the bit. It also stays where it hides nothing: on a library that is already loaded, and
- * on the C library, of which wrappers try several versions.
+ * GPUSPY_DEEPBIND=keep leaves the bit. It also stays on the C library, of which wrappers try several versions. It goes
+ * even if the library is loaded already, where it has no effect: another thread may unload that library first.
  *
  * dlopen itself is in door_dlopen_entry.S: it calls gs_dlopen_filter for the mode and jumps (not calls) to the real
  * function, which searches the RUNPATH of the true caller. On machines without this assembly gpuspy does not define
@@ -19,18 +19,6 @@
 
 int gs_dlopen_filter(const char *file, int mode);
 
-/* A library that is found through the caller's RUNPATH and not by its name counts as not loaded. */
-static bool is_loaded(const char *file)
-{
-    void *(*open)(const char *, int) = (void *(*)(const char *, int))gs_libc_function("dlopen");
-    int (*close)(void *) = (int (*)(void *))gs_libc_function("dlclose");
-    const int saved = errno;
-    void *handle = open && close ? open(file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    if (handle) close(handle);
-    errno = saved;
-    return handle;
-}
-
 __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread"))) int
 gs_dlopen_filter(const char *file, int mode)
 {
@@ -41,11 +29,11 @@ gs_dlopen_filter(const char *file, int mode)
         return mode;
     }
     if (!(mode & RTLD_DEEPBIND) || !gs_session_is_enabled() || gs_config()->keep_deepbind) return mode;
-    if (mode & RTLD_NOLOAD || !file || gs_is_libc(file) || is_loaded(file)) return mode;
+    if (mode & RTLD_NOLOAD || !file || gs_is_libc(file)) return mode;
     if (!gs_config()->quiet && !atomic_exchange(&printed, true)) {
         const int saved = errno;
         gs_print_line(
-            "opening %s without RTLD_DEEPBIND, which would hide its CUDA calls (GPUSPY_DEEPBIND=keep leaves it)", file);
+            "opening %s without RTLD_DEEPBIND, which can hide its CUDA calls (GPUSPY_DEEPBIND=keep leaves it)", file);
         errno = saved;
     }
     return mode & ~RTLD_DEEPBIND;

@@ -44,7 +44,7 @@
 #define PROCESSES 512
 
 enum state { CLOSED, OPEN, OFF };
-enum stage { NO_THREAD, STARTED, LOADER_PASSED, OPENED, ENDED };
+enum stage { NO_THREAD, STARTED, RUNNING, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
     pthread_mutex_t lock; /* held during calls of NVML and while the writer is used */
@@ -361,6 +361,7 @@ static void *run_nvml(void *unused)
 {
     gs_system_call(SYS_prctl, PR_SET_NAME, "gpuspy-nvml");
     inside = true;
+    atomic_store(&nvml.stage, RUNNING);
     gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes and releases the loader's lock … */
     /* … and the lock of its list: a callback that calls CUDA holds it, and may wait for the first sample */
     dl_iterate_phdr(scan_objects, NULL);
@@ -383,6 +384,12 @@ static bool reaches_stage(enum stage stage, int ms)
     const struct timespec step = {.tv_nsec = 1000000};
     for (; atomic_load(&nvml.stage) < stage && ms > 0; ms--) nanosleep(&step, NULL);
     return atomic_load(&nvml.stage) >= stage;
+}
+
+/* A busy machine may start the thread late; only then does the loader's time count. */
+static bool passes_loader(void)
+{
+    return reaches_stage(RUNNING, PATIENCE_MS) && reaches_stage(LOADER_PASSED, LOADER_MS);
 }
 
 void gs_nvml_due(void)
@@ -419,7 +426,7 @@ static void stop_nvml(void)
     const int saved = errno;
     atomic_store(&nvml.exits, true);
     atomic_store(&nvml.over, true);
-    if (atomic_load(&nvml.stage) > STARTED) { /* otherwise it waits for the loader's lock, which this thread may hold */
+    if (gs_nvml_threads() && passes_loader()) { /* otherwise it waits for a lock that this thread may hold */
         wake_nvml();
         if (!reaches_stage(ENDED, PATIENCE_MS))
             gs_print_line("NVML has not answered for 1 s; the recording ends without its last sample");
@@ -444,7 +451,7 @@ void gs_nvml_begin(struct gs_spool *spool)
         return;
     }
     pthread_detach(thread);
-    if (reaches_stage(LOADER_PASSED, LOADER_MS)) reaches_stage(OPENED, PATIENCE_MS);
+    if (passes_loader()) reaches_stage(OPENED, PATIENCE_MS);
 }
 
 void gs_nvml_end(void)

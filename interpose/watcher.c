@@ -42,7 +42,7 @@ static enum { STDERR_UNKNOWN, STDERR_CLOSED, STDERR_OPEN } stderr_was;
 
 void gs_stderr_load(void)
 {
-    stderr_was = fstat(STDERR_FILENO, &stderr_at_load) == 0 ? STDERR_OPEN : STDERR_CLOSED;
+    stderr_was = gs_file_status(STDERR_FILENO, &stderr_at_load) == 0 ? STDERR_OPEN : STDERR_CLOSED;
 }
 
 /* A program that was started without stderr, or a daemon that closed it, may have a data file, a socket or an eventfd
@@ -51,7 +51,7 @@ static bool stderr_is_ours(void)
 {
     struct stat now;
     if (stderr_was == STDERR_UNKNOWN) gs_stderr_load(); /* called before gpuspy's constructor */
-    if (stderr_was == STDERR_CLOSED || fstat(STDERR_FILENO, &now) != 0) return false;
+    if (stderr_was == STDERR_CLOSED || gs_file_status(STDERR_FILENO, &now) != 0) return false;
     if (S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode)) return true;
     return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
 }

@@ -37,7 +37,7 @@ struct gs_recovery {
 static bool still_there(int fd, const char *path)
 {
     struct stat a, b;
-    return !fstat(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return !gs_file_status(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 /* Returns -1 and sets errno. A high number, because this may be an application's process. */
@@ -54,7 +54,7 @@ static int open_recovered_high(const char *path)
 static void close_lock(struct gs_recovery *r)
 {
     struct stat st;
-    if (r->lock >= 0 && !fstat(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode)
+    if (r->lock >= 0 && !gs_file_status(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode)
         gs_system_call(SYS_close, r->lock);
     r->lock = -1;
 }
@@ -93,7 +93,7 @@ static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid,
         if (found != TAKEN && found != LOST) return found;
         r->lock = open_recovered_high(r->path);
         struct stat st;
-        if (r->lock >= 0 && !fstat(r->lock, &st)) {
+        if (r->lock >= 0 && !gs_file_status(r->lock, &st)) {
             r->device = st.st_dev;
             r->inode = st.st_ino;
         }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "schema/mask.h"
 #include "schema/open_high.h"
+#include "schema/system_call.h"
 
 /* Parts of a path that only a library's file has. For torch, also in a source tree, but only folders with names that no
  * other project has: a project may well be in …/torch/. */
@@ -41,14 +42,19 @@ static bool is_compiled(const char *file)
            strcmp(name + HASH, ".py") == 0 && strncmp(slash - 3, (const char[]){'/', name[1], name[2], 0}, 3) == 0;
 }
 
-/* …/ipykernel_4711/3032832350.py: Jupyter names a cell by the hash of its text, so such a file never changes. */
+/* …/ipykernel_4711/3032832350.py, or Colab's …/ipython-input-3-4282502808.py: a cell is named by the hash of its text,
+ * so such a file never changes. */
 static bool is_notebook_cell(const char *file)
 {
-    const char *p = strstr(file, "/ipykernel_");
-    if (!p) return false;
-    p += strlen("/ipykernel_");
-    p += strspn(p, "0123456789");
-    return *p == '/' && strcmp(p + 1 + strspn(p + 1, "0123456789"), ".py") == 0;
+    static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
+    const char *p = strstr(file, kernel);
+    if (p) {
+        p += strlen(kernel);
+        p += strspn(p, digits);
+        return *p == '/' && strcmp(p + 1 + strspn(p + 1, digits), ".py") == 0;
+    }
+    p = strstr(file, colab);
+    return p && strcmp(p + strlen(colab) + strspn(p + strlen(colab), "0123456789-"), ".py") == 0;
 }
 
 bool gs_source_is_library(const char *file)
@@ -74,7 +80,7 @@ static int64_t ns_of(const struct timespec *t)
 static bool same_file(int fd, const struct stat *st)
 {
     struct stat now;
-    return !fstat(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
+    return !gs_file_status(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
 }
 
 /* The reason for refusal; NULL: the file may be read. */
@@ -148,7 +154,7 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     if (is_notebook_cell(file)) latest_ns = INT64_MAX;
     const int fd = (relative && !folder) || n < 0 || (size_t)n >= sizeof path ? -1 : open_source(path);
     struct stat st;
-    if (fd >= 0 && !fstat(fd, &st)) {
+    if (fd >= 0 && !gs_file_status(fd, &st)) {
         if (!(*left_out = why_refused(&st, latest_ns, strict)))
             text = read_source_file(fd, &st, file, length, left_out);
         if (same_file(fd, &st)) close(fd); /* otherwise the program has closed it, and reuses the number */

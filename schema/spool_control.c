@@ -1,5 +1,6 @@
 /* The control file beside a database, which names its spool. */
 #include "schema/spool.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *er
     struct stat st;
     memset(c, 0, sizeof *c);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    int code = fd < 0 || fstat(fd, &st) ? errno : 0;
+    int code = fd < 0 || gs_file_status(fd, &st) ? errno : 0;
     ssize_t n = !code && S_ISREG(st.st_mode) ? pread(fd, c, sizeof *c, 0) : 0;
     if (n < 0) code = errno;
     if (fd >= 0) close(fd);

@@ -2,6 +2,7 @@
 #include "schema/spool.h"
 #include "schema/open_high.h"
 #include "schema/spool_file.h"
+#include "schema/system_call.h"
 #include "schema/store_files.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 static void fill_cookie(uint64_t cookie[2])
 {
     struct timespec now;
-    if (getrandom(cookie, 16, GRND_NONBLOCK) == 16) return;
+    if (gs_system_call(SYS_getrandom, cookie, 16, GRND_NONBLOCK) == 16) return;
     clock_gettime(CLOCK_REALTIME, &now);
     cookie[0] = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     cookie[1] = (uint64_t)getpid() << 32 ^ (uintptr_t)&now;
@@ -74,7 +75,7 @@ static int write_control(struct gs_spool *s, const char *temp, const struct gs_s
         n = write(fd, c, sizeof *c);
     } while (n < 0 && errno == EINTR);
     int error = n == (ssize_t)sizeof *c ? 0 : n < 0 ? errno : ENOSPC;
-    if (!error && fstat(fd, &st)) error = errno;
+    if (!error && gs_file_status(fd, &st)) error = errno;
     s->control_device = st.st_dev;
     s->control_inode = st.st_ino;
     close(fd);

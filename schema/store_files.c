@@ -33,7 +33,7 @@ void gs_store_files_private(bool private)
 static void remember_file(int fd, int replaced)
 {
     struct stat st = {0};
-    if (fd >= 0 && fstat(fd, &st)) return;
+    if (fd >= 0 && gs_file_status(fd, &st)) return;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX; i++)
         if (files[i].fd == replaced) {
@@ -57,7 +57,7 @@ static int open_store_high(const char *path, int flags, int mode)
 static bool is_store_file(const struct file *f)
 {
     struct stat st;
-    return private_table || (!fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode);
+    return private_table || (!gs_file_status(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode);
 }
 
 /* Does not close a number that the application has closed already: it may be one of its own files now. */
@@ -84,6 +84,7 @@ static void init_files(void)
     if (!vfs || vfs->iVersion < 3) return;
     vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_store_high);
     vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
+    vfs->xSetSystemCall(vfs, "fstat", (sqlite3_syscall_ptr)gs_file_status);
     if (guest) gs_index_hook(vfs);
 }
 
@@ -113,7 +114,7 @@ bool gs_store_files_deleted(void)
     struct stat st;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX && !deleted; i++)
-        deleted = files[i].fd >= 0 && !fstat(files[i].fd, &st) && !st.st_nlink;
+        deleted = files[i].fd >= 0 && !gs_file_status(files[i].fd, &st) && !st.st_nlink;
     pthread_mutex_unlock(&lock);
     return deleted;
 }

@@ -13,6 +13,7 @@
  * start: what it changed is between the last frames (mxFrame) of the two headers, that of the file and its own. Only
  * a recovery writes everything. */
 #include "schema/store_index.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +78,7 @@ static void restore_index(struct index *x)
 static bool is_index_cut(const struct index *x)
 {
     struct stat st;
-    return fstat(x->fd, &st) != 0 || st.st_size < (off_t)x->regions * REGION;
+    return gs_file_status(x->fd, &st) != 0 || st.st_size < (off_t)x->regions * REGION;
 }
 
 static void take_over(struct index *x)

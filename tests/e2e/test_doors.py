@@ -220,20 +220,51 @@ def test_deepbind_is_removed_and_reported_once(recording):
 
 
 @DEEPBIND
-def test_deepbind_stays_where_it_hides_nothing(recording):
-    """On the C library, and on a library that is already loaded."""
-    source = f'''
+def test_deepbind_stays_on_the_c_library(recording):
+    source = """
 import ctypes, os
-for name in ("libc.so.6", "libc.so.7", {str(DOORS / "rt12.so")!r}):
-    for mode in (0, os.RTLD_DEEPBIND) if "/" in name else (os.RTLD_DEEPBIND,):
-        try:
-            ctypes.CDLL(name, mode)
-        except OSError as error:
-            print(error)
-'''
+for name in ("libc.so.6", "libc.so.7"):
+    try:
+        ctypes.CDLL(name, os.RTLD_DEEPBIND)
+    except OSError as error:
+        print(error)
+"""
     done = recording.python(source)
     assert done.stdout.startswith("libc.so.7: ") and done.stdout.count("\n") == 1
     assert "RTLD_DEEPBIND" not in done.stderr
+
+
+@DEEPBIND
+def test_deepbind_is_removed_even_if_another_thread_unloads_the_library_first(recording):
+    """The preloaded library stands for that thread: it closes the program's handle before it passes dlopen on."""
+    (recording.folder / "between.c").write_text("""
+#include <dlfcn.h>
+#include <string.h>
+void *first;
+void *dlopen(const char *file, int mode)
+{
+    void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    if (file && strstr(file, "rt12.so") && first) {
+        dlclose(first);
+        first = NULL;
+        return real(file, RTLD_NOW | RTLD_NOLOAD) ? NULL : real(file, mode);
+    }
+    return file && strstr(file, "rt12.so") ? first = real(file, mode) : real(file, mode);
+}
+""")
+    subprocess.run(["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", recording.folder / "between.so",
+                    recording.folder / "between.c"], check=True)
+    source = f"""
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.dlopen.restype = ctypes.c_void_p
+for mode in (os.RTLD_NOW, os.RTLD_NOW | os.RTLD_DEEPBIND):
+    handle = libc.dlopen({str(DOORS / "rt12.so")!r}.encode(), mode)
+print(ctypes.CDLL(None, handle=handle).run_door(0, 1))
+"""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{recording.folder / 'between.so'}"
+    assert recording.python(source, LD_PRELOAD=preload).stdout == "0\n"
+    assert "cudaMalloc" in {api for api, in recording.sql("select distinct api from allocations")}
 
 
 @DLOPEN

@@ -186,6 +186,79 @@ def test_a_program_whose_date_is_faked(recording, days):
     assert pairs_recorded(recording) == did(done)
 
 
+@sanitized("a sanitizer's runtime calls these functions, too")
+@pytest.mark.parametrize("order", ["{gpuspy}:{seeded}", "{seeded}:{gpuspy}"])
+def test_a_program_whose_random_numbers_are_faked(recording, order):
+    """As by libfaketime with FAKERANDOM_SEED: gpuspy takes none of the sequence. It calls no such function before the
+    library's constructor, in which libfaketime would open its files a second time, and no fstat after its destructor."""
+    (recording.folder / "seeded.c").write_text("""
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+static int ready, over;
+static void early(const char *name)
+{
+    if (!ready) printf("%s before the constructor\\n", name);
+}
+static void late(const char *name)
+{
+    if (over) printf("%s after the destructor\\n", name);
+}
+static __attribute__((constructor)) void prepare(void)
+{
+    ready = 1;
+}
+static __attribute__((destructor)) void end(void)
+{
+    over = 1;
+}
+ssize_t getrandom(void *at, size_t bytes, unsigned flags)
+{
+    static unsigned char next;
+    early("getrandom");
+    memset(at, ++next, bytes);
+    return bytes;
+}
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    early("clock_gettime");
+    t->tv_sec = 1000000000;
+    t->tv_nsec = 0;
+    return 0;
+}
+int fstat(int fd, struct stat *status)
+{
+    early("fstat");
+    late("fstat");
+    return fstatat(fd, "", status, 0x1000 /* AT_EMPTY_PATH */);
+}
+""")
+    seeded = recording.folder / "seeded.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", seeded, recording.folder / "seeded.c"], check=True)
+    (recording.folder / "random.c").write_text("""
+#include <stdio.h>
+#include <sys/random.h>
+int cudaMalloc(void **, size_t);
+int main(void)
+{
+    unsigned before, after;
+    void *pointer;
+    getrandom(&before, sizeof before, 0);
+    cudaMalloc(&pointer, 1000);
+    getrandom(&after, sizeof after, 0);
+    printf("%x %x\\n", before, after);
+    return 0;
+}
+""")
+    subprocess.run(["gcc", "-o", recording.folder / "random", recording.folder / "random.c", f"-L{BUILD}/sim",
+                    "-l:libcudart.so.13"], check=True)
+    preload = order.format(gpuspy=recording.environment()["LD_PRELOAD"], seeded=seeded)
+    assert recording.run(recording.folder / "random", LD_PRELOAD=preload).stdout == "1010101 2020202\n"
+    assert recording.sql("select count(*) from allocation") == [(1,)]
+
+
 # --- Python's development mode ---------------------------------------------------------------------
 
 @sanitized("a sanitizer's malloc takes part")

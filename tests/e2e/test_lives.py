@@ -73,6 +73,22 @@ def test_children(recording, how, files):
         == {sqlite3.connect(databases(recording)[0]).execute("select run_id from process").fetchone()}
 
 
+def test_a_process_that_becomes_other_programs_again_and_again(recording):
+    """Each has a file of its own, and the first one's report reads all of them."""
+    (recording.folder / "again.py").write_text("""
+import ctypes, os, sys
+assert not ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1000))
+if sys.argv[1] != "0":
+    os.execv(sys.executable, [sys.executable, "again.py", str(int(sys.argv[1]) - 1)])
+""")
+    recording.run(sys.executable, "again.py", 4)
+    pid = recording.sql("select pid from process")[0][0]
+    assert set(names_of(recording)) >= {"run.db", f"run.{pid}.db", *(f"run.{pid}-{n}.db" for n in (2, 3, 4))}
+    processes = recording.report()["run"]["processes"]
+    assert [p["pid"] for p in processes] == [pid] * 5
+    assert "were killed" not in recording.gpuspy("report", recording.database).stdout
+
+
 def test_a_child_that_no_fork_handler_sees(recording):
     """A bare clone shares the parent's memory and its mapped spool: it must not write there."""
     done = same_as_bare(recording, LIVES, "clone")

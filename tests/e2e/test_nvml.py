@@ -46,6 +46,39 @@ def test_memory_freed_between_two_queries_belongs_to_no_process(recording):
     assert {row for row in samples(recording, "free_bytes, own_bytes")} == {(24 * GIB - own, own)}
 
 
+@pytest.mark.parametrize("nth", (1, 2, 3, 4))
+def test_a_thread_that_a_busy_machine_starts_late(recording, nth):
+    """Without a sample, the context of a small GPU would be inferred to be another process's memory."""
+    (recording.folder / "late.c").write_text("""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+struct start { void *(*run)(void *); void *argument; int late; };
+static void *late(void *given)
+{
+    struct start start = *(struct start *)given;
+    if (start.late) usleep(400000);
+    return start.run(start.argument);
+}
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    struct start *start = malloc(sizeof *start);
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    static _Atomic int started;
+    *start = (struct start){run, argument, ++started == atoi(getenv("LATE"))};
+    return real(thread, attributes, late, start);
+}
+""")
+    late = recording.folder / "late.so"
+    subprocess.run(["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", late, recording.folder / "late.c"], check=True)
+    recording.run(BUILD / "oom" / "capacity_grid", SIMCUDA_MEMORY="1GiB", SIMCUDA_CLOCK="real", LATE=nth,
+                  LD_PRELOAD=f"{recording.environment()['LD_PRELOAD']}:{late}")
+    assert [row[0] for row in samples(recording, "other_bytes")][-1:] == [0]
+    assert recording.report()["oom"][0]["cause"] == "capacity"
+
+
 @pytest.mark.parametrize("limit, total", [("2GiB", 2 * GIB), (None, 24 * GIB + 615 * MIB)])
 def test_what_the_driver_keeps(recording, limit, total):
     """615 MiB of an H200: NVML counts them as used, but they are not part of CUDA's total or of a limit."""

@@ -446,7 +446,7 @@ def compare_files(bare, recorded):
     allowed = {"other_root": ("-shm", "-wal"), "limit_files": ("-journal",), "subreaper": KILLED_AT_START}
     allowed = tuple(end for b in recorded.behaviours for end in allowed.get(b.partition("=")[0], ()))
     left = [name for name in names(recorded.database_folder)
-            if not name.endswith(allowed) and not re.fullmatch(r"run(\.\d+)?(-\d+)?\.db", name)]
+            if not name.endswith(allowed) and not re.fullmatch(r"run(-\d+)?(\.\d+)?(-\d+)?\.db", name)]
     return problems + ([f"files: left beside the recording: {left[:6]}"] if left else [])
 
 
