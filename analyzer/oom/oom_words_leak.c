@@ -233,9 +233,10 @@ static void explain_outputs(struct oom_words *w)
                           ? instead_text(w, f->growing)
                           : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
-        add_leak_measure(
-            w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-            TEXT(w, "if no backward() follows: put torch.no_grad() around the forward passes at %s", pass_line_of(w)));
+        add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
+                         TEXT(w,
+                              "if no backward() follows: put torch.no_grad() around the forward passes (called at %s)",
+                              pass_line_of(w)));
     }
 }
 
@@ -479,8 +480,9 @@ void oom_explain_pending(struct oom_words *w)
                      "the pass's activations",
                      line));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
-    measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                 TEXT(w,
-                      "if no backward() follows: put torch.no_grad() around the forward passes at %s, or store .item()",
-                      pass_line_of(w)));
+    measure_drop(
+        w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+        TEXT(w,
+             "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or store .item()",
+             pass_line_of(w)));
 }
