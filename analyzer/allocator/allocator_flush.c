@@ -351,10 +351,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
 void allocator_flushes_end(struct allocator_flushes *f)
 {
     for (size_t i = 0; i < f->lines_n; i++) free(f->lines[i].times);
-    free(f->lines);
-    free(f->retries);
-    free(f->named);
-    map_free(&f->of_thread);
-    map_free(&f->of_line);
+    ARENA_RELEASE(f->lines, f->retries, f->named);
+    MAP_RELEASE(&f->of_thread, &f->of_line);
     free(f);
 }

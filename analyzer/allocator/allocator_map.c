@@ -387,9 +387,7 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
         close_moment(a, m);
         if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM)
             *ARENA_PUSH(w->states, w->states_n, w->states_cap) = m->state;
-        free(m->pieces);
-        free(m->blocks);
-        free(m->pooled);
+        ARENA_RELEASE(m->pieces, m->blocks, m->pooled);
     }
     w->n = 0;
 }
@@ -415,13 +413,9 @@ static void allocator_map_work_free(struct allocator_replay *a)
     if (!w) return;
     for (size_t i = 0; i < w->n; i++) { /* a pass that failed */
         free(w->moments[i].pieces);
-        free(w->moments[i].blocks);
-        free(w->moments[i].pooled);
+        ARENA_RELEASE(w->moments[i].blocks, w->moments[i].pooled);
     }
-    free(w->moments);
-    free(w->times);
-    free(w->states);
-    free(w);
+    ARENA_RELEASE(w->moments, w->times, w->states, w);
 }
 
 void allocator_build(struct site_builder *b)
@@ -436,13 +430,8 @@ void allocator_free(struct site_builder *b)
     if (!a) return;
     allocator_map_work_free(a);
     allocator_flushes_end(a->flushes);
-    free(a->segments);
-    free(a->spare);
-    free(a->kept_list);
-    free(a->mapping_affinity);
-    map_free(&a->of_address);
-    map_free(&a->private_of);
-    map_free(&a->kept);
+    ARENA_RELEASE(a->segments, a->spare, a->kept_list, a->mapping_affinity);
+    MAP_RELEASE(&a->of_address, &a->private_of, &a->kept);
     free(a);
     b->allocators = NULL;
 }

@@ -1,7 +1,6 @@
 /* Loads the recorder into a running process, and makes it begin or end a recording. */
 #pragma once
 
-#include <stdbool.h>
 #include "analyzer/attach/process.h"
 
 enum attach_result { ATTACH_DONE, ATTACH_REFUSED, ATTACH_FAILED };

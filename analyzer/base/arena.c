@@ -1,7 +1,6 @@
 #include "analyzer/base/arena.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -158,8 +157,7 @@ bool output_open(struct output *o, const char *who, const char *path)
 static void forget_output(struct output *o)
 {
     unfinished = NULL;
-    free(o->temporary);
-    free(o->real);
+    ARENA_RELEASE(o->temporary, o->real);
     o->temporary = o->real = NULL;
 }
 

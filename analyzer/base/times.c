@@ -46,7 +46,6 @@ void times_halve(struct times *t, size_t first)
 
 void times_free(struct times *t)
 {
-    free(t->low);
-    free(t->carries);
+    ARENA_RELEASE(t->low, t->carries);
     *t = (struct times){0};
 }

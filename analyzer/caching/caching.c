@@ -72,8 +72,8 @@ struct request {
 
 struct caching_allocator *caching_allocator_new(const struct caching_rules *rules, const struct caching_driver *driver)
 {
-    struct caching_allocator *a = arena_realloc(NULL, 1, sizeof *a);
-    *a = (struct caching_allocator){.rules = *rules, .driver = *driver, .placed = CACHING_NONE};
+    struct caching_allocator *a =
+        ARENA_NEW(struct caching_allocator, .rules = *rules, .driver = *driver, .placed = CACHING_NONE);
     a->order = caching_rules_have(rules, CACHING_SEGMENT_ORDER, NULL) ? BY_SEGMENT
                : caching_rules_have(rules, CACHING_BLOCK_ORDER, NULL) ? BY_BLOCK
                                                                       : BY_ADDRESS;
@@ -87,12 +87,7 @@ void caching_allocator_free(struct caching_allocator *a)
         caching_set_free(&pool->free);
         caching_set_free(&pool->unmapped);
     }
-    free(a->blocks);
-    free(a->spare);
-    free(a->pending);
-    free(a->pools);
-    free(a->areas);
-    free(a);
+    ARENA_RELEASE(a->blocks, a->spare, a->pending, a->pools, a->areas, a);
 }
 
 uint64_t caching_block_address(const struct caching_allocator *a, uint32_t block)
@@ -134,6 +129,7 @@ int64_t caching_rounded(const struct caching_rules *rules, int64_t bytes)
         if (bytes == floor) return bytes;
         return step ? (bytes + step - 1) / step * step : floor * 2;
     }
+    if (divisions == 1 && bytes > least_block && !caching_rules_have(rules, CACHING_DIVISIONS_OFF, NULL)) return bytes;
     return (bytes + least_block - 1) / least_block * least_block;
 }
 
@@ -580,7 +576,9 @@ static uint32_t take_segment(struct caching_allocator *a, const struct request *
     uint64_t address = 0;
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved)
         return CACHING_NONE;
-    if (a->rules.expandable) return expand_segment(a, r);
+    const bool private = r->pool > 1;
+    if (a->rules.expandable && (!private || caching_rules_have(&a->rules, CACHING_EXPANDABLE_PRIVATE, NULL)))
+        return expand_segment(a, r);
     if (!a->driver.take(a->driver.self, bytes, 0, &address)) return CACHING_NONE;
     count_reserved(a, bytes, 1);
     return add_block(a, (struct caching_block){.address = address,

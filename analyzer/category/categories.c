@@ -366,11 +366,8 @@ static bool replay_places(struct work *w, uint32_t process, char *error, size_t 
     ok = ok && count_late(w, process, error, error_size);
     EACH (p, w->places, w->n) {
         if (ok && p->to) close_place(w, p);
-        free(p->by_rule);
-        free(p->count_by_rule);
-        free(p->by_stack);
-        map_free(&p->index);
-        map_free(&p->sizes);
+        ARENA_RELEASE(p->by_rule, p->count_by_rule, p->by_stack);
+        MAP_RELEASE(&p->index, &p->sizes);
     }
     free(moments);
     w->n = 0;
@@ -385,8 +382,7 @@ static struct work start_categories(struct site_builder *b)
 static void finish_categories(struct work *w)
 {
     category_finder_free(w->categorizer);
-    free(w->places);
-    free(w->late);
+    ARENA_RELEASE(w->places, w->late);
 }
 
 bool category_build(struct site_builder *b, char *error, size_t error_size)

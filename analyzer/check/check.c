@@ -326,8 +326,7 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
     scopes.n = 0; /* the scopes of the baseline do not matter */
     ok = ok && all_processes(&r, wish->paths, wish->n, error, error_size) &&
          check_scopes_occurred(&scopes, wish->paths[0], error, error_size);
-    free(scopes.list);
-    free(bases.list);
+    ARENA_RELEASE(scopes.list, bases.list);
     *nothing = ok && !r.any;
     if (ok) {
         if (wish->per_device) check_share(out);

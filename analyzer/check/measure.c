@@ -246,8 +246,7 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
         check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor,
                        format_count_of(c, sites[i].count, things));
     }
-    map_free(&index);
-    map_free(&helpers);
+    MAP_RELEASE(&index, &helpers);
     free(sites);
 }
 
@@ -614,8 +613,7 @@ static int64_t in_holes(struct checking *c, const struct result_fragmentation *f
         struct allocator_heap_map m = allocator_heap_map(h.segments, h.segments_n, h.blocks, h.blocks_n, RUN_UNKNOWN);
         holes = m.strays ? -1 : m.free_bytes;
     }
-    free(h.segments);
-    free(h.blocks);
+    ARENA_RELEASE(h.segments, h.blocks);
     return holes;
 }
 

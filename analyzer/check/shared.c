@@ -4,7 +4,6 @@
  * is within the limit, the check is ok; if the peak of one process exceeds the limit, it fails; otherwise the result is
  * unknown.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/check/check.h"
 

@@ -42,8 +42,7 @@ bool check_view_json(struct check *c, FILE *out)
         set_json(o, "what", json_out_string(r->what));
         set_json(o, "scope", json_out_string(r->scope));
         set_json(o, "unit", json_out_string(units[check_gates[r->gate].unit]));
-        set_real(o, "value", r->value);
-        set_real(o, "limit", r->limit);
+        SET_MEMBERS(o, r, value, limit);
         set_real(o, "over", r->status == CHECK_FAILED ? r->value - r->limit : (double)NAN);
         set_json(o, "database", json_out_string(run_shown_path(r->path)));
         set_json(o, "pid", json_integer(r->pid));

@@ -1,6 +1,5 @@
 /* The output of a check: sentences, on a terminal and in a GitHub summary. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/check/check.h"

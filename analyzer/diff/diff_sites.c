@@ -183,20 +183,13 @@ void diff_sites_fill(struct diff_sites *s, struct run *run, const struct profile
     mark_program(&t);
     give_calls(&t);
     site_helpers(run, &s->helpers);
-    free(t.weight);
-    free(t.count);
-    free(t.touched);
-    free(t.calls);
+    ARENA_RELEASE(t.weight, t.count, t.touched, t.calls);
 }
 
 void diff_sites_free(struct diff_sites *s)
 {
-    free(s->sites);
-    free(s->calls);
-    free(s->places);
-    map_free(&s->by_frame);
-    map_free(&s->helpers);
-    map_free(&s->of_stack);
+    ARENA_RELEASE(s->sites, s->calls, s->places);
+    MAP_RELEASE(&s->by_frame, &s->helpers, &s->of_stack);
     arena_free(&s->arena);
 }
 

@@ -191,10 +191,7 @@ static void align_groups(struct matcher *x, const struct group *f, const struct 
                 pair_sites(x, turn ? na[partner[i]] : na[i], turn ? nb[i] : nb[partner[i]], function);
         free(partner);
     }
-    free(a);
-    free(b);
-    free(na);
-    free(nb);
+    ARENA_RELEASE(a, b, na, nb);
 }
 
 /* The paired line next to position `at` of the group, before or after it, was moved by some lines. */
@@ -402,13 +399,11 @@ static void pair_functions(struct matcher *x, const struct groups *f, const stru
 struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, const struct diff_match_site *b,
                                     size_t bn)
 {
-    struct diff_match *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct diff_match){.of_a = arena_realloc(NULL, an, sizeof *m->of_a),
-                             .of_b = arena_realloc(NULL, bn, sizeof *m->of_b),
-                             .file_a = arena_realloc(NULL, an, sizeof *m->file_a),
-                             .file_b = arena_realloc(NULL, bn, sizeof *m->file_b),
-                             .how_a = arena_realloc(NULL, an, 1),
-                             .how_b = arena_realloc(NULL, bn, 1)};
+    struct diff_match *m = ARENA_NEW(struct diff_match, .of_a = arena_realloc(NULL, an, sizeof *m->of_a),
+                                     .of_b = arena_realloc(NULL, bn, sizeof *m->of_b),
+                                     .file_a = arena_realloc(NULL, an, sizeof *m->file_a),
+                                     .file_b = arena_realloc(NULL, bn, sizeof *m->file_b),
+                                     .how_a = arena_realloc(NULL, an, 1), .how_b = arena_realloc(NULL, bn, 1));
     memset(m->of_a, 0xff, an * sizeof *m->of_a);
     memset(m->of_b, 0xff, bn * sizeof *m->of_b);
     memset(m->how_a, 0, an);
@@ -421,25 +416,14 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
     pair_functions(&x, &f, &g);
     pair_renamed_functions(&x, &f, &g, true);
     pair_renamed_functions(&x, &f, &g, false);
-    free(f.order);
-    free(f.list);
-    free(g.order);
-    free(g.list);
-    map_free(&x.files_a);
-    map_free(&x.files_b);
+    ARENA_RELEASE(f.order, f.list, g.order, g.list);
+    MAP_RELEASE(&x.files_a, &x.files_b);
     return m;
 }
 
 void diff_match_free(struct diff_match *match)
 {
-    if (match) {
-        free(match->of_a);
-        free(match->of_b);
-        free(match->file_a);
-        free(match->file_b);
-        free(match->how_a);
-        free(match->how_b);
-        free(match->files);
-        free(match);
-    }
+    if (match)
+        ARENA_RELEASE(match->of_a, match->of_b, match->file_a, match->file_b, match->how_a, match->how_b, match->files,
+                      match);
 }

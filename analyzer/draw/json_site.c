@@ -8,13 +8,9 @@ json_t *draw_json_frame(const struct run_frame *f)
 {
     json_t *o = json_object();
     set_text(o, "kind", run_frame_word(f->kind));
-    set_text(o, "function", f->function);
-    set_text(o, "file", f->file);
+    SET_MEMBERS(o, f, function, file);
     set_json(o, "line", f->line ? json_integer(f->line) : NULL);
-    if (f->kind == GS_FRAME_NATIVE) {
-        set_text(o, "module", f->module);
-        set_count(o, "offset", f->offset);
-    }
+    if (f->kind == GS_FRAME_NATIVE) SET_MEMBERS(o, f, module, offset);
     return o;
 }
 
@@ -39,8 +35,7 @@ json_t *draw_json_site(const struct result_site *s)
     set_text(o, "kind", run_frame_word(s->kind));
     set_bool(o, "library", s->library);
     set_bool(o, "at_exit", s->exit);
-    set_bool(o, "helper", s->helper);
-    set_text(o, "operation", s->operation);
+    SET_MEMBERS(o, s, helper, operation);
     set_json(o, "via", s->via ? draw_json_frame(s->via) : NULL);
     set_json(o, "inner", s->inner ? draw_json_frame(s->inner) : NULL);
     set_json(o, "caller", s->caller ? draw_json_frame(s->caller) : NULL);
@@ -50,10 +45,7 @@ json_t *draw_json_site(const struct result_site *s)
 static json_t *holder_json(const struct result_holder *h)
 {
     json_t *o = json_object();
-    set_text(o, "file", h->file);
-    set_json(o, "line", json_integer(h->line));
-    set_text(o, "function", h->function);
-    set_text(o, "text", h->text);
+    SET_MEMBERS(o, h, file, line, function, text);
     set_text(o, "certainty", "guess");
     set_text(o, "why", h->why);
     return o;
@@ -76,8 +68,7 @@ json_t *draw_json_source(const struct result_excerpt *list, size_t n)
             set_json(o, "line", json_integer(line));
             set_text(o, "text", e->lines[k]);
             set_bool(o, "marked", line == e->line);
-            set_text(o, "role", e->role);
-            set_bool(o, "from_disk", e->from_disk);
+            SET_MEMBERS(o, e, role, from_disk);
             json_array_append_new(rows, o);
         }
     }
@@ -88,14 +79,9 @@ json_t *draw_json_process(const struct run_process *p)
 {
     json_t *o = json_object();
     char failure[RUN_FAILURE_TEXT];
-    set_count(o, "pid", p->pid);
-    set_bytes(o, "ppid", p->ppid);
-    set_bytes(o, "rank", p->rank);
-    set_text(o, "host", p->host);
-    set_text(o, "command", p->command);
+    SET_MEMBERS(o, p, pid, ppid, rank, host, command);
     set_text(o, "database", run_shown_path(p->path));
-    set_text(o, "python_version", p->python_version);
-    set_text(o, "stopped", p->stopped);
+    SET_MEMBERS(o, p, python_version, stopped);
     set_real(o, "kept_from_s", p->kept_from_ns ? (double)p->kept_from_ns / 1e9 : NAN);
     set_bytes(o, "keep_bytes", p->keep_bytes ? p->keep_bytes : RUN_UNKNOWN);
     set_real(o, "attached_after_s", p->attached_after_s > 0 ? p->attached_after_s : NAN);
@@ -106,11 +92,9 @@ json_t *draw_json_process(const struct run_process *p)
     set_bool(o, "complete", p->complete);
     set_json(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());
     set_json(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
-    set_text(o, "exception", p->exception);
-    set_text(o, "exception_place", p->exception_place);
+    SET_MEMBERS(o, p, exception, exception_place);
     set_text(o, "failure", run_process_failure(p, failure, sizeof failure));
-    set_bool(o, "recording", p->recording);
-    set_count(o, "lost_events", p->lost_events);
+    SET_MEMBERS(o, p, recording, lost_events);
     return o;
 }
 

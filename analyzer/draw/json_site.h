@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include "analyzer/base/each_argument.h"
 #include "analyzer/result/result.h"
 
 static inline void set_json(json_t *o, const char *key, json_t *value)
@@ -25,6 +26,11 @@ static inline void set_count(json_t *o, const char *key, uint64_t n)
     set_json(o, key, json_integer((json_int_t)n));
 }
 
+static inline void set_int(json_t *o, const char *key, int n)
+{
+    set_json(o, key, json_integer(n));
+}
+
 static inline void set_real(json_t *o, const char *key, double value)
 {
     set_json(o, key, isfinite(value) ? json_real(value) : NULL);
@@ -34,6 +40,19 @@ static inline void set_bool(json_t *o, const char *key, bool value)
 {
     set_json(o, key, json_boolean(value));
 }
+
+/* Sets members of `o` that have the names and values of members of *s: SET_MEMBERS(o, line, bytes, count) */
+#define SET_MEMBER(o, s, m) \
+    _Generic((s)->m,                  \
+        int: set_int,                 \
+        int64_t: set_bytes,           \
+        uint64_t: set_count,          \
+        uint32_t: set_count,          \
+        double: set_real,             \
+        bool: set_bool,               \
+        char *: set_text,             \
+        const char *: set_text)(o, #m, (s)->m);
+#define SET_MEMBERS(o, s, ...) EACH_ARGUMENT(SET_MEMBER, o, s, __VA_ARGS__)
 
 /* [value of i = 0, of 1, … n - 1] */
 #define LIST_OF(n, i, value)                                                  \

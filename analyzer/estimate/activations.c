@@ -208,6 +208,28 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
 #undef OF
 }
 
+/* A checkpoint wrapper around transformers' layers (torch's apply_activation_checkpointing, with FSDP) does not turn
+ * their KV cache off, as transformers' own checkpointing does: the outputs then hold the keys and values of all layers.
+ * llama-cookbook's pull requests 41 and 165 measured it. */
+static void add_outer_caches(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+    const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
+    const double keys = 2 * (double)(m->kv_heads * m->head_dim);
+    struct estimate_line *line;
+
+    if (p->checkpoint != PLAN_CHECKPOINT_FULL || !p->fsdp || !estimate_shard_gathers(p) || p->master_weights ||
+        p->fused_layers || (m->family != MODEL_LLAMA && m->family != MODEL_GPT))
+        return;
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD) | (p->drop_outputs ? 0 : IN_PHASE(BACKWARD)),
+                        "KV cache of the checkpointed layers",
+                        (struct estimate_interval){0, 0, ceil((double)m->layers * z.tokens * keys * z.compute)});
+    estimate_explain(line, "transformers: use_cache is True by default; torch checkpoint_wrapper.py",
+                     "%ju layers · %.0f tokens · %.0f of keys and values · %.0f B", (uintmax_t)m->layers, z.tokens,
+                     keys, z.compute);
+    line->why = "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
+}
+
 /* torchtune's OffloadActivations copies what a layer saves to the host, with at most five tensors on their way. A
  * layer's tensors return to the GPU for its backward. */
 #define ON_THEIR_WAY 5
@@ -302,7 +324,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     if (plan_is_megatron(p))
         estimate_act_parallel(p, stage, r);
     else
-        add_eager(p, r);
+        add_eager(p, r), add_outer_caches(p, r);
     if (p->away) move_to_host(p, before, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
     for (int i = MODEL_MIXER_MAMBA; i < MODEL_MIXERS_N; i++)

@@ -17,12 +17,14 @@ static bool widens_stream(const struct plan *p, enum estimate_act_variant varian
 }
 
 /* Trainers on FSDP give it 16-bit parameters (MixedPrecision, MixedPrecisionPolicy): embeddings are read in 16 bits,
- * and autocast has nothing to cast (accelerate dataclasses.py: set_mixed_precision; torchtitan parallelize.py). High:
- * plain autocast, whose residual stream has the parameters' 32 bits. */
+ * and autocast has nothing to cast (accelerate dataclasses.py: set_mixed_precision). Both versions on simulated GPUs
+ * are within 1 %. High: plain autocast, whose residual stream has the parameters' 32 bits. torchtitan's published peaks
+ * of compiled layers contain as many bytes for each layer's input, although its stream has 16 bits (parallelize.py):
+ * what keeps the other half is unknown. */
 static bool computes_narrow(const struct plan *p, enum estimate_act_variant variant)
 {
-    return p->flat && variant != ACT_PADDED && p->precision->cast == PRECISION_CAST_AUTOCAST &&
-           estimate_shard_gathers(p);
+    return (p->flat || (p->fsdp && !p->fused_layers && !plan_is_megatron(p))) && variant != ACT_PADDED &&
+           p->precision->cast == PRECISION_CAST_AUTOCAST && estimate_shard_gathers(p);
 }
 
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
@@ -305,6 +307,10 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
                        c * others * (q + out), 0);
     else
         put_activation(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
+    /* one product makes q, k and v: rotation makes q and k anew, and values are a part of the product, all of which
+     * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are repeated */
+    const bool repeats = (eager || z->variant == ACT_PADDED || p->repeats_keys) && m->kv_heads < m->heads;
+    if (m->fused_qkv && m->family == MODEL_LLAMA && !repeats) put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
     if (eager)
         put_scores(&inside, h, !recomputed, heads, t);
     else if (learns) /* the position bias, made for each layer; its gradient has one for each sequence */

@@ -112,9 +112,9 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
         w->grads += weight * z->gradient;
         return;
     }
-    /* transformers before 4.46 returned float32 logits (`logits = logits.float()`) */
-    if (m->family == MODEL_MAMBA || m->wide_logits || (p->transformers && p->transformers < 446 && !bare))
-        held = 4 * logits;
+    /* transformers before 4.46 returned float32 logits (`logits = logits.float()`); high: an unknown version */
+    const bool returns_wide = p->transformers ? p->transformers < 446 : z->variant == ACT_PADDED;
+    if (m->family == MODEL_MAMBA || m->wide_logits || (returns_wide && !bare)) held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     if (compiled) { /* the logits are kept for backward, which makes only their gradient */
         wide = 0;
@@ -126,7 +126,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     /* loss_utils.py of transformers 4.46 to 4.48: the caller's 16-bit logits live beside float32 ones and a copy of
      * those without the last token */
     const bool copies = p->transformers ? p->transformers >= 446 && p->transformers < 449 : z->variant == ACT_PADDED;
-    if (!bare && copies && p->batch > 1 && held <= 0 && c < 4) made += c;
+    if (!bare && copies && p->batch > 1 && (held <= 0 || !p->transformers) && c < 4) made += c;
     see_pass_peak(w, made * logits, 0);
     out->logits = w->live + made * logits - before;
     out->at_loss = true;

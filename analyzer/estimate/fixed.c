@@ -327,6 +327,9 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
 /* Segments that a pipeline's steps and its VAE leave cached: on the simulated GPU FLUX's and SDXL's steps reserved 2.2
  * times what was live, their VAEs 1.8 times, which is 0.6 of the line with workspaces. The VAE's tensors are too large
  * for the steps' segments. None if memory is short: the allocator frees them first. */
+#define OWN_SEGMENT (10 * MIB)
+#define SHARED_SEGMENT (20 * MIB)
+#define SEGMENT_STEP (2 * MIB)
 #define STEPS_CACHED 1.2
 #define IMAGE_CACHED 0.6
 
@@ -351,6 +354,32 @@ static void add_cached(const struct plan *p, struct estimate_result *r)
     }
 }
 
+/* Weights of at least 10 MiB have segments of their own, in whole MiB by two; smaller ones share segments of 20 MiB. */
+static void add_weight_segments(const struct plan *p, struct estimate_result *r)
+{
+    const double size = estimate_serving_element(p);
+    struct estimate_interval rest = {0};
+    struct estimate_line *line;
+
+    if (!p->inference || p->weights || p->tp > 1 || p->pp > 1) return;
+    EACH (t, p->model->tensors, p->model->tensors_n) {
+        const double bytes = (double)t->rows * (double)t->cols * size, n = (double)t->count;
+        const double each = floor(SHARED_SEGMENT / fmax(bytes, 1));
+        if (bytes >= OWN_SEGMENT)
+            rest.likely += n * (ceil(bytes / SEGMENT_STEP) * SEGMENT_STEP - bytes);
+        else if (bytes > MIB)
+            rest.high += n * (SHARED_SEGMENT / each - bytes);
+    }
+    rest.high += rest.likely;
+    rest.likely += 0.5 * (rest.high - rest.likely);
+    if (rest.high < MIB) return;
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, p->offload != PLAN_OFFLOAD_NONE ? IN_PHASE(DENOISE) : estimate_phases(p),
+                        "ends of the weights' segments", rest);
+    line->why = "low: fewer, larger requests; high: no two sizes share a segment";
+    estimate_explain(line, "PyTorch's CUDACachingAllocator: kMinLargeAlloc, kRoundLarge, kLargeBuffer",
+                     "of %zu kinds of tensors", p->model->tensors_n);
+}
+
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
@@ -365,6 +394,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
         line->why = own_why;
         return;
     }
+    add_weight_segments(p, r);
     if (p->inference && p->model->shape.family == MODEL_DENOISER) {
         add_cached(p, r);
         return;
@@ -416,12 +446,14 @@ static void add_stream_segments(const struct plan *p, struct estimate_result *r)
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
-/* FSDP allocates a shard of the gradients on the stream of its reduce-scatters (torch _fsdp_collectives.py,
- * _runtime_utils.py), and the allocator gives a free segment only to the stream that made it: after the first step the
- * segments are still reserved while forward runs on another. They go if memory runs short. */
-static void add_reduced_segments(const struct plan *p, struct estimate_result *r)
+/* What FSDP2's streams of their own hold at most: the gathered units (the root and two layers), the largest unit's
+ * gradients that are reduced, and this GPU's part of all gradients (torch _fsdp_collectives.py). The allocator gives a
+ * free segment only to the stream that made it, so that these stay reserved while forward runs on another. */
+static void add_reduced_segments(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    double all = 0, shards = 0;
+    const double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage);
+    const double half = p->precision->cast == PRECISION_CAST_NONE ? p->precision->weights : 2;
+    double all = 0, shards = 0, counted = 0, units;
     struct estimate_line *line;
 
     if (p->flat) { /* its other streams keep more than that */
@@ -433,13 +465,19 @@ static void add_reduced_segments(const struct plan *p, struct estimate_result *r
         if (l->phases & IN_PHASE(FORWARD)) all += l->host ? 0 : l->bytes.likely;
         if (l->part == ESTIMATE_GRADIENTS && strcmp(l->name, "gradients") == 0 && !(l->phases & IN_PHASE(FORWARD)))
             shards += l->bytes.likely;
+        if (l->part == ESTIMATE_BUCKETS && l->phases & IN_PHASE(FORWARD)) counted += l->bytes.likely;
     }
+    units = plan_is_megatron(p) || p->fused_layers || p->adapter != PLAN_ADAPTER_NONE
+                ? 0
+                : fmax(0, (root + 2 * layer) * half + fmax(root, layer) * half - counted);
+    shards += units;
     if (p->memory > 0) shards = fmin(shards, fmax(0, p->memory - all));
     if (shards < 1) return;
-    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(FORWARD), "segments of the gradients of the step before",
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(FORWARD), "segments of FSDP's streams",
                         (struct estimate_interval){0, floor(shards), floor(shards)});
-    estimate_explain(line, "torch/distributed/fsdp: reduce-scatters have a stream of their own",
-                     "the GPU's part of the gradients, at most the memory that is left");
+    estimate_explain(line, "torch/distributed/fsdp: gathers and reduce-scatters have streams of their own",
+                     "the GPU's part of the gradients, and %.2f GiB of units, at most the memory that is left",
+                     units / GIB);
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
@@ -500,7 +538,7 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
     add_engine_workspaces(p, r);
     add_rounding(p, stage, r);
     add_fragmentation(p, r);
-    add_reduced_segments(p, r);
+    add_reduced_segments(p, stage, r);
     add_shifted_logits(p, r);
     add_gradients_before(p, r);
 }

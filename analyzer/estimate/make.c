@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/shard.h"
@@ -64,15 +65,43 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
 }
 
 /* DeepSpeed moves a model that was not made inside zero.Init to the GPU as it is, and divides it there
- * (runtime/engine.py, _configure_distributed_model). A step's estimate does not include that moment. */
+ * (runtime/engine.py, _configure_distributed_model). */
+static bool may_come_whole(const struct plan *p)
+{
+    return !p->inference && p->sharding == PLAN_SHARDING_ZERO3 && p->master_weights && !p->fsdp &&
+           p->runtime != PLAN_RUNTIME_MEGATRON;
+}
+
+static double whole_model(const struct plan *p, uint64_t stage)
+{
+    return estimate_shard_sum(p, stage, NULL).all * p->precision->weights;
+}
+
+/* High: that moment, if a step needs less. Not where the GPU has no room for it: such a training uses zero.Init. */
+static void add_whole_model(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    double more = whole_model(p, stage);
+    struct estimate_line *line;
+
+    if (!may_come_whole(p) || (p->memory > 0 && more > p->memory)) return;
+    EACH (l, r->lines, r->lines_n)
+        if (!l->host && l->phases & IN_PHASE(FORWARD) && l->part != ESTIMATE_CONTEXT &&
+            l->part != ESTIMATE_COMMUNICATION && l->part != ESTIMATE_ALLOCATOR)
+            more -= l->bytes.high;
+    if (more < 1) return;
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "the whole model, before it is divided",
+                        (struct estimate_interval){0, 0, ceil(more)});
+    estimate_explain(line, "DeepSpeed runtime/engine.py: _configure_distributed_model",
+                     "%.2f GiB, minus what forward needs at most", whole_model(p, stage) / 1073741824.0);
+    line->why = "none with deepspeed.zero.Init";
+}
+
 static void note_whole_model(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    const double whole = estimate_shard_sum(p, stage, NULL).all * p->precision->weights;
+    const double whole = whole_model(p, stage);
     char text[UNITS_TEXT];
 
-    if (p->inference || p->sharding != PLAN_SHARDING_ZERO3 || !p->master_weights || p->fsdp ||
-        whole <= r->peak.likely || p->runtime == PLAN_RUNTIME_MEGATRON)
-        return;
+    if (!may_come_whole(p) || whole <= r->peak.likely) return;
     estimate_note(
         r,
         "DeepSpeed first puts the whole model, %s, on each GPU unless it is made inside deepspeed.zero.Init, as "
@@ -93,6 +122,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_calibrate(p, r);
     estimate_serving(p, stage, r);
     estimate_fixed(p, stage, r);
+    add_whole_model(p, stage, r);
     add_notes(p, r);
     for (size_t i = 0; i < r->lines_n; i++) /* low equals high: a share of nothing, or equal variants */
         if (!(r->lines[i].bytes.low < r->lines[i].bytes.high)) r->lines[i].why = NULL;

@@ -240,7 +240,9 @@ struct plan {
     bool guided;                                      /* classifier-free guidance: two passes in one batch */
     const struct estimate_quantisation *text_weights; /* of the text encoders; NULL: 16 bits, or float32 if asked for */
 
-    double share; /* vLLM's gpu_memory_utilization; 0: no --serve */
+    double share;                        /* vLLM's gpu_memory_utilization; 0: no --serve */
+    unsigned vllm;                       /* its version, 0.19: 19; 0: not given, a current one */
+    uint64_t most_requests, most_tokens; /* vLLM's max_num_seqs, max_num_batched_tokens; 0: not given */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
     double context;                                 /* bytes of CUDA's context; 0: not given */

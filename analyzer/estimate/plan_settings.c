@@ -310,10 +310,15 @@ static bool read_dropout(const char *command, const struct plan_settings *s, str
 static bool read_memory_share(const char *command, const struct plan_settings *s, double *share)
 {
     const char *end = "";
+    const char *option = s->share           ? "gpu-memory-utilization"
+                         : s->most_requests ? "max-num-seqs"
+                         : s->most_tokens   ? "max-num-batched-tokens"
+                         : s->vllm          ? "vllm"
+                                            : NULL;
 
+    if (option && !s->serve)
+        return complain_with(false, "%s: --%s applies to servers only; add --serve vllm", command, option);
     *share = s->serve ? 0.9 : 0; /* vLLM's default */
-    if (s->share && !s->serve)
-        return complain_with(false, "%s: --gpu-memory-utilization applies to servers only; add --serve vllm", command);
     if (s->share) {
         end = units_read_decimal(s->share, share);
         if (end && strcmp(end, "%") == 0) {
@@ -354,7 +359,7 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
     return true;
 }
 
-/* "4.49" is 449; 0 without a text. */
+/* "4.49" is 449, 0 without a text. Only libraries whose example `such` has it have a version 0. */
 static bool read_library_version(const char *command, const char *option, const char *such, const char *text,
                                  unsigned *version)
 {
@@ -362,8 +367,8 @@ static bool read_library_version(const char *command, const char *option, const 
 
     *version = 0;
     if (!text) return true;
-    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || !major || minor > 99 ||
-        text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || (!major && *such != '0') ||
+        minor > 99 || text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
         return complain_with(false, "%s: --%s: '%s' is not a version; give %s", command, option, text, such);
     *version = 100 * major + minor;
     return true;
@@ -439,6 +444,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
                        : s->serve     ? 16
                                       : 0,
         .prompt = s->prompt,
+        .most_requests = s->most_requests,
+        .most_tokens = s->most_tokens,
         .context = (double)s->context_size,
         .memory = (double)s->memory,
     };
@@ -449,7 +456,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
     if (!read_torch(command, s->torch, p) ||
-        !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers))
+        !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers) ||
+        !read_library_version(command, "vllm", "0.19", s->vllm, &p->vllm))
         return false;
     /* transformers' models have scaled_dot_product_attention since 4.36, and use it unless another is chosen */
     if (p->transformers && p->transformers < 436 && !s->attention) p->attention = PLAN_ATTENTION_EAGER;

@@ -36,7 +36,8 @@ struct plan_settings {
     bool inference, tuple_cache;
     const char *cache;
     uint64_t cache_block, prompt;
-    const char *serve, *share, *runtime;
+    const char *serve, *share, *vllm, *runtime;
+    uint64_t most_requests, most_tokens;
     /* the device */
     struct option_list gpu;
     uint64_t memory, context_size;
@@ -250,6 +251,20 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                             \
          0,                                                                                             \
          "with --serve: the share of the GPU that the server takes; default 0.9"},                      \
+        PLAN_COUNT(type, member, "max-num-seqs", most_requests, "N",                                    \
+                   "with --serve: most requests in one pass; default 256, or 1024 on large GPUs"),      \
+        PLAN_COUNT(type, member, "max-num-batched-tokens", most_tokens, "N",                            \
+                   "with --serve: most tokens in one pass; default 2048, or 8192 on large GPUs"),       \
+        {"vllm",                                                                                        \
+         0,                                                                                             \
+         OPTION_TEXT,                                                                                   \
+         PLAN_AT(type, member, vllm),                                                                   \
+         "VERSION",                                                                                     \
+         NULL,                                                                                          \
+         0,                                                                                             \
+         0,                                                                                             \
+         "vLLM's version: before 0.21 CUDA graphs are beside the share, before 0.17 sampling sorts "    \
+         "all logits"},                                                                                 \
         {"kv-cache",                                                                                    \
          0,                                                                                             \
          OPTION_TEXT,                                                                                   \

@@ -31,7 +31,7 @@ struct values {
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
-    int64_t batch, global_batch, accumulation, seq, packed_seq, requests;
+    int64_t batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
@@ -704,8 +704,8 @@ static void put_serving(struct estimate_recipe *r, const struct values *s)
     if (*recipe_text_of(s->quantization))
         put_recipe_option(r, "--weights=%s",
                           is_recipe_word(s->quantization, "gptq") ? "gptq-4bit" : recipe_text_of(s->quantization));
-    if (s->requests > 0)
-        leave_out(r, "max_num_seqs=%" PRId64 ": add --batch N for as many requests at once", s->requests);
+    if (s->requests > 0) put_recipe_option(r, "--max-num-seqs=%" PRId64, s->requests);
+    if (s->pass_tokens > 0) put_recipe_option(r, "--max-num-batched-tokens=%" PRId64, s->pass_tokens);
 }
 
 static void settle_recipe(struct estimate_recipe *r, const struct values *s, bool model_given)

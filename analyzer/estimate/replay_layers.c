@@ -361,13 +361,13 @@ static void hold_until(struct build *b, uint32_t op, uint32_t first, uint32_t se
     memcpy(b->list->ops[op - 1].lets_go, (uint32_t[]){first, second, third}, 3 * sizeof first);
 }
 
-/* Keys or values. The decoder caches them, and kernels that are not fused copy them. */
+/* Keys or values. The decoder caches them, unless layers are checkpointed, and kernels that are not fused copy them. */
 static uint32_t t5_part(struct build *b, uint32_t in, double inner, bool caches)
 {
     const bool fused = b->p->attention == PLAN_ATTENTION_FLASH, cached = caches && !plan_remakes_layers(b->p);
     uint32_t x = put_linear(b, in, (double)b->m->hidden, inner, false, NO_ADAPTER);
 
-    return fused && !cached ? x : put_map(b, x, REPLAY_PASSES_ON | (caches ? held_flag(b) : 0), 0);
+    return fused && !cached ? x : put_map(b, x, REPLAY_PASSES_ON | (cached ? held_flag(b) : 0), 0);
 }
 
 /* Attention whose keys and values are computed from `of`, or from `x` if it is 0; the decoder caches them. */

@@ -19,7 +19,7 @@ static double whole_up(double n)
     return down < n ? down + 1 : down;
 }
 
-static double element_size(const struct plan *p);
+double estimate_serving_element(const struct plan *p);
 static double mamba_taps(const struct plan *p);
 static double mamba_state(const struct plan *p);
 
@@ -222,7 +222,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
                      "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
 }
 
-static double element_size(const struct plan *p)
+double estimate_serving_element(const struct plan *p)
 {
     return p->weights || !p->precision || !p->precision_given ? 2 : p->precision->cast_copy ? 2 : p->precision->weights;
 }
@@ -240,7 +240,7 @@ static bool gelu_in_pieces(const struct model_shape *s)
 static struct estimate_interval layer_token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
-    double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
+    double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = estimate_serving_element(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = cache_elements(p) / 2;
     double held = p->cache_block ? 2 * h : 4 * h;  /* in addition to what the MLP makes */
     double early = p->cache_block ? 2 * h : 3 * h; /* in addition to what attention and norms make */
@@ -277,7 +277,7 @@ static struct estimate_interval layer_token_elements(const struct plan *p)
 }
 
 /* Of the layers of a group that needs most. */
-static struct estimate_interval token_elements(const struct plan *p)
+struct estimate_interval estimate_serving_token_elements(const struct plan *p)
 {
     struct estimate_interval most = {0, 0, 0};
     struct model model = *p->model;
@@ -311,9 +311,9 @@ static double score_bytes(const struct plan *p)
 
     if (p->model->shape.family == MODEL_GPT ||
         p->model->shape.family == MODEL_WHISPER) /* softmax of the scores in their own type */
-        return 2 * element_size(p);
+        return 2 * estimate_serving_element(p);
     /* AutoAWQ's fused attention makes the float32 copy itself (awq/modules/fused/attn.py) */
-    return element_size(p) == 4 || (float16 && p->runtime != PLAN_RUNTIME_AUTOAWQ) ? 8 : 10;
+    return estimate_serving_element(p) == 4 || (float16 && p->runtime != PLAN_RUNTIME_AUTOAWQ) ? 8 : 10;
 }
 
 /* Eager attention of `queries` tokens to `keys` tokens of each sequence: a matrix of scores. Softmax runs in float32:
@@ -322,7 +322,8 @@ static double score_bytes(const struct plan *p)
 static struct estimate_interval eager_scores(const struct plan *p, double queries, double keys)
 {
     const struct model_shape *s = &p->model->shape;
-    double heads = whole_up((double)s->heads / (double)p->tp), size = element_size(p), batch = (double)p->batch;
+    double heads = whole_up((double)s->heads / (double)p->tp), size = estimate_serving_element(p),
+           batch = (double)p->batch;
     double score = score_bytes(p);
     double all = batch * queries * keys, head = heads * (double)s->head_dim;
     double rest = batch * size * (queries * (3 * (double)s->hidden + head) + 2 * keys * head);
@@ -339,8 +340,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     const struct model_shape *s = &p->model->shape;
     /* transformers as old as tuples of keys and values made the logits of the whole prompt */
     const bool all = s->tuple_cache && p->prompt && phase == IN_PHASE(PREFILL);
-    double size = element_size(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
-    struct estimate_interval each = token_elements(p);
+    double size = estimate_serving_element(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
+    struct estimate_interval each = estimate_serving_token_elements(p);
     struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),
                                       fmax(scores.likely, tokens.likely * each.likely * size),
                                       fmax(scores.high, tokens.high * each.high * size)};
@@ -384,7 +385,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
 static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    double sound = (double)s->sound, batch = (double)p->batch, size = element_size(p);
+    double sound = (double)s->sound, batch = (double)p->batch, size = estimate_serving_element(p);
     double prompt = fmin((double)p->seq, fmax(1, (double)s->positions / 2));
     struct estimate_line *line;
 
@@ -419,7 +420,8 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
             r,
             "logits: only of each sequence's last token, as in generate(); model(input_ids) computes those of all "
             "tokens: %s",
-            units_format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
+            units_format_bytes(
+                text, units_whole((double)p->batch * sequence * (double)s->vocab * estimate_serving_element(p))));
 }
 
 /* A layer's state for one sequence: bytes of the inputs that the convolution still reads, in the model's type; below,
@@ -428,7 +430,7 @@ static double mamba_taps(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
 
-    return (double)((s->inner + 2 * s->groups * s->state) * s->taps) * element_size(p);
+    return (double)((s->inner + 2 * s->groups * s->state) * s->taps) * estimate_serving_element(p);
 }
 
 static double mamba_state(const struct plan *p)
@@ -440,7 +442,7 @@ static double mamba_state(const struct plan *p)
 static void add_mamba_state(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    double all = (double)s->layers * (double)p->batch, size = element_size(p);
+    double all = (double)s->layers * (double)p->batch, size = estimate_serving_element(p);
     double likely = all * (mamba_taps(p) + 4 * mamba_state(p)), low = all * (mamba_taps(p) + size * mamba_state(p));
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "state, the same at any length",
                                               (struct estimate_interval){low, likely, likely});
@@ -457,7 +459,7 @@ static void add_mamba_state(const struct plan *p, struct estimate_result *r)
 static double mamba_token(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
-    double i = (double)s->inner, n = (double)s->state, size = element_size(p), heads = (double)s->heads;
+    double i = (double)s->inner, n = (double)s->state, size = estimate_serving_element(p), heads = (double)s->heads;
     double mixed = i + 2 * (double)s->groups * n;
 
     if (p->attention == PLAN_ATTENTION_EAGER)
@@ -474,7 +476,7 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
     bool eager = p->attention == PLAN_ATTENTION_EAGER;
     double far = eager ? 0.1 : 0.2, batch = (double)p->batch, seq = (double)p->seq;
     double tokens = batch * (s->heads && eager ? whole_up(seq / 256) * 256 : seq);
-    double prompt = tokens * mamba_token(p), logits = batch * (double)s->vocab * (element_size(p) + 4);
+    double prompt = tokens * mamba_token(p), logits = batch * (double)s->vocab * (estimate_serving_element(p) + 4);
     double step = batch * (eager ? 6 * 4 * mamba_state(p) : 0) + logits;
     struct estimate_line *line;
 
@@ -491,7 +493,8 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
                         (struct estimate_interval){logits, step, step * (1 + far)});
     line->why = "the code determines which copies of a state are live at once";
     estimate_explain(line, "logits of each sequence's last token", "batch %ju · vocabulary %ju · (%.0f + 4) B%s",
-                     (uintmax_t)p->batch, (uintmax_t)s->vocab, element_size(p), eager ? ", six copies of a state" : "");
+                     (uintmax_t)p->batch, (uintmax_t)s->vocab, estimate_serving_element(p),
+                     eager ? ", six copies of a state" : "");
     estimate_note(r, "a Mamba has no KV cache but a state, which has the same size at any length");
     if (!eager)
         estimate_note(r, "computed for mamba_ssm's kernels; without them (--attention eager), transformers allocates a "
@@ -503,7 +506,8 @@ static void add_linear_state(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
     const double head = MODEL_LINEAR_HEAD, mixed = head * (double)(2 * s->linear_keys + s->linear_values);
-    const double each = mixed * (double)s->taps * element_size(p) + (double)s->linear_values * head * head * 4;
+    const double each =
+        mixed * (double)s->taps * estimate_serving_element(p) + (double)s->linear_values * head * head * 4;
     struct estimate_line *line;
 
     line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "states of gated delta nets",
@@ -521,7 +525,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
 
     if (!p->inference || estimate_serving_denoiser(p, r)) return;
     estimate_serving_weights(p, stage, is_decoder_shape(s), r);
-    if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;
+    if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, estimate_serving_element(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV
                              ? "no --batch: activations are left out"
@@ -538,13 +542,15 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     }
     if (is_decoder_shape(s)) add_cache(p, stage, r);
     if (s->linear_layers) add_linear_state(p, r);
-    if (s->blocks_n) estimate_serving_states(p, element_size(p), r);
+    if (s->blocks_n) estimate_serving_states(p, estimate_serving_element(p), r);
     add_activations(p, r);
     if (p->cache_block && is_decoder_shape(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",
-                            (struct estimate_interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
+                            (struct estimate_interval){0.2 * GIB, 0.8 * GIB, 1.9 * GIB});
         line->why = "depends on the model and the captured batch sizes; none with --enforce-eager";
-        estimate_explain(line, "vLLM's logs: 0.21 GiB for a 1B model, 0.36 and 1.3 GiB for larger ones", "measured");
+        estimate_explain(line,
+                         "vLLM's logs: 0.51 to 1.85 GiB on an H100 (57 runs of 0.19), 0.13 to 0.62 GiB on smaller GPUs",
+                         "measured");
         estimate_note(
             r, "servers such as vLLM reserve a fixed share of the GPU (gpu_memory_utilization); the figures here "
                "are what that share must hold");

@@ -4,6 +4,12 @@
 #include "analyzer/estimate/plan.h"
 
 struct estimate_result;
+struct estimate_interval;
+
+/* Bytes of a number of the activations. */
+double estimate_serving_element(const struct plan *p);
+/* Numbers per token that the layer that needs most keeps at once. */
+struct estimate_interval estimate_serving_token_elements(const struct plan *p);
 
 /* Layers of a pipeline stage. */
 uint64_t estimate_serving_layers(const struct plan *p, uint64_t stage);
@@ -14,6 +20,8 @@ void estimate_serving_weights(const struct plan *p, uint64_t stage, bool decodes
 bool estimate_serving_conv(const struct plan *p, double size, struct estimate_result *r);
 /* Adds all lines of a diffusion pipeline; false: it is another model. */
 bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r);
+/* Whether a pipeline's quantised models are on the GPU at once while it is loaded, in spite of offload. */
+bool estimate_serving_loads_first(const struct plan *p);
 /* Weights of the models that are on the GPU beside the denoiser. */
 void estimate_serving_beside(const struct plan *p, struct estimate_result *r);
 double estimate_serving_beside_bytes(const struct plan *p);

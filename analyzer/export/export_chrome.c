@@ -215,12 +215,8 @@ bool export_chrome(struct export_run *e, char *error, size_t error_size)
     fputs(",\"resolution\":", e->out);
     json_out_text(e->out, e->note);
     fputs("}}\n", e->out);
-    free(c.offset_ns);
-    free(c.pid);
-    free(c.site);
-    map_free(&c.tids);
-    map_free(&c.sites);
-    map_free(&c.helpers);
+    ARENA_RELEASE(c.offset_ns, c.pid, c.site);
+    MAP_RELEASE(&c.tids, &c.sites, &c.helpers);
     arena_free(&c.arena);
     return ok;
 }

@@ -17,9 +17,7 @@ static void phases_text(const struct estimate_result *r, unsigned phases, char *
 
 static void put_range_cells(struct export_table *t, struct estimate_interval bytes)
 {
-    export_table_int(t, llround(bytes.low));
-    export_table_int(t, llround(bytes.likely));
-    export_table_int(t, llround(bytes.high));
+    EXPORT_CELLS(t, llround(bytes.low), llround(bytes.likely), llround(bytes.high));
 }
 
 /* The largest value that fits by the high estimate ("surely") and the largest by the expected one ("likely"). */
@@ -36,18 +34,14 @@ static void export_solution(const struct estimate_answer *a, FILE *out)
     export_table_begin(&t, out, false, "what,fits,value,command,low_bytes,bytes,high_bytes,memory_bytes,limited,note");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct estimate_solve_answer *one = rows[i].answer;
-        export_table_text(&t, estimate_solve_word[s->what]);
-        export_table_text(&t, rows[i].how);
+        EXPORT_CELLS(&t, estimate_solve_word[s->what], rows[i].how);
         if (one->any) {
-            export_table_int(&t, (int64_t)one->value);
-            export_table_text(&t, estimate_answer_command(a, one->option, command, sizeof command));
+            EXPORT_CELLS(&t, one->value, estimate_answer_command(a, one->option, command, sizeof command));
             put_range_cells(&t, one->peak);
         } else {
             for (int empty = 0; empty < 5; empty++) export_table_text(&t, NULL);
         }
-        export_table_int(&t, llround(s->memory));
-        export_table_bool(&t, one->any && one->limited);
-        export_table_text(&t, s->note);
+        EXPORT_CELLS(&t, llround(s->memory), (bool)(one->any && one->limited), s->note);
     }
 }
 
@@ -59,10 +53,8 @@ static void export_targets(const struct estimate_answer *a, FILE *out)
                        "gpu,name,total_bytes,verdict,low_bytes,bytes,high_bytes,margin_low_bytes,margin_bytes,"
                        "margin_high_bytes");
     for (const struct estimate_target *g = a->targets; g < a->targets + a->targets_n; g++) {
-        export_table_text(&t, g->gpu ? g->gpu->key : NULL);
-        export_table_text(&t, g->gpu ? g->gpu->product : NULL);
-        export_table_int(&t, llround(g->memory));
-        export_table_text(&t, estimate_fit_word[g->fit.verdict]);
+        EXPORT_CELLS(&t, g->gpu ? g->gpu->key : NULL, g->gpu ? g->gpu->product : NULL, llround(g->memory),
+                     estimate_fit_word[g->fit.verdict]);
         put_range_cells(&t, g->peak);
         put_range_cells(&t, g->fit.margin);
     }
@@ -76,14 +68,9 @@ static void export_estimate_lines(const struct estimate_answer *a, FILE *out)
     EACH (l, a->result.lines, a->result.lines_n) {
         char phases[160];
         phases_text(&a->result, l->phases, phases, sizeof phases);
-        export_table_text(&t, estimate_part_key[l->part]);
-        export_table_text(&t, l->name);
-        export_table_text(&t, phases);
+        EXPORT_CELLS(&t, estimate_part_key[l->part], l->name, phases);
         put_range_cells(&t, l->bytes);
-        export_table_bool(&t, l->host);
-        export_table_text(&t, l->formula);
-        export_table_text(&t, l->source);
-        export_table_text(&t, l->why);
+        EXPORT_CELLS(&t, l->host, l->formula, l->source, l->why);
     }
 }
 

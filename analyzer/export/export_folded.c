@@ -45,8 +45,7 @@ bool export_folded(struct export_run *e, char *error, size_t error_size)
              p->n ? "%s, in %s; such as: flamegraph.pl --countname=%s --title='%s' FILE > flame.svg" : "nothing was %s",
              p->title, p->unit, p->unit, p->title);
     e->nothing = p->n == 0;
-    free(path.text);
-    free(path.ends);
+    ARENA_RELEASE(path.text, path.ends);
     profile_call_tree_free(t);
     profile_free(p);
     return true;

@@ -73,8 +73,7 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
             l->list[kept++] = l->list[i];
     l->n = kept;
     SORT(l->list, l->n, compare_lines);
-    map_free(&known);
-    map_free(&helpers);
+    MAP_RELEASE(&known, &helpers);
 }
 
 static bool add_peaks(struct export_tables *x, char *error, size_t error_size)
@@ -208,11 +207,7 @@ bool export_tables_gather(struct export_tables *x, char *error, size_t error_siz
 
 static void put_place_cells(struct export_tables *x, const struct result_site *s)
 {
-    export_table_text(&x->t, s->function);
-    export_table_text(&x->t, s->file);
-    export_table_int(&x->t, s->line ? s->line : RUN_UNKNOWN);
-    export_table_text(&x->t, s->operation);
-    export_table_bool(&x->t, s->library);
+    EXPORT_CELLS(&x->t, s->function, s->file, s->line ? s->line : RUN_UNKNOWN, s->operation, s->library);
 }
 
 static void put_line_values(struct export_tables *x, const struct export_line *l, const unsigned *which, unsigned n)
@@ -252,9 +247,8 @@ void export_table_of_copies(struct export_tables *x)
     EACH (l, x->copies.list, x->copies.n) {
         if (export_table_keys(x, l->process)) {
             export_table_device(&x->t, l->device);
-            export_table_text(&x->t, run_direction_word(l->kind >> 16));
-            export_table_text(&x->t, run_host_memory_word(l->kind >> 1 & 0x7fff));
-            export_table_bool(&x->t, l->kind & 1);
+            EXPORT_CELLS(&x->t, run_direction_word(l->kind >> 16), run_host_memory_word(l->kind >> 1 & 0x7fff),
+                         (bool)(l->kind & 1));
             put_place_cells(x, &l->site);
             put_line_values(x, l, which, 4);
         }
@@ -266,9 +260,6 @@ bool export_table_keys(struct export_tables *x, uint32_t process)
     size_t n;
     const struct run_process *p = &run_processes(x->e->run, &n)[process];
     if (x->process != RUN_NONE && x->process != process) return false;
-    export_table_text(&x->t, p->run_id);
-    export_table_text(&x->t, p->host);
-    export_table_int(&x->t, p->pid);
-    export_table_int(&x->t, p->rank);
+    EXPORT_CELLS(&x->t, p->run_id, p->host, p->pid, p->rank);
     return true;
 }

@@ -2,7 +2,6 @@
  * because a recording is complete and its figures do not increase any more. Every sample has the labels run_id, pid and
  * rank, so that files of several runs in one folder do not contradict each other. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_tables.h"
 #include "analyzer/step/step.h"

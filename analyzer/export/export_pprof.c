@@ -298,15 +298,8 @@ static void pprof_free(struct pprof *p)
     export_protobuf_free(&p->message);
     export_protobuf_free(&p->inner);
     texts_free(&p->texts);
-    map_free(&p->location_of);
-    map_free(&p->function_of);
-    map_free(&p->path_of);
-    free(p->samples);
-    free(p->modules);
-    free(p->locations);
-    free(p->functions);
-    free(p->paths);
-    free(p->steps);
+    MAP_RELEASE(&p->location_of, &p->function_of, &p->path_of);
+    ARENA_RELEASE(p->samples, p->modules, p->locations, p->functions, p->paths, p->steps);
 }
 
 static const struct types {

@@ -176,7 +176,6 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
     }
     for (size_t i = 0; i < s.n; i++) profile_call_tree_free(s.profiles[i].tree);
     map_free(&s.index);
-    free(s.frames);
-    free(s.profiles);
+    ARENA_RELEASE(s.frames, s.profiles);
     return ok;
 }

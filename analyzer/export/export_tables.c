@@ -35,17 +35,10 @@ void export_table_of_processes(struct export_tables *x)
     size_t n;
     const struct run_process *p = run_processes(x->e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
-        if (export_table_keys(x, i)) {
-            export_table_int(&x->t, p[i].ppid);
-            export_table_text(&x->t, p[i].command);
-            export_table_text(&x->t, p[i].path);
-            export_table_text(&x->t, p[i].python_version);
-            export_table_int(&x->t, p[i].start_real_ns);
-            export_table_int(&x->t, p[i].end_ns);
-            export_table_bool(&x->t, p[i].complete);
-            export_table_int(&x->t, (int64_t)p[i].lost_events);
-            export_table_int(&x->t, p[i].events ? (int64_t)p[i].events : RUN_UNKNOWN);
-        }
+        if (export_table_keys(x, i))
+            EXPORT_CELLS(&x->t, p[i].ppid, p[i].command, p[i].path, p[i].python_version, p[i].start_real_ns,
+                         p[i].end_ns, p[i].complete, p[i].lost_events,
+                         p[i].events ? (int64_t)p[i].events : RUN_UNKNOWN);
     }
 }
 
@@ -56,8 +49,7 @@ void export_table_of_devices(struct export_tables *x)
     for (size_t i = 0; i < n; i++) {
         if (export_includes_device(x->e, d[i].device) && export_table_keys(x, d[i].process)) {
             export_table_device(&x->t, d[i].device);
-            export_table_text(&x->t, d[i].name);
-            export_table_int(&x->t, d[i].total_bytes);
+            EXPORT_CELLS(&x->t, d[i].name, d[i].total_bytes);
         }
     }
 }
@@ -67,15 +59,8 @@ void export_table_of_peaks(struct export_tables *x)
     EACH (p, x->report->peaks, x->report->peaks_n) {
         if (export_includes_device(x->e, p->device) && export_table_keys(x, p->process)) {
             export_table_device(&x->t, p->device);
-            export_table_text(&x->t, result_series_word(p->layer));
-            export_table_int(&x->t, p->bytes);
-            export_table_int(&x->t, (int64_t)p->count);
-            export_table_int(&x->t, p->time_ns);
-            export_table_int(&x->t, p->end_bytes);
-            export_table_int(&x->t, (int64_t)p->end_count);
-            export_table_int(&x->t, (int64_t)p->allocations);
-            export_table_int(&x->t, (int64_t)p->frees);
-            export_table_int(&x->t, p->allocated_bytes);
+            EXPORT_CELLS(&x->t, result_series_word(p->layer), p->bytes, p->count, p->time_ns, p->end_bytes,
+                         p->end_count, p->allocations, p->frees, p->allocated_bytes);
         }
     }
 }
@@ -93,10 +78,8 @@ void export_table_of_categories(struct export_tables *x)
         for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(x->e, p->device); c++) {
             if (p->by_category.bytes[c] && export_table_keys(x, p->process)) {
                 export_table_device(&x->t, p->device);
-                export_table_text(&x->t, result_series_word(p->layer));
-                export_table_text(&x->t, result_category_word((enum result_category)c));
-                export_table_int(&x->t, p->by_category.bytes[c]);
-                export_table_int(&x->t, (int64_t)count_of_category(&p->by_category, (enum result_category)c));
+                EXPORT_CELLS(&x->t, result_series_word(p->layer), result_category_word((enum result_category)c),
+                             p->by_category.bytes[c], count_of_category(&p->by_category, (enum result_category)c));
             }
         }
     }
@@ -108,9 +91,7 @@ void export_table_of_timeline(struct export_tables *x)
         for (size_t k = 0; k < l->n && export_includes_device(x->e, l->device); k++) {
             if (export_table_keys(x, l->process)) {
                 export_table_device(&x->t, l->device);
-                export_table_text(&x->t, result_series_word(l->layer));
-                export_table_int(&x->t, export_ns(l->points[k].time_s));
-                export_table_int(&x->t, l->points[k].bytes);
+                EXPORT_CELLS(&x->t, result_series_word(l->layer), export_ns(l->points[k].time_s), l->points[k].bytes);
             }
         }
     }
@@ -121,18 +102,9 @@ void export_table_of_ooms(struct export_tables *x)
     EACH (o, x->report->ooms, x->report->ooms_n) {
         if (export_includes_device(x->e, o->device) && export_table_keys(x, o->process)) {
             export_table_device(&x->t, o->device);
-            export_table_int(&x->t, o->time_ns);
-            export_table_int(&x->t, o->requested_bytes);
-            export_table_int(&x->t, o->free_bytes);
-            export_table_int(&x->t, o->total_bytes);
-            export_table_bool(&x->t, o->fatal);
-            export_table_bool(&x->t, o->handled);
-            export_table_int(&x->t, o->failures);
-            export_table_text(&x->t, result_cause_word(o->cause));
-            export_table_text(&x->t, o->verdict);
-            export_table_text(&x->t, o->stack.site.function);
-            export_table_text(&x->t, o->stack.site.file);
-            export_table_int(&x->t, o->stack.site.line ? o->stack.site.line : RUN_UNKNOWN);
+            EXPORT_CELLS(&x->t, o->time_ns, o->requested_bytes, o->free_bytes, o->total_bytes, o->fatal, o->handled,
+                         o->failures, result_cause_word(o->cause), o->verdict, o->stack.site.function,
+                         o->stack.site.file, o->stack.site.line ? o->stack.site.line : RUN_UNKNOWN);
         }
     }
 }
@@ -141,12 +113,8 @@ void export_table_of_steps(struct export_tables *x)
 {
     for (size_t i = 0; i < x->report->steps_n; i++) {
         const struct step_list *s = x->report->steps[i];
-        if (export_table_keys(x, s->process)) {
-            export_table_int(&x->t, (int64_t)s->n);
-            export_table_int(&x->t, s->median_ns);
-            export_table_text(&x->t, step_source_word(s->source));
-            export_table_text(&x->t, s->evidence);
-        }
+        if (export_table_keys(x, s->process))
+            EXPORT_CELLS(&x->t, s->n, s->median_ns, step_source_word(s->source), s->evidence);
     }
 }
 
@@ -155,15 +123,8 @@ void export_table_of_scopes(struct export_tables *x)
     EACH (s, x->report->scopes, x->report->scopes_n) {
         if (export_includes_device(x->e, s->device) && export_table_keys(x, s->process)) {
             export_table_device(&x->t, s->device);
-            export_table_text(&x->t, result_series_word(s->layer));
-            export_table_text(&x->t, s->domain);
-            export_table_text(&x->t, s->name);
-            export_table_int(&x->t, (int64_t)s->count);
-            export_table_int(&x->t, (int64_t)s->open);
-            export_table_int(&x->t, s->peak_bytes);
-            export_table_int(&x->t, s->peak_ns);
-            export_table_int(&x->t, s->entry_bytes);
-            export_table_int(&x->t, s->exit_bytes);
+            EXPORT_CELLS(&x->t, result_series_word(s->layer), s->domain, s->name, s->count, s->open, s->peak_bytes,
+                         s->peak_ns, s->entry_bytes, s->exit_bytes);
         }
     }
 }
@@ -214,12 +175,8 @@ void export_table_of_marks(struct export_tables *x)
         run_each_mark(x->e->run, p, table_on_mark, &s, error, sizeof error);
         for (size_t i = 0; i < s.n && export_table_keys(x, p); i++) {
             const struct mark *m = &s.list[i];
-            export_table_text(&x->t, m->kind < sizeof kinds / sizeof *kinds ? kinds[m->kind] : NULL);
-            export_table_text(&x->t, m->domain);
-            export_table_text(&x->t, m->name);
-            export_table_int(&x->t, m->count);
-            export_table_int(&x->t, m->total);
-            export_table_int(&x->t, m->longest);
+            EXPORT_CELLS(&x->t, m->kind < sizeof kinds / sizeof *kinds ? kinds[m->kind] : NULL, m->domain, m->name,
+                         m->count, m->total, m->longest);
         }
         map_free(&s.index);
         free(s.list);

@@ -598,8 +598,7 @@ static void keep_state(struct tracer *t)
 
 void export_trace_state_free(struct export_trace_state *state)
 {
-    free(state->segments);
-    free(state->blocks);
+    ARENA_RELEASE(state->segments, state->blocks);
     *state = (struct export_trace_state){0};
 }
 
@@ -622,10 +621,7 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
     list_changes(&t);
     list_pendings(&t);
     bool ok = run_replay(run, &observer, 1, error, error_size);
-    free(t.pieces);
-    free(t.changes);
-    free(t.pendings);
-    free(t.waiting);
+    ARENA_RELEASE(t.pieces, t.changes, t.pendings, t.waiting);
     map_free(&t.pools);
     if (!ok && state) export_trace_state_free(state);
     return ok;

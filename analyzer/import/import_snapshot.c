@@ -15,6 +15,7 @@
 #include "analyzer/import/feed.h"
 #include "analyzer/import/snapshot_layout.h"
 #include "analyzer/import/snapshot_read.h"
+#include "analyzer/import/snapshot_stack.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
 
@@ -267,51 +268,6 @@ static void find_block_sizes(struct importer *s)
     free(list);
 }
 
-static bool is_python_file(const char *file)
-{
-    size_t n = file ? strlen(file) : 0;
-    return n && (file[0] == '<' || (n > 3 && strcmp(file + n - 3, ".py") == 0) ||
-                 (n > 4 && (strcmp(file + n - 4, ".pyx") == 0 || strcmp(file + n - 4, ".pyc") == 0)));
-}
-
-/* "libtorch_cpu.so", "python3.11": a frame without debugging information names its module, and has an offset instead of
- * a line (PyTorch 2.12 and later). */
-static bool is_module_file(const char *file)
-{
-    static const char *const endings[] = {".dll", ".pyd", ".exe", ".dylib"};
-    const char *slash = file ? strrchr(file, '/') : NULL, *name = slash ? slash + 1 : file, *dot;
-    if (!name || !*name) return false;
-    dot = strrchr(name, '.');
-    if (!dot) return strncmp(name, "python", 6) == 0; /* a script may have no ending, too */
-    bool is = isdigit((unsigned char)dot[1]) || strcmp(dot, ".so") == 0;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) is = is || strcasecmp(dot, endings[i]) == 0;
-    return is;
-}
-
-static uint32_t snapshot_stack_of(struct importer *s, const struct import_list *frames)
-{
-    struct import_frame list[IMPORT_DEPTH];
-    size_t kept = 0;
-    if (!frames || !frames->n) return 0;
-    uint32_t *stack = map_at(&s->stacks, (uintptr_t)frames->items);
-    if (*stack != MAP_NEW) return *stack;
-    for (size_t i = 0; i < frames->n && kept < IMPORT_DEPTH; i++) {
-        const struct import_value *frame = &frames->items[i];
-        const char *file = import_text(import_member(frame, "filename"));
-        int64_t line = import_integer(import_member(frame, "line"), 0);
-        const char *function = import_text(import_member(frame, "name"));
-        file = file && strcmp(file, "??") != 0 ? file : NULL;
-        const bool python = is_python_file(file), module = !python && is_module_file(file);
-        list[kept++] = (struct import_frame){.file = module ? NULL : file,
-                                             .module = module ? file : NULL,
-                                             .function = module && function && *function == '?' ? NULL : function,
-                                             .line = !module && line > 0 && line <= INT32_MAX ? (int)line : 0,
-                                             .python = python};
-    }
-    *stack = import_feed_stack(s->feed, list, kept);
-    return *stack;
-}
-
 static int snapshot_device_of(uint8_t device)
 {
     return device == IMPORT_HOST ? -1 : device;
@@ -354,7 +310,7 @@ static struct import_event snapshot_event_of(struct importer *s, const struct im
                                  .requested = h->requested,
                                  .stream = h->stream,
                                  .private_pool = h->pool >= IMPORT_POOL_PRIVATE,
-                                 .stack = snapshot_stack_of(s, h->frames)};
+                                 .stack = import_snapshot_stack(s->feed, &s->stacks, h->frames)};
 }
 
 static int by_place(const void *a, const void *b)
@@ -441,7 +397,7 @@ static void write_imported_event(struct importer *s, const struct import_snapsho
     if (from->action == IMPORT_TAKE || from->action == IMPORT_MAP) s->grown[from->device] = true;
     struct import_event e = {.time_ns = ns,
                              .device = snapshot_device_of(from->device),
-                             .stack = snapshot_stack_of(s, from->frames),
+                             .stack = import_snapshot_stack(s->feed, &s->stacks, from->frames),
                              .address = from->address,
                              .stream = from->stream,
                              .bytes = from->bytes,

@@ -34,6 +34,7 @@ struct writing {
     int device;       /* the only device; -1: there are several or none */
     int rocms_device; /* a device whose number in PyTorch is unknown; -1: none */
     uint32_t notes;
+    uint32_t last;     /* the record that begins last: its number in the file */
     uint64_t sizeless; /* copies and fills without an entry on the GPU's side of the trace */
 };
 
@@ -128,6 +129,7 @@ static void prepare_record(void *self, struct import_trace_record *r)
     struct writing *w = self;
     start_at(w, r->at_ns);
     r->thread = named_thread(w, r->thread);
+    if (r->kind != IMPORT_TRACE_RANGE_END) w->last = r->number;
     switch (r->kind) {
     case IMPORT_TRACE_COPY:
     case IMPORT_TRACE_FILL:
@@ -253,6 +255,20 @@ static void write_call(struct writing *w, const struct import_trace_record *r, s
     write_gpu(w, e, r->a, graph ? 0 : blocked_ns);
 }
 
+/* When torch.profiler stops, it waits for the GPU itself (__exit__ in torch/autograd/profiler.py). Without stacks, that
+ * is the last event of the trace, outside of all operators. */
+static bool is_profiler_end(const struct writing *w, const struct import_trace_record *r)
+{
+    return r->kind == IMPORT_TRACE_WAIT && r->sync == GS_SYNC_DEVICE && r->number == w->last && w->t->processes_n == 1;
+}
+
+static uint32_t trace_call_stack(struct writing *w, const struct import_trace_record *r)
+{
+    static const struct import_frame end = {.function = "(the end of torch.profiler)", .python = true};
+    const uint32_t stack = trace_stack_of(w, r);
+    return stack || !is_profiler_end(w, r) ? stack : import_feed_stack(w->feed, &end, 1);
+}
+
 static void write_record(struct writing *w, const struct import_trace_record *r)
 {
     struct import_event e = {.time_ns = trace_time_of(w, r->at_ns)};
@@ -283,7 +299,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         e.stack = trace_stack_of(w, r);
         write_failure(w, r, &e);
         break;
-    default: e.stack = trace_stack_of(w, r); write_call(w, r, &e);
+    default: e.stack = trace_call_stack(w, r); write_call(w, r, &e);
     }
 }
 

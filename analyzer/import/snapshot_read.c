@@ -15,7 +15,9 @@ static const int64_t largest = (int64_t)1 << 48;
     X(ACTION, "action")           \
     X(ADDRESS, "addr")            \
     X(DEVICE_FREE, "device_free") \
-    X(SIZE, "size") X(STREAM, "stream") X(TIME, "time_us") X(FRAMES, "frames") X(POOL_ID, "pool_id")
+    X(SIZE, "size")               \
+    X(STREAM, "stream")           \
+    X(TIME, "time_us") X(FRAMES, "frames") X(FORWARD, "forward_frames") X(POOL_ID, "pool_id")
 #define ENUM_FIELD(symbol, word) FIELD_##symbol,
 enum field { FIELDS(ENUM_FIELD) FIELD_OTHER };
 
@@ -93,6 +95,19 @@ static uint16_t pool_of_id(struct import_snapshot *s, const struct import_value 
     return (uint16_t)*number;
 }
 
+/* The frames; in 2.11, detect_anomaly() adds those of the forward pass to what backward() allocates, and both are
+ * items of one list. NULL: neither. */
+static const struct import_list *join_frames(struct import_snapshot *s, const struct import_value *frames,
+                                             const struct import_value *forward)
+{
+    if (!import_count(forward)) return import_count(frames) ? frames->list : NULL;
+    struct import_list *both = arena_alloc(&s->arena, sizeof *both + 2 * sizeof *both->items);
+    *both = (struct import_list){.items = (struct import_value *)(both + 1), .n = 2};
+    if (import_count(frames)) both->items[0] = *frames;
+    both->items[1] = *forward;
+    return both;
+}
+
 /* False: the dict is not an event. */
 static bool read_snapshot_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
                                 struct import_snapshot_event *e)
@@ -101,7 +116,6 @@ static bool read_snapshot_event(struct import_snapshot *s, const struct import_v
     const struct import_value *fields[FIELD_OTHER + 1] = {0};
     if (!shape || !shape->is_event) return false;
     for (size_t i = 0; i < n; i++) fields[shape->fields[i]] = &pairs[2 * i + 1];
-    const struct import_value *frames = fields[FIELD_FRAMES];
     const struct import_value *address = fields[FIELD_ADDRESS] ? fields[FIELD_ADDRESS] : fields[FIELD_DEVICE_FREE];
     *e = (struct import_snapshot_event){
         .action = (uint8_t)action_of(import_text(fields[FIELD_ACTION])),
@@ -109,7 +123,7 @@ static bool read_snapshot_event(struct import_snapshot *s, const struct import_v
         .bytes = import_integer(fields[FIELD_SIZE], 0),
         .stream = (uint64_t)import_integer(fields[FIELD_STREAM], 0),
         .time_us = import_integer(fields[FIELD_TIME], INT64_MIN),
-        .frames = import_count(frames) ? frames->list : NULL,
+        .frames = join_frames(s, fields[FIELD_FRAMES], fields[FIELD_FORWARD]),
         .pool = pool_of_id(s, fields[FIELD_POOL_ID]),
     };
     e->requested = e->bytes;
@@ -254,11 +268,11 @@ static void settle_skipped(struct import_snapshot *s)
 }
 
 /* Before 2.1 a block has a `history` instead of frames and the requested size. */
-static const struct import_list *frames_of(const struct import_value *v)
+static const struct import_list *frames_of(struct import_snapshot *s, const struct import_value *v)
 {
     const struct import_value *history = import_member(v, "history"), *frames = import_member(v, "frames");
     if (!import_count(frames) && import_count(history)) frames = import_member(import_item(history, 0), "frames");
-    return import_count(frames) ? frames->list : NULL;
+    return join_frames(s, frames, import_member(v, "forward_frames"));
 }
 
 static int64_t requested_of(const struct import_value *block)
@@ -290,7 +304,7 @@ static void read_blocks(struct import_snapshot *s, const struct import_value *se
         const char *state = import_text(import_member(block, "state"));
         b.bytes = import_integer(import_member(block, "size"), 0);
         b.address = (uint64_t)import_integer(import_member(block, "address"), (int64_t)b.address);
-        b.frames = frames_of(block);
+        b.frames = frames_of(s, block);
         b.requested = requested_of(block);
         if (b.bytes <= 0 || b.bytes > within->bytes) {
             s->refused++;
@@ -324,7 +338,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
         struct import_snapshot_piece piece = {.address = (uint64_t)import_integer(import_member(segment, "address"), 0),
                                               .bytes = import_integer(import_member(segment, "total_size"), 0),
                                               .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
-                                              .frames = frames_of(segment),
+                                              .frames = frames_of(s, segment),
                                               .pool = pool_of_id(s, import_member(segment, "segment_pool_id")),
                                               .mapped =
                                                   import_integer(import_member(segment, "is_expandable"), 0) != 0};
@@ -366,6 +380,13 @@ static bool are_segments(const struct import_value *list)
     return all;
 }
 
+/* Events have times since 2.2, segments state since 2.1 whether they are expandable. NULL: unknown. */
+static const char *torch_before_settings(const struct import_snapshot *s, const struct import_value *segments)
+{
+    if (!s->events_n || s->timed || !import_count(segments)) return NULL;
+    return import_member(import_item(segments, 0), "is_expandable") ? "2.1" : "2.0";
+}
+
 /* From a comparison of snapshots of PyTorch 2.6 to 2.15. */
 static const char *torch_of(const struct import_snapshot *s, const struct import_value *settings)
 {
@@ -399,6 +420,7 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     read_segments(s, import_member(root, "host_segments"), true);
     read_notes(s, import_member(root, "external_annotations"));
     place_events(s, root);
+    if (!settings) s->torch = torch_before_settings(s, segments);
     settle_skipped(s);
     return true;
 }
@@ -411,5 +433,6 @@ void import_snapshot_release(struct import_snapshot *s)
     free(s->segments.list);
     free(s->blocks.list);
     free(s->notes);
+    arena_free(&s->arena);
     import_unpickle_free(s->pickle);
 }

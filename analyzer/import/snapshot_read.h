@@ -20,10 +20,12 @@ enum import_action { IMPORT_ACTIONS(IMPORT_ENUM_ACTION) IMPORT_OTHER };
 /* Private pools are numbered from IMPORT_POOL_PRIVATE in order of appearance; all beyond the last number share it. */
 enum import_pool { IMPORT_POOL_UNKNOWN, IMPORT_POOL_DEFAULT, IMPORT_POOL_PRIVATE, IMPORT_POOL_LAST = UINT16_MAX };
 
+/* `frames` of events and pieces: dicts, innermost first; NULL: none. With a forward pass, two items: such a list, and
+ * texts of traceback.format_stack(), outermost first. */
 struct import_snapshot_event {
-    const struct import_list *frames; /* NULL: none */
-    int64_t time_us;                  /* INT64_MIN: unknown */
-    uint64_t address;                 /* OOM: free bytes of the device */
+    const struct import_list *frames;
+    int64_t time_us;  /* INT64_MIN: unknown */
+    uint64_t address; /* OOM: free bytes of the device */
     uint64_t stream;
     int64_t bytes, requested; /* requested: only of ALLOC and FREE */
     uint8_t action, device;
@@ -67,6 +69,7 @@ struct import_snapshot_total {
 
 struct import_snapshot {
     struct import_pickle *pickle;
+    struct arena arena;
     const char *settings; /* PYTORCH_CUDA_ALLOC_CONF; NULL: unknown */
     const char *torch;    /* a version of PyTorch that writes such members; NULL: unknown */
     bool has_pool_ids;    /* events have pool ids */

@@ -18,8 +18,7 @@ static json_t *share_json(const struct allocator_pool_share *h, bool stream)
     set_bytes(o, "reserved_bytes", h->reserved);
     set_bytes(o, "allocated_bytes", h->allocated);
     set_bytes(o, "active_bytes", h->active);
-    set_count(o, "segments", h->segments);
-    set_count(o, "blocks", h->blocks);
+    SET_MEMBERS(o, h, segments, blocks);
     return o;
 }
 
@@ -50,8 +49,7 @@ json_t *json_allocator(const struct result_report *r)
         set_bytes(o, "cached_bytes", s->cached);
         set_bytes(o, "inactive_split_bytes", s->inactive_split);
         set_bytes(o, "largest_free_bytes", s->largest_free);
-        set_count(o, "segments", s->segments);
-        set_count(o, "blocks", s->blocks);
+        SET_MEMBERS(o, s, segments, blocks);
         set_count(o, "blocks_outside", s->strays);
         set_json(o, "by_pool", LIST(s->by_pool, s->by_pool_n, pool_json));
         set_json(o, "by_stream", LIST(s->by_stream, s->by_stream_n, stream_json));
@@ -67,15 +65,9 @@ json_t *json_flushes(const struct result_report *r)
         json_t *o = json_object();
         draw_json_where(o, r, f->process, f->device);
         set_text(o, "kind", allocator_flush_word(f->kind));
-        set_count(o, "count", f->count);
-        set_count(o, "segments", f->segments);
-        set_bytes(o, "bytes", f->bytes);
+        SET_MEMBERS(o, f, count, segments, bytes);
         set_bytes(o, "taken_again_bytes", f->again);
-        set_real(o, "blocked_s", f->blocked_s);
-        set_real(o, "per_step", f->per_step);
-        set_bool(o, "matters", f->matters);
-        set_real(o, "first_s", f->first_s);
-        set_real(o, "last_s", f->last_s);
+        SET_MEMBERS(o, f, blocked_s, per_step, matters, first_s, last_s);
         set_json(o, "site", draw_json_site(&f->site));
         set_text(o, "advice", f->advice);
         json_array_append_new(list, o);

@@ -108,8 +108,7 @@ static json_t *scopes_json(const struct diff *d)
     json_t *all = json_array();
     EACH (s, d->scopes, d->scopes_n) {
         json_t *o = json_object();
-        set_text(o, "name", s->name);
-        set_text(o, "domain", s->domain);
+        SET_MEMBERS(o, s, name, domain);
         set_text(o, "layer", result_series_word(d->scopes_layer));
         set_real(o, "before", s->peak[0]);
         set_real(o, "after", s->peak[1]);

@@ -6,9 +6,7 @@
 static json_t *path_json(const struct result_line_path *p)
 {
     json_t *o = json_object();
-    set_bytes(o, "bytes", p->bytes);
-    set_count(o, "count", p->count);
-    set_real(o, "blocked_s", p->blocked_s);
+    SET_MEMBERS(o, p, bytes, count, blocked_s);
     set_json(o, "site", draw_json_site(&p->site));
     return o;
 }
@@ -41,20 +39,16 @@ static json_t *leak_line_json(const struct result_report *r, const struct result
     json_t *o = site_line_json(l->count, &l->stack.site, &l->paths);
     draw_json_where(o, r, l->process, l->device);
     set_text(o, "layer", result_series_word(l->layer));
-    set_bytes(o, "bytes", l->bytes);
-    set_bool(o, "growing", l->growing);
+    SET_MEMBERS(o, l, bytes, growing);
     return o;
 }
 
 static json_t *churn_line_json(const struct result_churn *c)
 {
     json_t *o = site_line_json(c->count, &c->stack.site, &c->paths);
-    set_bytes(o, "bytes", c->bytes);
-    set_real(o, "per_s", c->per_s);
-    set_real(o, "mean_life_s", c->mean_life_s);
+    SET_MEMBERS(o, c, bytes, per_s, mean_life_s);
     json_pace(o, &c->pace);
-    set_text(o, "pattern", c->pattern);
-    set_text(o, "advice", c->advice);
+    SET_MEMBERS(o, c, pattern, advice);
     return o;
 }
 
@@ -62,13 +56,9 @@ static json_t *sync_line_json(const struct result_sync_site *s)
 {
     json_t *o = site_line_json(s->count, &s->site, &s->paths);
     set_text(o, "kind", run_sync_word(s->kind));
-    set_real(o, "blocked_s", s->blocked_s);
-    set_real(o, "share", s->share);
-    set_bool(o, "matters", s->matters);
+    SET_MEMBERS(o, s, blocked_s, share, matters);
     json_pace(o, &s->pace);
-    set_text(o, "pattern", s->pattern);
-    set_text(o, "api", s->api);
-    set_text(o, "advice", s->advice);
+    SET_MEMBERS(o, s, pattern, api, advice);
     return o;
 }
 
@@ -77,9 +67,7 @@ static json_t *transfer_line_json(const struct result_transfer *t)
     json_t *o = site_line_json(t->count, &t->site, &t->paths);
     set_text(o, "direction", run_direction_word(t->direction));
     set_text(o, "host_memory", run_host_memory_word(t->host_memory));
-    set_bytes(o, "bytes", t->bytes);
-    set_real(o, "blocked_s", t->blocked_s);
-    set_real(o, "bytes_per_s", t->bytes_per_s);
+    SET_MEMBERS(o, t, bytes, blocked_s, bytes_per_s);
     json_pace(o, &t->pace);
     set_text(o, "advice", t->advice);
     return o;
@@ -88,9 +76,7 @@ static json_t *transfer_line_json(const struct result_transfer *t)
 static json_t *retry_line_json(const struct result_retry_line *r)
 {
     json_t *o = site_line_json(r->count, &r->site, &r->paths);
-    set_bytes(o, "requested_bytes", r->requested_bytes);
-    set_real(o, "first_s", r->first_s);
-    set_real(o, "last_s", r->last_s);
+    SET_MEMBERS(o, r, requested_bytes, first_s, last_s);
     return o;
 }
 

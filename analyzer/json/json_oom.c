@@ -27,9 +27,7 @@ static json_t *part_json(const struct result_held_part *part)
     json_t *o = json_object();
     set_text(o, "what", result_held_word(part->what));
     set_text(o, "category", part->what == RESULT_HELD_TENSORS ? result_category_word(part->category) : NULL);
-    set_text(o, "text", part->text);
-    set_bytes(o, "bytes", part->bytes);
-    set_real(o, "share", part->share);
+    SET_MEMBERS(o, part, text, bytes, share);
     set_json(o, "detail", LIST_OF(part->lines_n, i, held_line_json(part, &part->lines[i])));
     set_count(o, "detail_total", part->lines_total);
     return o;
@@ -38,8 +36,7 @@ static json_t *part_json(const struct result_held_part *part)
 static json_t *measure_json(const struct result_measure *m)
 {
     json_t *o = json_object();
-    set_text(o, "text", m->text);
-    set_bytes(o, "frees_bytes", m->frees_bytes);
+    SET_MEMBERS(o, m, text, frees_bytes);
     set_json(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
     set_text(o, "certainty", result_certainty_word(m->certainty));
     set_text(o, "refuted_by", m->refuted_by);
@@ -55,8 +52,7 @@ void json_oom(json_t *o, const struct result_oom_verdict *v)
     set_text(o, "outcome", result_outcome_word(v->outcome));
     set_text(o, "outcome_why", v->outcome_why);
     set_text(o, "certainty", result_certainty_word(v->certainty));
-    set_text(o, "refuted_by", v->refuted_by);
-    set_bytes(o, "step", v->step);
+    SET_MEMBERS(o, v, refuted_by, step);
     set_json(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
     set_json(o, "measures", LIST(v->measures, v->measures_n, measure_json));
     draw_json_holders(o, v->holders, v->holders_n);

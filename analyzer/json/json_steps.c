@@ -8,9 +8,7 @@ static json_t *steps_json(const struct result_report *r, const struct step_list 
     set_count(o, "pid", r->processes[s->process].pid);
     set_bytes(o, "rank", r->processes[s->process].rank);
     set_text(o, "source", step_source_word(s->source));
-    set_text(o, "evidence", s->evidence);
-    set_count(o, "n", s->n);
-    set_count(o, "steady", s->steady);
+    SET_MEMBERS(o, s, evidence, n, steady);
     set_real(o, "median_s", (double)s->median_ns / 1e9);
     set_real(o, "first_s", (double)step_start_ns(s, 0) / 1e9);
     set_real(o, "last_s", (double)step_start_ns(s, s->n) / 1e9);

@@ -15,10 +15,7 @@ static json_t *run_json(const struct result_report *r)
     json_t *o = json_object();
     set_text(o, "command", r->command);
     set_json(o, "processes", LIST(r->processes, r->processes_n, draw_json_process));
-    set_real(o, "duration_s", r->duration_s);
-    set_count(o, "lost_events", r->lost_events);
-    set_real(o, "lost_first_s", r->lost_first_s);
-    set_bool(o, "complete", r->complete);
+    SET_MEMBERS(o, r, duration_s, lost_events, lost_first_s, complete);
     if (r->imported) set_bool(o, "imported", true);
     set_count(o, "events", r->events);
     set_json(o, "notes", LIST_OF(r->notes_n, i, json_string(r->notes[i])));
@@ -35,9 +32,7 @@ static json_t *run_device_json(const struct run_device *d)
 {
     json_t *o = json_object();
     set_json(o, "index", json_integer(d->device));
-    set_text(o, "name", d->name);
-    set_bytes(o, "total_bytes", d->total_bytes);
-    set_bytes(o, "physical_bytes", d->physical_bytes);
+    SET_MEMBERS(o, d, name, total_bytes, physical_bytes);
     set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
     set_bool(o, "simulated", run_device_is_simulated(d->name));
     return o;
@@ -47,9 +42,7 @@ static json_t *category_share_json(const struct result_category_share *s)
 {
     json_t *o = json_object();
     set_text(o, "category", result_category_word(s->category));
-    set_text(o, "evidence", s->evidence);
-    set_bytes(o, "bytes", s->bytes);
-    set_count(o, "count", s->count);
+    SET_MEMBERS(o, s, evidence, bytes, count);
     return o;
 }
 
@@ -70,8 +63,7 @@ static const struct result_report *now; /* only while json_report_build runs */
 static json_t *by_stack_json(const struct result_by_stack *s)
 {
     json_t *o = json_object();
-    set_bytes(o, "bytes", s->bytes);
-    set_count(o, "count", s->count);
+    SET_MEMBERS(o, s, bytes, count);
     set_text(o, "category", result_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
     set_json(o, "site", draw_json_site(&s->stack.site));
@@ -82,9 +74,7 @@ static json_t *by_stack_json(const struct result_by_stack *s)
 static json_t *by_site_json(const struct result_by_site *s)
 {
     json_t *o = json_object();
-    set_bytes(o, "bytes", s->bytes);
-    set_count(o, "count", s->count);
-    set_count(o, "stacks", s->stacks);
+    SET_MEMBERS(o, s, bytes, count, stacks);
     set_json(o, "site", draw_json_site(&s->site));
     return o;
 }
@@ -100,14 +90,7 @@ static json_t *peak_json(const struct result_peak *p)
     json_t *o = json_object();
     set_where(o, p->process, p->device);
     set_text(o, "layer", result_series_word(p->layer));
-    set_bytes(o, "bytes", p->bytes);
-    set_real(o, "time_s", p->time_s);
-    set_count(o, "count", p->count);
-    set_bytes(o, "end_bytes", p->end_bytes);
-    set_count(o, "end_count", p->end_count);
-    set_count(o, "allocations", p->allocations);
-    set_count(o, "frees", p->frees);
-    set_bytes(o, "allocated_bytes", p->allocated_bytes);
+    SET_MEMBERS(o, p, bytes, time_s, count, end_bytes, end_count, allocations, frees, allocated_bytes);
     set_count(o, "stacks", p->by_stack_total);
     set_json(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
     set_json(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
@@ -139,23 +122,12 @@ static json_t *memory_json(const struct result_device_memory *m)
 {
     json_t *o = json_object();
     set_where(o, m->process, m->device);
-    set_real(o, "time_s", m->time_s);
-    set_bytes(o, "total_bytes", m->total_bytes);
+    SET_MEMBERS(o, m, time_s, total_bytes);
     /* tensors without CUDA allocations: the recording lacks the latter */
     set_bytes(o, "live_bytes", m->live_bytes || m->tensor_bytes <= 0 ? m->live_bytes : RUN_UNKNOWN);
-    set_bytes(o, "tensor_bytes", m->tensor_bytes);
-    set_bytes(o, "cached_bytes", m->cached_bytes);
-    set_bytes(o, "direct_bytes", m->direct_bytes);
-    set_bytes(o, "outside_bytes", m->outside_bytes);
-    set_bytes(o, "outside_first_bytes", m->outside_first_bytes);
-    set_bytes(o, "context_bytes", m->context_bytes);
-    set_bytes(o, "other_bytes", m->other_bytes);
-    set_bytes(o, "graph_bytes", m->graph_bytes);
-    set_bytes(o, "free_bytes", m->free_bytes);
-    set_bool(o, "about", m->about);
-    set_bytes(o, "least_free_bytes", m->least_free_bytes);
-    set_bytes(o, "tensor_peak_bytes", m->tensor_peak_bytes);
-    set_bytes(o, "reserved_peak_bytes", m->reserved_peak_bytes);
+    SET_MEMBERS(o, m, tensor_bytes, cached_bytes, direct_bytes, outside_bytes, outside_first_bytes, context_bytes,
+                other_bytes, graph_bytes, free_bytes, about);
+    SET_MEMBERS(o, m, least_free_bytes, tensor_peak_bytes, reserved_peak_bytes);
     return o;
 }
 
@@ -180,14 +152,10 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     set_real(o, "time_s", v->time_s);
     set_text(o, "layer", run_layer_word(v->layer));
     set_text(o, "space", run_space_word(v->space));
-    set_bytes(o, "requested_bytes", v->requested_bytes);
-    set_bytes(o, "free_bytes", v->free_bytes);
-    set_bytes(o, "total_bytes", v->total_bytes);
+    SET_MEMBERS(o, v, requested_bytes, free_bytes, total_bytes);
     set_bytes(o, "tensor_allocated_bytes", v->tensor_allocated);
     set_bytes(o, "tensor_reserved_bytes", v->tensor_reserved);
-    set_bool(o, "fatal", v->fatal);
-    set_bool(o, "capped", v->capped);
-    set_count(o, "failures", v->failures);
+    SET_MEMBERS(o, v, fatal, capped, failures);
     set_text(o, "cause", result_cause_word(v->cause));
     set_text(o, "verdict", v->verdict);
     set_bytes(o, "live_bytes", v->device_live);
@@ -214,9 +182,7 @@ static json_t *leak_site_json(const struct result_leak *l)
     json_t *o = json_object();
     set_where(o, l->process, l->device);
     set_text(o, "layer", result_series_word(l->layer));
-    set_bytes(o, "bytes", l->bytes);
-    set_count(o, "count", l->count);
-    set_bool(o, "growing", l->growing);
+    SET_MEMBERS(o, l, bytes, count, growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
     set_json(o, "site", draw_json_site(&l->stack.site));
     set_json(o, "stack", draw_json_trace(now->run, &l->stack));
@@ -226,8 +192,7 @@ static json_t *leak_site_json(const struct result_leak *l)
 static json_t *growth_line_json(const struct result_growth_line *l)
 {
     json_t *o = json_object();
-    set_bytes(o, "bytes", l->bytes);
-    set_count(o, "count", l->count);
+    SET_MEMBERS(o, l, bytes, count);
     set_json(o, "site", draw_json_site(&l->site));
     return o;
 }
@@ -241,15 +206,9 @@ static json_t *growth_json(const struct result_growth *g)
     set_json(o, "bytes_per_step", report_real_or_null(g->bytes_per_step));
     set_count(o, "steps", g->steps);
     set_text(o, "step", g->by_steps ? "step" : "allocation");
-    set_count(o, "count", g->count);
-    set_count(o, "jumps", g->jumps);
-    set_bool(o, "graph", g->graph);
+    SET_MEMBERS(o, g, count, jumps, graph);
     set_text(o, "certainty", result_certainty_word(g->certainty));
-    set_text(o, "refuted_by", g->refuted_by);
-    set_real(o, "bytes_per_s", g->bytes_per_s);
-    set_real(o, "fit", g->fit);
-    set_real(o, "first_s", g->first_s);
-    set_real(o, "last_s", g->last_s);
+    SET_MEMBERS(o, g, refuted_by, bytes_per_s, fit, first_s, last_s);
     set_json(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
     set_json(o, "newest", draw_json_site(&g->newest));
     set_json(o, "under", draw_json_site(&g->under));
@@ -273,13 +232,9 @@ static json_t *sync_site_json(const struct result_sync_site *s)
 {
     json_t *o = json_object();
     set_text(o, "kind", run_sync_word(s->kind));
-    set_count(o, "count", s->count);
-    set_real(o, "blocked_s", s->blocked_s);
-    set_real(o, "share", s->share);
-    set_bool(o, "matters", s->matters);
+    SET_MEMBERS(o, s, count, blocked_s, share, matters);
     json_pace(o, &s->pace);
-    set_text(o, "pattern", s->pattern);
-    set_text(o, "api", s->api);
+    SET_MEMBERS(o, s, pattern, api);
     set_json(o, "site", draw_json_site(&s->site));
     set_text(o, "advice", s->advice);
     return o;
@@ -291,13 +246,7 @@ static json_t *transfer_site_json(const struct result_transfer *t)
     set_text(o, "direction", run_direction_word(t->direction));
     set_json(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
     set_text(o, "host_memory", run_host_memory_word(t->host_memory));
-    set_bool(o, "async", t->async);
-    set_count(o, "count", t->count);
-    set_bytes(o, "bytes", t->bytes);
-    set_real(o, "blocked_s", t->blocked_s);
-    set_real(o, "bytes_per_s", t->bytes_per_s);
-    set_real(o, "first_s", t->first_s);
-    set_real(o, "last_s", t->last_s);
+    SET_MEMBERS(o, t, async, count, bytes, blocked_s, bytes_per_s, first_s, last_s);
     json_pace(o, &t->pace);
     set_json(o, "site", draw_json_site(&t->site));
     set_text(o, "advice", t->advice);
@@ -307,10 +256,7 @@ static json_t *transfer_site_json(const struct result_transfer *t)
 static json_t *call_json(const struct result_call *c)
 {
     json_t *o = json_object();
-    set_text(o, "api", c->api);
-    set_count(o, "count", c->count);
-    set_count(o, "not_ready", c->not_ready);
-    set_real(o, "per_s", c->per_s);
+    SET_MEMBERS(o, c, api, count, not_ready, per_s);
     return o;
 }
 
@@ -318,15 +264,8 @@ static json_t *fragmentation_json(const struct result_fragmentation *f)
 {
     json_t *o = json_object();
     set_where(o, f->process, f->device);
-    set_real(o, "time_s", f->time_s);
-    set_bytes(o, "reserved_bytes", f->reserved_bytes);
-    set_bytes(o, "active_bytes", f->active_bytes);
-    set_bytes(o, "free_bytes", f->free_bytes);
-    set_bytes(o, "largest_free_bytes", f->largest_free_bytes);
-    set_real(o, "external", f->external);
-    set_real(o, "utilisation", f->utilisation);
-    set_count(o, "segments", f->segments);
-    set_count(o, "blocks", f->blocks);
+    SET_MEMBERS(o, f, time_s, reserved_bytes, active_bytes, free_bytes, largest_free_bytes, external, utilisation,
+                segments, blocks);
     return o;
 }
 
@@ -334,10 +273,7 @@ static json_t *churn_site_json(const struct result_churn *c)
 {
     json_t *o = json_object();
     set_where(o, c->process, c->device);
-    set_count(o, "count", c->count);
-    set_bytes(o, "bytes", c->bytes);
-    set_real(o, "per_s", c->per_s);
-    set_real(o, "mean_life_s", c->mean_life_s);
+    SET_MEMBERS(o, c, count, bytes, per_s, mean_life_s);
     json_pace(o, &c->pace);
     set_text(o, "pattern", c->pattern);
     set_json(o, "freed_at", c->freed.known ? draw_json_site(&c->freed) : NULL);
@@ -351,11 +287,7 @@ static json_t *retry_site_json(const struct result_retry *r)
 {
     json_t *o = json_object();
     set_where(o, r->process, r->device);
-    set_real(o, "time_s", r->time_s);
-    set_bytes(o, "requested_bytes", r->requested_bytes);
-    set_count(o, "failures", r->failures);
-    set_real(o, "blocked_s", r->blocked_s);
-    set_bytes(o, "freed_bytes", r->freed_bytes);
+    SET_MEMBERS(o, r, time_s, requested_bytes, failures, blocked_s, freed_bytes);
     set_json(o, "site", draw_json_site(&r->stack.site));
     set_json(o, "stack", draw_json_trace(now->run, &r->stack));
     return o;
@@ -366,8 +298,7 @@ static json_t *check_json(const struct run_tensor_check *c)
     json_t *o = json_object();
     set_where(o, c->process, c->device);
     set_text(o, "layer", run_layer_word(c->layer));
-    set_count(o, "events", c->events);
-    set_count(o, "mismatches", c->mismatches);
+    SET_MEMBERS(o, c, events, mismatches);
     set_bytes(o, "last_difference_bytes", c->last_difference);
     return o;
 }
@@ -375,11 +306,9 @@ static json_t *check_json(const struct run_tensor_check *c)
 static json_t *mark_json(const struct run_mark_total *m)
 {
     json_t *o = json_object();
-    set_text(o, "name", m->name);
-    set_text(o, "domain", m->domain);
+    SET_MEMBERS(o, m, name, domain);
     set_text(o, "kind", run_mark_word(m->kind));
-    set_count(o, "count", m->count);
-    set_count(o, "open", m->open);
+    SET_MEMBERS(o, m, count, open);
     set_real(o, "total_s", (double)m->total_ns / 1e9);
     return o;
 }
@@ -389,17 +318,10 @@ json_t *json_scopes(const struct result_report *r)
     json_t *list = json_array();
     EACH (s, r->scopes, r->scopes_n) {
         json_t *o = json_object();
-        set_text(o, "name", s->name);
-        set_text(o, "domain", s->domain);
+        SET_MEMBERS(o, s, name, domain);
         draw_json_where(o, r, s->process, s->device);
         set_text(o, "layer", result_series_word(s->layer));
-        set_bytes(o, "peak_bytes", s->peak_bytes);
-        set_real(o, "peak_time_s", s->peak_time_s);
-        set_bytes(o, "entry_bytes", s->entry_bytes);
-        set_bytes(o, "exit_bytes", s->exit_bytes);
-        set_count(o, "count", s->count);
-        set_count(o, "open", s->open);
-        set_real(o, "total_s", s->total_s);
+        SET_MEMBERS(o, s, peak_bytes, peak_time_s, entry_bytes, exit_bytes, count, open, total_s);
         set_bool(o, "complete", !s->incomplete);
         json_array_append_new(list, o);
     }
@@ -416,12 +338,10 @@ static json_t *sample_json(const struct run_device_sample *const *point)
     const struct run_device_sample *s = *point;
     json_t *o = json_object();
     set_real(o, "time_s", (double)s->time_ns / 1e9);
-    set_bytes(o, "free_bytes", s->free_bytes);
-    set_bytes(o, "total_bytes", s->total_bytes);
+    SET_MEMBERS(o, s, free_bytes, total_bytes);
     set_percent(o, "utilisation", s->utilisation);
     set_percent(o, "memory_utilisation", s->memory_utilisation);
-    set_bytes(o, "own_bytes", s->own_bytes);
-    set_bytes(o, "other_bytes", s->other_bytes);
+    SET_MEMBERS(o, s, own_bytes, other_bytes);
     set_json(o, "other_pid", s->other_pid ? json_integer(s->other_pid) : NULL);
     set_text(o, "other_name", s->other_name);
     return o;
@@ -439,9 +359,7 @@ static json_t *samples_json(const struct result_sample_line *l)
 static json_t *advice_json(const struct result_advice *a)
 {
     json_t *o = json_object();
-    set_text(o, "topic", a->topic);
-    set_real(o, "impact", a->impact);
-    set_text(o, "text", a->text);
+    SET_MEMBERS(o, a, topic, impact, text);
     return o;
 }
 

@@ -115,8 +115,7 @@ void page_calls_add(void *self, const struct run_copy *copy, const struct run_sy
 
 struct page_calls *page_calls_new(struct run *run)
 {
-    struct page_calls *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct page_calls){.run = run};
+    struct page_calls *c = ARENA_NEW(struct page_calls, .run = run);
     c->signer = question_signer_new(run, &c->arena);
     c->waits = question_waits_new(run, c->signer, calls_on_wait, c);
     return c;
@@ -128,9 +127,7 @@ void page_calls_free(struct page_calls *c)
     question_signer_free(c->signer);
     map_free(&c->of);
     arena_free(&c->arena);
-    free(c->places);
-    free(c->bins);
-    free(c);
+    ARENA_RELEASE(c->places, c->bins, c);
 }
 
 struct written { /* a call site, with all its call paths */
@@ -194,8 +191,7 @@ static void put_place(const struct page_calls *c, const struct written *g, struc
     page_put_int(w, "count", (int64_t)p->count);
     page_put_int(w, "ns", p->ns);
     page_put_int(w, "bytes", p->bytes);
-    page_put_column(w, "first", &first);
-    page_put_column(w, "length", &length);
+    PAGE_PUT_COLUMNS(w, first, length);
     page_put_column(w, "counts", &count);
     page_put_column(w, "blocked", &ns);
     page_put_column(w, "sizes", &bytes);
@@ -267,8 +263,7 @@ size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct p
         free(groups[i]);
     }
     page_put_close(w, ']');
-    free(groups);
-    free(order);
+    ARENA_RELEASE(groups, order);
     map_free(&of);
     return merged;
 }

@@ -67,9 +67,7 @@ void page_curve_keep_last(struct page_curve *c)
 
 void page_curve_free(struct page_curve *c)
 {
-    free(c->moments);
-    free(c->last);
-    free(c->peak_place.points);
+    ARENA_RELEASE(c->moments, c->last, c->peak_place.points);
     for (size_t i = 0; i < c->places_n; i++) free(c->places[i].points);
 }
 

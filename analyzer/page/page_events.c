@@ -165,14 +165,7 @@ static void put_marks(const struct marks *all, const struct mark *list, size_t n
         page_column_add(&of, (int64_t)its->stride);
     }
     page_put_open(w, "marks", '{');
-    page_put_column(w, "name", &name);
-    page_put_column(w, "domain", &domain);
-    page_put_column(w, "kind", &kind);
-    page_put_column(w, "start", &start);
-    page_put_column(w, "length", &length);
-    page_put_column(w, "process", &process);
-    page_put_column(w, "thread", &thread);
-    page_put_column(w, "of", &of);
+    PAGE_PUT_COLUMNS(w, name, domain, kind, start, length, process, thread, of);
     page_put_close(w, '}');
 }
 
@@ -190,7 +183,6 @@ bool page_marks_put(struct run *run, struct page_stacks *stacks, struct page_wri
     *left_out = all.left_out;
     for (size_t i = 0; i < all.names_n; i++) free(all.names[i].marks);
     map_free(&all.of);
-    free(all.names);
-    free(list);
+    ARENA_RELEASE(all.names, list);
     return ok;
 }

@@ -34,22 +34,21 @@ static void put_members(struct texts *s, struct page_writer *w, const char *key,
 
 static void put_shared(struct texts *s, struct page_writer *w, const char *key, json_t *value)
 {
-    char *text = NULL;
-    size_t n = 0;
-    struct page_writer inner = *w;
-    inner.out = arena_stream(&text, &n);
-    inner.follows = false;
-    put_members(s, &inner, NULL, value);
-    fclose(inner.out);
-    size_t before = s->n;
-    page_put_open(w, key, '{');
-    page_put_int(w, "$", texts_number(s, text, n));
-    page_put_close(w, '}');
-    free(text);
-    if (s->n > before) { /* written once, and counted once */
-        w->text_bytes = inner.text_bytes;
-        w->cut = inner.cut;
+    const struct page_writer before = *w;
+    w->follows = false;
+    put_members(s, w, NULL, value);
+    const size_t known = s->n;
+    const uint32_t number = texts_number(s, w->kept + before.kept_n, w->kept_n - before.kept_n);
+    w->kept_n = before.kept_n;
+    w->bytes = before.bytes;
+    w->follows = before.follows;
+    if (s->n == known) { /* written once, and counted once */
+        w->text_bytes = before.text_bytes;
+        w->cut = before.cut;
     }
+    page_put_open(w, key, '{');
+    page_put_int(w, "$", number);
+    page_put_close(w, '}');
 }
 
 static void put_shared_value(struct texts *s, struct page_writer *w, const char *key, json_t *value)
@@ -71,12 +70,10 @@ static void put_shared_value(struct texts *s, struct page_writer *w, const char 
     }
 }
 
-static char *render_report(json_t *report, struct page_writer *w, size_t *n)
+/* Keeps it in `w`. */
+static void render_report(json_t *report, struct page_writer *w)
 {
     struct texts s = {0};
-    char *text = NULL;
-    FILE *before = w->out, *out = arena_stream(&text, n);
-    w->out = out;
     put_shared_value(&s, w, "report", report);
     page_put_open(w, "shared", '[');
     for (size_t i = 0; i < s.n; i++) {
@@ -84,10 +81,7 @@ static char *render_report(json_t *report, struct page_writer *w, size_t *n)
         page_put_bytes(w, s.list[i], strlen(s.list[i]));
     }
     page_put_close(w, ']');
-    fclose(out);
-    w->out = before;
     texts_free(&s);
-    return text;
 }
 
 enum {
@@ -131,33 +125,32 @@ static void shorten_lists(const char *key, json_t *value, size_t most)
     }
 }
 
-/* Another attempt if the last result was too large. */
-static char *render_again(char *text, json_t *report, const struct page_writer *before, struct page_writer *w,
-                          size_t *n)
+/* Another attempt if the last result was too large; texts have at most `most` bytes. */
+static void render_again(json_t *report, const struct page_writer *before, size_t most, struct page_writer *w)
 {
-    size_t most = w->text_most;
-    free(text);
+    free(w->kept);
     *w = *before;
     w->text_most = most;
-    return render_report(report, w, n);
+    render_report(report, w);
 }
 
 size_t page_report_put(json_t *report, struct page_writer *w)
 {
-    size_t n = 0, most = MOST, cut = 0;
+    size_t most = MOST, cut = 0;
+    FILE *out = w->out;
+    w->out = NULL;
     const struct page_writer before = *w;
-    char *text = render_report(report, w, &n);
-    for (; text && n > ROOM && most >= LEAST; most /= 2) {
+    render_report(report, w);
+    for (; w->kept_n > ROOM && most >= LEAST; most /= 2) {
         shorten_lists(NULL, report, cut = most);
-        text = render_again(text, report, &before, w, &n);
+        render_again(report, &before, before.text_most, w);
     }
-    for (most = PAGE_TEXT / 4; text && n > ROOM && most >= TEXT_LEAST; most /= 2) {
-        w->text_most = most;
-        text = render_again(text, report, &before, w, &n);
-    }
-    if (text) {
-        fwrite(text, 1, n, w->out);
-        free(text);
-    }
+    for (most = PAGE_TEXT / 4; w->kept_n > ROOM && most >= TEXT_LEAST; most /= 2)
+        render_again(report, &before, most, w);
+    fwrite(w->kept, 1, w->kept_n, out);
+    free(w->kept);
+    w->kept = NULL;
+    w->kept_n = w->kept_cap = 0;
+    w->out = out;
     return cut;
 }

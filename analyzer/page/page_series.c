@@ -7,32 +7,22 @@
 
 struct page_series *page_series_new(struct run *run)
 {
-    struct page_series *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct page_series){.run = run, .pending_free = RUN_NONE};
+    struct page_series *p = ARENA_NEW(struct page_series, .run = run, .pending_free = RUN_NONE);
     return p;
 }
 
 void page_series_free(struct page_series *p)
 {
     for (size_t i = 0; i < p->levels_n; i++) {
-        free(p->levels[i].cuts);
-        free(p->levels[i].changed);
-        free(p->levels[i].buckets);
-        free(p->levels[i].changes);
-        free(p->levels[i].ends);
+        ARENA_RELEASE(p->levels[i].cuts, p->levels[i].changed, p->levels[i].buckets, p->levels[i].changes,
+                      p->levels[i].ends);
         map_free(&p->levels[i].site_lines);
         page_singles_free(&p->levels[i].singles);
     }
     for (size_t i = 0; i < p->curves_cap; i++) page_curve_free(&p->curves[i]);
-    free(p->curves);
-    free(p->pending);
+    ARENA_RELEASE(p->curves, p->pending);
     map_free(&p->worth);
-    free(p->most);
-    free(p->levels);
-    free(p->level_of);
-    free(p->lines);
-    free(p->line_of);
-    free(p);
+    ARENA_RELEASE(p->most, p->levels, p->level_of, p->lines, p->line_of, p);
 }
 
 /* Zeroed room for element `index`. */
@@ -134,8 +124,7 @@ static void choose_lines(struct page_series *p)
         else if (rated[i].most > p->unshown_most)
             p->unshown_most = rated[i].most;
     }
-    free(rated);
-    free(level);
+    ARENA_RELEASE(rated, level);
 }
 
 /* The peak, and the failures from which the program did not recover. */
@@ -227,8 +216,7 @@ static void list_buckets(struct page_level *l, const struct page_moment *moments
     struct page_moment highest = {0};
     uint64_t next = 0;
     size_t cut = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct page_moment *m = &moments[i];
+    EACH (m, moments, n) {
         bool over = m->first >= next;
         while (next <= m->first) next += l->every;
         for (; cut < l->cuts_n && l->cuts[cut] <= m->start_ns; cut++) over = true;

@@ -315,10 +315,7 @@ static void put_buckets(const struct putting *t, struct page_writer *w)
         page_column_step(&high, b->high / unit);
         page_column_add(&low, (b->high - b->low) / unit);
     }
-    page_put_column(w, "start", &start);
-    page_put_column(w, "time", &time);
-    page_put_column(w, "high", &high);
-    page_put_column(w, "low", &low);
+    PAGE_PUT_COLUMNS(w, start, time, high, low);
 }
 
 static void put_lines(const struct putting *t, struct page_stacks *stacks, struct page_writer *w)
@@ -330,10 +327,7 @@ static void put_lines(const struct putting *t, struct page_stacks *stacks, struc
         page_column_add(&merged, (int64_t)t->lines[i].paths);
         page_column_add(&site, t->lines[i].site);
     }
-    page_put_column(w, "stack", &stack);
-    page_put_column(w, "category", &category);
-    page_put_column(w, "merged", &merged);
-    page_put_column(w, "site", &site);
+    PAGE_PUT_COLUMNS(w, stack, category, merged, site);
 }
 
 static void put_singles(const struct putting *t, size_t room, struct page_writer *w, struct page_resolution *r)
@@ -374,10 +368,8 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     r->events += l->events;
     r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
     r->all = r->all && l->every == 1;
-    free(t.lines);
-    free(t.exact);
-    map_free(&t.number_of);
-    map_free(&t.site_of);
+    ARENA_RELEASE(t.lines, t.exact);
+    MAP_RELEASE(&t.number_of, &t.site_of);
 }
 
 /* By series, the largest first. */

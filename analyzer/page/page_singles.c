@@ -25,9 +25,7 @@ uint32_t page_singles_add(struct page_singles *s, uint32_t line)
 void page_singles_free(struct page_singles *s)
 {
     for (size_t i = 0; i < s->paths_n; i++) free(s->paths[i].candidates);
-    free(s->paths);
-    free(s->queue);
-    free(s->list);
+    ARENA_RELEASE(s->paths, s->queue, s->list);
 }
 
 static void enqueue_path(struct page_singles *s, uint32_t path)
@@ -46,7 +44,7 @@ static void keep_candidates(struct page_singles_path *p, uint32_t bits)
     p->unlisted = 0;
     for (size_t i = 0; i < p->n; i++) {
         if (!(bits >> i & 1)) continue;
-        p->candidates[kept] = p->candidates[i];
+        if (kept < i) p->candidates[kept] = p->candidates[i];
         p->least = p->candidates[kept].single.bytes < p->least ? p->candidates[kept].single.bytes : p->least;
         p->unlisted += !p->candidates[kept].listed;
         kept++;
@@ -133,22 +131,24 @@ void page_singles_add_live(struct page_singles *s, uint32_t path, const struct r
  * them yet. Of equal ones, those that are listed come first. */
 static uint32_t choose_singles(const struct page_singles_path *p, int64_t moment_ns)
 {
-    int64_t bytes[CANDIDATES];
     uint32_t live = 0, listed = 0, chosen = 0;
+    size_t live_n = 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct page_candidate *c = &p->candidates[i];
-        bytes[i] = c->single.bytes;
-        live |= (uint32_t)(c->single.free_ns > moment_ns) << i;
+        const bool is_live = c->single.free_ns > moment_ns;
+        live |= (uint32_t)is_live << i;
+        live_n += is_live;
         listed |= (uint32_t)c->listed << i;
     }
-    if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
+    if (live_n <= PAGE_SINGLES_SHOWN) return live & ~listed;
     for (uint32_t left = live & ~listed; left; left &= left - 1) {
         const int i = __builtin_ctz(left);
         unsigned before = 0;
         for (uint32_t others = live; others; others &= others - 1) {
             const int k = __builtin_ctz(others);
+            const int64_t bytes = p->candidates[i].single.bytes, other = p->candidates[k].single.bytes;
             const bool first = (listed >> k & 1) || k < i;
-            before += bytes[k] > bytes[i] || (bytes[k] == bytes[i] && first);
+            before += other > bytes || (other == bytes && first);
         }
         chosen |= (uint32_t)(before < PAGE_SINGLES_SHOWN) << i;
     }
@@ -212,6 +212,19 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns)
 SORT_ORDER(single_by_time, struct page_single,
            SORT_UP(x->alloc_ns, y->alloc_ns) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->free_ns, y->free_ns))
 
+/* They were listed nearly in this order. */
+static void sort_path(struct page_single *list, size_t n)
+{
+    size_t moves = 0;
+    for (size_t i = 1; i < n && moves <= n * 8; i++) {
+        const struct page_single single = list[i];
+        size_t at = i;
+        for (; at > 0 && single_by_time(&single, &list[at - 1]) < 0; at--, moves++) list[at] = list[at - 1];
+        list[at] = single;
+    }
+    if (moves > n * 8) SORT(list, n, single_by_time);
+}
+
 /* By path, then time. Returns the index of each path's first entry; the caller frees it. */
 static size_t *sort_singles(struct page_singles *s)
 {
@@ -228,7 +241,7 @@ static size_t *sort_singles(struct page_singles *s)
     for (size_t i = 0; i < s->paths_n; i++) {
         const size_t n = s->paths[i].listed;
         first[i] -= n;
-        SORT(sorted + first[i], n, single_by_time);
+        sort_path(sorted + first[i], n);
     }
     return first;
 }
@@ -239,28 +252,33 @@ struct columns {
     uint32_t last;
 };
 
+static size_t bytes_of(const struct columns *c)
+{
+    return c->line.n + c->at.n + c->lived.n + c->bytes.n + c->stack.n;
+}
+
 /* Of a path: when each was allocated (as the difference to the one before; -1 unknown), how long it lived (-1 until
- * the end), its bytes, and its stack (as the difference to the line's). */
-static void put_path(const struct page_singles_path *p, const struct page_single *list, struct page_stacks *stacks,
-                     struct columns *c)
+ * the end), its bytes, and its stack (as the difference to the line's). Once they have more than `room` bytes, which is
+ * then not enough, only their stacks get a number. */
+static void put_path(const struct page_singles_path *p, const struct page_single *list, size_t room,
+                     struct page_stacks *stacks, struct columns *c)
 {
     const int64_t stack = page_stack(stacks, p->stack);
+    uint32_t before = p->stack;
+    int64_t number = stack;
     page_column_add(&c->line, (int64_t)p->number - c->last);
     page_column_add(&c->line, (int64_t)p->listed);
     c->last = p->number;
     c->at.last = 0;
     EACH (b, list, p->listed) {
         const bool known = b->alloc_ns >= 0;
+        if (b->stack != before) number = page_stack(stacks, before = b->stack);
+        if (bytes_of(c) > room) continue;
         page_column_step(&c->at, known ? b->alloc_ns / c->ns : -1);
         page_column_add(&c->lived, b->free_ns == RUN_NEVER ? -1 : (b->free_ns - (known ? b->alloc_ns : 0)) / c->ns);
         page_column_add(&c->bytes, b->bytes / c->unit);
-        page_column_add(&c->stack, page_stack(stacks, b->stack) - stack);
+        page_column_add(&c->stack, number - stack);
     }
-}
-
-static size_t bytes_of(const struct columns *c)
-{
-    return c->line.n + c->at.n + c->lived.n + c->bytes.n + c->stack.n;
 }
 
 static void find_units(const struct page_singles *s, struct columns *c)
@@ -297,20 +315,15 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
         const struct page_singles_path *p = order[i];
         const struct columns before = c;
         if (p->number != MAP_NEW && p->listed && (p->whole || stacks->stacks_n < STACKS_MOST))
-            put_path(p, s->list + first[p - s->paths], stacks, &c);
+            put_path(p, s->list + first[p - s->paths], room, stacks, &c);
         if (bytes_of(&c) > room) take_back_single(&c, &before);
         all = all && !p->dropped && (!p->listed || c.line.n > before.line.n);
     }
     page_put_open(w, "singles", '{');
     page_put_int(w, "unit", c.unit);
     page_put_int(w, "ns", c.ns);
-    page_put_column(w, "line", &c.line);
-    page_put_column(w, "at", &c.at);
-    page_put_column(w, "lived", &c.lived);
-    page_put_column(w, "bytes", &c.bytes);
-    page_put_column(w, "stack", &c.stack);
+    PAGE_PUT_COLUMNS_OF(w, &c, line, at, lived, bytes, stack);
     page_put_close(w, '}');
-    free(order);
-    free(first);
+    ARENA_RELEASE(order, first);
     return all;
 }

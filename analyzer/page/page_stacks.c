@@ -23,10 +23,7 @@ void page_stacks_free(struct page_stacks *s)
 {
     struct page_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) page_column_free(columns[i]);
-    map_free(&s->helpers);
-    map_free(&s->frame_of);
-    map_free(&s->stack_of);
-    map_free(&s->site_of);
+    MAP_RELEASE(&s->helpers, &s->frame_of, &s->stack_of, &s->site_of);
     texts_free(&s->strings);
     free(s->sited);
 }
@@ -156,17 +153,11 @@ void page_stacks_put(struct page_stacks *s, struct page_writer *w)
         }
     }
     page_put_open(w, "frames", '{');
-    page_put_column(w, "native", &s->native);
-    page_put_column(w, "function", &s->function);
-    page_put_column(w, "file", &s->file);
-    page_put_column(w, "line", &s->line);
-    page_put_column(w, "module", &s->module);
+    PAGE_PUT_COLUMNS_OF(w, s, native, function, file, line, module);
     page_put_close(w, '}');
     page_put_open(w, "stacks", '{');
-    page_put_column(w, "parent", &s->parent);
-    page_put_column(w, "frame", &s->frame);
-    page_put_column(w, "sited", &sited);
-    page_put_column(w, "site", &site);
+    PAGE_PUT_COLUMNS_OF(w, s, parent, frame);
+    PAGE_PUT_COLUMNS(w, sited, site);
     page_put_close(w, '}');
     fit_texts(s, w);
     page_put_open(w, "strings", '[');

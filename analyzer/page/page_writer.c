@@ -53,7 +53,13 @@ void page_column_free(struct page_column *c)
 
 void page_put_bytes(struct page_writer *w, const char *bytes, size_t n)
 {
-    if (n) fwrite(bytes, 1, n, w->out);
+    if (w->out) {
+        if (n) fwrite(bytes, 1, n, w->out);
+    } else {
+        if (w->kept_cap - w->kept_n < n) w->kept = arena_realloc(w->kept, w->kept_cap = 2 * (w->kept_cap + n), 1);
+        memcpy(w->kept + w->kept_n, bytes, n);
+        w->kept_n += n;
+    }
     w->bytes += n;
 }
 
@@ -161,15 +167,31 @@ static size_t write_safe_text(const unsigned char *s, size_t n, char *out)
     return copy_safe_bytes(s, n, out);
 }
 
+/* Written as it is. */
+static inline bool is_plain_character(unsigned char c)
+{
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&';
+}
+
 size_t page_text_bytes(const char *text)
 {
     char out[CHARACTER];
     size_t bytes = 0, n;
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
-        n = gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
-        bytes += write_safe_text(s, n, out);
+        const bool plain = is_plain_character(*s);
+        n = plain ? 1 : gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
+        bytes += plain ? 1 : write_safe_text(s, n, out);
     }
     return bytes;
+}
+
+/* A text that is valid JSON as it is. */
+static void put_plain_text(struct page_writer *w, const char *text, size_t bytes)
+{
+    page_put_bytes(w, "\"", 1);
+    page_put_bytes(w, text, bytes);
+    page_put_bytes(w, "\"", 1);
+    w->text_bytes += bytes + 2;
 }
 
 /* A text that is too long keeps its beginning and its end, so that names with the same beginning stay distinct. */
@@ -177,7 +199,12 @@ void page_put_string(struct page_writer *w, const char *text)
 {
     size_t bytes = page_text_bytes(text), most = page_text_most(w), at = 0, kept = 1, n;
     bool cut = bytes > most, left_out = false;
-    char out[PAGE_TEXT + CHARACTER + 8] = "\"";
+    char out[PAGE_TEXT + CHARACTER + 8];
+    if (!cut && bytes == strlen(text)) { /* what is escaped becomes longer */
+        put_plain_text(w, text, bytes);
+        return;
+    }
+    out[0] = '"';
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
         n = gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
         size_t size = write_safe_text(s, n, out + kept);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/each_argument.h"
 
 enum {
     PAGE_BYTES = 9500000, /* of a page, at most */
@@ -31,7 +32,9 @@ void page_column_free(struct page_column *c);
 uint64_t page_column_unit(uint64_t unit, int64_t value);
 
 struct page_writer {
-    FILE *out;
+    FILE *out;  /* NULL: what is written is kept */
+    char *kept; /* not terminated */
+    size_t kept_n, kept_cap;
     bool follows;      /* an element was written before, in this array or object */
     uint64_t cut;      /* texts that were cut */
     size_t text_bytes; /* bytes of texts written */
@@ -47,6 +50,11 @@ void page_put_int(struct page_writer *w, const char *key, int64_t value);     /*
 void page_put_real(struct page_writer *w, const char *key, double value);     /* not finite: null */
 void page_put_bool(struct page_writer *w, const char *key, bool value);
 void page_put_column(struct page_writer *w, const char *key, struct page_column *c); /* frees it */
+/* The columns of these names: variables, or members of *of. */
+#define PAGE_PUT_COLUMN(w, unused, name) page_put_column(w, #name, &name);
+#define PAGE_PUT_COLUMN_OF(w, of, name) page_put_column(w, #name, &(of)->name);
+#define PAGE_PUT_COLUMNS(w, ...) EACH_ARGUMENT(PAGE_PUT_COLUMN, w, , __VA_ARGS__)
+#define PAGE_PUT_COLUMNS_OF(w, of, ...) EACH_ARGUMENT(PAGE_PUT_COLUMN_OF, w, of, __VA_ARGS__)
 /* Only the key: the value is written next. */
 void page_put_key(struct page_writer *w, const char *key);
 /* The text itself, in quotes. */

@@ -260,8 +260,7 @@ static bool categorise_course(struct building *w, uint32_t process, char *error,
     }
     bool ok = category_at(&w->b, process, moments, n, error, error_size);
     for (size_t i = 0; ok && i < n; i++) fill_course_column(of[i], &moments[i]);
-    free(moments);
-    free(of);
+    ARENA_RELEASE(moments, of);
     return ok;
 }
 
@@ -314,10 +313,7 @@ void profile_courses_free(struct profile_courses *c)
     for (size_t i = 0; i < c->n; i++) free(c->list[i].columns);
     for (size_t i = 0; i < c->steps_n; i++) free(c->steps[i].starts);
     for (size_t i = 0; i < c->scopes_n; i++) free(c->scopes[i].covered);
-    free(c->list);
-    free(c->steps);
-    free(c->scopes);
-    free(c);
+    ARENA_RELEASE(c->list, c->steps, c->scopes, c);
 }
 
 const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,

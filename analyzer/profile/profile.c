@@ -487,10 +487,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     profile_sums_free(&b.sums);
     site_builder_free(&b.b);
     map_free(&b.index);
-    free(b.levels);
-    free(b.ooms);
-    free(b.moments);
-    free(b.series_at);
+    ARENA_RELEASE(b.levels, b.ooms, b.moments, b.series_at);
     arena_free(&arena);
     if (!ok) {
         profile_free(p);
@@ -501,19 +498,18 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
 
 void profile_free(struct profile *p)
 {
-    if (p) {
-        free(p->entries);
-        free(p->moments);
-        free(p);
-    }
+    if (p) ARENA_RELEASE(p->entries, p->moments, p);
 }
 
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room)
 {
     size_t n = 0;
-    bool all = native || stack == RUN_NONE || run_stack_python(run, stack) == RUN_NONE;
-    const char *operation = all ? NULL : site_of(run, stack, NULL).operation;
+    bool python = stack != RUN_NONE && run_stack_python(run, stack) != RUN_NONE, all = native || !python;
+    const char *operation = native || stack == RUN_NONE ? NULL
+                            : python                    ? site_of(run, stack, NULL).operation
+                                                        : site_operation(run, stack);
     if (operation && room) out[n++] = run_operation_frame(run, operation);
+    if (operation && !python) return n;
     for (uint32_t i = stack; i != RUN_NONE && n < room; i = run_stack_parent(run, i)) {
         if (all || run_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
             size_t places;

@@ -97,8 +97,8 @@ void profile_free(struct profile *p);
 bool profile_layer(const struct run *run, int layer, const struct run_series *series);
 
 /* The frames of a stack for display, outermost first: only Python's, or with the native ones around them; a stack
- * without Python frames has its native ones. What autograd computed for a line that called backward() has the operation
- * ("AddmmBackward0", without a file) as its innermost frame if native ones are not shown. Looks names up, which costs
- * time: call it once per stack. At most `room` frames, outer ones are left out; returns their number. RUN_NONE has
- * none. */
+ * without Python frames has its native ones. If those are not shown, what autograd computed has the operation
+ * ("AddmmBackward0", without a file) as its innermost frame, or as its only one if no line called backward(). Looks
+ * names up, which costs time: call it once per stack. At most `room` frames, outer ones are left out; returns their
+ * number. RUN_NONE has none. */
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room);

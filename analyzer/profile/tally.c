@@ -216,10 +216,7 @@ void profile_tally_free(struct profile_tally *t)
     if (t) {
         arena_free(&t->private->arena);
         map_free(&t->private->index);
-        free(t->private->last);
-        free(t->private);
-        free(t->rows);
-        free(t);
+        ARENA_RELEASE(t->private->last, t->private, t->rows, t);
     }
 }
 

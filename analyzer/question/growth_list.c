@@ -181,8 +181,7 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
             *ARENA_PUSH(*list, *n, *cap) = e;
         }
     }
-    free(done);
-    free(same);
+    ARENA_RELEASE(done, same);
 }
 
 static void show_growth_source(struct site_builder *b, struct result_growth *g)
@@ -228,7 +227,5 @@ void question_growth_list(struct site_builder *b, struct question_grown *grown, 
         report->growth[i].refuted_by = "if a later step reads this memory again";
         show_growth_source(b, &report->growth[i]);
     }
-    free(group.members);
-    free(done);
-    free(list);
+    ARENA_RELEASE(group.members, done, list);
 }

@@ -86,6 +86,5 @@ void question_leaks_build(struct site_builder *b)
     for (size_t i = 0; i < processes_n; i++) report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     for (size_t i = 0; i < report->ooms_n; i++) /* memory that an exception keeps is not a leak either */
         report->leaks_at_end = report->leaks_at_end && !report->ooms[i].fatal;
-    free(skip);
-    free(work);
+    ARENA_RELEASE(skip, work);
 }

@@ -321,7 +321,5 @@ void question_memory_finish(struct question_memory *m)
         report->memory[i] = m->list[i];
         report->fragmentation[i] = m->fragmentation[i];
     }
-    free(m->list);
-    free(m->fragmentation);
-    free(m);
+    ARENA_RELEASE(m->list, m->fragmentation, m);
 }

@@ -72,8 +72,7 @@ static void peak_on_free(void *self, const struct run_lifetime *life, const stru
 
 struct question_peaks *question_peaks_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_peaks *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct question_peaks){.b = b};
+    struct question_peaks *p = ARENA_NEW(struct question_peaks, .b = b);
     *observer = (struct run_observer){.self = p, .beside = true, .alloc = peak_on_alloc, .free = peak_on_free};
     return p;
 }
@@ -147,7 +146,5 @@ void question_peaks_finish(struct question_peaks *p)
     report->peaks = arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
     for (size_t i = 0; i < report->peaks_n; i++) describe_peak(p, (uint32_t)i, &report->peaks[i]);
     if (report->peaks_n > 1) qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order_peak_sites);
-    free(p->places);
-    free(p->levels);
-    free(p);
+    ARENA_RELEASE(p->places, p->levels, p);
 }

@@ -111,8 +111,7 @@ static void preallocation_on_free(void *self, const struct run_lifetime *life, c
 
 struct question_preallocations *question_preallocations_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_preallocations *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct question_preallocations){.b = b};
+    struct question_preallocations *p = ARENA_NEW(struct question_preallocations, .b = b);
     *observer = (struct run_observer){.self = p,
                                       .process_start = preallocation_on_process_start,
                                       .alloc = preallocation_on_alloc,
@@ -284,9 +283,7 @@ void question_preallocations_finish(struct question_preallocations *p)
     r->preallocations_n = p->found_n;
     for (size_t i = 0; i < p->found_n; i++) r->preallocations[i] = p->found[i];
     map_free(&p->index);
-    free(p->list);
-    free(p->found);
-    free(p);
+    ARENA_RELEASE(p->list, p->found, p);
 }
 
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)

@@ -21,8 +21,7 @@ static void ranks_on_alloc(void *self, const struct run_lifetime *life, const st
 
 struct question_ranks *question_ranks_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_ranks *r = arena_realloc(NULL, 1, sizeof *r);
-    *r = (struct question_ranks){.b = b};
+    struct question_ranks *r = ARENA_NEW(struct question_ranks, .b = b);
     *observer = (struct run_observer){.self = r, .alloc = ranks_on_alloc};
     return r;
 }
@@ -336,8 +335,7 @@ static void report_shared(struct question_ranks *r)
         f->advice = "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else "
                     "touches CUDA";
     }
-    free(reported);
-    free(marked);
+    ARENA_RELEASE(reported, marked);
 }
 
 static int64_t rank_weight(const struct result_rank *r, bool tensors)
@@ -383,8 +381,7 @@ static void report_imbalance(struct question_ranks *r)
     SORT(sorted, n, sort_int64_up);
     int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
     for (size_t i = 0; i < n && !middle; i++) middle = rank_weight(list[i], tensors) == usual ? list[i] : NULL;
-    free(sorted);
-    free(list);
+    ARENA_RELEASE(sorted, list);
     int64_t more = rank_weight(most, tensors) - usual, beyond = 0;
     if (more < more_bytes || (double)more < more_share * (double)usual) return;
     enum run_series_layer layer = tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
@@ -417,9 +414,5 @@ void question_ranks_finish(struct question_ranks *r)
     report->rank_findings_n = r->found_n;
     for (size_t i = 0; i < r->found_n; i++) report->rank_findings[i] = r->found[i];
     map_free(&r->peaks);
-    free(r->firsts);
-    free(r->calls);
-    free(r->collective);
-    free(r->found);
-    free(r);
+    ARENA_RELEASE(r->firsts, r->calls, r->collective, r->found, r);
 }

@@ -93,18 +93,14 @@ struct question_signer {
 
 struct question_signer *question_signer_new(struct run *run, struct arena *arena)
 {
-    struct question_signer *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct question_signer){.run = run, .arena = arena};
+    struct question_signer *s = ARENA_NEW(struct question_signer, .run = run, .arena = arena);
     return s;
 }
 
 void question_signer_free(struct question_signer *s)
 {
     map_free(&s->frames);
-    free(s->facts);
-    free(s->bits);
-    free(s->operators);
-    free(s);
+    ARENA_RELEASE(s->facts, s->bits, s->operators, s);
 }
 
 static bool signature_row_fits(const struct frame_row *row, const struct run_frame *f)

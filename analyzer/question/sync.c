@@ -90,8 +90,8 @@ void question_syncs_add(struct question_syncs *s, const struct run_copy *copy, c
 
 struct question_syncs *question_syncs_start(struct site_builder *b)
 {
-    struct question_syncs *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct question_syncs){.b = b, .signer = question_signer_new(b->run, b->arena)};
+    struct question_syncs *s =
+        ARENA_NEW(struct question_syncs, .b = b, .signer = question_signer_new(b->run, b->arena));
     s->calls = question_waits_new(b->run, s->signer, syncs_on_wait, s);
     return s;
 }
@@ -227,8 +227,7 @@ void question_syncs_finish(struct question_syncs *s)
         site_list(s->b, work, s->waits_n, sizeof *work, order_waits_by_time, &report->syncs_n, &report->syncs_total);
     report->sync_lines =
         site_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n, &report->sync_lines_total);
-    free(work);
-    free(s->waits);
+    ARENA_RELEASE(work, s->waits);
     map_free(&s->index);
     question_signer_free(s->signer);
     free(s);

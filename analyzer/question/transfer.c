@@ -61,8 +61,7 @@ static void add_removed_flows(struct question_transfers *t)
 {
     size_t n;
     const struct run_removed *removed = run_removed(t->b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         if (r->what != GS_REMOVED_COPY) continue;
         struct flow *f = flow_at(t, &(struct run_copy){.process = r->process,
                                                        .stack = r->stack,
@@ -99,8 +98,7 @@ void question_transfers_add(struct question_transfers *t, const struct run_copy 
 
 struct question_transfers *question_transfers_start(struct site_builder *b)
 {
-    struct question_transfers *t = arena_realloc(NULL, 1, sizeof *t);
-    *t = (struct question_transfers){.b = b};
+    struct question_transfers *t = ARENA_NEW(struct question_transfers, .b = b);
     return t;
 }
 
@@ -243,8 +241,7 @@ void question_transfers_finish(struct question_transfers *t)
         site_list(t->b, work, t->n, sizeof *work, order_flows_by_bytes, &report->transfers_n, &report->transfers_total);
     report->transfer_lines =
         site_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n, &report->transfer_lines_total);
-    free(work);
-    free(t->flows);
+    ARENA_RELEASE(work, t->flows);
     map_free(&t->index);
     free(t);
 }

@@ -132,9 +132,7 @@ void run_backward_forget(struct run *run, size_t processes)
     struct run_backwards *b = &run->backward;
     while (b->n > processes) {
         struct run_backward *p = &b->process[--b->n];
-        free(p->threads);
-        free(p->list);
-        free(p->open);
+        ARENA_RELEASE(p->threads, p->list, p->open);
     }
 }
 
@@ -142,10 +140,8 @@ void run_backward_free(struct run *run)
 {
     struct run_backwards *b = &run->backward;
     run_backward_forget(run, 0);
-    free(b->process);
-    free(b->marks);
-    map_free(&b->grafts);
-    map_free(&b->autograd);
+    ARENA_RELEASE(b->process, b->marks);
+    MAP_RELEASE(&b->grafts, &b->autograd);
 }
 
 static bool autograds_by_name(const struct run_backward *b, uint32_t thread)

@@ -651,8 +651,7 @@ void run_database_close(struct run_database *db)
 {
     sqlite3_close(db->db);
     remove_copy(db);
-    free(db->path);
-    free(db->opened);
+    ARENA_RELEASE(db->path, db->opened);
     run_ids_free(&db->processes);
     run_ids_free(&db->stacks);
     run_ids_free(&db->apis);

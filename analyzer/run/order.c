@@ -61,10 +61,7 @@ void run_order_free(struct run_order *o)
 {
     if (!o) return;
     for (size_t i = 0; i < BUCKETS; i++) free(o->buckets[i].list);
-    free(o->due.list);
-    free(o->sorted.list);
-    free(o->spare);
-    free(o);
+    ARENA_RELEASE(o->due.list, o->sorted.list, o->spare, o);
 }
 
 static inline void pending_add(struct pending_list *l, struct pending p)

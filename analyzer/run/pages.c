@@ -94,23 +94,24 @@ static bool read_pages(struct walk *w, uint8_t *to, int64_t first, int64_t n)
     return w->file->pMethods->xRead(w->file, to, (int)(n * w->page_size), (first - 1) * w->page_size) == SQLITE_OK;
 }
 
-static bool read_page(struct walk *w, uint8_t *to, uint32_t number)
+/* Returns where it is: at `to`, or ahead, where other pages follow. */
+static const uint8_t *read_page(struct walk *w, uint8_t *to, uint32_t number)
 {
     const bool follows = number == w->next;
     w->next = number + 1;
     if (number < w->ahead_first || number >= w->ahead_first + w->ahead_n) {
         const int64_t left = w->pages_n - number + 1;
-        if (!follows || left < 2) return read_pages(w, to, number, 1);
-        w->ahead = w->ahead ? w->ahead : arena_realloc(NULL, AHEAD, w->page_size);
+        if (!follows || left < 2) return read_pages(w, to, number, 1) ? to : NULL;
+        if (!w->ahead) w->ahead = arena_zeroed(AHEAD * w->page_size + SPARE, 1);
         w->ahead_first = number;
         w->ahead_n = left < AHEAD ? left : AHEAD;
         if (!read_pages(w, w->ahead, number, w->ahead_n)) { /* perhaps a later page cannot be read */
             w->ahead_n = 0;
-            return read_pages(w, to, number, 1);
+            return read_pages(w, to, number, 1) ? to : NULL;
         }
     }
-    memcpy(to, w->ahead + (number - w->ahead_first) * w->page_size, w->page_size);
-    return true;
+    const uint8_t *page = w->ahead + (number - w->ahead_first) * w->page_size;
+    return page[0] == LEAF ? page : memcpy(to, page, w->page_size); /* others are used while more is read ahead */
 }
 
 static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)
@@ -120,7 +121,7 @@ static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)
         w->pages[depth] = arena_realloc(NULL, w->page_size + SPARE, 1);
         memset(w->pages[depth] + w->page_size, 0, SPARE);
     }
-    return read_page(w, w->pages[depth], number) ? w->pages[depth] : NULL;
+    return read_page(w, w->pages[depth], number);
 }
 
 static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)

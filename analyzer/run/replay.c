@@ -135,8 +135,7 @@ enum run_series_layer run_removed_layer(const struct run_removed *removed)
 /* Its totals begin with those of the rows that a recording of bounded size lost. */
 static void add_removed_totals(const struct run *run, struct run_series *s)
 {
-    for (size_t i = 0; i < run->removed_n; i++) {
-        const struct run_removed *r = &run->removed[i];
+    EACH (r, run->removed, run->removed_n) {
         if (r->what != GS_REMOVED_ALLOCATION || r->process != s->process || run_removed_layer(r) != s->layer ||
             (s->device >= 0 && r->device != s->device))
             continue;
@@ -358,6 +357,7 @@ static void last_batch(void *self, struct run_rows *batch)
     show_rows(e->run, e->rows_total ? "allocations" : "allocations again", &e->rows, batch->read, e->rows_total);
     for (size_t i = 0; i < batch->n; i++) {
         struct run_lifetime *life = &batch->rows[i].life;
+        if (i + AHEAD < batch->n) __builtin_prefetch(&batch->rows[i + AHEAD]);
         life->stack = run_backward_stack(e->run, e->process, life->thread, life->stack, life->alloc_ns);
         if (e->all) locate_row(e->run, e->process, &e->last, life);
         e->each(e->self, life, batch->rows[i].free_stack);
@@ -411,8 +411,7 @@ static void list_replay_calls(struct run_replay *r)
 {
     r->on_alloc = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
     r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
-    for (size_t i = 0; i < r->observers_n; i++) {
-        const struct run_observer *o = &r->observers[i];
+    EACH (o, r->observers, r->observers_n) {
         if (o->beside && r->beside) continue;
         if (o->alloc) r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
         if (o->free) r->on_free[r->on_free_n++] = (struct call){o->self, o->free};
@@ -466,10 +465,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         ok = replay_process(&replay, i, error, error_size);
     run_beside_end(replay.beside);
     run->replay = NULL;
-    free(replay.live);
-    free(replay.free_stacks);
-    free(replay.on_alloc);
-    free(replay.on_free);
+    ARENA_RELEASE(replay.live, replay.free_stacks, replay.on_alloc, replay.on_free);
     if (run->stopped && before.series) { /* this one has found a part */
         run_replay_free(run);
         move_replayed(run, &before);
@@ -486,10 +482,7 @@ void run_stop_replay(struct run *run)
 void run_replay_free(struct run *run)
 {
     for (size_t i = 0; run->series_of && i < run->processes_n; i++) free(run->series_of[i]);
-    free(run->series_of);
-    free(run->last_location);
-    free(run->series);
-    free(run->locations);
+    ARENA_RELEASE(run->series_of, run->last_location, run->series, run->locations);
     map_free(&run->location_map);
     run->series_of = NULL;
     run->last_location = NULL;

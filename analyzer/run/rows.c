@@ -48,8 +48,7 @@ static struct run_rows *new_batch(void)
 
 static void free_batch(struct run_rows *batch)
 {
-    free(batch->events);
-    free(batch);
+    ARENA_RELEASE(batch->events, batch);
 }
 
 static void begin_rows(struct reader *r)
@@ -105,22 +104,10 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     const int64_t *v = page_row->values;
     int64_t kind = v[KIND];
     struct run_stored *row = &r->batch->rows[r->batch->n];
-    row->life = (struct run_lifetime){
-        .series = RUN_NONE,
-        .location = RUN_NONE,
-        .stack = run_ids_get(&r->db->stacks, v[ALLOC_STACK]),
-        .thread = (uint32_t)((kind >> 23) + 2),
-        .api = kind >> 12 & 2047,
-        .device = (int8_t)((kind >> 5 & 127) - 1),
-        .layer = kind & 3,
-        .space = kind >> 2 & 7,
-        .alloc_ns = v[ALLOC_NS],
-        .free_ns = RUN_NEVER,
-        .address = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[ADDRESS] : 0,
-        .stream = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[STREAM] : 0,
-    };
+    row->life.device = (int8_t)((kind >> 5 & 127) - 1);
+    row->life.alloc_ns = v[ALLOC_NS];
+    row->life.free_ns = RUN_NEVER;
     row->life.bytes = gs_bytes_unpack(kind, v[BYTES], &row->life.extra);
-    row->free_stack = r->what == RUN_ROWS_WHOLE ? run_ids_get(&r->db->stacks, v[FREE_STACK]) : RUN_NONE;
     row->backwards = row->left_out = false;
     if (!(page_row->nulls >> LIFE_NS & 1)) {
         int64_t age = v[LIFE_NS];
@@ -130,6 +117,15 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     r->batch->read++;
     if (!run_row_check(&r->check, row) && !(r->order && row->left_out && r->check.run->backward.any)) return true;
     if (r->moments && !is_live_at_moment(r, &row->life)) return true;
+    row->life.series = row->life.location = RUN_NONE;
+    row->life.stack = run_ids_get(&r->db->stacks, v[ALLOC_STACK]);
+    row->life.thread = (uint32_t)((kind >> 23) + 2);
+    row->life.api = kind >> 12 & 2047;
+    row->life.layer = kind & 3;
+    row->life.space = kind >> 2 & 7;
+    row->life.address = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[ADDRESS] : 0;
+    row->life.stream = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[STREAM] : 0;
+    row->free_stack = r->what == RUN_ROWS_WHOLE ? run_ids_get(&r->db->stacks, v[FREE_STACK]) : RUN_NONE;
     if (r->zones) note_zone(r, page_row->id, &row->life);
     return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
 }

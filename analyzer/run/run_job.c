@@ -79,8 +79,7 @@ static bool at_one_time(const struct run *run, size_t from, const struct runs *r
         last_start = start[k] > last_start ? start[k] : last_start;
         first_end = end[k] < first_end ? end[k] : first_end;
     }
-    free(end);
-    free(start);
+    ARENA_RELEASE(end, start);
     return known && last_start < first_end;
 }
 
@@ -122,8 +121,6 @@ bool run_is_one_job(struct run *run, size_t from, const char *folder, char *erro
         ok = true;
     }
     ok = ok || refuse_jobs(run, &r, folder, error, error_size);
-    free(r.of);
-    free(r.first);
-    free(r.processes);
+    ARENA_RELEASE(r.of, r.first, r.processes);
     return ok;
 }

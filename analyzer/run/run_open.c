@@ -296,8 +296,7 @@ static void note_runs(struct run *run, size_t files)
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
                      size_t error_size)
 {
-    struct run *run = arena_realloc(NULL, 1, sizeof *run);
-    *run = (struct run){0};
+    struct run *run = ARENA_NEW(struct run, 0);
     run->options = options ? *options : (struct run_options){0};
     bool ok = n > 0 || run_fail(error, error_size, "no database named");
     for (size_t i = 0; ok && i < n; i++) {
@@ -323,30 +322,10 @@ void run_close(struct run *run)
     run_replay_free(run);
     run_backward_free(run);
     run_stacks_free(run);
-    free(run->databases);
-    free(run->processes);
-    free(run->devices);
-    free(run->ooms);
-    free(run->samples);
-    free(run->device_samples);
-    free(run->marks);
-    free(run->threads);
-    free(run->reserved);
-    free(run->mappings);
-    free(run->graphs);
-    free(run->pools);
-    free(run->allocator_facts);
-    free(run->counted);
-    free(run->checks);
-    free(run->mappers);
-    free(run->contexts);
-    free(run->removed);
-    free(run->levels);
-    free(run->removed_after);
-    free(run->removed_scopes);
-    free(run->settings);
-    free(run->sources);
-    free(run->notes);
+    ARENA_RELEASE(run->databases, run->processes, run->devices, run->ooms, run->samples, run->device_samples,
+                  run->marks, run->threads, run->reserved, run->mappings, run->graphs, run->pools);
+    ARENA_RELEASE(run->allocator_facts, run->counted, run->checks, run->mappers, run->contexts, run->removed,
+                  run->levels, run->removed_after, run->removed_scopes, run->settings, run->sources, run->notes);
     free(run->api_names);
     arena_free(&run->arena);
     free(run);

@@ -176,8 +176,7 @@ bool run_load_names(struct run *run, struct run_database *db, struct run_names_s
     bool ok = load_frames(run, db, seen, error, error_size) && read_stacks(run, db, seen, &rows, error, error_size);
     if (ok && first) run_load_inlined(run, db, &seen->frames);
     for (size_t i = 0; ok && i < rows.n; i++) resolve_stack_row(run, db, &rows, (uint32_t)i, &path, &path_cap);
-    free(path);
-    free(rows.list);
+    ARENA_RELEASE(path, rows.list);
     run_ids_free(&rows.index);
     return ok;
 }
@@ -201,8 +200,7 @@ void run_names_seen_free(struct run_names_seen *seen)
 void run_stacks_free(struct run *run)
 {
     texts_free(&run->strings);
-    free(run->frames);
-    free(run->frame_next);
+    ARENA_RELEASE(run->frames, run->frame_next);
     map_free(&run->frame_map);
     free(run->stacks);
     map_free(&run->stack_map);

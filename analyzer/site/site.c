@@ -105,7 +105,7 @@ static const struct run_frame *frame_of_function(const struct run *run, uint32_t
 {
     const struct run_frame *frame = run_stack_frame(run, stack), *f = frame;
     for (size_t n; f && f->kind == GS_FRAME_PYTHON && f->function && (n = strlen(f->function)) > 0;
-         f = run_stack_frame(run, stack = run_stack_parent(run, stack)))
+         f = run_stack_frame(run, stack = run_stack_python(run, run_stack_parent(run, stack))))
         if (f->function[n - 1] != '>' || strcmp(f->function, "<module>") == 0)
             return f->file == frame->file ? f : frame;
     return frame;
@@ -205,7 +205,7 @@ static uint32_t in_autograd(struct run *run, uint32_t stack)
 static const char in_between[] = "Engine";
 
 /* "AddmmBackward0" from "torch::autograd::generated::AddmmBackward0::apply(…". */
-static const char *operation_of(struct run *run, uint32_t stack)
+const char *site_operation(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame = run_stack_frame(run, in_autograd(run, stack));
     if (!frame) {
@@ -224,7 +224,7 @@ static const char *operation_of(struct run *run, uint32_t stack)
 
 bool site_is_in_backward(struct run *run, uint32_t stack)
 {
-    return operation_of(run, stack) != NULL;
+    return site_operation(run, stack) != NULL;
 }
 
 /* Did `python`, the innermost Python frame, call backward()? */
@@ -312,7 +312,7 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     site.via = site.helper                          ? run_stack_frame(run, f.helper)
                : at == f.user && f.python != f.user ? run_stack_frame(run, f.python)
                                                     : NULL;
-    site.operation = at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
+    site.operation = at == f.user && calls_backward(run, f.python) ? site_operation(run, stack) : NULL;
     site.inner = at == f.user && !site.operation ? run_stack_frame(run, f.inner) : NULL;
     site.caller = frame->kind == GS_FRAME_PYTHON && !site.helper ? run_stack_frame(run, caller) : NULL;
     return site;
@@ -324,10 +324,10 @@ void site_helpers(const struct run *run, struct map *helpers)
     struct map counts = {0};  /* function → calling lines */
     for (uint32_t s = 0; s < run_stack_count(run); s++) {
         const struct run_frame *f = run_stack_frame(run, s);
-        const struct run_frame *by = run_stack_frame(run, run_stack_parent(run, s));
-        const struct run_frame *caller = frame_of_function(run, run_stack_parent(run, s));
-        if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
-            (f->function == caller->function && f->file == caller->file)) /* recursion */
+        if (f->kind != GS_FRAME_PYTHON || !f->function) continue;
+        const uint32_t above = run_stack_python(run, run_stack_parent(run, s)); /* past native frames */
+        const struct run_frame *by = run_stack_frame(run, above), *caller = frame_of_function(run, above);
+        if (!by || (f->function == caller->function && f->file == caller->file)) /* recursion */
             continue;
         uint64_t function = site_function_key(f->function, f->file);
         uint64_t call = map_hash(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;

@@ -11,6 +11,8 @@
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers);
 /* A thread of autograd's made it while it computed gradients. */
 bool site_is_in_backward(struct run *run, uint32_t stack);
+/* "AddmmBackward0": the operation whose gradient autograd computes; "Engine": between two of them. NULL: neither. */
+const char *site_operation(struct run *run, uint32_t stack);
 
 /* A frame as a call site, for display. */
 struct result_site site_of_frame(const struct run_frame *frame);

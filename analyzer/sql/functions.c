@@ -162,7 +162,5 @@ void sql_functions_free(struct sql_session *s)
 {
     if (s->run) run_close(s->run);
     map_free(&s->helpers);
-    free(s->python);
-    free(s->site_of_stack);
-    free(s->sites);
+    ARENA_RELEASE(s->python, s->site_of_stack, s->sites);
 }

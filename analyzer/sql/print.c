@@ -118,8 +118,7 @@ static void print_sql_row(const struct table *t, const struct row *r)
 static void free_sql_row(struct table *t, struct row *r)
 {
     for (int c = 0; c < t->n; c++) free(r->cells[c]);
-    free(r->cells);
-    free(r->numbers);
+    ARENA_RELEASE(r->cells, r->numbers);
 }
 
 static struct row take_sql_row(struct table *t)
@@ -186,8 +185,7 @@ static int print_sql_table(const struct sql_printer *p, sqlite3_stmt *st)
         }
     }
     if (!head && (rc == SQLITE_DONE || t.rows_n)) print_measured_table(&t);
-    free(t.rows);
-    free(t.width);
+    ARENA_RELEASE(t.rows, t.width);
     return rc;
 }
 

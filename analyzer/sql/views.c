@@ -4,7 +4,6 @@
 #include "analyzer/sql/sql.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char schema_sql[] =

@@ -124,8 +124,7 @@ struct step_moments step_moments_of_calls(struct step_place_tree *t, unsigned ki
         if (anchor != RUN_NONE) *ARENA_PUSH(anchors, anchors_n, anchors_cap) = anchor;
     }
     if (anchors_n) join_anchors(t, anchors, anchors_n, &m);
-    free(found);
-    free(anchors);
+    ARENA_RELEASE(found, anchors);
     if (kind != STEP_PLACE_BACKWARD && !moments_go_on(t, &m)) m.count = 0;
     return m;
 }

@@ -41,7 +41,8 @@ static int64_t *sorted_gaps(const int64_t *times, size_t n)
 int64_t step_moments_gap(const int64_t *times, size_t n)
 {
     if (n < 2) return 0;
-    int64_t *gaps = sorted_gaps(times, n), median = gaps[(n - 1) / 2];
+    int64_t *gaps = sorted_gaps(times, n),
+            median = gaps[(n - 2) / 2]; /* of two the shorter: the first step is longer */
     free(gaps);
     return median;
 }
@@ -75,8 +76,7 @@ void step_moments_add(struct step_moments *m, int64_t begin_ns, int64_t time_ns)
 
 void step_moments_free(struct step_moments *m)
 {
-    free(m->times);
-    free(m->begins);
+    ARENA_RELEASE(m->times, m->begins);
 }
 
 /* Of batch_norm and BatchNorm2d, each layer has one; "batch" must be the last word, or numbered. */
@@ -173,9 +173,7 @@ struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, 
             step_moments_free(&f.list[i].moments);
         }
     }
-    free(f.list);
-    free(f.ends);
-    map_free(&f.index);
-    map_free(&f.threads);
+    ARENA_RELEASE(f.list, f.ends);
+    MAP_RELEASE(&f.index, &f.threads);
     return found;
 }

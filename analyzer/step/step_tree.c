@@ -242,10 +242,6 @@ void step_places_restart(struct step_place_tree *t, bool complete)
 void step_places_free(struct step_place_tree *t)
 {
     for (size_t i = 0; i < t->n; i++) times_free(&t->places[i].times);
-    free(t->places);
-    free(t->links);
-    free(t->stacks);
-    free(t->at);
-    map_free(&t->children);
-    map_free(&t->threads);
+    ARENA_RELEASE(t->places, t->links, t->stacks, t->at);
+    MAP_RELEASE(&t->children, &t->threads);
 }

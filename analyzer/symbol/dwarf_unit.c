@@ -89,14 +89,8 @@ struct symbol_units *symbol_units_new(Dwarf *dwarf)
 void symbol_units_free(struct symbol_units *u)
 {
     if (!u) return;
-    for (size_t i = 0; i < u->n; i++) {
-        free(u->list[i].scopes);
-        free(u->list[i].functions);
-        free(u->list[i].named);
-    }
-    free(u->list);
-    free(u->ranges);
-    free(u);
+    for (size_t i = 0; i < u->n; i++) ARENA_RELEASE(u->list[i].scopes, u->list[i].functions, u->list[i].named);
+    ARENA_RELEASE(u->list, u->ranges, u);
 }
 
 static const char *text_attribute(Dwarf_Die *die, unsigned name)

@@ -184,8 +184,7 @@ void symbol_module_close(struct symbol_module *m)
     symbol_units_free(m->units);
     symbol_table_free(m->symtab);
     if (m->dwfl) dwfl_end(m->dwfl);
-    free(m->folders);
-    free(m);
+    ARENA_RELEASE(m->folders, m);
 }
 
 const char *symbol_module_build_id(const struct symbol_module *m)

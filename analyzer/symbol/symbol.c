@@ -100,8 +100,7 @@ static void free_answer(struct answer *a)
         free((char *)(uintptr_t)a->places[i].function);
         free((char *)(uintptr_t)a->places[i].file);
     }
-    free(a->places);
-    free(a);
+    ARENA_RELEASE(a->places, a);
 }
 
 void symbolizer_free(struct symbolizer *s)
@@ -119,12 +118,9 @@ void symbolizer_free(struct symbolizer *s)
         }
         HASH_DEL(s->modules, m);
         if (m->module) symbol_module_close(m->module);
-        free(m->key);
-        free(m);
+        ARENA_RELEASE(m->key, m);
     }
-    free(s->folders);
-    free(s->servers);
-    free(s);
+    ARENA_RELEASE(s->folders, s->servers, s);
 }
 
 static struct loaded *load_symbols(struct symbolizer *s, const char *path, const char *build_id)

@@ -307,9 +307,6 @@ void symbolize_finish(struct symbolize *s)
 
 void symbolize_free(struct symbolize *s)
 {
-    for (size_t i = 0; i < s->modules_n; i++) {
-        free(s->modules[i].path);
-        free(s->modules[i].build_id);
-    }
+    for (size_t i = 0; i < s->modules_n; i++) ARENA_RELEASE(s->modules[i].path, s->modules[i].build_id);
     free(s->modules);
 }

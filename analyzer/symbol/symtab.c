@@ -119,8 +119,7 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
         if (i % RELEASE == RELEASE - 1) release_read(mod, i);
     }
     if (!n) {
-        free(all);
-        free(t);
+        ARENA_RELEASE(all, t);
         return NULL;
     }
     deal_symbols(t, arena_realloc(all, n, sizeof *all), n);
@@ -130,9 +129,7 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
 void symbol_table_free(struct symbol_table *t)
 {
     if (!t) return;
-    free(t->symbols);
-    free(t->first);
-    free(t);
+    ARENA_RELEASE(t->symbols, t->first, t);
 }
 
 static const char *symbol_name_of(const struct symbol_table *t, const struct symbol *s)

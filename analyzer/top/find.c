@@ -133,9 +133,6 @@ struct top_found *top_find_all(size_t *n)
 
 void top_found_free(struct top_found *found, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        free(found[i].database);
-        free(found[i].command);
-    }
+    for (size_t i = 0; i < n; i++) ARENA_RELEASE(found[i].database, found[i].command);
     free(found);
 }

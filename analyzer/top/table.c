@@ -43,8 +43,7 @@ static void forget_groups(struct top_tables *t)
 {
     for (int i = 0; i < 4; i++) {
         struct top_groups *g = &t->groups[i / 2][i % 2];
-        free(g->of_stack);
-        free(g->sites);
+        ARENA_RELEASE(g->of_stack, g->sites);
         map_free(&g->by_key);
         *g = (struct top_groups){0};
     }

@@ -73,8 +73,7 @@ static void add_user(struct top_users *users, int device, const struct nvml_abi_
         if (users->at[i].pid == p->pid && users->at[i].device == device) return; /* it can be in both lists */
     if (p->pid == (uint32_t)getpid() || (!ids_are_ours && !uses_cuda(p->pid))) return;
     if (top_find_process(p->pid, &found)) {
-        free(found.database);
-        free(found.command);
+        ARENA_RELEASE(found.database, found.command);
         return;
     }
     const int64_t bytes = p->bytes > INT64_MAX ? -1 : (int64_t)p->bytes;

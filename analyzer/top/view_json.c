@@ -73,9 +73,7 @@ static json_t *top_failure_json(struct top_tables *t, const struct top_failure *
     set_real(o, "time_s", seconds_of_ns(f->time_ns));
     set_json(o, "device", f->device < 0 ? NULL : json_integer(f->device));
     set_text(o, "layer", failure_layers[f->layer & 3]);
-    set_bytes(o, "requested_bytes", f->requested_bytes);
-    set_bytes(o, "free_bytes", f->free_bytes);
-    set_bool(o, "fatal", f->fatal);
+    SET_MEMBERS(o, f, requested_bytes, free_bytes, fatal);
     set_json(o, "site", draw_json_site(&site));
     return o;
 }
@@ -125,16 +123,12 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_text(o, "said", *state_text ? state_text : NULL);
     set_json(o, "pid", s->pid ? json_integer(s->pid) : NULL);
     set_json(o, "rank", s->rank == RUN_UNKNOWN ? NULL : json_integer(s->rank));
-    set_text(o, "host", s->host);
-    set_text(o, "command", s->command);
+    SET_MEMBERS(o, s, host, command);
     set_real(o, "time_s", s->no_rates ? NAN : seconds_of_ns(s->clock_ns));
     set_real(o, "age_s", s->loaded ? seconds_of_ns(s->age_ns) : NAN);
-    set_bytes(o, "waiting_bytes", s->waiting_bytes);
-    set_bytes(o, "unfound_bytes", s->unfound_bytes);
+    SET_MEMBERS(o, s, waiting_bytes, unfound_bytes);
     set_count(o, "unread_rows", (uint64_t)s->unread_rows);
-    set_count(o, "events", s->events);
-    set_count(o, "lost_events", s->lost_events);
-    set_count(o, "failures_total", s->failures_total);
+    SET_MEMBERS(o, s, events, lost_events, failures_total);
     set_real(o, "allocations_per_s", s->no_rates || s->no_memory ? NAN : top_allocation_rate(m, source));
     set_real(o, "copies_per_s", s->lacks[RUN_FACT_COPIES] ? NAN : copies);
     set_real(o, "copied_bytes_per_s", s->lacks[RUN_FACT_COPIES] ? NAN : copied);

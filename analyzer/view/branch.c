@@ -153,6 +153,9 @@ static enum view_branch_kind branch_kind_of(const struct run_frame *f)
 static bool is_internal_frame(const struct run_frame *f)
 {
     static const char *const parts[] = {
+        "torch::unwind::", /* the first three: how PyTorch records a snapshot's stacks */
+        "torch::CapturedTraceback::",
+        "gather_with_cpp",
         "CUDACachingAllocator",
         "c10::cuda::",
         "c10::Storage",
@@ -215,10 +218,8 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
 {
     char text[1024], function[512] = "";
 
-    if (!f || branch_kind_of(f) == BRANCH_OTHER) {
-        terminal_clean(out, size, f && f->function ? f->function : "?", v->term.utf8);
-        return out;
-    }
+    if (!f || branch_kind_of(f) == BRANCH_OTHER)
+        return text_function(out, size, f && f->function ? f->function : "?", WHOLE, v->term.utf8);
     if (f->function) text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
     if (before && before->file && f->file && f->line > 0 && strcmp(before->file, f->file) == 0) {
         text_put(out, size, ":%d %s", f->line, function);
@@ -321,7 +322,7 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
     if (terminal_columns(label) <= columns) {
         text_put(out, size, "%s", label);
     } else if (f && f->kind == GS_FRAME_NATIVE && f->line <= 0) {
-        text_elide(out, size, label, columns, v->term.utf8);
+        text_name(out, size, label, columns, v->term.utf8);
     } else {
         char line[16], whole[1024];
         snprintf(line, sizeof line, ":%d", f ? f->line : 0);

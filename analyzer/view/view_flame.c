@@ -190,7 +190,6 @@ void view_flame(const struct draw_text *v, const struct profile *p, const struct
         descend_flame(&f);
     }
     print_flame_legend(&f);
-    free(f.row);
-    free(f.next);
+    ARENA_RELEASE(f.row, f.next);
     arena_free(&arena);
 }

@@ -76,9 +76,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
         out->count += out->list[i].count;
     }
     SORT(out->list, out->n, compare_leak_rows);
-    map_free(&helpers);
-    map_free(&index);
-    map_free(&paths);
+    MAP_RELEASE(&helpers, &index, &paths);
 }
 
 static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
@@ -166,9 +164,7 @@ static json_t *leak_row_json(struct run *run, const struct result_report *r, con
     draw_json_where(o, r, row->process, row->device);
     set_text(o, "layer", result_series_word(row->layer));
     set_text(o, "category", result_category_word(row->category));
-    set_bytes(o, "bytes", row->bytes);
-    set_count(o, "count", row->count);
-    set_bool(o, "growing", row->growing);
+    SET_MEMBERS(o, row, bytes, count, growing);
     set_json(o, "site", draw_json_site(&row->site));
     while (n-- > 0) json_array_append_new(list, draw_json_frame(frames[n]));
     set_json(o, "frames", list);
@@ -179,8 +175,7 @@ void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, 
                      size_t top)
 {
     set_bool(o, "at_orderly_end", r->leaks_at_end);
-    set_bytes(o, "bytes", rows->bytes);
-    set_count(o, "count", rows->count);
+    SET_MEMBERS(o, rows, bytes, count);
     set_json(o, "leaks", LIST_OF(rows->n < top ? rows->n : top, i, leak_row_json(run, r, &rows->list[i])));
     set_count(o, "leaks_total", rows->n);
     set_json(o, "growth", json_growth(r));

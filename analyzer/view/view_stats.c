@@ -286,8 +286,7 @@ static json_t *tally_json(const struct profile_statistics_tally *k)
 {
     json_t *o = json_object();
 
-    set_count(o, "count", k->count);
-    set_bytes(o, "bytes", k->bytes);
+    SET_MEMBERS(o, k, count, bytes);
     return o;
 }
 
@@ -323,8 +322,7 @@ static json_t *layer_json(const struct view_stats *x, int layer)
     const struct profile_statistics_layer *l = &x->all.layers[layer];
     json_t *o = json_object(), *by_space = json_object();
 
-    set_count(o, "allocations", l->allocations);
-    set_count(o, "frees", l->frees);
+    SET_MEMBERS(o, l, allocations, frees);
     set_bytes(o, "allocated_bytes", l->allocated);
     set_bytes(o, "freed_bytes", l->freed);
     set_bytes(o, "largest_bytes", l->largest);

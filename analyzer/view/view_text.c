@@ -9,7 +9,6 @@
 #include "analyzer/base/options.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
-#include "analyzer/report/report.h"
 #include "analyzer/view/view_text_parts.h"
 
 static const struct section {

@@ -177,8 +177,7 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
     char same[1024] = "", spread[512];
     size_t at = 0;
     add_outcome_row(table, w->search, "as recorded", NULL, recorded);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct whatif_scenario *s = &w->scenarios[i];
+    EACH (s, w->scenarios, w->n) {
         if (w->search && s->conf && !s->error && is_outcome_same(&s->outcome, recorded) && at < sizeof same) {
             spread_settings(spread, sizeof spread, s->name);
             at += (size_t)snprintf(same + at, sizeof same - at, "%s%s", at ? "; " : "", spread);
@@ -279,12 +278,9 @@ static json_t *whatif_failure_json(const struct view_whatif *w, const struct wha
     const struct result_site site = site_of(w->run, f->stack, NULL);
     json_t *o = json_object();
     set_real(o, "time_s", (double)f->time_ns / 1e9);
-    set_json(o, "device", json_integer(f->device));
-    set_count(o, "event", f->event);
+    SET_MEMBERS(o, f, device, event);
     set_json(o, "step", f->step ? json_integer((json_int_t)f->step) : NULL);
-    set_bytes(o, "requested_bytes", f->requested_bytes);
-    set_bytes(o, "allocated_bytes", f->allocated_bytes);
-    set_bytes(o, "reserved_bytes", f->reserved_bytes);
+    SET_MEMBERS(o, f, requested_bytes, allocated_bytes, reserved_bytes);
     set_json(o, "site", draw_json_site(&site));
     return o;
 }
@@ -295,10 +291,7 @@ static void outcome_json(json_t *o, const struct view_whatif *w, const struct wh
     set_bytes(o, "device_bytes", x->capacity_bytes);
     set_bool(o, "fits", x->fits);
     set_json(o, "oom", x->fits ? NULL : whatif_failure_json(w, &x->oom));
-    set_bytes(o, "peak_allocated_bytes", x->peak_allocated_bytes);
-    set_bytes(o, "peak_reserved_bytes", x->peak_reserved_bytes);
-    set_count(o, "segments", x->segments);
-    set_count(o, "retries", x->retries);
+    SET_MEMBERS(o, x, peak_allocated_bytes, peak_reserved_bytes, segments, retries);
 }
 
 static json_t *settings_json(const struct whatif_scenario *s)
@@ -356,8 +349,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     set_count(replay, "segments_as_recorded", p->segments_same);
     set_json(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
     set_real(replay, "begin_s", p->begin_ns ? (double)p->begin_ns / 1e9 : NAN);
-    set_text(replay, "reason", p->reason);
-    set_text(replay, "torch_version", p->torch_version);
+    SET_MEMBERS(replay, p, reason, torch_version);
     set_text(replay, "torch_assumed", p->torch_version ? NULL : p->torch_assumed);
     set_json(o, "replay", replay);
 }

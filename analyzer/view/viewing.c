@@ -1,12 +1,10 @@
 #include "analyzer/view/viewing.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export_choice.h"
-#include "analyzer/base/input.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"

@@ -192,9 +192,7 @@ void whatif_lane_free(struct whatif_lane *l)
 
 void whatif_lane_forget(struct whatif_lane *l)
 {
-    free(l->block_of);
-    free(l->recorded);
-    free(l->taken);
+    ARENA_RELEASE(l->block_of, l->recorded, l->taken);
     whatif_space_free(&l->freed);
     map_free(&l->placed);
     l->recorded = l->taken = NULL;

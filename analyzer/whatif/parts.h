@@ -100,7 +100,7 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 }
 
 /* One for each order in which PyTorch's versions choose free blocks; the most usual one first. */
-#define WHATIF_ASSUMED_N 3
+#define WHATIF_ASSUMED_N 4
 
 /* Index of a process's device, created with its settings if it is new. */
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device);

@@ -130,7 +130,8 @@ static bool is_divisor(double n)
     return n >= 1 && n <= 1 << 20 && n == floor(n) && ((uint32_t)n & ((uint32_t)n - 1)) == 0;
 }
 
-/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. 0 and 1: not rounded. */
+/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. 0 and 1: rounded to 512 bytes.
+ */
 static bool set_divisions(const struct parser *p, const char *key, const char *value)
 {
     static const char accepted[] = "a power of two, or a list such as [256:1,512:2,>:8]";
@@ -153,6 +154,7 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         char *colon = strchr(entry, ':');
         if (!colon || !parse_setting_number(colon + 1, &parts) || (parts != 0 && !is_divisor(parts)))
             return reject_setting(p, key, value, accepted);
+        if (parts == 0 && !rules_have(p, key, CACHING_DIVISIONS_OFF)) return false;
         *colon = 0;
         const bool rest = strcmp(entry, ">") == 0;
         if (!rest && (!parse_setting_number(entry, &size) || !is_divisor(size)))

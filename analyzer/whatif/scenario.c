@@ -532,8 +532,7 @@ static bool are_pauses_idle(struct whatif *w)
     bool idle = true;
     for (size_t i = 0; i <= w->owners_n; i++)
         idle = idle && (w->spread[i] != 2 || whatif_is_of_step(w, i < w->owners_n ? (uint32_t)i : RUN_NONE));
-    for (size_t i = 0; i < w->devices_n; i++) {
-        const struct whatif_device *d = &w->devices[i];
+    EACH (d, w->devices, w->devices_n) {
         const struct step_list *steps = whatif_steps_of(w, d->process);
         for (size_t k = 0; k < d->flushes_n && steps; k++) idle = idle && !whatif_is_in_pause(steps, d->flushes[k].ns);
     }
@@ -674,8 +673,7 @@ static void release_play(struct play *p)
     for (size_t i = 0; p->tracks && i < p->w->devices_n; i++) {
         struct track *t = &p->tracks[i];
         if (t->open) whatif_lane_free(&t->lane);
-        free(t->dues.list);
-        free(t->without);
+        ARENA_RELEASE(t->dues.list, t->without);
         map_free(&t->other_ends);
         free(t->curve);
     }
@@ -755,10 +753,7 @@ static bool play_all(struct whatif *w, struct whatif_scenario *scenarios, const 
     if (check) doubt_replay(&plays[n], scenarios, n);
     for (size_t i = 0; i < n + check; i++) release_play(&plays[i]);
     for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&stage.maps[i]);
-    free(stage.maps);
-    free(stage.recorded);
-    free(stage.plays);
-    free(plays);
+    ARENA_RELEASE(stage.maps, stage.recorded, stage.plays, plays);
     return ok;
 }
 
@@ -792,8 +787,6 @@ bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, 
     for (size_t i = 0; ok && i < others_n; i++)
         if (!is_same_outcome(&scenarios[of[i]].outcome, &others[i].outcome))
             scenarios[of[i]].outcome.doubts |= doubts[variants[i]];
-    free(others);
-    free(variants);
-    free(of);
+    ARENA_RELEASE(others, variants, of);
     return ok;
 }

@@ -6,7 +6,6 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/site.h"
-#include "analyzer/site/source_context.h"
 
 enum { FILES = 64, VALUES = 256, EVERYWHERE = -1, MODULE = -2, ATTRIBUTE = -3 };
 
@@ -94,8 +93,7 @@ static void read_own_files(struct figure_search *s)
         if (is_first(&functions, frame->function))
             *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;
     }
-    map_free(&files);
-    map_free(&functions);
+    MAP_RELEASE(&files, &functions);
     for (size_t i = 0; i < s->files_n; i++)
         for (size_t k = 0; k < s->files[i].code.n; k++)
             add_own_file(s, site_imported_file(s->arena, s->files[i].path, s->files[i].code.list[k].code));
@@ -533,8 +531,7 @@ unsigned whatif_source_facts(struct run *run)
     if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;
     arena_free(&arena);
-    free(s->functions);
-    free(s);
+    ARENA_RELEASE(s->functions, s);
     return facts;
 }
 

@@ -463,6 +463,37 @@ def test_what_vllm_makes_its_cache(words, cache):
     assert s["tokens"]["bytes"] <= s["requests"]["likely"] * int(seq) < s["tokens"]["bytes"] + 16
 
 
+# llm-d-planner's report, H100-80GB, gpu_memory_utilization 0.95: what vLLM subtracted, in GiB.
+PROFILED = [("llama-3.1-8b", "0.19.0", 17.12), ("llama-3.1-8b --tp 2 --gpus 2", "0.19.0", 11.47), ("llama-3.1-8b --tp 4 --gpus 4", "0.19.0", 7.79),
+            ("qwen2.5-7b", "0.19.0", 16.70), ("qwen3-14b", "0.16.0", 33.29), ("qwen3-14b", "0.17.0", 29.88), ("qwen3-14b", "0.18.0", 30.0)]
+
+
+@pytest.mark.parametrize("model, version, used", PROFILED)
+def test_what_a_version_of_vllm_subtracts(model, version, used):
+    words = ["--serve", "vllm", "--model", *model.split(), "--precision", "bf16", "--seq", "8192", "--gpu-memory-utilization", "0.95", "--gpu", "h100-80g"]
+    known, any_version = (answer(*words, *more)["gpus"][0]["server"]["used"] for more in (["--vllm", version], []))
+    assert known["bytes"] == pytest.approx(used * 2**30, rel=0.02) and known["low_bytes"] <= used * 2**30 <= known["high_bytes"]
+    assert any_version["low_bytes"] <= used * 2**30 <= any_version["high_bytes"]
+    assert known["high_bytes"] - known["low_bytes"] < any_version["high_bytes"] - any_version["low_bytes"]
+
+
+def test_what_vllm_is_told():
+    """--max-num-seqs and --max-num-batched-tokens: the profiling pass has so many."""
+    words = ["--serve", "vllm", "--model", "llama-3.1-8b", "--precision", "bf16", "--seq", "8192", "--gpu", "h100-80g", "--vllm", "0.19"]
+
+    def used(*more):
+        return answer(*words, *more)["gpus"][0]["server"]["used"]["bytes"]
+    default = used()
+    assert used("--max-num-seqs", "1024", "--max-num-batched-tokens", "8192") == default
+    assert default - used("--max-num-seqs", "512") == pytest.approx(512 * 128256 * 14.4, rel=0.01)
+    assert used("--max-num-seqs", "1", "--max-num-batched-tokens", "32768") > default
+    for more in (["--max-num-seqs", "8"], ["--max-num-batched-tokens", "2048"], ["--vllm", "0.19"]):
+        done = gpuspy("estimate", "--model", "llama-3-8b", "--inference", "--memory", "80GiB", *more)
+        assert done.returncode == 2 and f"{more[0]} applies to servers only; add --serve vllm" in done.stderr
+    done = gpuspy("estimate", *words[:-1], "new")
+    assert done.returncode == 2 and "'new' is not a version; give 0.19" in done.stderr
+
+
 def test_a_server_that_does_not_start():
     text = gpuspy("estimate", "--serve", "vllm", "--model", "llama-3-8b", "--seq", "8192", "--memory", "17GiB").stdout
     assert "vLLM does not start" in text and "--max-model-len" in text
@@ -838,6 +869,15 @@ def test_of_many_gpus_the_smallest_is_the_next():
     assert "name one" in one_line(gpuspy("estimate", *SMALL, "--gpu", "all", "--solve", "batch"), 2)
 
 
+def test_of_many_gpus_the_need_comes_first():
+    text = gpuspy("estimate", "--params", "1e9", "--gpu", "all").stdout
+    assert "Peak in the optimizer step: 18.63 GiB. It fits on" in " ".join(text.split()[:30]), text[:300]
+    peaks = [g["peak"]["bytes"] for g in answer(*LLAMA, "--gpu", "all")["gpus"]]
+    text = gpuspy("estimate", *LLAMA, "--gpu", "all").stdout
+    said = re.search(r"Peak [a-z ]+: ([\d.]+) – ([\d.]+) GiB", " ".join(text.split()))
+    assert [float(n) for n in said.groups()] == pytest.approx([min(peaks) / 2**30, max(peaks) / 2**30], abs=0.006)
+
+
 def test_a_solved_length_is_held_against_the_context():
     assert "the model was trained for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
 
@@ -1126,6 +1166,19 @@ DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("g
            ("t5-base", "amp-bf16", "math", 8, 512, "none", 14885, 15372), ("t5-small", "bf16", "flash", 64, 512, "full", 7217, None),
            ("t5-small", "fp32", "flash", 8, 512, "none", 4651, 5220), ("t5-base", "amp-bf16", "flash", 8, 512, "none", 9355, 9752),
            ("phi-1.5", "bf16", "flash", 2, 1024, "none", 14587, 15824), ("gemma-2-2b", "bf16", "flash", 2, 1024, "full", 25001, 31724)]
+
+
+# t5-base's width in 3 + 3 layers, sgd, batch 16 of 512 tokens, checkpointed, on the same simulated GPU with an A100's
+# workspaces: max_memory_reserved(), MiB
+@pytest.mark.parametrize("precision, reserved", [("fp32", 5248), ("bf16", 2952), ("amp-bf16", 5320)])
+def test_a_checkpointed_decoder_has_no_cache(precision, reserved, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 3, "num_decoder_layers": 3,
+                                                      "num_heads": 12, "d_kv": 64, "vocab_size": 32128}))
+    lines = answer("--model", tmp_path / "config.json", "--precision", precision, "--optimizer", "sgd", "--batch", "16", "--seq", "512", "--attention", "math",
+                   "--checkpointing", "full", "--gpu", "a100-80g", "--no-calibration")["lines"]
+    most = max(sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in ("context", "communication"))
+               for phase in ("forward_end", "backward_end", "step"))
+    assert most / 2**20 == pytest.approx(reserved, rel=0.02)
 
 
 def test_lengths_that_vary_leave_cached_segments():

@@ -328,6 +328,8 @@ CASES = [
     ("vLLM", "c.yaml", COMPOSE, SERVED, []),
     ("vLLM", "c.sh", SERVE, SERVED, []),
     ("vLLM", "c.sh", "#!/bin/bash\nvllm serve Qwen/Qwen3-8B --trust-remote-code\n", "--model=Qwen/Qwen3-8B --serve=vllm", []),
+    ("vLLM", "c.sh", "#!/bin/bash\nvllm serve Qwen/Qwen3-8B --max-num-seqs 64 --max-num-batched-tokens=4096\n",
+     "--model=Qwen/Qwen3-8B --serve=vllm --max-num-seqs=64 --max-num-batched-tokens=4096", []),
     ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
 

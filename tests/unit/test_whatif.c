@@ -219,6 +219,28 @@ static void test_an_expandable_segment_without_pages_ends(void **state)
     whatif_lane_free(&lane);
 }
 
+/* 30 MiB are a segment of their size, or two pages of 20 MiB. */
+static void test_private_pools_are_expandable_since_2_5(void **state)
+{
+    static const struct {
+        uint16_t minor;
+        int64_t reserved;
+    } cases[] = {{4, 30 * MIB}, {5, 40 * MIB}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct caching_rules rules = rules_of("expandable_segments:True");
+        struct whatif_lane lane;
+        rules.major = 2;
+        rules.minor = cases[i].minor;
+        whatif_lane_start(&lane, &rules, false, 128 * MIB);
+        caching_allocate(lane.allocator, 30 * MIB, 0, 1);
+        assert_int_equal(caching_totals(lane.allocator)->reserved, cases[i].reserved);
+        caching_allocate(lane.allocator, 30 * MIB, 0, 0); /* the default pool always is */
+        assert_int_equal(caching_totals(lane.allocator)->reserved, cases[i].reserved + 40 * MIB);
+        whatif_lane_free(&lane);
+    }
+}
+
 /* --- rules ------------------------------------------------------------------------------------------ */
 
 /* The example in torch.cuda.memory's documentation, 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
@@ -238,6 +260,18 @@ static void test_rounding(void **state)
 }
 
 /* Measured with PyTorch 2.11, torch.cuda.memory_allocated(): in KiB. */
+static void test_one_division_does_not_round_before_2_4(void **state)
+{
+    struct caching_rules rules = rules_of("roundup_power2_divisions:1");
+    (void)state;
+    rules.major = 2;
+    rules.minor = 3;
+    assert_int_equal(caching_rounded(&rules, 300 * MIB + 1), 300 * MIB + 1);
+    assert_int_equal(caching_rounded(&rules, 100), 512);
+    rules.minor = 4;
+    assert_int_equal(caching_rounded(&rules, 300 * MIB + 1), 300 * MIB + 512);
+}
+
 static void test_divisions_by_size(void **state)
 {
     static const struct {
@@ -536,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
         cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
         cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_one_division_does_not_round_before_2_4),
+        cmocka_unit_test(test_private_pools_are_expandable_since_2_5),
         cmocka_unit_test(test_divisions_by_size),
         cmocka_unit_test(test_large_segment_size),
         cmocka_unit_test(test_refused_settings),
