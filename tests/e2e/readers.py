@@ -145,7 +145,7 @@ class Perfetto:
 
 def pprof(path, *options):
     """What `go tool pprof` prints."""
-    return run(found("go"), "tool", "pprof", *options, path, env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent",
+    return run(found("go"), "tool", "pprof", *options, path, env={"PATH": "/usr/bin:/bin", "HOME": "/dev/null",
                                                                    "PPROF_TMPDIR": "/tmp", "GOFLAGS": "-mod=mod",
                                                                    "GOCACHE": "/tmp"}).stdout.decode()
 
