@@ -59,7 +59,9 @@ struct t_slot *t_slot(void)
         if (t_shared->slot[i].pid == (int32_t)pid) break;
     if (i == used) i = t_shared->slots++;
     if (i >= T_SLOTS) i = T_SLOTS - 1;
-    if (!t_shared->slot[i].pid) t_shared->slot[i].flags |= inherited_flags(getppid());
+    /* a daemon's parent has ended, perhaps: its memory names the process that it was copied from */
+    if (!t_shared->slot[i].pid)
+        t_shared->slot[i].flags |= inherited_flags(getppid()) | (now ? inherited_flags((pid_t)(now >> 32)) : 0);
     t_shared->slot[i].pid = (int32_t)pid;
     cached = pid << 32 | i;
     return &t_shared->slot[i];
