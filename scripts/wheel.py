@@ -77,13 +77,14 @@ def installed(build, stripped):
 
 
 def documents(gpuspy):
-    """Man pages and completions, which the program of this machine prints."""
+    """Man pages and completions, which the program of this machine prints, and the docs to which they refer."""
     commands = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer/command/commands.def").read_text(), re.M)
     pages = {"gpuspy": output(gpuspy, "help", "--man")}
     pages.update({f"gpuspy-{c.lower()}": output(gpuspy, "help", "--man", c.lower()) for c in commands})
     files = {f"share/man/man1/{name}.1": (page, 0o644) for name, page in pages.items()}
     for shell, path in COMPLETIONS.items():
         files[path] = (output(gpuspy, "help", f"--completion={shell}"), 0o644)
+    files.update({f"share/doc/gpuspy/docs/{page.name}": (page.read_bytes(), 0o644) for page in sorted((ROOT / "docs").glob("*.md"))})
     return files
 
 

@@ -59,9 +59,34 @@ static bool steps_known(const struct result_report *r)
     return false;
 }
 
+/* Columns for what a wait is for: what the figures and the shortest call sites leave. If that is less than
+ * KIND_COLUMNS, call sites have lines of their own; if there is not even so much without them, so has this. */
+static int count_kind_columns(const struct draw_text *v, size_t shown)
+{
+    enum { FIGURES = 3, GAP = 2 };
+    int width[FIGURES] = {0}, site = 0;
+    char text[FIGURES][UNITS_TEXT], place[1024];
+
+    EACH (s, v->report->sync_lines, shown) {
+        units_format_seconds(text[0], s->blocked_s);
+        units_format_share(text[1], s->share);
+        how_often_text(text[2], &s->pace, s->count);
+        for (int i = 0; i < FIGURES; i++)
+            if (terminal_columns(text[i]) > width[i]) width[i] = terminal_columns(text[i]);
+        const int least = terminal_columns(draw_site(v, place, sizeof place, &s->site, 1));
+        if (least > site) site = least;
+    }
+    for (int i = 0; i < FIGURES; i++)
+        if (width[i] < (int)strlen("per step")) width[i] = (int)strlen("per step"); /* the longest heading */
+    const int all = v->term.width - INDENT - FIGURES * GAP - width[0] - width[1] - width[2];
+    const int left = all - GAP - site < KIND_COLUMNS ? all : all - GAP - site;
+    return left < KIND_COLUMNS || left > 2 * KIND_COLUMNS ? 2 * KIND_COLUMNS : left;
+}
+
 static void wait_rows(const struct draw_text *v, size_t shown)
 {
     bool narrow = v->term.width < NARROW;
+    const int kind_columns = narrow ? count_kind_columns(v, shown) : 2 * KIND_COLUMNS;
     struct text_table t = {SITES(v),
                            .head = {"waited", "share", steps_known(v->report) ? "per step" : "times",
                                     narrow ? "for" : "each", narrow ? "line" : "for", narrow ? NULL : "line"},
@@ -70,7 +95,7 @@ static void wait_rows(const struct draw_text *v, size_t shown)
     EACH (s, v->report->sync_lines, shown) {
         char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
         terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
-        shorten_calls_text(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
+        shorten_calls_text(v, kind, sizeof kind, clean, kind_columns);
         units_format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {units_format_seconds(waited, s->blocked_s), units_format_share(share, s->share),
                                how_often_text(count, &s->pace, s->count), narrow ? kind : each, kind};

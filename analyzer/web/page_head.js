@@ -146,9 +146,10 @@
         const add = (topic, text) => {
             if (!text || seen.has(text)) return;
             seen.add(text);
-            rows.push(make("li", null,
-                make("span", null, topic && topic !== topics.oom ? make("span", {class: "soft"}, topic + " · ") : null,
-                    page.sentence(text))));
+            const label = topic && topic !== topics.oom ? make("span", {class: "soft"}, topic + " · ") : null;
+            /* a sentence begins with a capital, a name does not change */
+            const words = label || !/^[a-z]+[ ,]/.test(text) ? text : page.capital(text);
+            rows.push(make("li", null, make("span", null, label, page.sentence(words))));
         };
         if (oom) oom.measures.forEach(m => add(topics.oom, m.text));
         page.report.advice.filter(a => !oom || a.topic !== "oom") /* the measures of the failure that is shown are above */
