@@ -30,8 +30,8 @@ void *arena_zeroed(size_t count, size_t size);
 char *arena_copy(const char *text);
 /* A stream whose text is in `*text` once it is closed; to free. */
 FILE *arena_stream(char **text, size_t *size);
-/* Frees each. */
 #define ARENA_RELEASE_ONE(a, b, p) free(p);
+/* Frees what arena_realloc and the like returned, each of at most 12 pointers; they keep their values. */
 #define ARENA_RELEASE(...) EACH_ARGUMENT(ARENA_RELEASE_ONE, , , __VA_ARGS__)
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
@@ -65,6 +65,7 @@ uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: the key is no
     })
 void map_free(struct map *map);
 #define MAP_RELEASE_ONE(a, b, map) map_free(map);
+/* map_free of each. */
 #define MAP_RELEASE(...) EACH_ARGUMENT(MAP_RELEASE_ONE, , , __VA_ARGS__)
 
 static inline uint64_t map_hash(uint64_t x)
