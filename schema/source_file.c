@@ -42,14 +42,19 @@ static bool is_compiled(const char *file)
            strcmp(name + HASH, ".py") == 0 && strncmp(slash - 3, (const char[]){'/', name[1], name[2], 0}, 3) == 0;
 }
 
-/* …/ipykernel_4711/3032832350.py: Jupyter names a cell by the hash of its text, so such a file never changes. */
+/* …/ipykernel_4711/3032832350.py, or Colab's …/ipython-input-3-4282502808.py: a cell is named by the hash of its text,
+ * so such a file never changes. */
 static bool is_notebook_cell(const char *file)
 {
-    const char *p = strstr(file, "/ipykernel_");
-    if (!p) return false;
-    p += strlen("/ipykernel_");
-    p += strspn(p, "0123456789");
-    return *p == '/' && strcmp(p + 1 + strspn(p + 1, "0123456789"), ".py") == 0;
+    static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
+    const char *p = strstr(file, kernel);
+    if (p) {
+        p += strlen(kernel);
+        p += strspn(p, digits);
+        return *p == '/' && strcmp(p + 1 + strspn(p + 1, digits), ".py") == 0;
+    }
+    p = strstr(file, colab);
+    return p && strcmp(p + strlen(colab) + strspn(p + strlen(colab), "0123456789-"), ".py") == 0;
 }
 
 bool gs_source_is_library(const char *file)

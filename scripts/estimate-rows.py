@@ -15,11 +15,12 @@ before anything was written.
 A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
 skipped, with the reason. h200.tsv: measured by this project; half of its trainings are for validation. published.tsv: figures of
 other sources. fresh*.tsv: figures found later, whose options were written before their first run; fresh-4-validation.tsv,
-fresh-8-validation.tsv and fresh-9-validation.tsv are the halves of them, fresh-5-validation.tsv the third, drawn by a SHA-256, that no formula was written with. Rows whose lengths vary get --varying-lengths. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
+fresh-8-, fresh-9-, serving- and pipelines-validation.tsv are the halves of them, fresh-5-validation.tsv the third, drawn by a SHA-256, that no formula was written with. Rows whose lengths vary get --varying-lengths. What a row's counter counts is compared: allocated memory without CUDA's context and what the allocator caches,
 reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
 fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
 the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is
-reserved less the weights. It also has the kernels that CUDA loads later, 50 to 90 MiB, which gpuspy counts with the context."""
+reserved less the weights. It also has the kernels that CUDA loads later, 50 to 90 MiB, which gpuspy counts with the context. serving-*.tsv: what vLLM
+subtracted from its share of the GPU, which is the share less the available KV cache."""
 import csv
 import hashlib
 import json

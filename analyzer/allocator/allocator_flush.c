@@ -352,7 +352,6 @@ void allocator_flushes_end(struct allocator_flushes *f)
 {
     for (size_t i = 0; i < f->lines_n; i++) free(f->lines[i].times);
     ARENA_RELEASE(f->lines, f->retries, f->named);
-    map_free(&f->of_thread);
-    map_free(&f->of_line);
+    MAP_RELEASE(&f->of_thread, &f->of_line);
     free(f);
 }

@@ -431,9 +431,7 @@ void allocator_free(struct site_builder *b)
     allocator_map_work_free(a);
     allocator_flushes_end(a->flushes);
     ARENA_RELEASE(a->segments, a->spare, a->kept_list, a->mapping_affinity);
-    map_free(&a->of_address);
-    map_free(&a->private_of);
-    map_free(&a->kept);
+    MAP_RELEASE(&a->of_address, &a->private_of, &a->kept);
     free(a);
     b->allocators = NULL;
 }

@@ -19,6 +19,13 @@ void arena_free(struct arena *arena);
 
 void *arena_realloc(void *p, size_t count, size_t size);
 void *arena_zeroed(size_t count, size_t size);
+/* A new `type` to free: ARENA_NEW(struct page, .run = run) */
+#define ARENA_NEW(type, ...)                               \
+    ({                                                     \
+        type *new_ = arena_realloc(NULL, 1, sizeof *new_); \
+        *new_ = (type){__VA_ARGS__};                       \
+        new_;                                              \
+    })
 /* A copy to free; NULL is NULL. */
 char *arena_copy(const char *text);
 /* A stream whose text is in `*text` once it is closed; to free. */
@@ -57,6 +64,8 @@ uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: the key is no
         &(list)[row_];                                                        \
     })
 void map_free(struct map *map);
+#define MAP_RELEASE_ONE(a, b, map) map_free(map);
+#define MAP_RELEASE(...) EACH_ARGUMENT(MAP_RELEASE_ONE, , , __VA_ARGS__)
 
 static inline uint64_t map_hash(uint64_t x)
 {

@@ -24,6 +24,24 @@ struct command_example {
     const char *meaning; /* what it does; the list ends where this and line are NULL */
 };
 
+/* The two lists of a struct command_text, with their ends. */
+#define COMMAND_EXAMPLES(...)        \
+    (const struct command_example[]) \
+    {                                \
+        __VA_ARGS__,                 \
+        {                            \
+            0                        \
+        }                            \
+    }
+#define OPTION_ROWS(...)        \
+    (const struct option_row[]) \
+    {                           \
+        __VA_ARGS__,            \
+        {                       \
+            0                   \
+        }                       \
+    }
+
 struct command_text {
     const struct option_row *options;       /* ends with a row without name */
     const char *about;                      /* paragraphs separated by blank lines; wrapped when shown */

@@ -62,6 +62,11 @@ struct option_row {
     double min, max;  /* for the kinds that are numbers */
     const char *help; /* what it does, starting in lower case */
 };
+/* One of the member `member` of the command's struct settings, without choices and bounds. */
+#define OPTION_ROW(kind, name, letter, member, value, help)                                     \
+    {                                                                                           \
+        name, letter, OPTION_##kind, offsetof(struct settings, member), value, NULL, 0, 0, help \
+    }
 
 struct command;
 

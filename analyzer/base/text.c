@@ -94,6 +94,41 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
     return out;
 }
 
+/* What a compiler appends to the name of a function's copy. */
+static bool is_name_suffix(const char *part)
+{
+    static const char *const suffixes[] = {"constprop", "isra", "part", "cold", "llvm", "lto_priv", "localalias"};
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (strncmp(part, suffixes[i], strlen(suffixes[i])) == 0) return true;
+    return *part >= '0' && *part <= '9';
+}
+
+/* The next part of "torch::autograd::apply" or "Trainer.step"; NULL: there is none. */
+static const char *next_name_part(const char *name)
+{
+    for (const char *p = name; *p; p++) {
+        if (*p == '(') return NULL; /* of parameters, or a phrase */
+        if (p[0] == ':' && p[1] == ':') return p + 2;
+        if (p[0] == '.' && p > name && p[1] && p[1] != '.') return is_name_suffix(p + 1) ? NULL : p + 1;
+    }
+    return NULL;
+}
+
+char *text_name(char *out, size_t size, const char *name, int columns, bool utf8)
+{
+    const char *mark = utf8 ? "…" : "...";
+    const int room = columns - (utf8 ? 1 : 3);
+
+    const char *part = name;
+
+    if (terminal_columns(name) <= columns || !next_name_part(name)) return text_elide(out, size, name, columns, utf8);
+    while (part && (*part == '<' || terminal_columns(part) > room)) part = next_name_part(part);
+    if (!part || terminal_columns(part) < room / 2) part = text_tail(name, room);
+    text_put(out, size, "%s%s", mark, part);
+    return out;
+}
+
 static const char *word_name(const char *word, size_t length)
 {
     const char *slash = *word == '-' ? NULL : memrchr(word, '/', length);
@@ -292,7 +327,7 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
         strip_text(name);
         name = rust ? name : without_return_type(name);
     }
-    return text_elide(out, size, name, columns, utf8);
+    return text_name(out, size, name, columns, utf8);
 }
 
 static size_t text_blank(const char *text)

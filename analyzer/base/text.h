@@ -30,6 +30,9 @@ void text_put(char *out, size_t size, const char *format, ...) __attribute__((fo
 size_t text_word_length(const char *text);
 /* Bytes of `text` that make a line of at most `columns`: whole words, or a part of a word that is too long. */
 size_t text_line_length(const char *text, int columns);
+/* Removes the first parts of a cleaned function's name, so that it takes at most `columns`: "…AddmmBackward0::apply".
+ */
+char *text_name(char *out, size_t size, const char *name, int columns, bool utf8);
 /* Removes the middle of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
 /* A cleaned command in at most `columns`: first interpreter and script lose their folders, then the last arguments are

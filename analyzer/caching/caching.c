@@ -72,8 +72,8 @@ struct request {
 
 struct caching_allocator *caching_allocator_new(const struct caching_rules *rules, const struct caching_driver *driver)
 {
-    struct caching_allocator *a = arena_realloc(NULL, 1, sizeof *a);
-    *a = (struct caching_allocator){.rules = *rules, .driver = *driver, .placed = CACHING_NONE};
+    struct caching_allocator *a =
+        ARENA_NEW(struct caching_allocator, .rules = *rules, .driver = *driver, .placed = CACHING_NONE);
     a->order = caching_rules_have(rules, CACHING_SEGMENT_ORDER, NULL) ? BY_SEGMENT
                : caching_rules_have(rules, CACHING_BLOCK_ORDER, NULL) ? BY_BLOCK
                                                                       : BY_ADDRESS;

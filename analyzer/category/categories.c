@@ -367,8 +367,7 @@ static bool replay_places(struct work *w, uint32_t process, char *error, size_t 
     EACH (p, w->places, w->n) {
         if (ok && p->to) close_place(w, p);
         ARENA_RELEASE(p->by_rule, p->count_by_rule, p->by_stack);
-        map_free(&p->index);
-        map_free(&p->sizes);
+        MAP_RELEASE(&p->index, &p->sizes);
     }
     free(moments);
     w->n = 0;

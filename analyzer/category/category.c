@@ -42,7 +42,8 @@ enum hint {
     UNUSED = 1 << 14, /* CATEGORY_USE_… of the block */
     RECURS = 1 << 15,
     ONCE = 1 << 16,
-    LASTING = 1 << 17
+    LASTING = 1 << 17,
+    REPLACES = 1 << 18
 };
 #define WHILE(x) (1u << (x))
 #define KEPT WHILE(ANY)
@@ -110,18 +111,17 @@ static void find_modules(struct category_finder *c)
 {
     for (uint32_t s = 0; s < run_stack_count(c->run); s++) {
         const struct run_frame *f = run_stack_frame(c->run, s);
-        const struct run_frame *by = run_stack_frame(c->run, run_stack_parent(c->run, s));
         const char *name = f->kind == GS_FRAME_PYTHON ? text_last_part(f->function) : NULL;
-        if (name && by && by->kind == GS_FRAME_PYTHON && by->file && strcmp(name, "forward") == 0 &&
-            strstr(by->file, module_file))
-            *map_at(&c->modules, class_key(f)) = 1;
+        if (!name || strcmp(name, "forward") != 0) continue;
+        const uint32_t caller = run_stack_python(c->run, run_stack_parent(c->run, s)); /* past native frames */
+        const struct run_frame *by = run_stack_frame(c->run, caller);
+        if (by && by->file && strstr(by->file, module_file)) *map_at(&c->modules, class_key(f)) = 1;
     }
 }
 
 struct category_finder *category_finder_new(struct run *run)
 {
-    struct category_finder *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct category_finder){.run = run};
+    struct category_finder *c = ARENA_NEW(struct category_finder, .run = run);
     find_modules(c);
     return c;
 }
@@ -130,8 +130,7 @@ void category_finder_free(struct category_finder *c)
 {
     map_free(&c->frames);
     free(c->stacks);
-    map_free(&c->pairs);
-    map_free(&c->modules);
+    MAP_RELEASE(&c->pairs, &c->modules);
     free(c);
 }
 
@@ -237,7 +236,8 @@ unsigned category_rule(struct category_finder *c, const struct category_block *b
     unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) | (b->fits ? FITS : 0) |
                      (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) | (freed.hints & BUILT ? BUILDING : 0) |
                      (b->use & CATEGORY_USE_UNUSED ? UNUSED : 0) | (b->use & CATEGORY_USE_RECURS ? RECURS : 0) |
-                     (b->use & CATEGORY_USE_ONCE ? ONCE : 0) | (b->use & CATEGORY_USE_KEPT ? LASTING : 0);
+                     (b->use & CATEGORY_USE_ONCE ? ONCE : 0) | (b->use & CATEGORY_USE_KEPT ? LASTING : 0) |
+                     (b->use & CATEGORY_USE_REPLACES ? REPLACES : 0);
     for (unsigned i = 0; i < RULES; i++) {
         const struct rule *r = &rules[i];
         if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint && (fate & r->fates) &&
@@ -268,6 +268,12 @@ enum category_role category_role(struct category_finder *c, uint32_t stack)
     struct facts facts = stack_facts(c, stack);
     return facts.doing == NOTHING && (facts.hints & COPIED) ? CATEGORY_ROLE_COPY
                                                             : (enum category_role)roles[facts.doing];
+}
+
+bool category_is_built(struct category_finder *c, uint32_t stack)
+{
+    const struct facts facts = stack_facts(c, stack);
+    return facts.doing == MOVE || facts.doing == INIT || (facts.doing <= THREAD && (facts.hints & MODULE));
 }
 
 bool category_is_iterated(struct category_finder *c, uint32_t stack)

@@ -55,6 +55,8 @@ enum category_role {
     CATEGORY_ROLE_COPY   /* a data loader makes it, or .to or .cuda outside of modules */
 };
 enum category_role category_role(struct category_finder *c, uint32_t stack);
+/* Was a module built or moved there? */
+bool category_is_built(struct category_finder *c, uint32_t stack);
 /* Was it made by a library's function that moves batches, or by an iterator? */
 bool category_is_iterated(struct category_finder *c, uint32_t stack);
 

@@ -41,15 +41,14 @@ struct category_alike {
 struct category_alike *category_alike_new(struct category_finder *categorizer, bool python,
                                           const struct category_uses *uses)
 {
-    struct category_alike *a = arena_realloc(NULL, 1, sizeof *a);
-    *a = (struct category_alike){.categorizer = categorizer, .python = python, .uses = uses};
+    struct category_alike *a =
+        ARENA_NEW(struct category_alike, .categorizer = categorizer, .python = python, .uses = uses);
     return a;
 }
 
 void category_alike_free(struct category_alike *a)
 {
-    map_free(&a->stacks);
-    map_free(&a->index);
+    MAP_RELEASE(&a->stacks, &a->index);
     ARENA_RELEASE(a->list, a->clock, a->ends, a);
 }
 

@@ -25,9 +25,14 @@ struct copies { /* the copies to the device of one call path */
     bool recurs, once;
 };
 
-struct course {       /* of one process */
-    struct map paths; /* stack → index in `copies` */
-    struct map sizes; /* of memory from which modules were built, moved or loaded: bytes → 1 */
+struct course {           /* of one process */
+    struct map paths;     /* stack → index in `copies` */
+    struct map sizes;     /* of memory from which modules were built, moved or loaded: bytes → 1 */
+    struct map replacing; /* stack → 1 */
+    struct {
+        uint64_t address, bytes;
+        uint32_t stack; /* RUN_NONE: none, or it was freed */
+    } newest;           /* of the blocks that the optimizer's step made */
     struct copies *copies;
     size_t copies_n, copies_cap;
     int64_t *begins; /* when passes began, ascending */
@@ -83,9 +88,8 @@ static const struct copies *copies_of(const struct course *c, uint32_t stack)
 static void uses_on_process_start(void *self, uint32_t process)
 {
     struct category_uses *u = self;
-    struct course *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct course){
-        .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN, .turn_ns = INT64_MIN, .again_ns = INT64_MIN};
+    struct course *c = ARENA_NEW(struct course, .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN,
+                                 .turn_ns = INT64_MIN, .again_ns = INT64_MIN, .newest.stack = RUN_NONE);
     *SITE_REACH(u->list, process, u->list_n) = c;
     u->now = c;
     u->last = CATEGORY_ROLE_OTHER;
@@ -137,6 +141,30 @@ static bool is_segment_lifetime(struct category_uses *u, const struct run_lifeti
     return u->tensors && life->layer == GS_LAYER_DEVICE;
 }
 
+/* Blocks of the same request can differ by up to 1 MiB. */
+static uint64_t requested_size(const struct run_lifetime *life)
+{
+    const int64_t requested = run_requested(life);
+    return (uint64_t)(requested == RUN_UNKNOWN ? life->bytes : requested);
+}
+
+/* p.data = p.data - … makes the new block just before it frees the old one. */
+static void note_replaced(struct category_uses *u, const struct run_lifetime *life)
+{
+    struct course *c = u->now;
+    if (c->newest.stack == RUN_NONE || life->stack == RUN_NONE) return;
+    if (c->newest.address == life->address) {
+        c->newest.stack = RUN_NONE;
+        return;
+    }
+    if (c->newest.bytes != requested_size(life)) return;
+    const bool replaced = role_of(u, life->stack) == CATEGORY_ROLE_STEP
+                              ? map_get(&c->replacing, life->stack) != MAP_NEW /* by another line of the step */
+                              : category_is_built(u->categorizer, life->stack);
+    if (replaced && role_of(u, run_free_stack(u->b->run, life)) == CATEGORY_ROLE_STEP)
+        *map_at(&c->replacing, c->newest.stack) = 1;
+}
+
 static void uses_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
@@ -146,7 +174,13 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
     case CATEGORY_ROLE_COPY: copy_begins(u, life); break;
     case CATEGORY_ROLE_FORWARD:
     case CATEGORY_ROLE_BACKWARD:
-    case CATEGORY_ROLE_STEP: pass_runs(u, role, life->stack, life->alloc_ns); break;
+    case CATEGORY_ROLE_STEP:
+        pass_runs(u, role, life->stack, life->alloc_ns);
+        if (role != CATEGORY_ROLE_STEP) break;
+        u->now->newest.address = life->address;
+        u->now->newest.bytes = requested_size(life);
+        u->now->newest.stack = life->stack;
+        break;
     case CATEGORY_ROLE_SETUP:
         u->waiting_n = 0;
         *map_at(&u->now->sizes, (uint64_t)life->bytes) = 1;
@@ -183,7 +217,9 @@ static void count_life(struct course *c, const struct run_lifetime *life, int64_
 static void uses_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
-    if (life->layer != GS_LAYER_DEVICE || !u->tensors) count_life(u->now, life, life->free_ns);
+    if (life->layer == GS_LAYER_DEVICE && u->tensors) return;
+    count_life(u->now, life, life->free_ns);
+    note_replaced(u, life);
 }
 
 /* A block that is still live counts only if it has already outlived two steps. */
@@ -260,8 +296,7 @@ static void uses_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 struct category_uses *category_uses_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct category_uses *u = arena_realloc(NULL, 1, sizeof *u);
-    *u = (struct category_uses){.b = b};
+    struct category_uses *u = ARENA_NEW(struct category_uses, .b = b);
     *observer = (struct run_observer){.self = u};
     if (category_has_python(b->run)) {
         u->categorizer = category_finder_new(b->run);
@@ -281,8 +316,7 @@ void category_uses_free(struct category_uses *u)
     for (size_t i = 0; i < u->list_n; i++) {
         struct course *c = u->list[i];
         if (c) {
-            map_free(&c->paths);
-            map_free(&c->sizes);
+            MAP_RELEASE(&c->paths, &c->sizes, &c->replacing);
             ARENA_RELEASE(c->copies, c->begins, c);
         }
     }
@@ -331,7 +365,9 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
     if (!c || stack >= u->roles_n || !u->roles[stack]) return 0;
     enum category_role role = (enum category_role)(u->roles[stack] - 1);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
-    if (role == CATEGORY_ROLE_STEP) return passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0;
+    if (role == CATEGORY_ROLE_STEP)
+        return (passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0) |
+               (map_get(&c->replacing, stack) != MAP_NEW ? CATEGORY_USE_REPLACES : 0);
     if (role != CATEGORY_ROLE_COPY && role != CATEGORY_ROLE_SETUP && role != CATEGORY_ROLE_OTHER) return 0;
     const struct copies *p = copies_of(c, stack);
     unsigned use = p ? was_copied(c, p, alloc_ns, end) : 0;

@@ -7,11 +7,12 @@
 
 /* Bits of category_block.use. */
 enum {
-    CATEGORY_USE_UNUSED = 1, /* it was freed before any pass ran */
-    CATEGORY_USE_RECURS = 2, /* its call path allocates again and again, and it is freed soon */
-    CATEGORY_USE_ONCE = 4,   /* its call path ran once, in the function that then ran the only pass so far */
-    CATEGORY_USE_KEPT = 8,   /* it was kept over several steps; made by an optimizer: over a pass */
-    CATEGORY_USES = 16
+    CATEGORY_USE_UNUSED = 1,    /* it was freed before any pass ran */
+    CATEGORY_USE_RECURS = 2,    /* its call path allocates again and again, and it is freed soon */
+    CATEGORY_USE_ONCE = 4,      /* its call path ran once, in the function that then ran the only pass so far */
+    CATEGORY_USE_KEPT = 8,      /* it was kept over several steps; made by an optimizer: over a pass */
+    CATEGORY_USE_REPLACES = 16, /* made by an optimizer: its call path replaced memory from which modules were built */
+    CATEGORY_USES = 32
 };
 
 struct category_uses;

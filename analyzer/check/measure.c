@@ -246,8 +246,7 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
         check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor,
                        format_count_of(c, sites[i].count, things));
     }
-    map_free(&index);
-    map_free(&helpers);
+    MAP_RELEASE(&index, &helpers);
     free(sites);
 }
 

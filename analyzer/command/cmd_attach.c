@@ -23,51 +23,32 @@ struct settings {
     bool tree, quiet;
 };
 
-static const struct option_row options[] = {
-    {"db", 'o', OPTION_FILE, offsetof(struct settings, db), "FILE", NULL, 0, 0,
-     "record to FILE; default run.db in this folder. If FILE exists, gpuspy takes and prints the next free name"},
-    LAUNCH_RECORDING_ROWS(struct settings),
-    {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
-     "also attach to the processes that PID started and that use CUDA"},
-    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
-    {0},
-};
-static const struct option_row detach_options[] = {
-    {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
-     "also detach from the processes that PID started"},
-    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy attach 4711", "record process 4711 to run.db from now on"},
-    {"gpuspy attach --tree --db /runs/late.db 4711", "all processes of a job, each to a file of its own"},
-    {"gpuspy top 4711", "watch it"},
-    {"gpuspy detach 4711", "end the recording; the process goes on"},
-    {0},
-};
-static const struct command_example detach_examples[] = {
-    {"gpuspy detach 4711", "end what gpuspy attach began"},
-    {0},
-};
-
 const struct command_text command_text_attach = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FILE, "db", 'o', db, "FILE",
+                   "record to FILE; default run.db in this folder. If FILE exists, gpuspy takes and prints the next "
+                   "free name"),
+        LAUNCH_RECORDING_ROWS(struct settings),
+        OPTION_ROW(FLAG, "tree", 't', tree, NULL, "also attach to the processes that PID started and that use CUDA"),
+        OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only")),
     .about = "Loads the recorder into a running process, which then records its GPU memory, copies and waits as under "
              "gpuspy run, until it ends or until gpuspy detach. Memory that it had allocated before is not in the "
              "recording, except for what CUDA, NVML and PyTorch report of the total.\n\nThe process must have loaded "
-             "CUDA. gpuspy stops one of its threads for some milliseconds; the others continue. The kernel allows "
-             "this if the process is yours and kernel.yama.ptrace_scope is 0, or if you are root. The exit status is "
-             "1 if the process is already recorded, 3 if gpuspy cannot attach to it; the process then continues "
-             "unchanged.",
-    .examples = examples,
+             "CUDA. gpuspy stops one of its threads for some milliseconds; the others continue. The kernel allows this "
+             "if the process is yours and kernel.yama.ptrace_scope is 0, or if you are root. The exit status is 1 if "
+             "the process is already recorded, 3 if gpuspy cannot attach to it; the process then continues unchanged.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy attach 4711", "record process 4711 to run.db from now on"},
+        {"gpuspy attach --tree --db /runs/late.db 4711", "all processes of a job, each to a file of its own"},
+        {"gpuspy top 4711", "watch it"}, {"gpuspy detach 4711", "end the recording; the process goes on"}),
 };
 const struct command_text command_text_detach = {
-    .options = detach_options,
+    .options = OPTION_ROWS(OPTION_ROW(FLAG, "tree", 't', tree, NULL, "also detach from the processes that PID started"),
+                           OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only")),
     .about = "Ends the recording that gpuspy attach began. The process continues; its calls reach CUDA directly again. "
              "The recorder's library stays loaded in it, without effect, and can be attached again.\n\nThe exit status "
              "is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
-    .examples = detach_examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy detach 4711", "end what gpuspy attach began"}),
 };
 
 struct text {

@@ -24,31 +24,18 @@ struct settings {
     bool json, show, forget;
 };
 
-static const struct option_row options[] = {
-    ESTIMATE_OPTIONS(struct settings, plan.model, 0),
-    PLAN_TRAINING_OPTIONS(struct settings, plan),
-    PLAN_ADAPTER_OPTIONS(struct settings, plan),
-    {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0,
-     "print what gpuspy learned from earlier recordings"},
-    {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0,
-     "delete everything that gpuspy learned"},
-    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "write to this file; default: GPUSPY_CALIBRATION, else gpuspy/calibration.json in XDG_CONFIG_HOME or ~/.config"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
-    DISPLAY_OPTIONS(struct settings, display),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator take on this GPU"},
-    {"gpuspy calibrate --model gpt2 --precision amp --batch 8 --seq 1024 run.db",
-     "also learn the activations of this model"},
-    {"gpuspy calibrate --show", "print what was learned, and from how many runs"},
-    {0},
-};
-
 const struct command_text command_text_calibrate = {
-    .options = options,
+    .options = OPTION_ROWS(
+        ESTIMATE_OPTIONS(struct settings, plan.model, 0), PLAN_TRAINING_OPTIONS(struct settings, plan),
+        PLAN_ADAPTER_OPTIONS(struct settings, plan),
+        OPTION_ROW(FLAG, "show", 0, show, NULL, "print what gpuspy learned from earlier recordings"),
+        OPTION_ROW(FLAG, "forget", 0, forget, NULL, "delete everything that gpuspy learned"),
+        OPTION_ROW(
+            FILE, "output", 'o', output, "FILE",
+            "write to this file; default: GPUSPY_CALIBRATION, else gpuspy/calibration.json in XDG_CONFIG_HOME or "
+            "~/.config"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, sizes in bytes"),
+        DISPLAY_OPTIONS(struct settings, display)),
     .about = "Learns from recordings what a formula cannot know: how much the CUDA context, kernels and libraries take "
              "on this GPU (from NVML), what cuBLAS and cuDNN keep as workspaces, and how much PyTorch's allocator "
              "loses in holes between blocks. If you name the model, --batch and --seq, it also compares the peak of "
@@ -56,7 +43,11 @@ const struct command_text command_text_calibrate = {
              "values and states so: contexts and workspaces for the same GPU, activations for the same family, "
              "precision, attention and checkpointing. A recording that is read again replaces what was learned from "
              "it. gpuspy learns no contexts from a simulated GPU.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator take on this GPU"},
+        {"gpuspy calibrate --model gpt2 --precision amp --batch 8 --seq 1024 run.db",
+         "also learn the activations of this model"},
+        {"gpuspy calibrate --show", "print what was learned, and from how many runs"}),
 };
 
 /* Learns the rows of one recording. */

@@ -42,48 +42,40 @@ static const struct option_row options[] = {
     {"config", 'c', OPTION_FILE, offsetof(struct settings, config), "FILE", NULL, 0, 0,
      "read limits from FILE; " FOUND
      " in the working directory if not given. Options on the command line take precedence"},
-    {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0, "do not read a limits file"},
-    {"baseline", 0, OPTION_FILE, offsetof(struct settings, baseline), "DATABASE", NULL, 0, 0,
-     "an earlier recording, to which limits such as +5% or +100MiB are relative"},
-    {"allow-incomplete", 0, OPTION_FLAG, offsetof(struct settings, allow_incomplete), NULL, NULL, 0, 0,
-     "also judge recordings that lost events or whose program was killed"},
+    OPTION_ROW(FLAG, "no-config", 0, no_config, NULL, "do not read a limits file"),
+    OPTION_ROW(FILE, "baseline", 0, baseline, "DATABASE",
+               "an earlier recording, to which limits such as +5% or +100MiB are relative"),
+    OPTION_ROW(FLAG, "allow-incomplete", 0, allow_incomplete, NULL,
+               "also judge recordings that lost events or whose program was killed"),
     {"per", 0, OPTION_CHOICE, offsetof(struct settings, per), "WHICH", "rank|device", 0, 0,
      "judge peaks per process (rank, the default) or of all processes on a GPU together"},
-    {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
-     "do not read the run's other processes"},
-    {"all", 'a', OPTION_FLAG, offsetof(struct settings, all), NULL, NULL, 0, 0,
-     "list all lines of code of each failure"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
-    {"junit", 0, OPTION_FILE, offsetof(struct settings, junit), "FILE", NULL, 0, 0,
-     "also write the results as JUnit XML"},
-    {"github", 0, OPTION_FLAG, offsetof(struct settings, github), NULL, NULL, 0, 0,
-     "also print GitHub annotations; automatic, with a summary, if GITHUB_ACTIONS is true"},
+    OPTION_ROW(FLAG, "alone", 0, alone, NULL, "do not read the run's other processes"),
+    OPTION_ROW(FLAG, "all", 'a', all, NULL, "list all lines of code of each failure"),
+    OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON"),
+    OPTION_ROW(FILE, "junit", 0, junit, "FILE", "also write the results as JUnit XML"),
+    OPTION_ROW(FLAG, "github", 0, github, NULL,
+               "also print GitHub annotations; automatic, with a summary, if GITHUB_ACTIONS is true"),
     {0},
 };
 #undef GATE
-
-static const struct command_example examples[] = {
-    {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more or leaks"},
-    {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "limits per step"},
-    {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
-     "compare parameters, gradients and optimizer state with the estimate"},
-    {"gpuspy check run.db --max-peak scope:load=10GiB", "while the program's NVTX range \"load\" is open"},
-    {"gpuspy check run.db --baseline main.db --max-peak +5%", "at most 5 % above another run"},
-    {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"},
-    {0},
-};
 
 const struct command_text command_text_check = {
     .options = options,
     .about = "Compares a recording with limits. The exit status is 0 if all of them hold, else 1, with the lines of "
              "code that exceed them. What is unknown (no steps were found, events were lost, the program was killed) "
              "counts as failure.\n\nEach process of a run and each of its GPUs is judged separately; the worst result "
-             "counts. "
-             "Limits per step are averages over the program's usual steps, without start-up, warm-up, evaluations, "
-             "checkpoints and the end.\n\nA limits file has lines such as 'max-peak = 10GiB' and 'no-leaks = true', "
-             "comments after #, and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' removes a limit "
-             "there. Later lines win over earlier ones.",
-    .examples = examples,
+             "counts. Limits per step are averages over the program's usual steps, without start-up, warm-up, "
+             "evaluations, checkpoints and the end.\n\nA limits file has lines such as 'max-peak = 10GiB' and "
+             "'no-leaks = true', comments after #, and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' "
+             "removes a limit there. Later lines win over earlier ones.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more or leaks"},
+        {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "limits per step"},
+        {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
+         "compare parameters, gradients and optimizer state with the estimate"},
+        {"gpuspy check run.db --max-peak scope:load=10GiB", "while the program's NVTX range \"load\" is open"},
+        {"gpuspy check run.db --baseline main.db --max-peak +5%", "at most 5 % above another run"},
+        {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"}),
 };
 
 /* Does the last limit replace another one from number `from` on? */

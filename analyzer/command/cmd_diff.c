@@ -24,39 +24,28 @@ struct settings {
     struct view_display_settings display;
 };
 
-static const struct option_row options[] = {
-    {"what", 'w', OPTION_CHOICE, offsetof(struct settings, what), "WHAT", "peak|oom|end|allocated|waits|copies", 0, 0,
-     "what to compare: memory live at the peak (the default), at the out-of-memory error, or at the end; all "
-     "allocations; "
-     "waits; copies"},
-    {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
-     "group by this; default line. owner (PyTorch, NCCL, other libraries) needs CUDA allocations at the peak"},
-    {"min", 'm', OPTION_TEXT, offsetof(struct settings, least), "SIZE", NULL, 0, 0,
-     "sum up changes below this: 1MiB, 10ms for waits, or 1% of the larger total; default: 1 % of all changes"},
-    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "list the N largest changes and sum up the others; default 12, with --json 50"},
-    {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", "tensor|device|pinned|host", 0, 0,
-     "compare PyTorch's tensors, CUDA allocations, pinned host memory or CPU tensors; default: tensors if both "
-     "recordings have some, else CUDA allocations"},
-    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 126,
-     "only GPU N (CUDA's number in the program)"},
-    {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, rank), "N", NULL, 0, INT_MAX, "only the process of rank N"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print JSON: sizes in bytes, times in seconds"},
-    DISPLAY_OPTIONS(struct settings, display),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy diff before.db after.db", "what grew and what shrank at the peak, by line"},
-    {"gpuspy diff --by category --min 1% a.db b.db", "by category, without small changes"},
-    {"gpuspy diff --what waits a.db b.db", "which lines wait longer for the GPU"},
-    {"gpuspy diff --json runs/monday runs/tuesday | jq .verdict", "two folders of ranks, for a script"},
-    {0},
-};
-
 const struct command_text command_text_diff = {
-    .options = options,
+    .options = OPTION_ROWS(
+        {"what", 'w', OPTION_CHOICE, offsetof(struct settings, what), "WHAT", "peak|oom|end|allocated|waits|copies", 0,
+         0,
+         "what to compare: memory live at the peak (the default), at the out-of-memory error, or at the end; all "
+         "allocations; waits; copies"},
+        {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
+         "group by this; default line. owner (PyTorch, NCCL, other libraries) needs CUDA allocations at the peak"},
+        OPTION_ROW(
+            TEXT, "min", 'm', least, "SIZE",
+            "sum up changes below this: 1MiB, 10ms for waits, or 1% of the larger total; default: 1 % of all changes"),
+        {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+         "list the N largest changes and sum up the others; default 12, with --json 50"},
+        {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", "tensor|device|pinned|host", 0, 0,
+         "compare PyTorch's tensors, CUDA allocations, pinned host memory or CPU tensors; default: tensors if both "
+         "recordings have some, else CUDA allocations"},
+        {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 126,
+         "only GPU N (CUDA's number in the program)"},
+        {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, rank), "N", NULL, 0, INT_MAX,
+         "only the process of rank N"},
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON: sizes in bytes, times in seconds"),
+        DISPLAY_OPTIONS(struct settings, display)),
     .about = "Compares two recordings: first one sentence that states what changed, then what grew and what shrank, "
              "largest change first. The rows sum to the totals; small and unchanged lines are summed up in rows of "
              "their own.\n\nLines of an edited file are paired within their function by order, by what they call, and "
@@ -64,7 +53,11 @@ const struct command_text command_text_diff = {
              "is marked as inferred. Files are also paired across checkouts and Python versions, functions across "
              "renames and moves. Processes are paired by rank, else in order.\n\nThe exit status does not depend on "
              "the result; use 'gpuspy check' to fail on a limit.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy diff before.db after.db", "what grew and what shrank at the peak, by line"},
+        {"gpuspy diff --by category --min 1% a.db b.db", "by category, without small changes"},
+        {"gpuspy diff --what waits a.db b.db", "which lines wait longer for the GPU"},
+        {"gpuspy diff --json runs/monday runs/tuesday | jq .verdict", "two folders of ranks, for a script"}),
 };
 
 static const struct {

@@ -16,23 +16,13 @@ struct settings {
     bool json, deep;
 };
 
-static const struct option_row options[] = {
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
-    {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
-     "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the simulated "
-     "GPU, as gpuspy always does without a GPU"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy doctor", "check this machine, and the python in PATH"},
-    {"gpuspy doctor ~/venv/bin/python", "the same for another Python"},
-    {"gpuspy doctor ./solver", "the same for a program"},
-    {0},
-};
-
 const struct command_text command_text_doctor = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print the findings as JSON"),
+        OPTION_ROW(
+            FLAG, "deep", 0, deep, NULL,
+            "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the "
+            "simulated GPU, as gpuspy always does without a GPU")),
     .about = "Checks what a recording needs and what it will contain: the recorder, the folder of the recording, "
              "gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build and other frameworks, and tools "
              "that conflict. Without a GPU it imports PyTorch on the simulated GPU and names the functions that the "
@@ -40,7 +30,9 @@ const struct command_text command_text_doctor = {
              "reads it back.\n\nEach line is ok, a warning (something will not be recorded) or a problem (it prevents "
              "recording), with what to do. The exit status is 1 if there is a problem. Name the Python or the program "
              "that you want to record; for a script, gpuspy checks its interpreter.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy doctor", "check this machine, and the python in PATH"},
+                                 {"gpuspy doctor ~/venv/bin/python", "the same for another Python"},
+                                 {"gpuspy doctor ./solver", "the same for a program"}),
 };
 
 static size_t count_findings(const struct doctor *d, enum doctor_state state)
@@ -80,7 +72,8 @@ static void print_doctor_text(const struct doctor *d)
     }
     putchar('\n');
     if (problems)
-        printf("%zu problem%s: a recording would be incomplete.\n", problems, problems == 1 ? "" : "s");
+        printf("%zu problem%s: solve %s before you record.\n", problems, problems == 1 ? "" : "s",
+               problems == 1 ? "it" : "them");
     else if (warnings)
         printf("Recording works, with %zu warning%s.\n", warnings, warnings == 1 ? "" : "s");
     else
@@ -121,7 +114,9 @@ int command_doctor(const struct command *self, int argc, char **argv)
     if (child && *child && argc == 0) return run_doctor_child(child);
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands > 1) return complain_with(EXIT_USAGE, "doctor: give one Python or program at a time");
+    if (operands > 1)
+        return complain_with(
+            EXIT_USAGE, "doctor: it checks one Python or program, without arguments; type: gpuspy doctor %s", argv[0]);
     struct doctor *d = arena_zeroed(1, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;

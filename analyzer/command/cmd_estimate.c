@@ -33,61 +33,35 @@ struct settings {
     struct option_list config;
 };
 
-static const struct option_row options[] = {
-    OPTIONS_HEADING("Model"),
-    ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
-    {"config", 0, OPTION_LIST, offsetof(struct settings, config), "FILE", NULL, 0, 0,
-     "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, torchtitan, "
-     "Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"},
-    {"models", 0, OPTION_FLAG, offsetof(struct settings, models), NULL, NULL, 0, 0, "list the models that have a name"},
-    PLAN_SHAPE_OPTIONS(struct settings, plan),
-    OPTIONS_HEADING("Training"),
-    ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model),
-    PLAN_TRAINING_OPTIONS(struct settings, plan),
-    OPTIONS_HEADING("Several GPUs"),
-    PLAN_PARALLEL_OPTIONS(struct settings, plan),
-    OPTIONS_HEADING("Adapters"),
-    PLAN_ADAPTER_OPTIONS(struct settings, plan),
-    OPTIONS_HEADING("Inference"),
-    PLAN_INFERENCE_OPTIONS(struct settings, plan),
-    OPTIONS_HEADING("Diffusion"),
-    PLAN_DIFFUSION_OPTIONS(struct settings, plan),
-    OPTIONS_HEADING("GPU"),
-    PLAN_DEVICE_OPTIONS(struct settings, plan),
-    {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
-     "ignore what 'gpuspy calibrate' learned from your recordings"},
-    {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", estimate_solve_words, 0, 0,
-     "find the largest batch, sequence or number of layers, or the fewest GPUs, that fit"},
-    OPTIONS_HEADING("Output"),
-    {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
-     "print each line's formula with its numbers, its source, and why low and high differ"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
-    {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-     "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs one row each"},
-    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
-     "write a page, one file that needs no network; - is standard output"},
-    DISPLAY_OPTIONS(struct settings, display),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy estimate --params 1e9", "float32 with Adam: 14.90 GiB before activations"},
-    {"gpuspy estimate --model llama-3-8b --precision bf16 --batch 2 --gpu h100-80g",
-     "a training step, and whether it fits"},
-    {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
-     "7 billion parameters in bfloat16, states in 8 bits"},
-    {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit into 24 GiB?"},
-    {"gpuspy estimate --config qlora.yml --gpu 4090", "what that training needs, and which keys gpuspy ignores"},
-    {"gpuspy estimate --models", "the models that have a name"},
-    {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context to serve"},
-    {"gpuspy estimate --model llama-3-8b --serve vllm --seq 8192 --gpu h100-80g",
-     "vLLM's KV cache: how many requests at once"},
-    {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"},
-    {0},
-};
-
 const struct command_text command_text_estimate = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTIONS_HEADING("Model"), ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
+        OPTION_ROW(LIST, "config", 0, config, "FILE",
+                   "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
+                   "torchtitan, "
+                   "Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"),
+        OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
+        PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
+        ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
+        OPTIONS_HEADING("Several GPUs"), PLAN_PARALLEL_OPTIONS(struct settings, plan), OPTIONS_HEADING("Adapters"),
+        PLAN_ADAPTER_OPTIONS(struct settings, plan), OPTIONS_HEADING("Inference"),
+        PLAN_INFERENCE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Diffusion"),
+        PLAN_DIFFUSION_OPTIONS(struct settings, plan), OPTIONS_HEADING("GPU"),
+        PLAN_DEVICE_OPTIONS(struct settings, plan),
+        OPTION_ROW(FLAG, "no-calibration", 0, no_calibration, NULL,
+                   "ignore what 'gpuspy calibrate' learned from your recordings"),
+        {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", estimate_solve_words, 0, 0,
+         "find the largest batch, sequence or number of layers, or the fewest GPUs, that fit"},
+        OPTIONS_HEADING("Output"),
+        OPTION_ROW(FLAG, "explain", 0, explain, NULL,
+                   "print each line's formula with its numbers, its source, and why low and high differ"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, sizes in bytes"),
+        OPTION_ROW(FLAG, "csv", 0, csv, NULL,
+                   "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
+                   "one row "
+                   "each"),
+        OPTION_ROW(FILE, "html", 0, html, "FILE", "write a page, one file that needs no network; - is standard output"),
+        DISPLAY_OPTIONS(struct settings, display)),
     .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "
              "activations, buffers and CUDA's own memory; at which moment of the step the peak occurs; and whether it "
              "fits. An exact figure is one number; an estimated one is an interval with its reason (--explain).\n\nThe "
@@ -96,7 +70,19 @@ const struct command_text command_text_estimate = {
              "unless you give --master-weights.\n\nActivations need a shape: a model's name or config.json, or "
              "--layers, --hidden and --heads. With --params only, they are left out.\n\nCompared with a GPU (--gpu) or "
              "a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy estimate --params 1e9", "float32 with Adam: 14.90 GiB before activations"},
+        {"gpuspy estimate --model llama-3-8b --precision bf16 --batch 2 --gpu h100-80g",
+         "a training step, and whether it fits"},
+        {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
+         "7 billion parameters in bfloat16, states in 8 bits"},
+        {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit into 24 GiB?"},
+        {"gpuspy estimate --config qlora.yml --gpu 4090", "what that training needs, and which keys gpuspy ignores"},
+        {"gpuspy estimate --models", "the models that have a name"},
+        {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context to serve"},
+        {"gpuspy estimate --model llama-3-8b --serve vllm --seq 8192 --gpu h100-80g",
+         "vLLM's KV cache: how many requests at once"},
+        {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"}),
 };
 
 static bool print_estimate_json(json_t *root)

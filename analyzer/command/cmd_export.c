@@ -51,49 +51,36 @@ static const char format_words[] =
 
 enum { LAST_USUAL = 1000000 };
 
-static const struct option_row options[] = {
-    {"format", 'f', OPTION_CHOICE, offsetof(struct settings, format), "FORMAT", format_words, 0, 0,
-     "the format; default torch-snapshot"},
-    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "write to FILE; - is standard output; default: the recording's name with the format's suffix, in the working "
-     "directory"},
-    {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT", "peak|oom|end|allocated|waits|copies", 0,
-     0, "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},
-    {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
-     "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
-     "default: the last fatal out-of-memory error, else the peak"},
-    {"tables", 0, OPTION_TEXT, offsetof(struct settings, tables), "NAMES", NULL, 0, 0,
-     "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"},
-    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, wish.device), "N", NULL, 0, 126,
-     "only GPU N (CUDA's number in the program)"},
-    {"process", 'p', OPTION_NUMBER, offsetof(struct settings, wish.pid), "PID", NULL, 1, INT_MAX,
-     "only the process with this pid"},
-    {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, wish.rank), "N", NULL, 0, INT_MAX,
-     "only the process with this rank"},
-    {"last", 'n', OPTION_NUMBER, offsetof(struct settings, last), "N", NULL, 0, INT_MAX,
-     "torch-snapshot: the last N events of each GPU before the moment; default 1000000"},
-    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0, 0,
-     "which frames to write; default: Python's, and native ones for calls without Python frames"},
-    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "also write native frames; same as --stacks both"},
-    {"no-categories", 0, OPTION_FLAG, offsetof(struct settings, no_categories), NULL, NULL, 0, 0,
-     "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy export run.db", "write run.pickle; drop it on pytorch.org/memory_viz"},
-    {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of several, after 12.5 s"},
-    {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
-    {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg", "a flame graph of the peak"},
-    {"gpuspy export -f speedscope --native run.db", "flame graphs with C++ frames, for speedscope.app"},
-    {"gpuspy export -f pprof --what waits run.db", "where the host waited, for go tool pprof"},
-    {"gpuspy export -f ndjson -o lake runs/", "tables that DuckDB, ClickHouse and Spark read"},
-    {0},
-};
-
 const struct command_text command_text_export = {
-    .options = options,
+    .options = OPTION_ROWS(
+        {"format", 'f', OPTION_CHOICE, offsetof(struct settings, format), "FORMAT", format_words, 0, 0,
+         "the format; default torch-snapshot"},
+        OPTION_ROW(FILE, "output", 'o', output, "FILE",
+                   "write to FILE; - is standard output; default: the recording's name with the format's suffix, in "
+                   "the working "
+                   "directory"),
+        {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT",
+         "peak|oom|end|allocated|waits|copies", 0, 0,
+         "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},
+        {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
+         "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
+         "default: the last fatal out-of-memory error, else the peak"},
+        OPTION_ROW(
+            TEXT, "tables", 0, tables, "NAMES",
+            "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"),
+        {"device", 'd', OPTION_NUMBER, offsetof(struct settings, wish.device), "N", NULL, 0, 126,
+         "only GPU N (CUDA's number in the program)"},
+        {"process", 'p', OPTION_NUMBER, offsetof(struct settings, wish.pid), "PID", NULL, 1, INT_MAX,
+         "only the process with this pid"},
+        {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, wish.rank), "N", NULL, 0, INT_MAX,
+         "only the process with this rank"},
+        {"last", 'n', OPTION_NUMBER, offsetof(struct settings, last), "N", NULL, 0, INT_MAX,
+         "torch-snapshot: the last N events of each GPU before the moment; default 1000000"},
+        {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0, 0,
+         "which frames to write; default: Python's, and native ones for calls without Python frames"},
+        OPTION_ROW(FLAG, "native", 0, native, NULL, "also write native frames; same as --stacks both"),
+        OPTION_ROW(FLAG, "no-categories", 0, no_categories, NULL,
+                   "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour")),
     .about =
         "Writes a recording in a format of another tool. torch-snapshot is the format of PyTorch's "
         "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload): "
@@ -106,7 +93,14 @@ const struct command_text command_text_export = {
         "weigh call paths by memory live at the peak, at the out-of-memory error, at the end or at a moment, by all "
         "allocations, by waits or by copies. openmetrics is for Prometheus's textfile collector. csv and ndjson are "
         "folders of tables (docs/export.md) for spreadsheets, DuckDB, ClickHouse and Spark.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy export run.db", "write run.pickle; drop it on pytorch.org/memory_viz"},
+        {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of several, after 12.5 s"},
+        {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
+        {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg", "a flame graph of the peak"},
+        {"gpuspy export -f speedscope --native run.db", "flame graphs with C++ frames, for speedscope.app"},
+        {"gpuspy export -f pprof --what waits run.db", "where the host waited, for go tool pprof"},
+        {"gpuspy export -f ndjson -o lake runs/", "tables that DuckDB, ClickHouse and Spark read"}),
 };
 
 /* The file name if none is given: "runs/run.db" → "run.pickle", and "runs/" → "runs.pickle". */

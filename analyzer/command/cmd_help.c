@@ -8,25 +8,16 @@ struct settings {
     const char *completion;
 };
 
-static const struct option_row options[] = {
-    {"man", 0, OPTION_FLAG, offsetof(struct settings, man), NULL, NULL, 0, 0,
-     "print the man page of gpuspy or of a command in roff"},
-    {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash|zsh|fish", 0, 0,
-     "print the completion script for a shell"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy help report", "options and examples of report"},
-    {"source <(gpuspy help --completion=bash)", "completion in this shell"},
-    {"gpuspy help --man report | man -l -", "the man page of a command, without installing it"},
-    {0},
-};
-
 const struct command_text command_text_help = {
-    .options = options,
+    .options =
+        OPTION_ROWS(OPTION_ROW(FLAG, "man", 0, man, NULL, "print the man page of gpuspy or of a command in roff"),
+                    {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash|zsh|fish", 0,
+                     0, "print the completion script for a shell"}),
     .about = "Explains one command, or lists all of them.",
-    .examples = examples,
+    .examples =
+        COMMAND_EXAMPLES({"gpuspy help report", "options and examples of report"},
+                         {"source <(gpuspy help --completion=bash)", "completion in this shell"},
+                         {"gpuspy help --man report | man -l -", "the man page of a command, without installing it"}),
 };
 
 static void print_completion(const struct command *const *all, const char *shell)

@@ -19,36 +19,28 @@ struct settings {
     const char *output, *from, *to;
 };
 
-static const struct option_row options[] = {
-    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "write to FILE; default: the file's name with the suffix .db, in the working directory"},
-    {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
-     "PyTorch snapshot: leave out events before this time, in seconds since the first event; what was live then stays"},
-    {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
-     "PyTorch snapshot: leave out events after this time"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy import snapshot.pickle", "write snapshot.db"},
-    {"gpuspy import snapshot.pickle.gz -o first.db", "the same under another name"},
-    {"gpuspy import --from 2 --to 2.5 snapshot.pickle -o part.db", "half a second of the recording"},
-    {"gpuspy import rank0.pt.trace.json.gz", "write rank0.db"},
-    {"gpuspy report snapshot.pickle", "read it without writing a database"},
-    {"gpuspy diff before.pickle after.pickle", "what grew between two snapshots, by line"},
-    {"gpuspy import report1.sqlite", "write report1.db, and report1.PID.db for each further process"},
-    {0},
-};
-
 const struct command_text command_text_import = {
-    .options = options,
+    .options =
+        OPTION_ROWS(OPTION_ROW(FILE, "output", 'o', output, "FILE",
+                               "write to FILE; default: the file's name with the suffix .db, in the working directory"),
+                    OPTION_ROW(TEXT, "from", 0, from, "SECONDS",
+                               "PyTorch snapshot: leave out events before this time, in seconds since the first event; "
+                               "what was live then stays"),
+                    OPTION_ROW(TEXT, "to", 0, to, "SECONDS", "PyTorch snapshot: leave out events after this time")),
     .about = "Converts a recording of another tool, plain or compressed with gzip: a pickle of "
              "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, a "
              "profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export --type "
              "sqlite REPORT). Every command that reads recordings also reads such files directly. What a format lacks "
              "stays unknown.\n\nAn export of several processes becomes one database per process.\n\nA pickle is read "
              "as data: gpuspy refuses one that asks Python to import or call anything.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy import snapshot.pickle", "write snapshot.db"},
+        {"gpuspy import snapshot.pickle.gz -o first.db", "the same under another name"},
+        {"gpuspy import --from 2 --to 2.5 snapshot.pickle -o part.db", "half a second of the recording"},
+        {"gpuspy import rank0.pt.trace.json.gz", "write rank0.db"},
+        {"gpuspy report snapshot.pickle", "read it without writing a database"},
+        {"gpuspy diff before.pickle after.pickle", "what grew between two snapshots, by line"},
+        {"gpuspy import report1.sqlite", "write report1.db, and report1.PID.db for each further process"}),
 };
 
 static void show_import_progress(void *unused, uint64_t bytes)

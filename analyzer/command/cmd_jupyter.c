@@ -26,39 +26,28 @@ struct settings {
     bool user, sys_prefix;
 };
 
-static const struct option_row options[] = {
-    {"user", 0, OPTION_FLAG, offsetof(struct settings, user), NULL, NULL, 0, 0,
-     "install for this user (the default): in JUPYTER_DATA_DIR, or ~/.local/share/jupyter"},
-    {"sys-prefix", 0, OPTION_FLAG, offsetof(struct settings, sys_prefix), NULL, NULL, 0, 0,
-     "install into the environment of the kernel's Python (sys.prefix)"},
-    {"prefix", 0, OPTION_FILE, offsetof(struct settings, prefix), "FOLDER", NULL, 0, 0,
-     "install into FOLDER/share/jupyter/kernels"},
-    {"name", 0, OPTION_TEXT, offsetof(struct settings, name), "NAME", NULL, 0, 0,
-     "the kernel's name; default gpuspy. A kernel of that name is replaced"},
-    {"display-name", 0, OPTION_TEXT, offsetof(struct settings, title), "TEXT", NULL, 0, 0,
-     "what Jupyter shows; default \"Python 3 (NAME)\""},
-    {"python", 0, OPTION_FILE, offsetof(struct settings, python), "PYTHON", NULL, 0, 0,
-     "the kernel's Python, which needs ipykernel; default: that of the environment in which gpuspy is installed, else "
-     "python3 in PATH"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy jupyter install", "add the kernel \"Python 3 (gpuspy)\" for this user"},
-    {"gpuspy jupyter install --sys-prefix --name recorded", "into the environment of the Python in PATH"},
-    {0},
-};
-
 const struct command_text command_text_jupyter = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FLAG, "user", 0, user, NULL,
+                   "install for this user (the default): in JUPYTER_DATA_DIR, or ~/.local/share/jupyter"),
+        OPTION_ROW(FLAG, "sys-prefix", 0, sys_prefix, NULL,
+                   "install into the environment of the kernel's Python (sys.prefix)"),
+        OPTION_ROW(FILE, "prefix", 0, prefix, "FOLDER", "install into FOLDER/share/jupyter/kernels"),
+        OPTION_ROW(TEXT, "name", 0, name, "NAME",
+                   "the kernel's name; default gpuspy. A kernel of that name is replaced"),
+        OPTION_ROW(TEXT, "display-name", 0, title, "TEXT", "what Jupyter shows; default \"Python 3 (NAME)\""),
+        OPTION_ROW(FILE, "python", 0, python, "PYTHON",
+                   "the kernel's Python, which needs ipykernel; default: that of the environment in which "
+                   "gpuspy is installed, else python3 in PATH")),
     .about =
-        "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
-        "in its folder from its first CUDA call on. In the notebook, '%gpuspy report' explains what was recorded so "
-        "far. '%%gpuspy NAME' in the first line of a cell names it, and the report then states its peak.\n\nThe last "
-        "line printed is the command that removes the kernel.\n\n"
-        "A kernel that is already running needs no installation: after '%load_ext gpuspy', '%gpuspy attach' records "
-        "it from then on, as gpuspy attach does.",
-    .examples = examples,
+        "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db in "
+        "its folder from its first CUDA call on. In the notebook, '%gpuspy report' explains what was recorded so far. "
+        "'%%gpuspy NAME' in the first line of a cell names it, and the report then states its peak.\n\nThe last line "
+        "printed is the command that removes the kernel.\n\nA kernel that is already running needs no installation: "
+        "after '%load_ext gpuspy', '%gpuspy attach' records it from then on, as gpuspy attach does.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy jupyter install", "add the kernel \"Python 3 (gpuspy)\" for this user"},
+        {"gpuspy jupyter install --sys-prefix --name recorded", "into the environment of the Python in PATH"}),
 };
 
 /* False: the text is too long. */

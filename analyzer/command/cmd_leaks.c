@@ -12,32 +12,21 @@ struct settings {
     bool native;
 };
 
-static const struct option_row options[] = {
-    {"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
-     "leave out rows below this size, such as 1MiB"},
-    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "one row per call path, with its frames, including native ones"},
-    VIEWING_TOP(struct settings, view, "at most N rows; default 20, with --json all"),
-    VIEWING_OPTIONS(struct settings, view),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy leaks run.db", "what was never freed, by line, and what grows"},
-    {"gpuspy leaks --min 1MiB --native run.db", "the larger ones, with their call paths"},
-    {"gpuspy check --no-leaks run.db", "exit status 1 if something leaks: for CI"},
-    {0},
-};
-
 const struct command_text command_text_leaks = {
-    .options = options,
+    .options = OPTION_ROWS(
+        {"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
+         "leave out rows below this size, such as 1MiB"},
+        OPTION_ROW(FLAG, "native", 0, native, NULL, "one row per call path, with its frames, including native ones"),
+        VIEWING_TOP(struct settings, view, "at most N rows; default 20, with --json all"),
+        VIEWING_OPTIONS(struct settings, view)),
     .about = "Lists memory that was not freed by the end of the recording: the line that allocated it, its category, "
              "and whether it grows. A model's parameters and optimizer state normally live until the end. Memory that "
              "grows is a leak.\n\nIf the program was killed, crashed or ran out of memory, the list shows what was "
              "live when it died; that alone does not indicate a leak. The exit status does not depend on the list; use "
-             "'gpuspy check "
-             "--no-leaks' to fail on leaks.",
-    .examples = examples,
+             "'gpuspy check --no-leaks' to fail on leaks.",
+    .examples = COMMAND_EXAMPLES({"gpuspy leaks run.db", "what was never freed, by line, and what grows"},
+                                 {"gpuspy leaks --min 1MiB --native run.db", "the larger ones, with their call paths"},
+                                 {"gpuspy check --no-leaks run.db", "exit status 1 if something leaks: for CI"}),
 };
 
 static int show_leaks(struct viewing *v, const struct settings *s, const struct result_report *r)

@@ -17,30 +17,16 @@ struct settings {
     bool once;
 };
 
-static const struct option_row options[] = {
-    {"listen", 'l', OPTION_TEXT, offsetof(struct settings, listen), "ADDRESS:PORT", NULL, 0, 0,
-     "serve /metrics on this address and no other; default " ADDRESS ", unless --textfile or --once is given"},
-    {"textfile", 't', OPTION_FILE, offsetof(struct settings, textfile), "FOLDER", NULL, 0, 0,
-     "write FOLDER/gpuspy.prom for node_exporter's textfile collector, and remove it at the end"},
-    {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
-     "with --textfile: write every N seconds; default 15"},
-    {"lines", 'n', OPTION_NUMBER, offsetof(struct settings, lines), "N", NULL, 1, FLEET_LINES_MAX,
-     "the N lines of each process that hold most; default 10"},
-    {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
-     "print the metrics once (OpenMetrics) and exit"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy metrics", "serve http://" ADDRESS "/metrics for a Prometheus on this machine"},
-    {"gpuspy metrics --listen 10.0.0.7:9464", "for a Prometheus elsewhere: anyone who reaches the address can read it"},
-    {"gpuspy metrics --textfile /var/lib/prometheus/node-exporter", "through node_exporter"},
-    {"gpuspy metrics --once", "print them"},
-    {0},
-};
-
 const struct command_text command_text_metrics = {
-    .options = options,
+    .options = OPTION_ROWS(
+        {"listen", 'l', OPTION_TEXT, offsetof(struct settings, listen), "ADDRESS:PORT", NULL, 0, 0,
+         "serve /metrics on this address and no other; default " ADDRESS ", unless --textfile or --once is given"},
+        OPTION_ROW(FILE, "textfile", 't', textfile, "FOLDER",
+                   "write FOLDER/gpuspy.prom for node_exporter's textfile collector, and remove it at the end"),
+        OPTION_ROW(TEXT, "interval", 'i', interval, "SECONDS", "with --textfile: write every N seconds; default 15"),
+        {"lines", 'n', OPTION_NUMBER, offsetof(struct settings, lines), "N", NULL, 1, FLEET_LINES_MAX,
+         "the N lines of each process that hold most; default 10"},
+        OPTION_ROW(FLAG, "once", '1', once, NULL, "print the metrics once (OpenMetrics) and exit")),
     .about =
         "Serves metrics of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: "
         "live and peak memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, "
@@ -52,7 +38,12 @@ const struct command_text command_text_metrics = {
         "gpuspy reads the recordings that its user may read: the user's own, or as root all, including those in "
         "containers. It neither authenticates clients nor encrypts. A recording that has ended stays for five minutes. "
         "SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
-    .examples = examples,
+    .examples =
+        COMMAND_EXAMPLES({"gpuspy metrics", "serve http://" ADDRESS "/metrics for a Prometheus on this machine"},
+                         {"gpuspy metrics --listen 10.0.0.7:9464",
+                          "for a Prometheus elsewhere: anyone who reaches the address can read it"},
+                         {"gpuspy metrics --textfile /var/lib/prometheus/node-exporter", "through node_exporter"},
+                         {"gpuspy metrics --once", "print them"}),
 };
 
 static bool take_metrics_interval(const char *text, double *out)

@@ -35,48 +35,32 @@ struct settings {
     const char *html, *card;
 };
 
-static const struct option_row options[] = {
-    {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0, "all sections; without it: one screen"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print JSON: sizes in bytes, times in seconds"},
-    {"html", 0, OPTION_FILE_OR_ALONE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
-     "write a page; run.html if no FILE is given"},
-    {"open", 0, OPTION_FLAG, offsetof(struct settings, open), NULL, NULL, 0, 0,
-     "write the page and open it in the browser"},
-    {"card", 0, OPTION_FILE, offsetof(struct settings, card), "FILE.svg", NULL, 0, 0,
-     "write a picture to share, .svg or .png"},
-    {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
-     "only these, separated by commas"},
-    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "N largest of each list; default 8, with --json 50"},
-    CHOICE_OPTIONS(struct settings, choice),
-    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0, "show C and C++ frames"},
-    {"paths", 0, OPTION_FLAG, offsetof(struct settings, paths), NULL, NULL, 0, 0, "show the call paths of each line"},
-    DISPLAY_OPTIONS(struct settings, display),
-    OPTIONS_NAMED("The model, to compare with what it needs (see 'gpuspy help estimate')"),
-    ESTIMATE_OPTIONS(struct settings, plan.model, 0),
-    PLAN_TRAINING_OPTIONS(struct settings, plan),
-    PLAN_COUNT(struct settings, plan, "gpus", gpus, "N",
-               "GPUs that trained together: each recorded rank is compared with the estimate of one of them"),
-    PLAN_DIVIDED_OPTIONS(struct settings, plan),
-    PLAN_ADAPTER_OPTIONS(struct settings, plan),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy report run.db", "why memory ran out, and what to do"},
-    {"gpuspy report", "the newest recording in this folder"},
-    {"gpuspy report --json run.db | jq .oom", "for a script"},
-    {"gpuspy report --params 1.3B run.db", "compare with what a model of that size needs"},
-    {0},
-};
-
 const struct command_text command_text_report = {
-    .options = options,
-    .about = "Explains a recording, also one of another tool ('gpuspy help import'): why memory ran out, what to "
-             "do, which lines "
-             "hold memory, wait for the GPU or copy.",
-    .examples = examples,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FLAG, "full", 0, full, NULL, "all sections; without it: one screen"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON: sizes in bytes, times in seconds"),
+        OPTION_ROW(FILE_OR_ALONE, "html", 0, html, "FILE.html", "write a page; run.html if no FILE is given"),
+        OPTION_ROW(FLAG, "open", 0, open, NULL, "write the page and open it in the browser"),
+        OPTION_ROW(FILE, "card", 0, card, "FILE.svg", "write a picture to share, .svg or .png"),
+        {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
+         "only these, separated by commas"},
+        {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+         "N largest of each list; default 8, with --json 50"},
+        CHOICE_OPTIONS(struct settings, choice), OPTION_ROW(FLAG, "native", 0, native, NULL, "show C and C++ frames"),
+        OPTION_ROW(FLAG, "paths", 0, paths, NULL, "show the call paths of each line"),
+        DISPLAY_OPTIONS(struct settings, display),
+        OPTIONS_NAMED("The model, to compare with what it needs (see 'gpuspy help estimate')"),
+        ESTIMATE_OPTIONS(struct settings, plan.model, 0), PLAN_TRAINING_OPTIONS(struct settings, plan),
+        PLAN_COUNT(struct settings, plan, "gpus", gpus, "N",
+                   "GPUs that trained together: each recorded rank is compared with the estimate of one of them"),
+        PLAN_DIVIDED_OPTIONS(struct settings, plan), PLAN_ADAPTER_OPTIONS(struct settings, plan)),
+    .about = "Explains a recording, also one of another tool ('gpuspy help import'): why memory ran out, what to do, "
+             "which lines hold memory, wait for the GPU or copy.",
+    .examples =
+        COMMAND_EXAMPLES({"gpuspy report run.db", "why memory ran out, and what to do"},
+                         {"gpuspy report", "the newest recording in this folder"},
+                         {"gpuspy report --json run.db | jq .oom", "for a script"},
+                         {"gpuspy report --params 1.3B run.db", "compare with what a model of that size needs"}),
 };
 
 static bool print_report(const struct settings *s, const struct result_report *report, const char *database)

@@ -32,25 +32,14 @@ static const struct option_row options[] = {
      "a measured time, such as 1.2ms, to compare with the roof"},
     {"op", 0, OPTION_CHOICE, offsetof(struct settings, op), "NAME", estimate_roof_op_words, 0, 0,
      "an operator; operations and bytes follow from its shape"},
-    {"naive", 0, OPTION_FLAG, offsetof(struct settings, naive), NULL, NULL, 0, 0,
-     "attention: only with the score matrix in memory"},
-    {"flash", 0, OPTION_FLAG, offsetof(struct settings, flash), NULL, NULL, 0, 0, "attention: only as FlashAttention"},
-    {"causal", 0, OPTION_FLAG, offsetof(struct settings, shape.causal), NULL, NULL, 0, 0,
-     "attention: causal; flash kernels skip the masked half"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
+    OPTION_ROW(FLAG, "naive", 0, naive, NULL, "attention: only with the score matrix in memory"),
+    OPTION_ROW(FLAG, "flash", 0, flash, NULL, "attention: only as FlashAttention"),
+    OPTION_ROW(FLAG, "causal", 0, shape.causal, NULL, "attention: causal; flash kernels skip the masked half"),
+    OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON"),
     OPTIONS_HEADING("Shapes"),
     ROOF_DIMS(DIM){0},
 };
 #undef DIM
-
-static const struct command_example examples[] = {
-    {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "compute bound: 137.4 GFLOP on 100.7 MB"},
-    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
-    {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
-     "the share of the roof that a kernel reached"},
-    {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"},
-    {0},
-};
 
 const struct command_text command_text_roofline = {
     .options = options,
@@ -59,7 +48,12 @@ const struct command_text command_text_roofline = {
              "limit, above it compute.\n\nPeaks are the vendors' figures without sparsity, for each precision. "
              "Everything but matrix products is computed in float32 on the ordinary cores, whatever the storage "
              "format. If an operator has several implementations that move different amounts of data, each is shown.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "compute bound: 137.4 GFLOP on 100.7 MB"},
+        {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
+        {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
+         "the share of the roof that a kernel reached"},
+        {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"}),
 };
 
 /* False after a line on stderr about options that contradict each other. */

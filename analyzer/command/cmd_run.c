@@ -30,55 +30,50 @@ struct settings {
     bool inside_pools, quiet, no_summary;
 };
 
-static const struct option_row options[] = {
-    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "record to FILE; default run.db. If FILE exists, gpuspy takes and prints the next free name"},
-    LAUNCH_RECORDING_ROWS(struct settings),
-    {"inside-pools", 0, OPTION_FLAG, offsetof(struct settings, inside_pools), NULL, NULL, 0, 0,
-     "start JAX, TensorFlow and CuPy without their memory pools, so that each array is a CUDA allocation with its "
-     "line; the program is slower, and its memory is less fragmented"},
-    {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
-     "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
-     "waits are real, kernels do not run; memory figures are meaningful, computed values are not"},
-    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N GPUs"},
-    {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
-     "stop a dry run whose loop waits for a value that a simulated GPU never computes: after N reads without progress; "
-     "default 1000, 0: never"},
-    {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond it fail as out "
-     "of memory"},
-    {"on-oom", 0, OPTION_TEXT, offsetof(struct settings, on_oom), "COMMAND", NULL, 0, 0,
-     "run this shell command after each out-of-memory error that the program does not handle, and after the first that "
-     "it handles; {} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
-    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
-    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
-     "print no summary at the end"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
-    {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
-     "all processes of a distributed run, with Python stacks only"},
-    {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
-    {"gpuspy run --inside-pools -- python train.py", "which lines of a JAX program hold memory"},
-    {"gpuspy run --simulate a100-40g -- python train.py", "what it needs on another GPU, and whether it fits"},
-    {"gpuspy run --limit rtx-4090 -- python train.py", "whether it runs on a smaller GPU than this one"},
-    {"gpuspy run --on-oom 'gpuspy report --html /runs/%p.html {}' -- python train.py",
-     "a page as soon as it runs out of memory"},
-    {"gpuspy run --keep 512MiB -- python train.py", "leave it on for days: the recording never exceeds 512 MiB"},
-    {0},
-};
-
 const struct command_text command_text_run = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FILE, "output", 'o', output, "FILE",
+                   "record to FILE; default run.db. If FILE exists, gpuspy takes and prints the next free name"),
+        LAUNCH_RECORDING_ROWS(struct settings),
+        OPTION_ROW(FLAG, "inside-pools", 0, inside_pools, NULL,
+                   "start JAX, TensorFlow and CuPy without their memory pools, so that each array is a CUDA allocation "
+                   "with its "
+                   "line; the program is slower, and its memory is less fragmented"),
+        {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
+         "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies "
+         "and waits are real, kernels do not run; memory figures are meaningful, computed values are not"},
+        {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N GPUs"},
+        {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
+         "stop a dry run whose loop waits for a value that a simulated GPU never computes: after N reads without "
+         "progress; default 1000, 0: never"},
+        OPTION_ROW(TEXT, "limit", 0, limit, "GPU|SIZE",
+                   "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond "
+                   "it fail as "
+                   "out of memory"),
+        OPTION_ROW(
+            TEXT, "on-oom", 0, on_oom, "COMMAND",
+            "run this shell command after each out-of-memory error that the program does not handle, and after the "
+            "first "
+            "that it handles; {} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"),
+        OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only"),
+        OPTION_ROW(FLAG, "no-summary", 0, no_summary, NULL, "print no summary at the end")),
     .about =
         "Runs a program with libgpuspy.so preloaded. Each of its processes that uses CUDA records its allocations, "
         "copies and waits with their lines of code. However the program ends, gpuspy completes the "
         "recording and prints a summary on stderr.\n\nThe exit status is the program's, or gpuspy dies of the same "
         "signal; 127 if the program does not exist, 126 if it cannot be executed, 125 if gpuspy cannot start it, 124 "
         "after a dry run was stopped in a loop (--simulate-loops). gpuspy forwards signals to the program.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
+        {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
+         "all processes of a distributed run, with Python stacks only"},
+        {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
+        {"gpuspy run --inside-pools -- python train.py", "which lines of a JAX program hold memory"},
+        {"gpuspy run --simulate a100-40g -- python train.py", "what it needs on another GPU, and whether it fits"},
+        {"gpuspy run --limit rtx-4090 -- python train.py", "whether it runs on a smaller GPU than this one"},
+        {"gpuspy run --on-oom 'gpuspy report --html /runs/%p.html {}' -- python train.py",
+         "a page as soon as it runs out of memory"},
+        {"gpuspy run --keep 512MiB -- python train.py", "leave it on for days: the recording never exceeds 512 MiB"}),
     .program_follows = true,
 };
 

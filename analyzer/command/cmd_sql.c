@@ -18,34 +18,22 @@ struct settings {
     bool json, csv, alone;
 };
 
-static const struct option_row options[] = {
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print the rows as a JSON array of objects"},
-    {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-     "print comma-separated values with a heading (RFC 4180)"},
-    {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
-     "only this file, without the run's other processes"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
-    {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
-     "failed allocations and their lines"},
-    {"gpuspy sql --csv run.db < queries.sql > answers.csv", "queries from a file"},
-    {"gpuspy sql run.db", "a prompt; .help lists its commands"},
-    {0},
-};
-
 const struct command_text command_text_sql = {
-    .options = options,
+    .options =
+        OPTION_ROWS(OPTION_ROW(FLAG, "json", 0, json, NULL, "print the rows as a JSON array of objects"),
+                    OPTION_ROW(FLAG, "csv", 0, csv, NULL, "print comma-separated values with a heading (RFC 4180)"),
+                    OPTION_ROW(FLAG, "alone", 0, alone, NULL, "only this file, without the run's other processes")),
     .about = "Runs an SQL query on a recording and prints the rows. docs/schema.md describes tables and views, with "
              "examples. Older recordings get today's views; gpuspy prints which of their columns are empty. The tables "
              "also contain the run's other processes: process_id distinguishes them, 1 is the file that you "
              "named.\n\nBesides SQLite's functions: bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; site(stack_id), the "
              "stack's line as in the report; stack_text(stack_id), the whole stack.\n\nThe recording is opened "
              "read-only. Without a query, gpuspy reads queries from standard input, on a terminal with a prompt.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
+                                 {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
+                                  "failed allocations and their lines"},
+                                 {"gpuspy sql --csv run.db < queries.sql > answers.csv", "queries from a file"},
+                                 {"gpuspy sql run.db", "a prompt; .help lists its commands"}),
 };
 
 static volatile sig_atomic_t interrupted;
@@ -79,7 +67,8 @@ static int print_error(struct sql_session *s, const char *message)
              file ? "; the file is damaged"
              : code == SQLITE_INTERRUPT
                  ? ""
-                 : "; .tables lists tables and views, '.schema NAME' the columns of one (docs/schema.md)");
+                 : "; 'gpuspy sql FILE .tables' lists tables and views, 'gpuspy sql FILE \".schema NAME\"' the columns "
+                   "of one");
     return file ? EXIT_INPUT : EXIT_USAGE;
 }
 
@@ -137,12 +126,10 @@ static char *read_sql_line(const struct editor *e, const char *prompt)
     return line;
 }
 
-static const char prompt_help[] = "End a query with a semicolon. Tables and views: docs/schema.md.\n"
-                                  "  .tables           what can be queried\n"
-                                  "  .schema NAME      its columns\n"
-                                  "  .mode table|json|csv\n"
-                                  "  .quit             or Ctrl-D\n"
-                                  "functions: bytes(n)  seconds(ns)  site(stack_id)  stack_text(stack_id)\n";
+static const char prompt_help[] = "End a query with a semicolon. Tables and views: docs/schema.md.\n  .tables          "
+                                  " what can be queried\n  .schema NAME      its columns\n  .mode table|json|csv\n  "
+                                  ".quit             or Ctrl-D\nfunctions: bytes(n)  seconds(ns)  site(stack_id)  "
+                                  "stack_text(stack_id)\n";
 
 static void print_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
 {
@@ -210,12 +197,27 @@ static int run_prompt(struct sql_session *s, struct sql_printer *p)
     return EXIT_YES;
 }
 
-static int from_stdin(struct sql_session *s, const struct sql_printer *p)
+/* Queries and the prompt's commands, until one fails. */
+static int from_stdin(struct sql_session *s, struct sql_printer *p)
 {
-    char *text = NULL;
-    size_t size = 0;
-    ssize_t n = getdelim(&text, &size, 0, stdin);
-    int code = n > 0 ? run_query(s, p, text) : EXIT_YES;
+    char *text = NULL, *line = NULL;
+    size_t n = 0, room = 0;
+    ssize_t length;
+    int code = EXIT_YES;
+    while (code == EXIT_YES && (length = getline(&line, &room, stdin)) >= 0) {
+        if (n == 0 && line[0] == '.') {
+            if (!dot_command(s, p, line)) break;
+            continue;
+        }
+        text = arena_realloc(text, n + (size_t)length + 1, 1);
+        memcpy(text + n, line, (size_t)length + 1);
+        n += (size_t)length;
+        if (!sqlite3_complete(text)) continue;
+        code = run_query(s, p, text);
+        n = 0;
+    }
+    if (code == EXIT_YES && n) code = run_query(s, p, text);
+    free(line);
     free(text);
     return code;
 }

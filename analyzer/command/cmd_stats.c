@@ -25,20 +25,15 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct command_example examples[] = {
-    {"gpuspy stats run.db", "totals, sizes, lifetimes, and the lines that allocate most"},
-    {"gpuspy stats --layer device run.db", "the same for CUDA allocations"},
-    {"gpuspy stats --json run.db | jq '.layers.tensor.sizes'", "for a script"},
-    {0},
-};
-
 const struct command_text command_text_stats = {
     .options = options,
     .about =
         "Counts allocations, frees and bytes by layer and category, per second and per step; sizes and lifetimes; the "
         "lines that allocate most, and most often; the peak within each NVTX range. All processes are added up; use "
         "--rank or --process to choose one.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy stats run.db", "totals, sizes, lifetimes, and the lines that allocate most"},
+                                 {"gpuspy stats --layer device run.db", "the same for CUDA allocations"},
+                                 {"gpuspy stats --json run.db | jq '.layers.tensor.sizes'", "for a script"}),
 };
 
 static enum run_series_layer stats_layer_of(const struct view_stats *x, const char *word)
@@ -77,8 +72,7 @@ static bool collect_stats(struct view_stats *x, struct run *run, const struct se
 static int show_stats(struct viewing *v, const struct settings *s)
 {
     char error[1024] = "";
-    struct view_stats *x = arena_realloc(NULL, 1, sizeof *x);
-    *x = (struct view_stats){0};
+    struct view_stats *x = ARENA_NEW(struct view_stats, 0);
     struct result_watch watch = {.observer = profile_statistics_observer(&x->all, v->run)};
     int code = EXIT_YES;
 

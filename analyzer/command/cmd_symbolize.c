@@ -24,27 +24,19 @@ struct settings {
     bool debuginfod, json;
 };
 
-static const struct option_row options[] = {
-    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "write a copy to FILE, those of the run's other processes beside it, and leave the recording unchanged"},
-    {"debug-dir", 0, OPTION_FILE, offsetof(struct settings, debug_dir), "FOLDER", NULL, 0, 0,
-     "also look here for programs and debugging information: by build id (.build-id/xx/yyyy.debug), path or name; "
-     "several folders are separated by colons"},
-    {"debuginfod", 0, OPTION_FLAG, offsetof(struct settings, debuginfod), NULL, NULL, 0, 0,
-     "ask the servers in DEBUGINFOD_URLS for missing files; they then know the build ids of your programs"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the result as JSON"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy symbolize run.db", "before you copy the recording to another machine"},
-    {"gpuspy symbolize -o named.db run.db", "write to a copy"},
-    {"gpuspy symbolize --debug-dir ~/symbols run.db", "with debugging information from a folder like /usr/lib/debug"},
-    {0},
-};
-
 const struct command_text command_text_symbolize = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(
+            FILE, "output", 'o', output, "FILE",
+            "write a copy to FILE, those of the run's other processes beside it, and leave the recording unchanged"),
+        OPTION_ROW(FILE, "debug-dir", 0, debug_dir, "FOLDER",
+                   "also look here for programs and debugging information: by build id (.build-id/xx/yyyy.debug), path "
+                   "or name; "
+                   "several folders are separated by colons"),
+        OPTION_ROW(
+            FLAG, "debuginfod", 0, debuginfod, NULL,
+            "ask the servers in DEBUGINFOD_URLS for missing files; they then know the build ids of your programs"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print the result as JSON")),
     .about =
         "Stores function, file and line of each native frame in the recording, taken from the programs and libraries "
         "that ran, so that another machine does not need them. Python frames always have them. A file whose build id "
@@ -53,7 +45,10 @@ const struct command_text command_text_symbolize = {
         "information. It ends with the modules that have no lines, and the packages that contain them.\n\ngpuspy looks "
         "for debugging information in the file itself, by debug link, and by build id in --debug-dir, "
         "GPUSPY_DEBUG_PATH and /usr/lib/debug. The exit status is 3 if a recording cannot be read or written.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES({"gpuspy symbolize run.db", "before you copy the recording to another machine"},
+                                 {"gpuspy symbolize -o named.db run.db", "write to a copy"},
+                                 {"gpuspy symbolize --debug-dir ~/symbols run.db",
+                                  "with debugging information from a folder like /usr/lib/debug"}),
 };
 
 struct files {

@@ -24,33 +24,25 @@ struct settings {
 static const char by_words[] = TALLY_BYS(WORD), sort_words[] = TALLY_SORTS(WORD);
 #undef WORD
 
-static const struct option_row options[] = {
-    {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "WHAT", by_words, 0, 0,
-     "one row per line of your own code (the default), function, file, module whose code allocated, category "
-     "(parameters, activations and so on) or owner of CUDA allocations (PyTorch, NCCL and so on)"},
-    {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "COLUMN", sort_words, 0, 0,
-     "sort by own bytes (the default), by bytes including callees, by count, by average size, or by name"},
-    PROFILE_OPTIONS(struct settings, profile),
-    VIEWING_TOP(struct settings, view, "at most N rows; default 25, with --json all"),
-    VIEWING_OPTIONS(struct settings, view),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy table run.db", "what was live at the peak, by line of your own code"},
-    {"gpuspy table --by category run.db", "parameters, gradients, optimizer state, activations, …"},
-    {"gpuspy table --what allocated --sort count run.db", "what allocates most often"},
-    {"gpuspy table --what waits --by function run.db", "which functions wait for the GPU"},
-    {"gpuspy table --json --by file run.db | jq '.rows[] | [.file, .own]'", "for a script"},
-    {0},
-};
-
 const struct command_text command_text_table = {
-    .options = options,
+    .options = OPTION_ROWS(
+        {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "WHAT", by_words, 0, 0,
+         "one row per line of your own code (the default), function, file, module whose code allocated, category "
+         "(parameters, activations and so on) or owner of CUDA allocations (PyTorch, NCCL and so on)"},
+        {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "COLUMN", sort_words, 0, 0,
+         "sort by own bytes (the default), by bytes including callees, by count, by average size, or by name"},
+        PROFILE_OPTIONS(struct settings, profile),
+        VIEWING_TOP(struct settings, view, "at most N rows; default 25, with --json all"),
+        VIEWING_OPTIONS(struct settings, view)),
     .about = "Lists memory, waits or copies as a flat table. Each row has its own amount and share, the amount 'with "
              "calls' (including everything called from there), the number of blocks and their average size.\n\nAll "
              "processes are added up; use --rank or --process to choose one.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy table run.db", "what was live at the peak, by line of your own code"},
+        {"gpuspy table --by category run.db", "parameters, gradients, optimizer state, activations, …"},
+        {"gpuspy table --what allocated --sort count run.db", "what allocates most often"},
+        {"gpuspy table --what waits --by function run.db", "which functions wait for the GPU"},
+        {"gpuspy table --json --by file run.db | jq '.rows[] | [.file, .own]'", "for a script"}),
 };
 
 static unsigned table_word_index(const char *word, const char *words)

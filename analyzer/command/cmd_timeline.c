@@ -17,38 +17,26 @@ struct settings {
     bool host;
 };
 
-static const struct option_row options[] = {
-    {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
-     "start N seconds after the recording began"},
-    {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
-     "end N seconds after the recording began; default: the end of the longest process"},
-    {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
-     "the height of a chart in lines; default 12, fewer if there are several charts"},
-    {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
-     "with --json: N intervals; default 200"},
-    {"host", 0, OPTION_FLAG, offsetof(struct settings, host), NULL, NULL, 0, 0,
-     "also draw pinned host memory and CPU tensors"},
-    VIEWING_TOP(struct settings, view, "at most N charts; default 16"),
-    VIEWING_OPTIONS(struct settings, view),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy timeline run.db", "memory over time, as wide as the terminal"},
-    {"gpuspy timeline --from 10 --to 12 --rows 24 run.db", "two seconds of it, larger"},
-    {"gpuspy timeline --rank 3 runs/", "one rank of many"},
-    {"gpuspy timeline --json --points 1000 run.db", "for a script: maximum and minimum of each interval"},
-    {0},
-};
-
 const struct command_text command_text_timeline = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(TEXT, "from", 0, from, "SECONDS", "start N seconds after the recording began"),
+        OPTION_ROW(TEXT, "to", 0, to, "SECONDS",
+                   "end N seconds after the recording began; default: the end of the longest process"),
+        {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
+         "the height of a chart in lines; default 12, fewer if there are several charts"},
+        {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
+         "with --json: N intervals; default 200"},
+        OPTION_ROW(FLAG, "host", 0, host, NULL, "also draw pinned host memory and CPU tensors"),
+        VIEWING_TOP(struct settings, view, "at most N charts; default 16"), VIEWING_OPTIONS(struct settings, view)),
     .about = "Draws memory over time for each GPU and process: PyTorch's tensors, stacked by category, in front of the "
-             "CUDA allocations. Each column shows the maximum of its interval; "
-             "marks below show the peak, failures, the program's steps and its NVTX ranges.\n\nAll charts of GPUs "
-             "share one scale and "
-             "one time axis; each process starts at 0.",
-    .examples = examples,
+             "CUDA allocations. Each column shows the maximum of its interval; marks below show the peak, failures, "
+             "the program's steps and its NVTX ranges.\n\nAll charts of GPUs share one scale and one time axis; each "
+             "process starts at 0.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy timeline run.db", "memory over time, as wide as the terminal"},
+        {"gpuspy timeline --from 10 --to 12 --rows 24 run.db", "two seconds of it, larger"},
+        {"gpuspy timeline --rank 3 runs/", "one rank of many"},
+        {"gpuspy timeline --json --points 1000 run.db", "for a script: maximum and minimum of each interval"}),
 };
 
 static bool are_timeline_options_sensible(const char *who, const void *settings)

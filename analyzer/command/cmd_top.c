@@ -31,56 +31,42 @@ struct settings {
     const char *interval, *sort, *table;
 };
 
-static const struct option_row options[] = {
-    {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
-     "print the current state once and exit; the default if the output is not a terminal"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print one JSON object per line: sizes in bytes, times in seconds"},
-    {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
-     "update every N seconds; default 1. With --json or without a terminal: print every N seconds until the recording "
-     "ends"},
-    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000, "exit after N updates"},
-    {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last", 0, 0,
-     "sort the tables by this; for waits, bytes mean the time blocked"},
-    {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies", 0, 0,
-     "the table to show first"},
-    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
-     "only GPU N (CUDA's number in the program)"},
-    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "with --json: the first N of each list; default 50"},
-    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "show C and C++ lines if native frames were recorded"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy top", "watch the program that is being recorded"},
-    {"gpuspy top 4711", "watch process 4711, or what it started"},
-    {"gpuspy top run.db", "watch this file and the run's other processes"},
-    {"gpuspy top --once --sort growth run.db", "what grew in the last minute, as text"},
-    {"gpuspy top --json --interval 10 run.db >> memory.jsonl", "one line every ten seconds"},
-    {0},
-};
-
 const struct command_text command_text_top = {
-    .options = options,
+    .options = OPTION_ROWS(
+        OPTION_ROW(FLAG, "once", '1', once, NULL,
+                   "print the current state once and exit; the default if the output is not a terminal"),
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print one JSON object per line: sizes in bytes, times in seconds"),
+        OPTION_ROW(TEXT, "interval", 'i', interval, "SECONDS",
+                   "update every N seconds; default 1. With --json or without a terminal: print every N seconds "
+                   "until the recording ends"),
+        {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000,
+         "exit after N updates"},
+        {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last", 0, 0,
+         "sort the tables by this; for waits, bytes mean the time blocked"},
+        {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies", 0, 0,
+         "the table to show first"},
+        {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
+         "only GPU N (CUDA's number in the program)"},
+        {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+         "with --json: the first N of each list; default 50"},
+        OPTION_ROW(FLAG, "native", 0, native, NULL, "show C and C++ lines if native frames were recorded")),
     .about =
         "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
-        "memory. "
-        "Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies and "
-        "waits. "
-        "Also: which NVTX ranges are open. A curve shows the last five minutes; if memory grows steadily, top prints "
-        "when "
-        "the GPU will be full. Utilization and temperature are NVML's. Press ? for the keys.\n\n"
-        "It also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
-        "selected one, as gpuspy attach does.\n\n"
-        "top only reads the recording and does not slow down the program. The last second may be missing; the first "
-        "line shows the age of the data. Of a long recording, the newest rows are read first; until all have been "
-        "read, "
-        "top prints which share has been (--once and --json without --interval wait up to 20 s for it).\n\n"
-        "Without an operand, gpuspy finds running recordings in /proc and lists them if there are several. A recording "
-        "that has ended is shown in its final state.",
-    .examples = examples,
+        "memory. Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies "
+        "and waits. Also: which NVTX ranges are open. A curve shows the last five minutes; if memory grows steadily, "
+        "top prints when the GPU will be full. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt "
+        "also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
+        "selected one, as gpuspy attach does.\n\ntop only reads the recording and does not slow down the program. The "
+        "last second may be missing; the first line shows the age of the data. Of a long recording, the newest rows "
+        "are read first; until all have been read, top prints which share has been (--once and --json without "
+        "--interval wait up to 20 s for it).\n\nWithout an operand, gpuspy finds running recordings in /proc and lists "
+        "them if there are several. A recording that has ended is shown in its final state.",
+    .examples =
+        COMMAND_EXAMPLES({"gpuspy top", "watch the program that is being recorded"},
+                         {"gpuspy top 4711", "watch process 4711, or what it started"},
+                         {"gpuspy top run.db", "watch this file and the run's other processes"},
+                         {"gpuspy top --once --sort growth run.db", "what grew in the last minute, as text"},
+                         {"gpuspy top --json --interval 10 run.db >> memory.jsonl", "one line every ten seconds"}),
 };
 
 static void add_once(struct top_model *m, const char *path)

@@ -18,42 +18,35 @@ struct settings {
     bool json;
 };
 
-static const struct option_row options[] = {
-    {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18,
-     "bytes to transfer: 28GB, 512MiB"},
-    {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, 1, ESTIMATE_PARAMS_MAX,
-     "the weights or gradients of N parameters: 7e9, 7B"},
-    {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
-     "number format of --params; default fp32"},
-    {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "number of GPUs; default 8"},
-    {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
-     "bandwidth of the link in one direction: 300GB/s, 400Gb/s"},
-    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", estimate_gpu_words, 0, 0,
-     "the links of this GPU: to other GPUs, the network, the host"},
-    {"gpus-per-node", 0, OPTION_COUNT, offsetof(struct settings, per_node), "N", NULL, 1, 1e6,
-     "GPUs per machine; the others are reached over the network"},
-    {"network", 0, OPTION_RATE, offsetof(struct settings, network), "RATE", NULL, 1, 1e16,
-     "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, in bytes and seconds"},
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy transfer --params 7e9 --gpus 8", "the gradients of 7 billion parameters in float32, on each kind of link"},
-    {"gpuspy transfer --bytes 28GB --gpus 8 --bandwidth 300GB/s", "one pass 93.3 ms, all-reduce 163 ms"},
-    {"gpuspy transfer --params 70B --precision bf16 --gpus 64 --gpu h100", "eight machines of eight H100"},
-    {0},
-};
-
 const struct command_text command_text_transfer = {
-    .options = options,
+    .options = OPTION_ROWS(
+        {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18,
+         "bytes to transfer: 28GB, 512MiB"},
+        {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, 1, ESTIMATE_PARAMS_MAX,
+         "the weights or gradients of N parameters: 7e9, 7B"},
+        {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
+         "number format of --params; default fp32"},
+        {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "number of GPUs; default 8"},
+        {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
+         "bandwidth of the link in one direction: 300GB/s, 400Gb/s"},
+        {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", estimate_gpu_words, 0, 0,
+         "the links of this GPU: to other GPUs, the network, the host"},
+        {"gpus-per-node", 0, OPTION_COUNT, offsetof(struct settings, per_node), "N", NULL, 1, 1e6,
+         "GPUs per machine; the others are reached over the network"},
+        {"network", 0, OPTION_RATE, offsetof(struct settings, network), "RATE", NULL, 1, 1e16,
+         "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"},
+        OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, in bytes and seconds")),
     .about =
         "Computes the time of a transfer: one pass over a link (bytes / bandwidth), and ring collectives of n GPUs, "
         "which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the bytes. Bandwidths "
         "are for one direction; datasheets give NVLink's for both together.\n\nBetween machines, the bytes are first "
         "scattered over the GPUs of each machine, and each GPU sends its part over its share of the network.\n\nTimes "
         "assume the links' full rate and no latency; NCCL's protocol costs about 20 % on NVLink.",
-    .examples = examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy transfer --params 7e9 --gpus 8",
+         "the gradients of 7 billion parameters in float32, on each kind of link"},
+        {"gpuspy transfer --bytes 28GB --gpus 8 --bandwidth 300GB/s", "one pass 93.3 ms, all-reduce 163 ms"},
+        {"gpuspy transfer --params 70B --precision bf16 --gpus 64 --gpu h100", "eight machines of eight H100"}),
 };
 
 /* Links by name, with the makers' rates: one direction; PCIe without its packet overhead. */
@@ -196,10 +189,9 @@ static void print_meaning(const struct answer *a)
 
     puts("\nOne pass is S/B: all S bytes once over one GPU's link of B bytes per second.");
     if (w->nodes > 1 && most > 1)
-        printf("Across m = %ju machines of g = %ju GPUs%s, the GPUs of a machine share\n"
-               "the bytes; each sends its part over its share N of the network.\n"
-               "  all-reduce      2(g-1)/g S/B + 2(m-1)/m S/g/N\n"
-               "  reduce-scatter  half of that, like all-gather\n",
+        printf("Across m = %ju machines of g = %ju GPUs%s, the GPUs of a machine share\nthe bytes; each sends its part "
+               "over its share N of the network.\n  all-reduce      2(g-1)/g S/B + 2(m-1)/m S/g/N\n  reduce-scatter  "
+               "half of that, like all-gather\n",
                (uintmax_t)w->nodes, (uintmax_t)least, most > least ? " or one more" : "");
     else if (a->gpus > 1)
         printf("A ring of %ju takes 2(n-1)/n = %.4g of that for an all-reduce,\n"

@@ -41,49 +41,31 @@ struct settings {
             "one row per call; without it a chain of calls is one row, named by your own code in it" \
     }
 
-static const struct option_row tree_options[] = {
-    TREE_OPTIONS,
-    VIEWING_TOP(struct settings, view, "at most N branches per call; default 10"),
-    VIEWING_OPTIONS(struct settings, view),
-    {0},
-};
-
-static const struct option_row flame_options[] = {
-    TREE_OPTIONS,
-    VIEWING_TOP(struct settings, view, "at most N branches per call; default: all that are wide enough"),
-    VIEWING_OPTIONS(struct settings, view),
-    {0},
-};
-
-static const struct command_example tree_examples[] = {
-    {"gpuspy tree run.db", "the calls that hold memory at the peak"},
-    {"gpuspy tree --what oom --depth 4 run.db", "memory live at the out-of-memory error, upper calls only"},
-    {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++ frames"},
-    {"gpuspy tree --at 12.5 --rank 3 runs/", "one rank of several, 12.5 s after it began"},
-    {0},
-};
-
-static const struct command_example flame_examples[] = {
-    {"gpuspy flame run.db", "memory live at the peak, one cell per call"},
-    {"gpuspy flame --what leaks run.db", "what was never freed"},
-    {"gpuspy flame --color=always run.db | less -R", "with colours, through another pager"},
-    {0},
-};
-
 const struct command_text command_text_tree = {
-    .options = tree_options,
+    .options = OPTION_ROWS(TREE_OPTIONS, VIEWING_TOP(struct settings, view, "at most N branches per call; default 10"),
+                           VIEWING_OPTIONS(struct settings, view)),
     .about = "Shows memory as a tree of the calls that allocated it: each row has the bytes of the call and everything "
              "below it, their share, and the line. A chain of calls without branches is one row. 'gpuspy table' shows "
              "what each line holds by itself.\n\nAll processes are added up; use --rank or --process to choose one.",
-    .examples = tree_examples,
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy tree run.db", "the calls that hold memory at the peak"},
+        {"gpuspy tree --what oom --depth 4 run.db", "memory live at the out-of-memory error, upper calls only"},
+        {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++ frames"},
+        {"gpuspy tree --at 12.5 --rank 3 runs/", "one rank of several, 12.5 s after it began"}),
 };
 
 const struct command_text command_text_flame = {
-    .options = flame_options,
+    .options = OPTION_ROWS(
+        TREE_OPTIONS,
+        VIEWING_TOP(struct settings, view, "at most N branches per call; default: all that are wide enough"),
+        VIEWING_OPTIONS(struct settings, view)),
     .about = "Draws memory as an icicle graph: the program on top, below each call the calls that it made, as wide as "
              "their share. Warm colours are your own code, blue is libraries, green is C and C++. Without a terminal "
              "it prints an indented list.\n\nAll processes are added up; use --rank or --process to choose one.",
-    .examples = flame_examples,
+    .examples =
+        COMMAND_EXAMPLES({"gpuspy flame run.db", "memory live at the peak, one cell per call"},
+                         {"gpuspy flame --what leaks run.db", "what was never freed"},
+                         {"gpuspy flame --color=always run.db | less -R", "with colours, through another pager"}),
 };
 
 /* Parses "0.5%", a share of the whole, or "10MiB". False after a line on stderr. */

@@ -30,30 +30,20 @@ struct settings {
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "override this setting of PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True"},
-    {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "replay on a GPU of this size, such as 24GiB, or name ('gpuspy estimate --gpus' lists them)"},
-    {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
-     "free the tensors allocated at this line at the end of their step at the latest"},
+    OPTION_ROW(TEXT, "limit", 0, limit, "GPU|SIZE",
+               "replay on a GPU of this size, such as 24GiB, or name ('gpuspy estimate --gpus' lists them)"),
+    OPTION_ROW(TEXT, "without", 0, without, "FILE:LINE",
+               "free the tensors allocated at this line at the end of their step at the latest"),
     {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
      "multiply the sizes of a category's tensors; batch: of all tensors whose size depends on the batch"},
     {"empty-cache-every", 0, OPTION_NUMBER, offsetof(struct settings, flush_every), "N", NULL, 1, 1000000,
      "call torch.cuda.empty_cache() every N steps"},
-    {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
-     "try useful settings and pairs of them, list the best first, and find the smallest GPU that is large enough; the "
-     "default without another option"},
-    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
-     "write the report's page with the what-if as a second curve"},
+    OPTION_ROW(FLAG, "search", 0, search, NULL,
+               "try useful settings and pairs of them, list the best first, and find the smallest GPU that is large "
+               "enough; the "
+               "default without another option"),
+    OPTION_ROW(FILE, "html", 0, html, "FILE.html", "write the report's page with the what-if as a second curve"),
     VIEWING_OPTIONS(struct settings, view),
-    {0},
-};
-
-static const struct command_example examples[] = {
-    {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
-    {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
-    {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors were freed after each step"},
-    {"gpuspy whatif --scale batch=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
-    {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
-    {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
     {0},
 };
 
@@ -62,11 +52,16 @@ const struct command_text command_text_whatif = {
     .about =
         "Replays the recorded requests and frees by the rules of PyTorch's caching allocator with other settings, on "
         "another GPU or without a line. Prints whether the run fits, where it fails, and how much memory it "
-        "reserves.\n\n"
-        "First it replays the recorded settings and compares each segment and each address with the recording. "
-        "If they differ, it prints where, and the what-ifs are inexact. Options are combined into one what-if. The "
-        "exit status is 1 if that what-if runs out of memory; a search exits with 0.",
-    .examples = examples,
+        "reserves.\n\nFirst it replays the recorded settings and compares each segment and each address with the "
+        "recording. If they differ, it prints where, and the what-ifs are inexact. Options are combined into one "
+        "what-if. The exit status is 1 if that what-if runs out of memory; a search exits with 0.",
+    .examples = COMMAND_EXAMPLES(
+        {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
+        {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
+        {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors were freed after each step"},
+        {"gpuspy whatif --scale batch=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
+        {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
+        {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"}),
 };
 
 static const char *const searched[] = {

@@ -535,8 +535,7 @@ static void choose_diff_moment(struct diff_owner *o, const struct diff_side side
 
 struct diff *diff_build(const struct diff_side side[2], const struct diff_request *wish, char *error, size_t error_size)
 {
-    struct diff_owner *o = arena_realloc(NULL, 1, sizeof *o);
-    *o = (struct diff_owner){.diff.wish = *wish};
+    struct diff_owner *o = ARENA_NEW(struct diff_owner, .diff.wish = *wish);
     struct work w = {.o = o, .side = side, .wish = &o->diff.wish};
     choose_diff_moment(o, side);
     bool ok = build_comparable(&w, error, error_size);
@@ -554,9 +553,7 @@ struct diff *diff_build(const struct diff_side side[2], const struct diff_reques
     }
     diff_match_free(w.match);
     ARENA_RELEASE(w.rows, w.by_category, w.cells);
-    map_free(&w.row_of);
-    map_free(&w.cell_of);
-    map_free(&w.unit_of);
+    MAP_RELEASE(&w.row_of, &w.cell_of, &w.unit_of);
     if (!ok) {
         diff_free(&o->diff);
         return NULL;

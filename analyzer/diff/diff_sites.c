@@ -189,9 +189,7 @@ void diff_sites_fill(struct diff_sites *s, struct run *run, const struct profile
 void diff_sites_free(struct diff_sites *s)
 {
     ARENA_RELEASE(s->sites, s->calls, s->places);
-    map_free(&s->by_frame);
-    map_free(&s->helpers);
-    map_free(&s->of_stack);
+    MAP_RELEASE(&s->by_frame, &s->helpers, &s->of_stack);
     arena_free(&s->arena);
 }
 

@@ -399,13 +399,11 @@ static void pair_functions(struct matcher *x, const struct groups *f, const stru
 struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, const struct diff_match_site *b,
                                     size_t bn)
 {
-    struct diff_match *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct diff_match){.of_a = arena_realloc(NULL, an, sizeof *m->of_a),
-                             .of_b = arena_realloc(NULL, bn, sizeof *m->of_b),
-                             .file_a = arena_realloc(NULL, an, sizeof *m->file_a),
-                             .file_b = arena_realloc(NULL, bn, sizeof *m->file_b),
-                             .how_a = arena_realloc(NULL, an, 1),
-                             .how_b = arena_realloc(NULL, bn, 1)};
+    struct diff_match *m = ARENA_NEW(struct diff_match, .of_a = arena_realloc(NULL, an, sizeof *m->of_a),
+                                     .of_b = arena_realloc(NULL, bn, sizeof *m->of_b),
+                                     .file_a = arena_realloc(NULL, an, sizeof *m->file_a),
+                                     .file_b = arena_realloc(NULL, bn, sizeof *m->file_b),
+                                     .how_a = arena_realloc(NULL, an, 1), .how_b = arena_realloc(NULL, bn, 1));
     memset(m->of_a, 0xff, an * sizeof *m->of_a);
     memset(m->of_b, 0xff, bn * sizeof *m->of_b);
     memset(m->how_a, 0, an);
@@ -419,8 +417,7 @@ struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, 
     pair_renamed_functions(&x, &f, &g, true);
     pair_renamed_functions(&x, &f, &g, false);
     ARENA_RELEASE(f.order, f.list, g.order, g.list);
-    map_free(&x.files_a);
-    map_free(&x.files_b);
+    MAP_RELEASE(&x.files_a, &x.files_b);
     return m;
 }
 

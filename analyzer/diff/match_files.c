@@ -150,8 +150,7 @@ static void pair_alike(struct side *a, struct side *b, const struct candidate *l
     for (size_t i = 0; i < n; i++)
         if (map_get(&rivals_a, list[i].a) == 1 && map_get(&rivals_b, list[i].b) == 1)
             pair_files(a, b, list[i].a, list[i].b);
-    map_free(&rivals_a);
-    map_free(&rivals_b);
+    MAP_RELEASE(&rivals_a, &rivals_b);
 }
 
 enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a forged file */

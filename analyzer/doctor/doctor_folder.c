@@ -175,6 +175,14 @@ static void check_value(struct doctor *d, const char *name, const char *value)
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "give a number from 1 to 512",
                            "%s=%s is invalid; gpuspy uses the default", name, value);
     char limit[2048], wrong[128];
+    uint64_t bytes;
+    const bool keep = strcmp(name, "GPUSPY_KEEP") == 0;
+    if ((keep || strcmp(name, "GPUSPY_MIN_FREE") == 0) && *value && strcmp(value, "0") != 0 &&
+        (!units_parse_bytes(value, &bytes, wrong) || (keep && bytes < GS_KEEP_MIN)))
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value",
+                           keep ? "give a size of at least 32MiB, such as 512MiB" : "give a size such as 5GiB, or 0",
+                           "%s=%s is invalid; %s", name, value,
+                           keep ? "the recording is not bounded" : "gpuspy uses the default");
     if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value &&
         !launch_limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "give a size such as 24GiB, or 0:24GiB,1:40GiB",

@@ -45,9 +45,7 @@ json_t *draw_json_site(const struct result_site *s)
 static json_t *holder_json(const struct result_holder *h)
 {
     json_t *o = json_object();
-    set_text(o, "file", h->file);
-    set_json(o, "line", json_integer(h->line));
-    SET_MEMBERS(o, h, function, text);
+    SET_MEMBERS(o, h, file, line, function, text);
     set_text(o, "certainty", "guess");
     set_text(o, "why", h->why);
     return o;

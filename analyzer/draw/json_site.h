@@ -26,6 +26,11 @@ static inline void set_count(json_t *o, const char *key, uint64_t n)
     set_json(o, key, json_integer((json_int_t)n));
 }
 
+static inline void set_int(json_t *o, const char *key, int n)
+{
+    set_json(o, key, json_integer(n));
+}
+
 static inline void set_real(json_t *o, const char *key, double value)
 {
     set_json(o, key, isfinite(value) ? json_real(value) : NULL);
@@ -39,6 +44,7 @@ static inline void set_bool(json_t *o, const char *key, bool value)
 /* Sets members of `o` that have the names and values of members of *s: SET_MEMBERS(o, line, bytes, count) */
 #define SET_MEMBER(o, s, m) \
     _Generic((s)->m,                  \
+        int: set_int,                 \
         int64_t: set_bytes,           \
         uint64_t: set_count,          \
         uint32_t: set_count,          \

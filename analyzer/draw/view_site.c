@@ -135,7 +135,7 @@ static void place_and_function(const struct draw_text *v, char *out, size_t size
     } else if (s->function && s->file && !s->exit)
         text_function(whole, sizeof whole, s->function, WHOLE, v->term.utf8);
     if (room >= FUNCTION_LEAST || terminal_columns(whole) <= room)
-        text_elide(function, sizeof function, whole, room, v->term.utf8);
+        (s->operation ? text_elide : text_name)(function, sizeof function, whole, room, v->term.utf8);
     text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }
 

@@ -327,6 +327,9 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
 /* Segments that a pipeline's steps and its VAE leave cached: on the simulated GPU FLUX's and SDXL's steps reserved 2.2
  * times what was live, their VAEs 1.8 times, which is 0.6 of the line with workspaces. The VAE's tensors are too large
  * for the steps' segments. None if memory is short: the allocator frees them first. */
+#define OWN_SEGMENT (10 * MIB)
+#define SHARED_SEGMENT (20 * MIB)
+#define SEGMENT_STEP (2 * MIB)
 #define STEPS_CACHED 1.2
 #define IMAGE_CACHED 0.6
 
@@ -351,6 +354,32 @@ static void add_cached(const struct plan *p, struct estimate_result *r)
     }
 }
 
+/* Weights of at least 10 MiB have segments of their own, in whole MiB by two; smaller ones share segments of 20 MiB. */
+static void add_weight_segments(const struct plan *p, struct estimate_result *r)
+{
+    const double size = estimate_serving_element(p);
+    struct estimate_interval rest = {0};
+    struct estimate_line *line;
+
+    if (!p->inference || p->weights || p->tp > 1 || p->pp > 1) return;
+    EACH (t, p->model->tensors, p->model->tensors_n) {
+        const double bytes = (double)t->rows * (double)t->cols * size, n = (double)t->count;
+        const double each = floor(SHARED_SEGMENT / fmax(bytes, 1));
+        if (bytes >= OWN_SEGMENT)
+            rest.likely += n * (ceil(bytes / SEGMENT_STEP) * SEGMENT_STEP - bytes);
+        else if (bytes > MIB)
+            rest.high += n * (SHARED_SEGMENT / each - bytes);
+    }
+    rest.high += rest.likely;
+    rest.likely += 0.5 * (rest.high - rest.likely);
+    if (rest.high < MIB) return;
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, p->offload != PLAN_OFFLOAD_NONE ? IN_PHASE(DENOISE) : estimate_phases(p),
+                        "ends of the weights' segments", rest);
+    line->why = "low: fewer, larger requests; high: no two sizes share a segment";
+    estimate_explain(line, "PyTorch's CUDACachingAllocator: kMinLargeAlloc, kRoundLarge, kLargeBuffer",
+                     "of %zu kinds of tensors", p->model->tensors_n);
+}
+
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
@@ -365,6 +394,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
         line->why = own_why;
         return;
     }
+    add_weight_segments(p, r);
     if (p->inference && p->model->shape.family == MODEL_DENOISER) {
         add_cached(p, r);
         return;

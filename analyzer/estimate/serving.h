@@ -20,6 +20,8 @@ void estimate_serving_weights(const struct plan *p, uint64_t stage, bool decodes
 bool estimate_serving_conv(const struct plan *p, double size, struct estimate_result *r);
 /* Adds all lines of a diffusion pipeline; false: it is another model. */
 bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r);
+/* Whether a pipeline's quantised models are on the GPU at once while it is loaded, in spite of offload. */
+bool estimate_serving_loads_first(const struct plan *p);
 /* Weights of the models that are on the GPU beside the denoiser. */
 void estimate_serving_beside(const struct plan *p, struct estimate_result *r);
 double estimate_serving_beside_bytes(const struct plan *p);

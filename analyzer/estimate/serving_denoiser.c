@@ -2,6 +2,7 @@
  * the GPU; and in training what is on the GPU beside the denoiser. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/base/arena.h"
@@ -57,13 +58,40 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     return sum;
 }
 
+/* bitsandbytes quantises on the GPU: with offload, everything that it quantised is there while the pipeline is loaded.
+ */
+static bool is_loaded_there(const struct plan *p, const struct estimate_quantisation *q)
+{
+    return p->offload == PLAN_OFFLOAD_MODEL && q && (strncmp(q->word, "nf4", 3) == 0 || strcmp(q->word, "fp4") == 0);
+}
+
+bool estimate_serving_loads_first(const struct plan *p)
+{
+    return is_loaded_there(p, p->weights) || is_loaded_there(p, p->text_weights);
+}
+
+/* LLM.int8's weights cannot be moved; those of torchao and quanto can. */
+static void add_unmovable(const struct plan *p, const struct component *c, const struct estimate_quantisation *q,
+                          struct estimate_result *r)
+{
+    struct estimate_line *line;
+
+    if (p->offload != PLAN_OFFLOAD_MODEL || !q || strcmp(q->word, "int8") != 0) return;
+    line = estimate_add(r, ESTIMATE_WEIGHTS, IN_DIFFUSION & ~c->when, c->name,
+                        (struct estimate_interval){0, 0, c->bytes.high});
+    line->why = "high: by bitsandbytes, whose int8 weights stay on the GPU";
+    estimate_explain(line, "diffusers' enable_model_cpu_offload(): no hook for models of LLM.int8", "the same weights");
+}
+
 /* The weights of a model in the phases in which they are on the GPU. With sequential offload only one layer is there,
  * and no other model. */
-static void add_component(const struct plan *p, const struct component *c, struct estimate_result *r)
+static void add_component(const struct plan *p, const struct component *c, const struct estimate_quantisation *q,
+                          struct estimate_result *r)
 {
+    const unsigned when = c->when | (is_loaded_there(p, q) ? IN_PHASE(LOAD) : 0);
     const bool one = p->offload == PLAN_OFFLOAD_MODEL, layer = p->offload == PLAN_OFFLOAD_SEQUENTIAL;
     struct estimate_line *line =
-        estimate_add(r, ESTIMATE_WEIGHTS, p->inference && (one || layer) ? c->when : estimate_phases(p), c->name,
+        estimate_add(r, ESTIMATE_WEIGHTS, p->inference && (one || layer) ? when : estimate_phases(p), c->name,
                      layer ? EXACTLY(c->layer) : c->bytes);
     char count[UNITS_TEXT];
 
@@ -74,6 +102,7 @@ static void add_component(const struct plan *p, const struct component *c, struc
                      layer ? ", of which the largest layer is on the GPU"
                      : one ? ", only while it runs"
                            : "");
+    add_unmovable(p, c, q, r);
 }
 
 static bool has_text(const struct plan *p)
@@ -111,9 +140,9 @@ void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
     const struct component table = {"table of positions", IN_PHASE(DENOISE) | (all & IN_TRAINING), numbers,
                                     EXACTLY(numbers * e), numbers * e};
 
-    if (numbers > 0) add_component(p, &table, r);
-    if (has_text(p) && around->text) add_component(p, &text, r);
-    if (has_vae(p)) add_component(p, &vae, r);
+    if (numbers > 0) add_component(p, &table, NULL, r);
+    if (has_text(p) && around->text) add_component(p, &text, p->text_weights, r);
+    if (has_vae(p)) add_component(p, &vae, NULL, r);
 }
 
 double estimate_serving_beside_bytes(const struct plan *p)
@@ -143,17 +172,16 @@ static double pixels_at_once(const struct plan *p, double *pixels)
     return images * fmin(high, tile) * fmin(wide, tile) * at_once;
 }
 
-/* A convolution's workspace in addition to the tensors: SDXL's published peak in float32 is 1.3 times the tensors. At
- * most it is the copies of what the largest reads and makes: 5/3. Of videos none is known. */
+/* Low: other versions of diffusers. High: a workspace with copies of what the largest convolution reads and makes: 5/3.
+ */
 #define DECODE_LOW 0.75
-#define DECODE_LIKELY 1.3
 #define DECODE_HIGH 1.75
 
 static void add_decoding(const struct plan *p, struct estimate_result *r)
 {
     const struct model_pipeline *around = model_pipeline_of(p->model);
     const double size = vae_element(p), each = around->decode / 10.0;
-    const double likely = around->frames > 1 ? 1 : DECODE_LIKELY;
+    const double likely = 1 + (double)around->workspace / (double)around->decode;
     double pixels, at_once = pixels_at_once(p, &pixels), bytes = at_once * each * size;
     struct estimate_line *line;
 
@@ -164,6 +192,44 @@ static void add_decoding(const struct plan *p, struct estimate_result *r)
     line->why = "low: no workspaces, other versions of diffusers; high: cuDNN copies to channels last and back";
     estimate_explain(line, measured, "%.0f pixels at once · %.1f numbers · %.0f B · %.1f (cuDNN's workspaces)", at_once,
                      each, size, likely);
+}
+
+/* Per token of text: the MLP of T5 v1.1 XXL and what attention makes, in 16 bits; high: eager attention, several
+ * encoders at once. */
+#define TEXT_TOKEN (96 * 1024.0)
+#define TEXT_HIGH 6
+
+static void add_reading(const struct plan *p, struct estimate_result *r)
+{
+    const uint64_t given = p->model->shape.denoiser.text_tokens;
+    const double tokens = (double)(given ? given : model_pipeline_of(p->model)->text_tokens);
+    const double bytes = (double)p->batch * (p->guided ? 2 : 1) * tokens * TEXT_TOKEN;
+    struct estimate_line *line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(TEXT), "activations, text encoders",
+                                              (struct estimate_interval){0, bytes, TEXT_HIGH * bytes});
+
+    line->why = "low: embeddings are computed elsewhere; high: eager attention";
+    estimate_explain(line, "transformers modeling_t5.py, FLUX's published peaks with offload",
+                     "batch %ju%s · %.0f tokens · 96 KiB", (uintmax_t)p->batch, p->guided ? " · 2 (guidance)" : "",
+                     tokens);
+}
+
+/* LLM.int8 converts what a product reads to float16 and to 8 bits, and its result is in 32 bits at first. */
+static void add_int8_product(const struct plan *p, struct estimate_result *r)
+{
+    size_t n = 0;
+    struct model_op *ops = model_denoiser_ops(p->model, &n);
+    struct estimate_line *line;
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].kind == MODEL_OP_LINEAR)
+            most = fmax(most, (double)ops[i].places * (3 * (double)ops[i].cols + 4 * (double)ops[i].rows));
+    free(ops);
+    most *= (double)p->batch * (p->guided ? 2 : 1);
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DENOISE), "an int8 product",
+                        (struct estimate_interval){0, 0, most});
+    line->why = "high: by bitsandbytes; torchao and quanto unpack weights";
+    estimate_explain(line, "bitsandbytes MatMul8bitLt", "tokens · (3 B · inputs + 4 B · outputs), the largest");
 }
 
 static void add_steps(const struct plan *p, struct estimate_result *r)
@@ -187,6 +253,7 @@ static void add_steps(const struct plan *p, struct estimate_result *r)
                             (struct estimate_interval){0, largest, largest});
         line->why = "none if a kernel multiplies by quantised weights";
         estimate_explain(line, "bitsandbytes, torchao: weights are unpacked for their product", "the largest matrix");
+        if (strcmp(p->weights->word, "int8") == 0) add_int8_product(p, r);
     }
 }
 
@@ -198,7 +265,7 @@ bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r)
                                        (double)p->model->params, EXACTLY(bytes), largest};
 
     if (p->model->shape.family != MODEL_DENOISER) return false;
-    add_component(p, &denoiser, r);
+    add_component(p, &denoiser, p->weights, r);
     estimate_serving_beside(p, r);
     if (!p->batch) {
         estimate_note(r, "no --batch: activations are left out");
@@ -206,8 +273,6 @@ bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r)
     }
     add_steps(p, r);
     if (has_vae(p)) add_decoding(p, r);
-    if (has_text(p))
-        estimate_note(
-            r, "of the text encoders only the weights are counted; a prompt needs at most a few hundred MiB more");
+    if (has_text(p)) add_reading(p, r);
     return true;
 }

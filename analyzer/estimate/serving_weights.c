@@ -214,7 +214,8 @@ static bool makes_more_while_loading(const struct plan *p)
 unsigned estimate_phases(const struct plan *p)
 {
     if (!p->inference) return IN_TRAINING;
-    if (p->model->shape.family == MODEL_DENOISER) return IN_DIFFUSION;
+    if (p->model->shape.family == MODEL_DENOISER)
+        return IN_DIFFUSION | (estimate_serving_loads_first(p) ? IN_PHASE(LOAD) : 0);
     return IN_INFERENCE | (makes_more_while_loading(p) ? IN_PHASE(LOAD) : 0);
 }
 

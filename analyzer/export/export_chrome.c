@@ -216,9 +216,7 @@ bool export_chrome(struct export_run *e, char *error, size_t error_size)
     json_out_text(e->out, e->note);
     fputs("}}\n", e->out);
     ARENA_RELEASE(c.offset_ns, c.pid, c.site);
-    map_free(&c.tids);
-    map_free(&c.sites);
-    map_free(&c.helpers);
+    MAP_RELEASE(&c.tids, &c.sites, &c.helpers);
     arena_free(&c.arena);
     return ok;
 }

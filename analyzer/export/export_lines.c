@@ -73,8 +73,7 @@ static void export_lines_gather(struct export_lines *l, struct run *run)
             l->list[kept++] = l->list[i];
     l->n = kept;
     SORT(l->list, l->n, compare_lines);
-    map_free(&known);
-    map_free(&helpers);
+    MAP_RELEASE(&known, &helpers);
 }
 
 static bool add_peaks(struct export_tables *x, char *error, size_t error_size)

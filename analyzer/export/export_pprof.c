@@ -298,9 +298,7 @@ static void pprof_free(struct pprof *p)
     export_protobuf_free(&p->message);
     export_protobuf_free(&p->inner);
     texts_free(&p->texts);
-    map_free(&p->location_of);
-    map_free(&p->function_of);
-    map_free(&p->path_of);
+    MAP_RELEASE(&p->location_of, &p->function_of, &p->path_of);
     ARENA_RELEASE(p->samples, p->modules, p->locations, p->functions, p->paths, p->steps);
 }
 

@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <time.h>
+#include "analyzer/base/units.h"
 #include "analyzer/export/export.h"
 
 void export_progress_show(struct export *e)
@@ -13,7 +14,8 @@ void export_progress_show(struct export *e)
     int64_t ns = now.tv_sec * 1000000000LL + now.tv_nsec;
     if (ns - p->noted_ns < 500000000) return;
     p->noted_ns = ns;
-    fprintf(stderr, "\rgpuspy: export: %llu events\033[K", (unsigned long long)p->done);
+    char count[UNITS_TEXT];
+    fprintf(stderr, "\rgpuspy: export: %s events\033[K", units_format_count(count, p->done));
 }
 
 void export_progress_end(const struct export_progress *p)

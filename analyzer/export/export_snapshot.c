@@ -314,8 +314,7 @@ bool export_snapshot(struct export *e, char *error, size_t error_size)
     for (int d = 0; d < EXPORT_DEVICES; d++) export_trace_state_free(&s->states[d]);
     category_finder_free(s->categorizer);
     category_uses_free(s->uses);
-    map_free(&s->stacks);
-    map_free(&s->frames);
+    MAP_RELEASE(&s->stacks, &s->frames);
     free(s);
     return ok;
 }

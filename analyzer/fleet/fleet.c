@@ -36,9 +36,8 @@ static struct fleet_recording *find_known(const struct fleet *f, const struct to
 /* Leaves native frames as module and offset: to name them, gpuspy would read files that the process has mapped. */
 static void add_found_recording(struct fleet *f, const struct top_found *found)
 {
-    struct fleet_recording *r = arena_realloc(NULL, 1, sizeof *r);
-    *r = (struct fleet_recording){
-        .pid = found->pid, .database = strdup(found->database), .model = top_model_new(NULL, NULL)};
+    struct fleet_recording *r = ARENA_NEW(struct fleet_recording, .pid = found->pid,
+                                          .database = strdup(found->database), .model = top_model_new(NULL, NULL));
     r->tables.model = r->model;
     top_model_add(r->model, found->database);
     fleet_labels_read(found->pid, &r->labels);

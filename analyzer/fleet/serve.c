@@ -220,8 +220,7 @@ static void accept_client(struct server *s)
     if (s->n == CLIENTS) forget_client(s, find_slowest(s));
     const int fd = accept4(s->service->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    struct client *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct client){.fd = fd, .until_ns = clock_now_ns() + READ_S * SECOND};
+    struct client *c = ARENA_NEW(struct client, .fd = fd, .until_ns = clock_now_ns() + READ_S * SECOND);
     s->clients[s->n++] = c;
 }
 

@@ -262,7 +262,7 @@ static bool is_profiler_end(const struct writing *w, const struct import_trace_r
     return r->kind == IMPORT_TRACE_WAIT && r->sync == GS_SYNC_DEVICE && r->number == w->last && w->t->processes_n == 1;
 }
 
-static uint32_t call_stack_of(struct writing *w, const struct import_trace_record *r)
+static uint32_t trace_call_stack(struct writing *w, const struct import_trace_record *r)
 {
     static const struct import_frame end = {.function = "(the end of torch.profiler)", .python = true};
     const uint32_t stack = trace_stack_of(w, r);
@@ -299,7 +299,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         e.stack = trace_stack_of(w, r);
         write_failure(w, r, &e);
         break;
-    default: e.stack = call_stack_of(w, r); write_call(w, r, &e);
+    default: e.stack = trace_call_stack(w, r); write_call(w, r, &e);
     }
 }
 

@@ -95,7 +95,7 @@ static uint16_t pool_of_id(struct import_snapshot *s, const struct import_value 
     return (uint16_t)*number;
 }
 
-/* The frames; since 2.10, detect_anomaly() adds those of the forward pass to what backward() allocates, and both are
+/* The frames; in 2.11, detect_anomaly() adds those of the forward pass to what backward() allocates, and both are
  * items of one list. NULL: neither. */
 static const struct import_list *join_frames(struct import_snapshot *s, const struct import_value *frames,
                                              const struct import_value *forward)
@@ -380,6 +380,13 @@ static bool are_segments(const struct import_value *list)
     return all;
 }
 
+/* Events have times since 2.2, segments state since 2.1 whether they are expandable. NULL: unknown. */
+static const char *torch_before_settings(const struct import_snapshot *s, const struct import_value *segments)
+{
+    if (!s->events_n || s->timed || !import_count(segments)) return NULL;
+    return import_member(import_item(segments, 0), "is_expandable") ? "2.1" : "2.0";
+}
+
 /* From a comparison of snapshots of PyTorch 2.6 to 2.15. */
 static const char *torch_of(const struct import_snapshot *s, const struct import_value *settings)
 {
@@ -413,6 +420,7 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     read_segments(s, import_member(root, "host_segments"), true);
     read_notes(s, import_member(root, "external_annotations"));
     place_events(s, root);
+    if (!settings) s->torch = torch_before_settings(s, segments);
     settle_skipped(s);
     return true;
 }

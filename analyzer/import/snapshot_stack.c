@@ -33,14 +33,14 @@ struct listed_frames {
     bool in_backward;   /* the frames include the Python call of autograd's engine */
 };
 
-static void add_frame(struct listed_frames *l, const struct import_frame *frame)
+static void keep_snapshot_frame(struct listed_frames *l, const struct import_frame *frame)
 {
     if (l->n < IMPORT_DEPTH) l->list[l->n++] = *frame;
 }
 
 static const char engine_file[] = "/torch/autograd/graph.py", engine_function[] = "_engine_run_backward";
 
-static void add_frames(struct listed_frames *l, const struct import_value *frames)
+static void add_snapshot_frames(struct listed_frames *l, const struct import_value *frames)
 {
     for (size_t i = 0; i < import_count(frames); i++) {
         const struct import_value *frame = import_item(frames, i);
@@ -50,16 +50,17 @@ static void add_frames(struct listed_frames *l, const struct import_value *frame
         file = file && strcmp(file, "??") != 0 ? file : NULL;
         const bool python = is_python_file(file), module = !python && is_module_file(file);
         l->in_backward = l->in_backward || (function && strcmp(function, engine_function) == 0);
-        add_frame(l, &(struct import_frame){.file = module ? NULL : file,
-                                            .module = module ? file : NULL,
-                                            .function = module && function && *function == '?' ? NULL : function,
-                                            .line = !module && line > 0 && line <= INT32_MAX ? (int)line : 0,
-                                            .python = python});
+        keep_snapshot_frame(l,
+                            &(struct import_frame){.file = module ? NULL : file,
+                                                   .module = module ? file : NULL,
+                                                   .function = module && function && *function == '?' ? NULL : function,
+                                                   .line = !module && line > 0 && line <= INT32_MAX ? (int)line : 0,
+                                                   .python = python});
     }
 }
 
 /* `  File "/home/a/train.py", line 15, in forward`, and the line's source. */
-static void add_formatted_frame(struct listed_frames *l, const char *text)
+static void keep_formatted_frame(struct listed_frames *l, const char *text)
 {
     static const char file[] = "File \"", line[] = "\", line ", in[] = ", in ";
     const char *from = text ? strstr(text, file) : NULL, *end = from ? strstr(from, line) : NULL;
@@ -69,12 +70,12 @@ static void add_formatted_frame(struct listed_frames *l, const char *text)
     if (number <= 0 || number > INT32_MAX || strncmp(after, in, strlen(in)) != 0) return;
     from += strlen(file);
     after += strlen(in);
-    add_frame(l, &(struct import_frame){
-                     .file = arena_printf(&l->arena, "%.*s", (int)(end - from), from),
-                     .function = arena_printf(&l->arena, "%.*s", (int)strcspn(after, "\n"), after),
-                     .line = (int)number,
-                     .python = true,
-                 });
+    keep_snapshot_frame(l, &(struct import_frame){
+                               .file = arena_printf(&l->arena, "%.*s", (int)(end - from), from),
+                               .function = arena_printf(&l->arena, "%.*s", (int)strcspn(after, "\n"), after),
+                               .line = (int)number,
+                               .python = true,
+                           });
 }
 
 /* What backward() allocates belongs to the line of the forward pass whose gradient it computes. Autograd's thread has
@@ -83,8 +84,8 @@ static void add_forward(struct listed_frames *l, const struct import_value *forw
 {
     if (l->in_backward) return; /* backward()'s line is known */
     const size_t before = l->n;
-    add_frame(l, &(struct import_frame){.file = engine_file, .function = engine_function, .python = true});
-    for (size_t i = import_count(forward); i-- > 0;) add_formatted_frame(l, import_text(import_item(forward, i)));
+    keep_snapshot_frame(l, &(struct import_frame){.file = engine_file, .function = engine_function, .python = true});
+    for (size_t i = import_count(forward); i-- > 0;) keep_formatted_frame(l, import_text(import_item(forward, i)));
     if (l->n == before + 1) l->n = before; /* none could be read */
 }
 
@@ -103,7 +104,7 @@ uint32_t import_snapshot_stack(struct import_feed *feed, struct map *known, cons
     l.n = 0;
     l.arena = (struct arena){0};
     l.in_backward = false;
-    add_frames(&l, both ? own : &all);
+    add_snapshot_frames(&l, both ? own : &all);
     if (both) add_forward(&l, forward);
     *stack = import_feed_stack(feed, l.list, l.n);
     arena_free(&l.arena);

@@ -13,8 +13,7 @@ static json_t *learned_row(const struct question_learned_row *l)
     json_t *o = json_object(), *why = json_object();
 
     set_json(o, "recording", json_clean_text(l->recording));
-    set_json(o, "pid", json_integer(l->pid));
-    set_json(o, "device", json_integer(l->device));
+    SET_MEMBERS(o, l, pid, device);
     set_json(o, "gpu", json_clean_text(row->gpu));
     set_real(o, "context_bytes", row->context);
     set_real(o, "workspace_bytes", row->workspace);

@@ -76,8 +76,7 @@ json_t *json_ranks(const struct result_report *r)
         json_t *o = json_object();
         set_bytes(o, "rank", k->rank);
         set_count(o, "pid", r->processes[k->process].pid);
-        set_json(o, "device", json_integer(k->device));
-        SET_MEMBERS(o, k, gpu, tensor_peak_bytes, device_peak_bytes, blocked_s);
+        SET_MEMBERS(o, k, device, gpu, tensor_peak_bytes, device_peak_bytes, blocked_s);
         set_text(o, "host", r->processes[k->process].host);
         set_real(o, "start_s", k->start_s);
         set_real(o, "duration_s", (double)r->processes[k->process].end_ns / 1e9);
@@ -124,8 +123,7 @@ json_t *json_rank_findings(const struct result_report *r)
         set_text(o, "kind", kinds[f->kind]);
         set_count(o, "pid", r->processes[f->process].pid);
         set_bytes(o, "rank", r->processes[f->process].rank);
-        set_json(o, "device", json_integer(f->device));
-        SET_MEMBERS(o, f, ranks, bytes, text, advice);
+        SET_MEMBERS(o, f, device, ranks, bytes, text, advice);
         set_json(o, "site", draw_json_site(&f->site));
         json_array_append_new(list, o);
     }

@@ -56,8 +56,9 @@ struct model_pipeline {
     bool wide_vae;                  /* the VAE decodes in float32 although the pipeline has float16 */
     unsigned shrink, shrink_frames; /* pixels per side of a latent position; frames per latent position */
     unsigned decode;                /* live numbers per pixel that is decoded at once, in tenths */
-    unsigned at_once;               /* number of frames; 0: all */
-    unsigned tile;                  /* pixels per side of a tile */
+    unsigned workspace; /* what cuDNN's takes in addition, as published peaks show; 0: no more, or unknown */
+    unsigned at_once;   /* number of frames; 0: all */
+    unsigned tile;      /* pixels per side of a tile */
 };
 const struct model_pipeline *model_pipeline_of(const struct model *m);
 

@@ -683,8 +683,8 @@ static void list_group(struct oom_failures *o, size_t group, size_t room)
         answer_failure(o, group, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
 }
 
-/* Fatal ones first, beginning with the one that ended the program, then from the last one on; then the others in order
- * of time. */
+/* Fatal ones first, beginning with the one that ended the program, then from the last one on; then those that the
+ * program handled in order of time; then those that succeeded on a retry. */
 static void list_ooms(struct oom_failures *o)
 {
     struct result_report *report = o->b->report;
@@ -695,8 +695,10 @@ static void list_ooms(struct oom_failures *o)
     if (first) list_group(o, end, room);
     for (size_t i = o->groups_n; i-- > 0;)
         if (o->groups[i].fatal && !(first && i == end)) list_group(o, i, room);
-    for (size_t i = 0; i < o->groups_n; i++)
-        if (!o->groups[i].fatal) list_group(o, i, room);
+    for (unsigned retried = 0; retried < 2; retried++)
+        for (size_t i = 0; i < o->groups_n; i++)
+            if (!o->groups[i].fatal && (o->groups[i].outcome == RESULT_OUTCOME_RETRIED) == retried)
+                list_group(o, i, room);
 }
 
 /* The allocations in the layer that counts, from its failure to the end. */

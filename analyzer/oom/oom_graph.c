@@ -14,7 +14,10 @@
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/site/site.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
+#include "analyzer/site/source_loss.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -141,6 +144,22 @@ static bool occurs_each_time(uint64_t count, double times)
     return is && count >= LEAST;
 }
 
+/* Was a larger block of the same batch freed after each pass, as images are whose labels the program keeps? */
+static bool larger_freed(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_live *l)
+{
+    enum { LARGER = 4 };
+    const int64_t each = l->bytes / (int64_t)l->count, others = (int64_t)(l->times - l->count);
+    if (l->made && others > 0 && (l->made - l->bytes) / others > LARGER * each) return true; /* copied at one line */
+    EACH (o, live, n) {
+        const uint32_t stack = run_location(b->run, o->location)->stack;
+        if (o->count <= 2 && o->times >= l->count && o->bytes / (int64_t)o->count > LARGER * each &&
+            o->last_ns >= l->middle_ns && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
+            oom_enters_device(b->run, stack))
+            return true;
+    }
+    return false;
+}
+
 /* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? The first one
  * is made before its pass, unless passes take over results: others are made from what the pass returned. Many lines
  * inside modules show that, too. */
@@ -152,7 +171,8 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     EACH (l, live, n) {
         uint32_t stack = run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_middle_ns && (any || l->first_ns <= f->heaviest_first_ns);
-        if (meanwhile && occurs_each_time(l->count, times) && stack != RUN_NONE && !oom_is_in_pass(b->run, stack))
+        if (meanwhile && occurs_each_time(l->count, times) && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
+            !larger_freed(b, live, n, l))
             return true;
     }
     return false;
@@ -196,6 +216,17 @@ static bool only_grads(struct site_builder *b, const struct oom_facts *f)
            f->growing_passes >= STEPS && site_source_ends_no_graph(b, f->growing_stack);
 }
 
+/* A statement stores the results of the passes, and no loss is computed from what it stores. */
+static bool stores_without_loss(struct site_builder *b, const struct oom_facts *f)
+{
+    struct result_holder *holders;
+    const size_t n = site_find_holders(b, f->growing_stack, true, &holders);
+    bool without = n > 0;
+    for (size_t i = 0; i < n && without; i++)
+        without = !holders[i].carried && site_holder_loss(b, f->growing_stack, &holders[i]) == SITE_LOSS_NO;
+    return without;
+}
+
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f)
 {
@@ -204,7 +235,9 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     f->evaluates = !f->growth && f->growing_kept > f->growing / 2 && f->backward_ns != RUN_UNKNOWN &&
                    !site_is_without_gradients(b, f->growing_stack) && input_kept(b, live, n, f) &&
                    inner_kept(b, p, live, n, f);
-    if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4 ||
+    const bool copies = run_stack_is_in(b->run, f->growing_stack, "/copy.py", "deepcopy") ||
+                        (f->growth && run_stack_is_in(b->run, f->growth->newest_stack, "/copy.py", "deepcopy"));
+    if (!f->growth || copies || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4 ||
         site_is_without_gradients(b, f->growing_stack))
         return;
     bool freed = f->growing_freed >= f->growing_in_pass / 2,
@@ -217,5 +250,9 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     f->graph = freed || input || (since && steps) ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
     f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates && !only_grads(b, f);
+    if (f->pending && (site_untrained_call(b, f->growing_stack) != RUN_NONE || stores_without_loss(b, f))) {
+        f->pending = false;
+        evaluates = true;
+    }
     f->evaluates = since && evaluates;
 }

@@ -395,8 +395,9 @@ static int64_t untrained_gradients(const struct oom_sight *s, int64_t held)
     static const double slack = 1.1;
     static const char *const stateless[] = {"SGD"};
     const struct oom_held *states = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
-    if (!states->bytes || !s->repeats || (double)held < slack * (double)states->bytes / 2 ||
-        bytes_of_kind(s, is_adam_state) < states->bytes ||
+    const bool of_trials = s->v->cause == RESULT_CAUSE_LEAK && s->f->trials.trials; /* they belong to earlier models */
+    if (of_trials || s->phase == OOM_STEP /* may be making them */ || !states->bytes || !s->repeats ||
+        (double)held < slack * (double)states->bytes / 2 || bytes_of_kind(s, is_adam_state) < states->bytes ||
         !site_source_lacks(s->b, states->heaviest, stateless, sizeof stateless / sizeof *stateless))
         return 0;
     return held - states->bytes / 2;
@@ -501,7 +502,7 @@ static void no_grad(struct oom_sight *s)
 
 static bool is_of_untrained(const struct oom_sight *s, const struct result_category_line *l)
 {
-    return l->category == RESULT_CATEGORY_ACTIVATIONS && site_calls_untrained(s->b, l->stack);
+    return l->category == RESULT_CATEGORY_ACTIVATIONS && site_untrained_call(s->b, l->stack) != RUN_NONE;
 }
 
 /* Activations of a teacher or a reference, to which no gradient must flow. */
@@ -513,7 +514,7 @@ static void measure_untrained(struct oom_sight *s)
     EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
         if (l->bytes > most && is_of_untrained(s, l)) {
             most = l->bytes;
-            heaviest = site_pass_caller(s->b->run, l->stack);
+            heaviest = site_untrained_call(s->b, l->stack);
         }
     }
     const int64_t held = most ? bytes_of_kind(s, is_of_untrained) : 0;
@@ -622,7 +623,13 @@ static void measure_model_copies(struct oom_sight *s)
 
 static bool is_data(const struct oom_sight *s, const struct result_category_line *l)
 {
-    return l->category == RESULT_CATEGORY_UNKNOWN && category_is_copied(l->rule) && !oom_copy_of(s->b->run, l->stack);
+    static const char *const makes[] = {" = torch.zeros(", " = torch.empty(", " = torch.full(", " = torch.ones("};
+    if (l->category != RESULT_CATEGORY_UNKNOWN || oom_copy_of(s->b->run, l->stack)) return false;
+    bool is = category_is_copied(l->rule); /* or a buffer that the program makes once, such as one of transitions */
+    for (size_t i = 0; i < sizeof makes / sizeof *makes && l->count <= 4 && !is; i++)
+        is = l->bytes >= s->f->live / 4 && !oom_is_in_pass(s->b->run, l->stack) &&
+             site_statement_has(s->b, l->stack, "self.") && site_statement_has(s->b, l->stack, makes[i]);
+    return is;
 }
 
 /* Batches, or a whole data set, that were copied to the GPU in advance and are still there. */
@@ -642,8 +649,8 @@ static void measure_data(struct oom_sight *s)
     (void)add_drop(
         s, OOM_EFFORT_LINE, is_data, "without that data", held,
         TEXT(s,
-             "%s: keep on the host the %s that were copied to the GPU in advance, and copy each batch when a "
-             "step needs it",
+             "%s: keep on the host the %s that were put on the GPU in advance, and copy each batch when a step "
+             "needs it",
              oom_place_text(&words, heaviest), SIZE(s, held)));
 }
 

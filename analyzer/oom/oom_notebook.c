@@ -10,7 +10,7 @@ const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         const bool is = f->kind == GS_FRAME_PYTHON && f->file &&
                         (strncmp(f->file, "<ipython-input-", 15) == 0 || strstr(f->file, "/ipykernel_") ||
-                         strncmp(f->file, "<cell", 5) == 0);
+                         strstr(f->file, "/ipython-input-") || strncmp(f->file, "<cell", 5) == 0);
         if (is) cell = f;
     }
     return cell;

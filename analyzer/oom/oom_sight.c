@@ -30,11 +30,12 @@ static bool is_cache(const struct run *run, uint32_t stack)
 static void consider_line(struct oom_sight *s, const struct result_category_line *l)
 {
     struct run *run = s->b->run;
+    if ((l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_KV_CACHE) &&
+        is_cache(run, l->stack)) {
+        hold_category(&s->cache, l);
+        return;
+    }
     if (l->category == RESULT_CATEGORY_ACTIVATIONS) {
-        if (is_cache(run, l->stack)) {
-            hold_category(&s->cache, l);
-            return;
-        }
         s->checkpointed = s->checkpointed || run_stack_is_in(run, l->stack, "/torch/utils/checkpoint.py", NULL);
         s->autocast = s->autocast || run_stack_is_in(run, l->stack, "/torch/amp/", NULL) ||
                       run_stack_calls(run, l->stack, "autocast");

@@ -2,6 +2,8 @@
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 
+#include "analyzer/site/source_context.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
@@ -48,6 +50,18 @@ void oom_explain_pinned(struct oom_words *w)
                     "the limit (ulimit -l, the container's memory)");
 }
 
+/* The function of the request multiplies matrices and computes a softmax. */
+static bool computes_attention(const struct oom_words *w)
+{
+    static const char *const products[] = {" @ ", "matmul(", "bmm(", "einsum("};
+    const uint32_t stack = w->f->stack;
+    bool multiplies = false;
+    if (stack == RUN_NONE || !oom_is_in_pass(w->b->run, stack)) return false;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        multiplies = multiplies || site_function_has(w->b, stack, products[i]);
+    return multiplies && site_function_has(w->b, stack, "softmax(");
+}
+
 void oom_explain_oversized(struct oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
@@ -63,6 +77,13 @@ void oom_explain_oversized(struct oom_words *w)
                                    "one request does not fit even on the empty GPU, which has %s in total, about %s of "
                                    "it for the CUDA context",
                                    SIZE(w, w->f->total), SIZE(w, oom_context_bytes(w->f)));
+    }
+    if (computes_attention(w)) {
+        advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                        TEXT(w,
+                             "if these are attention scores (length × length), use "
+                             "torch.nn.functional.scaled_dot_product_attention at %s, which does not store them",
+                             oom_place_text(w, w->f->stack)));
     }
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",

@@ -7,6 +7,8 @@
 #include "analyzer/question/question.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
+#include "analyzer/site/source_loss.h"
 #include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
@@ -69,6 +71,14 @@ static const char *leak_line_of(struct oom_words *w)
     return site_short_text(w->b, &w->v->growing);
 }
 
+/* The line that calls the model: its own lines also run in passes that need gradients. */
+static const char *pass_line_of(struct oom_words *w)
+{
+    const uint32_t caller = site_pass_caller(w->b->run, w->f->growing_stack);
+    const struct result_site pass = site_of_call(w->b, caller);
+    return caller == RUN_NONE ? leak_line_of(w) : site_short_text(w->b, &pass);
+}
+
 /* The start of the step in progress, or the time of the latest allocation that was kept. */
 static int64_t latest_began(struct oom_words *w)
 {
@@ -118,13 +128,17 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
 static const char *instead_text(const struct oom_words *w, int64_t bytes)
 {
     const bool graph = w->f->graph == OOM_GRAPH_INFERRED;
+    if (graph && w->v->holders_n == 1 && w->v->holders[0].into && !w->v->holders[0].carried &&
+        site_holder_loss(w->b, w->f->growing_stack, w->v->holders) == SITE_LOSS_YES)
+        return TEXT(w, "empty `%s` as soon as backward() has used what is in it (no retain_graph=True then)",
+                    w->v->holders[0].into);
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
     if (w->f->layer != RUN_SERIES_TENSOR)
         return "drop the reference after each step (free the block, if nothing else does), or store a copy on the host";
     if (!question_is_number(bytes))
-        return graph ? "store .detach().cpu() instead of the tensor"
+        return graph ? "store .detach().cpu() instead of the tensor (.detach() if the GPU needs it again)"
                      : "drop the reference after each step, or store .detach().cpu() instead";
     return graph ? "store .item(), or .detach() if backward() does not need it, instead of the tensor"
                  : "drop the reference after each step, or store .item() instead";
@@ -147,7 +161,7 @@ static void measure_no_graph(struct oom_words *w)
     const char *refuted_by = "if a backward pass was to follow it";
     if (!f->evaluates && !carries) return;
     const char *text = TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
-                            leak_line_of(w));
+                            pass_line_of(w));
     if (carries || !f->growth || f->replaced || question_is_number(f->growth->newest_bytes)) {
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
         return;
@@ -178,12 +192,15 @@ static void explain_graph(struct oom_words *w)
              f->graph_freed ? "backward passes freed earlier blocks of these call paths"
                             : "the inputs of these passes stay live with the tensors that the modules created");
     w->v->refuted_by = "if a later backward pass reads them";
-    const bool number = question_is_number(f->growth->newest_bytes); /* without the graphs, the rest stays */
-    if (number) measure_no_graph(w);
+    const bool number = question_is_number(f->growth->newest_bytes);
+    const bool carried = w->v->holders_n && w->v->holders[0].carried,
+               small = f->growth->newest_bytes < (int64_t)((double)f->growing / 2 / (double)oom_rhythm(f).times);
+    const bool first = number || carried || small;
+    if (first) measure_no_graph(w); /* without the graphs, the newest tensors stay */
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps a result of this pass is unknown"),
                       instead_text(w, f->growth->newest_bytes)));
-    if (!number) measure_no_graph(w);
+    if (!first) measure_no_graph(w);
 }
 
 /* backward(create_graph=True): a cycle of C++ references, which Python's garbage collector does not see. */
@@ -218,7 +235,7 @@ static void explain_outputs(struct oom_words *w)
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(
             w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-            "if no backward() follows: put torch.no_grad() around the forward passes, unless it is already there");
+            TEXT(w, "if no backward() follows: put torch.no_grad() around the forward passes at %s", pass_line_of(w)));
     }
 }
 
@@ -463,5 +480,7 @@ void oom_explain_pending(struct oom_words *w)
                      line));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                 "if no backward() follows: put torch.no_grad() around the forward passes, or store .item()");
+                 TEXT(w,
+                      "if no backward() follows: put torch.no_grad() around the forward passes at %s, or store .item()",
+                      pass_line_of(w)));
 }

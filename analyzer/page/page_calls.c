@@ -115,8 +115,7 @@ void page_calls_add(void *self, const struct run_copy *copy, const struct run_sy
 
 struct page_calls *page_calls_new(struct run *run)
 {
-    struct page_calls *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct page_calls){.run = run};
+    struct page_calls *c = ARENA_NEW(struct page_calls, .run = run);
     c->signer = question_signer_new(run, &c->arena);
     c->waits = question_waits_new(run, c->signer, calls_on_wait, c);
     return c;

@@ -35,12 +35,9 @@ struct page_kinds {
 
 struct page_kinds *page_kinds_new(struct run *run, const struct result_report *report)
 {
-    struct page_kinds *k = arena_realloc(NULL, 1, sizeof *k);
-    *k = (struct page_kinds){.run = run,
-                             .report = report,
-                             .categorizer = category_finder_new(run),
-                             .python = category_has_python(run),
-                             .stacks = run_stack_count(run)};
+    struct page_kinds *k =
+        ARENA_NEW(struct page_kinds, .run = run, .report = report, .categorizer = category_finder_new(run),
+                  .python = category_has_python(run), .stacks = run_stack_count(run));
     k->fates = arena_realloc(NULL, k->stacks + 1, sizeof *k->fates);
     memset(k->fates, NO_FATE, k->stacks + 1);
     return k;

@@ -76,10 +76,8 @@ static void map_add(struct page_maps *m, uint32_t process, int device, bool oom,
 
 static bool map_has_tensors(const struct result_report *r, uint32_t process, int device)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *p = &r->peaks[i];
+    EACH (p, r->peaks, r->peaks_n)
         if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0) return true;
-    }
     return false;
 }
 
@@ -240,8 +238,7 @@ static void own_block(struct segment *s, const struct block *b)
 static void share_out_blocks(struct address_map *map)
 {
     size_t at = 0, kept = 0;
-    for (size_t i = 0; i < map->segments_n; i++) {
-        struct segment *s = &map->segments[i];
+    EACH (s, map->segments, map->segments_n) {
         uint64_t from = s->address, end = range_end(s->address, s->bytes);
         s->first = kept;
         for (; at < map->blocks_n && map->blocks[at].address < end; at++) {
@@ -286,8 +283,7 @@ static bool do_blocks_touch(const struct block *a, const struct block *b)
 static void merge_small(struct address_map *map, int64_t size)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < map->segments_n; i++) {
-        struct segment *s = &map->segments[i];
+    EACH (s, map->segments, map->segments_n) {
         size_t first = kept;
         for (size_t k = s->first; k < s->first + s->n; k++) {
             struct block *b = &map->blocks[k], *last = kept > first ? &map->blocks[kept - 1] : NULL;
@@ -367,8 +363,7 @@ bool page_maps_read(struct page_maps *m, char *error, size_t error_size)
 
 struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds)
 {
-    struct page_maps *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct page_maps){.run = run, .report = report, .kinds = kinds};
+    struct page_maps *m = ARENA_NEW(struct page_maps, .run = run, .report = report, .kinds = kinds);
     m->signer = question_signer_new(run, &m->arena);
     list_maps(m);
     return m;
@@ -400,8 +395,7 @@ static bool is_own_block(const struct segment *s)
 static void put_segments(const struct address_map *map, struct page_stacks *stacks, struct page_writer *w)
 {
     struct page_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0}, blocks = {0};
-    for (size_t i = 0; i < map->segments_n; i++) {
-        const struct segment *s = &map->segments[i];
+    EACH (s, map->segments, map->segments_n) {
         bool streamed = s->n && s->stream_known;
         page_column_step(&address, (int64_t)s->address);
         page_column_add(&bytes, s->bytes);
@@ -444,8 +438,7 @@ static int64_t timed_from(const struct address_map *map)
 {
     size_t n = 0;
     int64_t *sizes = arena_realloc(NULL, map->blocks_n + map->segments_n + 1, sizeof *sizes), from = 0;
-    for (size_t i = 0; i < map->segments_n; i++) {
-        const struct segment *s = &map->segments[i];
+    EACH (s, map->segments, map->segments_n) {
         for (size_t k = s->first; k < s->first + s->n; k++) sizes[n++] = map->blocks[k].bytes;
         if (is_own_block(s)) sizes[n++] = s->bytes;
     }
@@ -494,8 +487,7 @@ static void put_times(const struct address_map *map, struct page_writer *w)
 static void put_blocks(const struct address_map *map, int64_t unit, struct page_stacks *stacks, struct page_writer *w)
 {
     struct page_column c = {0};
-    for (size_t i = 0; i < map->segments_n; i++) {
-        const struct segment *s = &map->segments[i];
+    EACH (s, map->segments, map->segments_n) {
         uint64_t from = s->address;
         for (size_t k = s->first; k < s->first + s->n; k++) {
             const struct block *b = &map->blocks[k];
@@ -520,8 +512,7 @@ static void put_blocks(const struct address_map *map, int64_t unit, struct page_
 static int64_t map_unit_of(const struct address_map *map)
 {
     uint64_t unit = 0;
-    for (size_t i = 0; i < map->segments_n; i++) {
-        const struct segment *s = &map->segments[i];
+    EACH (s, map->segments, map->segments_n) {
         for (size_t k = s->first; k < s->first + s->n; k++) {
             unit = page_column_unit(unit, map->blocks[k].bytes);
             unit = page_column_unit(unit, (int64_t)(map->blocks[k].address - s->address));
@@ -534,8 +525,7 @@ static int64_t map_unit_of(const struct address_map *map)
 void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w)
 {
     page_put_open(w, "maps", '[');
-    for (size_t i = 0; i < m->n; i++) {
-        const struct address_map *map = &m->maps[i];
+    EACH (map, m->maps, m->n) {
         int64_t unit = map_unit_of(map);
         if (!map->segments_n) continue;
         page_put_open(w, NULL, '{');

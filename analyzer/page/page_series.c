@@ -7,8 +7,7 @@
 
 struct page_series *page_series_new(struct run *run)
 {
-    struct page_series *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct page_series){.run = run, .pending_free = RUN_NONE};
+    struct page_series *p = ARENA_NEW(struct page_series, .run = run, .pending_free = RUN_NONE);
     return p;
 }
 
@@ -217,8 +216,7 @@ static void list_buckets(struct page_level *l, const struct page_moment *moments
     struct page_moment highest = {0};
     uint64_t next = 0;
     size_t cut = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct page_moment *m = &moments[i];
+    EACH (m, moments, n) {
         bool over = m->first >= next;
         while (next <= m->first) next += l->every;
         for (; cut < l->cuts_n && l->cuts[cut] <= m->start_ns; cut++) over = true;

@@ -369,8 +369,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
     r->all = r->all && l->every == 1;
     ARENA_RELEASE(t.lines, t.exact);
-    map_free(&t.number_of);
-    map_free(&t.site_of);
+    MAP_RELEASE(&t.number_of, &t.site_of);
 }
 
 /* By series, the largest first. */

@@ -23,10 +23,7 @@ void page_stacks_free(struct page_stacks *s)
 {
     struct page_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) page_column_free(columns[i]);
-    map_free(&s->helpers);
-    map_free(&s->frame_of);
-    map_free(&s->stack_of);
-    map_free(&s->site_of);
+    MAP_RELEASE(&s->helpers, &s->frame_of, &s->stack_of, &s->site_of);
     texts_free(&s->strings);
     free(s->sited);
 }

@@ -67,14 +67,14 @@ int page_save(const struct page_target *t, struct page *page, const struct resul
     return EXIT_YES;
 }
 
-/* rsvg-convert reads SVG from `in` and writes PNG to `out`, both from their current positions. */
-static bool run_converter(int in, int out)
+/* A program reads SVG from `in` and writes PNG to `out`, both from their beginnings. */
+static bool run_converter(char **command, int in, int out)
 {
-    char *command[] = {"rsvg-convert", "--format=png", NULL};
     posix_spawn_file_actions_t files;
     pid_t child;
     int status = 1;
 
+    if (lseek(in, 0, SEEK_SET) != 0 || lseek(out, 0, SEEK_SET) != 0 || ftruncate(out, 0) != 0) return false;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
@@ -82,6 +82,19 @@ static bool run_converter(int in, int out)
                     waitpid(child, &status, 0) == child && status == 0;
     posix_spawn_file_actions_destroy(&files);
     return ok;
+}
+
+/* The first of these programs that is installed and succeeds. */
+static bool convert_to_png(int in, int out)
+{
+    static char *const commands[][6] = {{"rsvg-convert", "--format=png"}, {"cairosvg", "-f", "png", "-o", "-", "-"}};
+
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char *command[sizeof commands[i] / sizeof *commands[i] + 1] = {NULL};
+        memcpy(command, commands[i], sizeof commands[i]);
+        if (run_converter(command, in, out)) return true;
+    }
+    return false;
 }
 
 /* Writes the picture as PNG to `out`, whose position is then at its end. */
@@ -92,7 +105,7 @@ static bool write_png(const struct result_report *report, FILE *out)
     bool ok = svg && png;
 
     if (ok) page_card(report, svg);
-    ok = ok && fflush(svg) == 0 && lseek(fileno(svg), 0, SEEK_SET) == 0 && run_converter(fileno(svg), fileno(png));
+    ok = ok && fflush(svg) == 0 && convert_to_png(fileno(svg), fileno(png));
     if (ok) rewind(png);
     for (size_t n; ok && (n = fread(block, 1, sizeof block, png)) > 0;) fwrite(block, 1, n, out);
     if (svg) fclose(svg);
@@ -112,7 +125,8 @@ int page_save_card(const struct page_target *t, const struct result_report *repo
         output_drop(&out);
         return complain_with(
             EXIT_INPUT,
-            "%s: PNG needs the program rsvg-convert (Debian: apt install librsvg2-bin); without it: --%s %.*s.svg",
+            "%s: PNG needs rsvg-convert (Debian: apt install librsvg2-bin) or cairosvg (pip install cairosvg); without "
+            "them: --%s %.*s.svg",
             t->who, t->option, (int)(dot - t->path), t->path);
     }
     if (!output_keep(&out, t->who)) return EXIT_INPUT;

@@ -16,5 +16,5 @@ struct page_target {
 int page_save_check(const struct page_target *target, bool card);
 /* `report` as for page_write. */
 int page_save(const struct page_target *target, struct page *page, const struct result_report *report);
-/* SVG; PNG through the program rsvg-convert, if the name ends so. */
+/* SVG; PNG through the programs rsvg-convert or cairosvg, if the name ends so. */
 int page_save_card(const struct page_target *target, const struct result_report *report);

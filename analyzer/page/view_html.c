@@ -37,8 +37,8 @@ struct left_out {
 
 struct page *page_new(struct run *run, struct run_options *options)
 {
-    struct page *page = arena_realloc(NULL, 1, sizeof *page);
-    *page = (struct page){.run = run, .serieses = page_series_new(run), .calls = page_calls_new(run)};
+    struct page *page =
+        ARENA_NEW(struct page, .run = run, .serieses = page_series_new(run), .calls = page_calls_new(run));
     page->watch = (struct result_watch){
         .observer = page_series_observer(page->serieses), .call = page_calls_add, .self = page->calls};
     options->watch = &page->watch;

@@ -139,10 +139,7 @@ struct profile_call_tree *profile_call_tree_build(struct run *run, const struct 
     sum_up_tree(t);
     t->public.root = &t->nodes[0]->public;
     t->public.nodes = t->nodes_n;
-    map_free(&node_of_stack);
-    map_free(&t->names);
-    map_free(&t->frame_ids);
-    map_free(&t->children);
+    MAP_RELEASE(&node_of_stack, &t->names, &t->frame_ids, &t->children);
     ARENA_RELEASE(t->frames, t->frame_next, t->nodes);
     return &t->public;
 }

@@ -82,8 +82,7 @@ static void budget_on_free(void *self, const struct run_lifetime *life, const st
 
 bool question_budgets_replay(struct site_builder *b, char *error, size_t error_size)
 {
-    struct question_budgets *g = arena_realloc(NULL, 1, sizeof *g);
-    *g = (struct question_budgets){.b = b};
+    struct question_budgets *g = ARENA_NEW(struct question_budgets, .b = b);
     b->budgets = g;
     if (!b->options->estimate) return true;
     g->categorizer = category_finder_new(b->run);

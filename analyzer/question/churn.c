@@ -83,8 +83,7 @@ static void churn_on_free(void *self, const struct run_lifetime *life, const str
 
 struct question_churns *question_churns_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_churns *c = arena_realloc(NULL, 1, sizeof *c);
-    *c = (struct question_churns){.b = b};
+    struct question_churns *c = ARENA_NEW(struct question_churns, .b = b);
     *observer = (struct run_observer){.self = c,
                                       .beside = true,
                                       .process_start = churn_on_process_start,

@@ -555,8 +555,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
 
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_growths *g = arena_realloc(NULL, 1, sizeof *g);
-    *g = (struct question_growths){.b = b};
+    struct question_growths *g = ARENA_NEW(struct question_growths, .b = b);
     *observer = (struct run_observer){.self = g,
                                       .beside = true,
                                       .process_start = growth_on_process_start,

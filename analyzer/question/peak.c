@@ -72,8 +72,7 @@ static void peak_on_free(void *self, const struct run_lifetime *life, const stru
 
 struct question_peaks *question_peaks_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_peaks *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct question_peaks){.b = b};
+    struct question_peaks *p = ARENA_NEW(struct question_peaks, .b = b);
     *observer = (struct run_observer){.self = p, .beside = true, .alloc = peak_on_alloc, .free = peak_on_free};
     return p;
 }

@@ -111,8 +111,7 @@ static void preallocation_on_free(void *self, const struct run_lifetime *life, c
 
 struct question_preallocations *question_preallocations_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_preallocations *p = arena_realloc(NULL, 1, sizeof *p);
-    *p = (struct question_preallocations){.b = b};
+    struct question_preallocations *p = ARENA_NEW(struct question_preallocations, .b = b);
     *observer = (struct run_observer){.self = p,
                                       .process_start = preallocation_on_process_start,
                                       .alloc = preallocation_on_alloc,

@@ -21,8 +21,7 @@ static void ranks_on_alloc(void *self, const struct run_lifetime *life, const st
 
 struct question_ranks *question_ranks_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_ranks *r = arena_realloc(NULL, 1, sizeof *r);
-    *r = (struct question_ranks){.b = b};
+    struct question_ranks *r = ARENA_NEW(struct question_ranks, .b = b);
     *observer = (struct run_observer){.self = r, .alloc = ranks_on_alloc};
     return r;
 }

@@ -426,8 +426,7 @@ struct question_scopes *question_scopes_start(struct site_builder *b, struct run
     size_t n, removed_n;
     const struct run_mark_total *all = run_marks(b->run, &n);
     const struct run_removed_scope *removed = run_removed_scopes(b->run, &removed_n);
-    struct question_scopes *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct question_scopes){.b = b};
+    struct question_scopes *s = ARENA_NEW(struct question_scopes, .b = b);
     for (size_t i = 0; i < n; i++) count_alike(s, &seen, all[i].name);
     for (size_t i = 0; i < removed_n; i++) count_alike(s, &seen, removed[i].name);
     map_free(&seen);
@@ -465,7 +464,6 @@ void question_scopes_finish(struct question_scopes *s)
         run_mark_rows_close(s->rows, error, sizeof error);
     }
     for (size_t i = 0; i < s->scopes_n; i++) free(s->scopes[i].of);
-    map_free(&s->alike);
-    map_free(&s->index);
+    MAP_RELEASE(&s->alike, &s->index);
     ARENA_RELEASE(s->scopes, s->ends, s->list, s);
 }

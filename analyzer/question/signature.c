@@ -93,8 +93,7 @@ struct question_signer {
 
 struct question_signer *question_signer_new(struct run *run, struct arena *arena)
 {
-    struct question_signer *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct question_signer){.run = run, .arena = arena};
+    struct question_signer *s = ARENA_NEW(struct question_signer, .run = run, .arena = arena);
     return s;
 }
 

@@ -90,8 +90,8 @@ void question_syncs_add(struct question_syncs *s, const struct run_copy *copy, c
 
 struct question_syncs *question_syncs_start(struct site_builder *b)
 {
-    struct question_syncs *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct question_syncs){.b = b, .signer = question_signer_new(b->run, b->arena)};
+    struct question_syncs *s =
+        ARENA_NEW(struct question_syncs, .b = b, .signer = question_signer_new(b->run, b->arena));
     s->calls = question_waits_new(b->run, s->signer, syncs_on_wait, s);
     return s;
 }

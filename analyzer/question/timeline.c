@@ -114,8 +114,7 @@ static void timeline_on_free(void *self, const struct run_lifetime *life, const 
 
 struct question_timelines *question_timelines_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct question_timelines *t = arena_realloc(NULL, 1, sizeof *t);
-    *t = (struct question_timelines){.b = b};
+    struct question_timelines *t = ARENA_NEW(struct question_timelines, .b = b);
     *observer = (struct run_observer){.self = t, .alloc = timeline_on_alloc, .free = timeline_on_free};
     return t;
 }

@@ -61,8 +61,7 @@ static void add_removed_flows(struct question_transfers *t)
 {
     size_t n;
     const struct run_removed *removed = run_removed(t->b->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH (r, removed, n) {
         if (r->what != GS_REMOVED_COPY) continue;
         struct flow *f = flow_at(t, &(struct run_copy){.process = r->process,
                                                        .stack = r->stack,
@@ -99,8 +98,7 @@ void question_transfers_add(struct question_transfers *t, const struct run_copy 
 
 struct question_transfers *question_transfers_start(struct site_builder *b)
 {
-    struct question_transfers *t = arena_realloc(NULL, 1, sizeof *t);
-    *t = (struct question_transfers){.b = b};
+    struct question_transfers *t = ARENA_NEW(struct question_transfers, .b = b);
     return t;
 }
 

@@ -257,8 +257,8 @@ static void pass_removed_calls(struct question_waits *w)
 struct question_waits *question_waits_new(struct run *run, struct question_signer *signer, question_wait_fn each,
                                           void *self)
 {
-    struct question_waits *w = arena_realloc(NULL, 1, sizeof *w);
-    *w = (struct question_waits){.run = run, .signer = signer, .each = each, .self = self};
+    struct question_waits *w =
+        ARENA_NEW(struct question_waits, .run = run, .signer = signer, .each = each, .self = self);
     list_removed(w);
     return w;
 }
@@ -267,7 +267,6 @@ void question_waits_free(struct question_waits *w)
 {
     for (size_t i = 0; i < w->readbacks_n; i++) settle_readback(w, &w->readbacks[i]);
     pass_removed_calls(w);
-    map_free(&w->threads);
-    map_free(&w->form_of);
+    MAP_RELEASE(&w->threads, &w->form_of);
     ARENA_RELEASE(w->readbacks, w->forms, w->removed, w);
 }

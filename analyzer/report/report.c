@@ -371,8 +371,7 @@ static void note_report_lacks(const struct run *run, struct result_report *r)
 struct result_report *report_build(struct run *run, const struct run_options *options, char *error, size_t error_size)
 {
     static const struct run_options defaults;
-    struct owner *o = arena_realloc(NULL, 1, sizeof *o);
-    *o = (struct owner){.report.run = run};
+    struct owner *o = ARENA_NEW(struct owner, .report.run = run);
     struct site_builder b = {.run = run, .report = &o->report, .arena = &o->arena};
     b.options = options ? options : &defaults;
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;

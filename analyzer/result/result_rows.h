@@ -72,6 +72,7 @@ struct result_excerpt {
 struct result_holder {
     const char *file, *function; /* function NULL: outside of functions */
     int line;
+    const char *into;       /* the container, "self.features"; NULL unknown */
     const char *text, *why; /* "features.append(model.features)", cleaned; the reason for the guess */
     bool keyed;             /* it stores by a key, as a cache does */
     bool carried;           /* the next pass reads what it stores, with the graph of this one */

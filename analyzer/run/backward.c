@@ -141,8 +141,7 @@ void run_backward_free(struct run *run)
     struct run_backwards *b = &run->backward;
     run_backward_forget(run, 0);
     ARENA_RELEASE(b->process, b->marks);
-    map_free(&b->grafts);
-    map_free(&b->autograd);
+    MAP_RELEASE(&b->grafts, &b->autograd);
 }
 
 static bool autograds_by_name(const struct run_backward *b, uint32_t thread)

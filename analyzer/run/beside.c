@@ -68,8 +68,7 @@ void run_beside_tell(struct run *run, const struct run_observer *o, enum run_bes
 static void keep_begun(struct run_beside *b, const struct batch *batch)
 {
     const struct run_lifetime *next = batch->begun;
-    for (size_t i = 0; i < batch->n; i++) {
-        const struct event *e = &batch->events[i];
+    EACH (e, batch->events, batch->n) {
         if (e->kind != RUN_BESIDE_ALLOC) continue;
         if (e->number >= b->lives_cap) {
             run_lifetimes_grow(&b->lives, &b->lives_cap, e->number + (size_t)1);

@@ -53,8 +53,8 @@ struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process)
                       "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
     if (!st) /* files from before marks existed lack the table */
         return NULL;
-    struct run_mark_rows *rows = arena_realloc(NULL, 1, sizeof *rows);
-    *rows = (struct run_mark_rows){.run = run, .db = db, .st = st, .texts = run->strings.n, .rc = SQLITE_ROW};
+    struct run_mark_rows *rows =
+        ARENA_NEW(struct run_mark_rows, .run = run, .db = db, .st = st, .texts = run->strings.n, .rc = SQLITE_ROW);
     return rows;
 }
 

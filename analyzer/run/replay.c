@@ -135,8 +135,7 @@ enum run_series_layer run_removed_layer(const struct run_removed *removed)
 /* Its totals begin with those of the rows that a recording of bounded size lost. */
 static void add_removed_totals(const struct run *run, struct run_series *s)
 {
-    for (size_t i = 0; i < run->removed_n; i++) {
-        const struct run_removed *r = &run->removed[i];
+    EACH (r, run->removed, run->removed_n) {
         if (r->what != GS_REMOVED_ALLOCATION || r->process != s->process || run_removed_layer(r) != s->layer ||
             (s->device >= 0 && r->device != s->device))
             continue;
@@ -412,8 +411,7 @@ static void list_replay_calls(struct run_replay *r)
 {
     r->on_alloc = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
     r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
-    for (size_t i = 0; i < r->observers_n; i++) {
-        const struct run_observer *o = &r->observers[i];
+    EACH (o, r->observers, r->observers_n) {
         if (o->beside && r->beside) continue;
         if (o->alloc) r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
         if (o->free) r->on_free[r->on_free_n++] = (struct call){o->self, o->free};

@@ -296,8 +296,7 @@ static void note_runs(struct run *run, size_t files)
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
                      size_t error_size)
 {
-    struct run *run = arena_realloc(NULL, 1, sizeof *run);
-    *run = (struct run){0};
+    struct run *run = ARENA_NEW(struct run, 0);
     run->options = options ? *options : (struct run_options){0};
     bool ok = n > 0 || run_fail(error, error_size, "no database named");
     for (size_t i = 0; ok && i < n; i++) {

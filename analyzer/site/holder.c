@@ -154,6 +154,8 @@ static void read_handlers(struct site_search *s)
     }
 }
 
+static const char cache_advice[] = "bound the cache (lru_cache(maxsize=N)), or do not cache what is on the GPU";
+
 static void read_decorators(struct site_search *s)
 {
     for (size_t i = s->module ? 0 : s->from - 1; i-- > 0 && s->code.list[i].code[0] == '@' && s->returned;) {
@@ -168,6 +170,7 @@ static void read_decorators(struct site_search *s)
                                                        .code = s->code,
                                                        .at = i,
                                                        .keyed = true,
+                                                       .instead = property ? NULL : cache_advice,
                                                        .why = property ? "each object keeps what the function returns"
                                                                        : "it caches what the function returns, "
                                                                          "without a bound"});
@@ -425,6 +428,7 @@ static bool read_frame(struct site_search *s, bool first)
     }
     s->attributes.n = 0;
     s->returned = false;
+    s->returns_part = SITE_NO_RETURN;
     if (first) take_out_arguments(s);
     if (s->constructs) site_names_add(s->scratch, &s->owners, "self", strlen("self"));
     for (size_t i = s->from; i < s->at && s->constructs; i++) site_read_statement(s, i); /* Node.all.append(self) */
@@ -458,6 +462,7 @@ static bool read_frame(struct site_search *s, bool first)
     s->constructed = site_is_constructor(s->frame->function);
     s->returned = s->returned || s->graph || s->constructed;
     s->returned_view = s->returned && s->returned_view;
+    s->returned_part = s->returns_part == SITE_NO_RETURN || s->constructed ? SITE_ANY_PART : s->returns_part;
     return s->returned || s->attributes.n || s->objects.n;
 }
 
@@ -595,6 +600,7 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
     return (struct result_holder){.file = c->frame->file,
                                   .line = st->line,
                                   .function = *function ? arena_printf(s->b->arena, "%s", function) : NULL,
+                                  .into = c->into ? arena_printf(s->b->arena, "%s", c->into) : NULL,
                                   .text = arena_printf(s->b->arena, "%s", line),
                                   .keyed = c->keyed,
                                   .carried = c->carried,
@@ -634,8 +640,13 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
 {
     struct site_search *s = arena_realloc(NULL, 1, sizeof *s);
     struct arena scratch = {0};
-    *s = (struct site_search){
-        .b = b, .scratch = &scratch, .stack = stack, .graph = graph, .pending = pending, .budget = BUDGET};
+    *s = (struct site_search){.b = b,
+                              .scratch = &scratch,
+                              .stack = stack,
+                              .graph = graph,
+                              .pending = pending,
+                              .budget = BUDGET,
+                              .returned_part = SITE_ANY_PART};
     walk_statements(s, stack);
     if (!s->found.n) s->found = s->kept_errors;
     if (!s->found.n) site_find_hooks(s, stack);

@@ -572,7 +572,8 @@ static void consider_accumulation(struct site_search *s, size_t i, const struct 
 {
     const size_t before = s->found.n;
     site_consider_store(s, i, name, false);
-    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_passed_to_call(a->value, name) &&
+    const bool read = s->at < s->code.n && s->at != i && is_passed_to_call(s->code.list[s->at].code, name);
+    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && (read || is_passed_to_call(a->value, name)) &&
         !is_concatenation(a->value))
         s->found.list[before].carried = true;
     if (s->graph && s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_cut(a->value))
@@ -605,11 +606,40 @@ static const char *with_element(struct site_search *s, const struct site_assignm
                   : a->value;
 }
 
+/* Of a returned tuple, the only value that holds the memory. */
+static int only_part(struct site_search *s, size_t i, const char *value)
+{
+    const char *parts = values_of(s, value), *part;
+    int n = 0, only = SITE_ANY_PART, holding = 0;
+    for (; n < SITE_NAMES && *(part = site_part_of(s->scratch, parts, (size_t)n)); n++) {
+        if (!site_value_holds(s, i, part)) continue;
+        only = n;
+        holding++;
+    }
+    return n == 1 && i == s->at                           ? s->returned_part
+           : n > 1 && holding == 1 && !strchr(parts, '*') ? only
+                                                          : SITE_ANY_PART;
+}
+
+/* model, score = train(k): of the function's values, only one holds the memory. */
+static void keep_part(const struct site_search *s, size_t i, const char *value, struct site_names *made)
+{
+    const size_t n = site_name_length(value), part = (size_t)s->returned_part;
+    const char *callee = text_last_part(s->callee);
+    const size_t length = strlen(callee);
+    const bool called = i == s->at && length && n >= length && strncmp(value + n - length, callee, length) == 0 &&
+                        value[n] == '(' && !site_closing(value + n)[1];
+    if (!called || s->returned_part < 0 || made->n < 2 || part >= made->n) return;
+    made->list[0] = made->list[part];
+    made->n = 1;
+}
+
 static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
 {
     struct site_names made = {.n = 0}, indexed = {.n = 0};
     if (!site_value_holds(s, i, a->value)) return;
     site_targets_of(s->scratch, a->targets, &made, &indexed);
+    if (!indexed.n && !strchr(a->targets, '*')) keep_part(s, i, a->value, &made);
     const size_t before = s->found.n;
     for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
     mark_views(s, i, a->value, before);
@@ -738,6 +768,8 @@ void site_read_statement(struct site_search *s, size_t i)
         const char *value = strchr(st->code, ' ');
         const bool holds = value && site_value_holds(s, i, value + 1);
         s->returned_view = holds ? site_is_view(s, i, value + 1) : s->returned_view;
+        const int part = holds ? only_part(s, i, value + 1) : s->returns_part;
+        s->returns_part = s->returns_part == SITE_NO_RETURN || s->returns_part == part ? part : SITE_ANY_PART;
         s->returned = s->returned || holds;
     } else {
         read_registration(s, i);

@@ -5,7 +5,7 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 
-enum { SITE_FOUND_MAX = 8 };
+enum { SITE_FOUND_MAX = 8, SITE_ANY_PART = -1, SITE_NO_RETURN = -2 };
 
 struct site_candidate {
     const struct run_frame *frame;
@@ -42,6 +42,7 @@ struct site_search {
     struct site_names owners;       /* objects with an attribute that refers to it: what is stored must be the object */
     bool constructs;                /* the function runs in the construction of its object */
     const char *class;              /* of self; NULL unknown */
+    int returns_part;               /* as returned_part, of this function; SITE_NO_RETURN: no statement yet */
     bool given;                     /* a function of the program returned the memory to a library that called it */
     bool submitted;                 /* the statement passed the function to a library, which calls it */
     const struct run_frame *lambda; /* that called the function; NULL none */
@@ -50,6 +51,8 @@ struct site_search {
     const char *inner;            /* the function that the statement called, also of a library; NULL unknown */
     bool returned;                /* the value is returned */
     bool returned_view;           /* as a slice */
+    int returned_part;            /* `return model, loss.item()`: the only one of several values that holds it; or
+                                     SITE_ANY_PART */
     bool constructed;             /* it is a constructor, and the value is the object */
     bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */

@@ -105,7 +105,7 @@ static const struct run_frame *frame_of_function(const struct run *run, uint32_t
 {
     const struct run_frame *frame = run_stack_frame(run, stack), *f = frame;
     for (size_t n; f && f->kind == GS_FRAME_PYTHON && f->function && (n = strlen(f->function)) > 0;
-         f = run_stack_frame(run, stack = run_stack_parent(run, stack)))
+         f = run_stack_frame(run, stack = run_stack_python(run, run_stack_parent(run, stack))))
         if (f->function[n - 1] != '>' || strcmp(f->function, "<module>") == 0)
             return f->file == frame->file ? f : frame;
     return frame;
@@ -324,10 +324,10 @@ void site_helpers(const struct run *run, struct map *helpers)
     struct map counts = {0};  /* function → calling lines */
     for (uint32_t s = 0; s < run_stack_count(run); s++) {
         const struct run_frame *f = run_stack_frame(run, s);
-        const struct run_frame *by = run_stack_frame(run, run_stack_parent(run, s));
-        const struct run_frame *caller = frame_of_function(run, run_stack_parent(run, s));
-        if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
-            (f->function == caller->function && f->file == caller->file)) /* recursion */
+        if (f->kind != GS_FRAME_PYTHON || !f->function) continue;
+        const uint32_t above = run_stack_python(run, run_stack_parent(run, s)); /* past native frames */
+        const struct run_frame *by = run_stack_frame(run, above), *caller = frame_of_function(run, above);
+        if (!by || (f->function == caller->function && f->file == caller->file)) /* recursion */
             continue;
         uint64_t function = site_function_key(f->function, f->file);
         uint64_t call = map_hash(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;

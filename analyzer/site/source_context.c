@@ -145,7 +145,10 @@ bool site_statement_has(struct site_builder *b, uint32_t stack, const char *word
 {
     struct site_code code;
     size_t at;
-    return open_innermost(b, stack, &code, &at) && strstr(code.list[at].code, words);
+    if (!open_innermost(b, stack, &code, &at)) return false;
+    for (size_t i = 0; i <= at; i++) /* x = 1; y = 2: the frame does not show which statement of the line it is */
+        if (code.list[i].line == code.list[at].line && strstr(code.list[i].code, words)) return true;
+    return false;
 }
 
 bool site_line_has(struct site_builder *b, const char *file, int line, const char *words)

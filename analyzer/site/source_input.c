@@ -241,24 +241,86 @@ static bool is_result_of_trained(struct arena *arena, const struct site_code *co
     return false;
 }
 
-bool site_calls_untrained(struct site_builder *b, uint32_t stack)
+/* Which parameter of the function around the call has the name; -1: none. Of a method, self is not counted. */
+static int parameter_of(struct arena *arena, const struct site_call *c, const char *name)
+{
+    const char *open = c->function < c->code.n ? strchr(c->code.list[c->function].code, '(') : NULL;
+    const char *parameters = open ? arena_printf(arena, "%.*s", (int)(site_closing(open) - open - 1), open + 1) : "";
+    const char *part;
+    int at = 0;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(arena, parameters, k)); k++) {
+        const size_t n = site_name_length(part);
+        if (n == strlen(name) && strncmp(part, name, n) == 0) return at;
+        at += !(k == 0 && n == 4 && strncmp(part, "self", n) == 0);
+    }
+    return -1;
+}
+
+/* What a call that begins at p passes for the parameter: f(net, x) or f(model=net); "" unknown. */
+static const char *argument_at(struct arena *arena, const char *p, int index, const char *parameter)
+{
+    const size_t n = site_name_length(p), length = strlen(parameter);
+    const char *arguments = arena_printf(arena, "%.*s", (int)(site_closing(p + n) - p - (long)n - 1), p + n + 1);
+    const char *part;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(arena, arguments, k)); k++) {
+        if (strncmp(part, parameter, length) == 0 && part[length] == '=' && part[length + 1] != '=')
+            return part + length + 1;
+        if ((int)k == index && !strchr(part, '=')) return part;
+    }
+    return "";
+}
+
+/* How a call names the function of a frame: its name, or that of the class that a constructor belongs to. */
+static const char *name_in_call(struct arena *arena, const char *function)
+{
+    static const char constructor[] = ".__init__";
+    if (!text_ends_with(function, constructor)) return text_last_part(function);
+    const size_t n = strlen(function) - (sizeof constructor - 1);
+    return text_last_part(arena_printf(arena, "%.*s", (int)n, function));
+}
+
+struct called_models {
+    uint32_t untrained; /* the line that calls a model that is never trained, or passes it to the function that does */
+    bool trained;       /* another one is trained */
+};
+
+/* The models that the statement calls. If one is a parameter of the function, those that its caller passes count. */
+static void find_called_models(struct site_builder *b, struct arena *arena, uint32_t stack, const char *function,
+                               int index, const char *parameter, struct called_models *models)
+{
+    const struct run_frame *frame = run_stack_frame(b->run, stack);
+    struct site_call c;
+    if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &c.code, &c.at)) return;
+    find_blocks(&c);
+    const char *text = c.code.list[c.at].code;
+    for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
+        const char *object = called_object(arena, p);
+        if (*object && function)
+            object = strcmp(object, function) == 0 ? text_last_part(argument_at(arena, p, index, parameter)) : "";
+        const int given = *object ? parameter_of(arena, &c, object) : -1;
+        if (given >= 0 && frame->function) {
+            find_called_models(b, arena, run_stack_parent(b->run, stack), name_in_call(arena, frame->function), given,
+                               object, models);
+        } else if (*object) {
+            models->trained = models->trained || is_trained(&c.code, object);
+            models->untrained = is_never_trained(arena, &c.code, object) ? stack : models->untrained;
+        }
+    }
+}
+
+uint32_t site_untrained_call(struct site_builder *b, uint32_t stack)
 {
     const uint32_t caller = site_pass_caller(b->run, stack);
     const struct run_frame *frame = run_stack_frame(b->run, caller);
     struct arena scratch = {0};
     struct site_code code;
     struct site_names names = {.n = 0}, called = {.n = 0};
+    struct called_models models = {.untrained = RUN_NONE};
     size_t at;
-    bool untrained = false, trained = false;
-    if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return false;
-    const char *text = code.list[at].code;
-    for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
-        const char *object = called_object(&scratch, p);
-        trained = trained || (*object && is_trained(&code, object));
-        untrained = untrained || (*object && is_never_trained(&scratch, &code, object));
-    }
-    (void)read_passed_names(&scratch, text, &names, &called);
-    untrained = untrained && !trained && !is_result_of_trained(&scratch, &code, &names);
+    if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return RUN_NONE;
+    find_called_models(b, &scratch, caller, NULL, -1, "", &models);
+    (void)read_passed_names(&scratch, code.list[at].code, &names, &called);
+    const bool only = models.untrained != RUN_NONE && !models.trained && !is_result_of_trained(&scratch, &code, &names);
     arena_free(&scratch);
-    return untrained && !site_is_without_gradients(b, stack);
+    return only && !site_is_without_gradients(b, stack) ? models.untrained : RUN_NONE;
 }

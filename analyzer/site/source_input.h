@@ -7,5 +7,6 @@
 bool site_repeats_input(struct site_builder *b, uint32_t stack);
 /* The line that called the outermost module; RUN_NONE: none. */
 uint32_t site_pass_caller(const struct run *run, uint32_t stack);
-/* Does that line call a model that the file trains nowhere, such as a teacher, with gradients on? */
-bool site_calls_untrained(struct site_builder *b, uint32_t stack);
+/* The line that calls, with gradients on, a model that the file trains nowhere, such as a teacher, or passes it to the
+ * function that calls it; RUN_NONE: none. */
+uint32_t site_untrained_call(struct site_builder *b, uint32_t stack);

@@ -328,8 +328,7 @@ static void steps_on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 struct step_finder *step_finder_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct step_finder *f = arena_realloc(NULL, 1, sizeof *f);
-    *f = (struct step_finder){.b = b, .tree.run = b->run, .calls.run = b->run};
+    struct step_finder *f = ARENA_NEW(struct step_finder, .b = b, .tree.run = b->run, .calls.run = b->run);
     *observer = (struct run_observer){.self = f,
                                       .beside = true,
                                       .process_start = steps_on_process_start,
@@ -349,8 +348,7 @@ void step_finder_build(struct site_builder *b)
 
 void step_finder_adopt(struct site_builder *b, const struct result_report *r)
 {
-    struct step_finder *f = arena_realloc(NULL, 1, sizeof *f);
-    *f = (struct step_finder){.b = b};
+    struct step_finder *f = ARENA_NEW(struct step_finder, .b = b);
     for (size_t i = 0; i < r->steps_n; i++)
         *SITE_REACH(f->of_process, r->steps[i]->process, f->of_process_n) = r->steps[i];
     b->steps = f;

@@ -174,7 +174,6 @@ struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, 
         }
     }
     ARENA_RELEASE(f.list, f.ends);
-    map_free(&f.index);
-    map_free(&f.threads);
+    MAP_RELEASE(&f.index, &f.threads);
     return found;
 }

@@ -243,6 +243,5 @@ void step_places_free(struct step_place_tree *t)
 {
     for (size_t i = 0; i < t->n; i++) times_free(&t->places[i].times);
     ARENA_RELEASE(t->places, t->links, t->stacks, t->at);
-    map_free(&t->children);
-    map_free(&t->threads);
+    MAP_RELEASE(&t->children, &t->threads);
 }

@@ -42,8 +42,7 @@ void top_state_text(const struct top_source *s, char *out, size_t size)
         break;
     case TOP_TORN:
         snprintf(out, size,
-                 "it no longer records, and its spool with the last events is gone. What was "
-                 "stored: gpuspy report %s",
+                 "it no longer records, and its spool with the last events is gone. What was stored: gpuspy report %s",
                  path);
         break;
     case TOP_DELETED:

@@ -24,11 +24,8 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
-    struct top_model *m = arena_realloc(NULL, 1, sizeof *m);
-    *m = (struct top_model){.run = arena_realloc(NULL, 1, sizeof *m->run),
-                            .began_ns = read_clock_ns(CLOCK_MONOTONIC),
-                            .turn_ns = 100000000,
-                            .piece = 32768};
+    struct top_model *m = ARENA_NEW(struct top_model, .run = arena_realloc(NULL, 1, sizeof *m->run),
+                                    .began_ns = read_clock_ns(CLOCK_MONOTONIC), .turn_ns = 100000000, .piece = 32768);
     *m->run = (struct run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
     return m;
 }
@@ -44,9 +41,7 @@ void top_model_free(struct top_model *m)
     }
     for (size_t i = 0; i < m->series_n; i++) top_curve_clear(&m->series[i].curve);
     run_close(m->run);
-    map_free(&m->place_map);
-    map_free(&m->copy_map);
-    map_free(&m->sync_map);
+    MAP_RELEASE(&m->place_map, &m->copy_map, &m->sync_map);
     ARENA_RELEASE(m->sources, m->series, m->places, m->copies, m->syncs, m);
 }
 

@@ -2,33 +2,43 @@
 #include "analyzer/top/view_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static const char *const help_text[] = {
-    "q, Ctrl-C        quit",
-    "space            pause, continue",
-    "1 2 3 4, t       show lines, functions, waits, copies; the next table",
-    "s, b c g r l     sort by the next column; bytes, count, growth, rate, last",
-    "/                show only rows with a text; Enter keeps it, Esc drops it",
-    "Tab              show the next process or device; after the last, all",
-    "m                show tensors or device, device, pinned, CPU tensors",
-    "n                show lines of C and C++ (native frames), or of Python",
-    "a                list processes that use a GPU and are not recorded; there:",
-    "                 arrows choose one, a attaches to it, Esc shows the table",
-    "arrows PgUp PgDn Home   scroll",
-    "",
-    "HELD       live now                + 1 MIN    change over the last minute",
-    "+ WATCHED  change since top began  ALLOC/S    over the last 5 to 10 s",
-    "NOW        waits: share of the recent time that was blocked",
-    "the curve  maximum of each five seconds, for the last five minutes",
-    "the bar    tensors, the allocator's cache, other allocations, the context",
-    "           and rounding, other processes",
+static const struct help_row {
+    const char *key, *text;
+} help_rows[] = {
+    {"q, Ctrl-C", "quit"},
+    {"space", "pause, continue"},
+    {"1 2 3 4, t", "show lines, functions, waits, copies; the next table"},
+    {"s, b c g r l", "sort by the next column; bytes, count, growth, rate, last"},
+    {"/", "show only rows with a text; Enter keeps it, Esc drops it"},
+    {"Tab", "show the next process or device; after the last, all"},
+    {"m", "show tensors or device, device, pinned, CPU tensors"},
+    {"n", "show lines of C and C++ (native frames), or of Python"},
+    {"a", "list processes that use a GPU unrecorded; there, a attaches"},
+    {"arrows, PgUp", "scroll"},
+    {NULL, NULL},
+    {"HELD", "live now"},
+    {"+ 1 MIN", "change over the last minute"},
+    {"+ WATCHED", "change since top began"},
+    {"ALLOC/S", "over the last 5 to 10 s"},
+    {"NOW", "waits: share of the recent time that was blocked"},
+    {"the curve", "maximum of each five seconds, for the last five minutes"},
+    {"the bar", "tensors, PyTorch's cache, other allocations, context, other processes"},
 };
+
+enum { HELP_HEIGHT = sizeof help_rows / sizeof *help_rows + 2 }; /* with the lines above and below it */
 
 static void help_lines(struct top_line *l)
 {
-    for (size_t i = 0; i < sizeof help_text / sizeof *help_text; i++) {
-        top_put(l, TERMINAL_PLAIN, "  %s", help_text[i]);
-        top_finish(l);
+    enum { KEY = 14, HANG = KEY + 2 };
+    EACH (row, help_rows, sizeof help_rows / sizeof *help_rows) {
+        if (!row->key) {
+            top_finish(l);
+            continue;
+        }
+        top_put(l, TERMINAL_BOLD, "  %-*s", KEY, row->key);
+        top_words(l, HANG, TERMINAL_PLAIN, row->text);
     }
 }
 
@@ -42,8 +52,13 @@ static void keys_line(struct top_line *l)
     } else if (v->typing) {
         top_put(l, TERMINAL_DIM, "type part of a row's line · Enter keeps it · Esc drops it");
     } else {
-        top_put(l, TERMINAL_DIM, "q quit ? help space %s t table s sort / filter Tab process n native m memory",
-                v->paused ? "continue" : "pause");
+        const char *const keys[] = {"q quit",      "? help",   v->paused ? "space continue" : "space pause",
+                                    "t table",     "s sort",   "/ filter",
+                                    "Tab process", "n native", "m memory"};
+        EACH (key, keys, sizeof keys / sizeof *keys) {
+            if (l->at + (key > keys) + (int)strlen(*key) > v->columns) break; /* a key is shown whole or not at all */
+            top_put(l, TERMINAL_DIM, "%s%s", key > keys ? " " : "", *key);
+        }
     }
 }
 
@@ -62,7 +77,8 @@ void top_view_print(struct top_view *v, FILE *out)
     size_t size = 0;
     FILE *head = arena_stream(&text, &size);
     struct top_line l = {v, head, 0};
-    const bool brief = v->rows > 0 && head_height(v, false) > v->rows / 2;
+    const int head_room = v->help ? v->rows - HELP_HEIGHT : v->rows / 2;
+    const bool brief = v->rows > 0 && head_height(v, false) > head_room;
     top_title_line(&l);
     for (size_t i = 0; i < m->sources_n; i++)
         if (v->choice.source == TOP_ALL || v->choice.source == (int)i) top_source_block(&l, (uint32_t)i, brief);

@@ -322,7 +322,7 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
     if (terminal_columns(label) <= columns) {
         text_put(out, size, "%s", label);
     } else if (f && f->kind == GS_FRAME_NATIVE && f->line <= 0) {
-        text_elide(out, size, label, columns, v->term.utf8);
+        text_name(out, size, label, columns, v->term.utf8);
     } else {
         char line[16], whole[1024];
         snprintf(line, sizeof line, ":%d", f ? f->line : 0);

@@ -92,7 +92,7 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
     if (broken) text_put(out + strlen(out), size - strlen(out), "\n%*s", 2 * INDENT, "");
     const int left = room - (broken ? 0 : before) - terminal_columns(place);
     char function[LINE] = "";
-    if (gap && left >= LEAST_FUNCTION + GAP) text_elide(function, sizeof function, gap + 2, left - 2, v->term.utf8);
+    if (gap && left >= LEAST_FUNCTION + GAP) text_name(function, sizeof function, gap + 2, left - 2, v->term.utf8);
     text_put(out + strlen(out), size - strlen(out), "%s%s%s", place, *function ? "  " : "", function);
 }
 
@@ -207,6 +207,10 @@ static void path_text(const struct view_diff *v, int side, char *out, size_t siz
 static void format_where(const struct view_diff *v, int side, const struct result_site *s, char *out, size_t size)
 {
     char path[LINE / 2], file[LINE / 2];
+    if (!s->file && s->function) { /* it is known by its name only */
+        *out = 0;
+        return;
+    }
     path_text(v, side, path, sizeof path, s->file);
     text_put(file, sizeof file, "%s", s->kind == GS_FRAME_NATIVE && s->line <= 0 ? basename(path) : path);
     if (s->line > 0)
@@ -255,8 +259,8 @@ static void diff_line_text(const struct view_diff *v, const struct diff_row *r, 
         }
     }
     bool renamed = *old && strcmp(old, function) != 0;
-    text_put(out, size, "%s%s%s  %s%s%s%s%s", before, place, tail, renamed ? old : "", renamed ? " " : "",
-             renamed ? diff_arrow(v) : "", renamed ? " " : "", function);
+    text_put(out, size, "%s%s%s%s%s%s%s%s%s", before, place, tail, *place ? "  " : "", renamed ? old : "",
+             renamed ? " " : "", renamed ? diff_arrow(v) : "", renamed ? " " : "", function);
 }
 
 static void diff_cell_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
@@ -476,8 +480,11 @@ static void diff_figure_text(const struct diff_figure *f, double value, const ch
         text_put(out, LINE, "%s", units_format_seconds(seconds, value));
     } else if (strcmp(f->key, "oom") == 0 && value <= 0) {
         text_put(out, LINE, "no");
+    } else if (fabs(value - round(value)) < 0.005) {
+        char count[UNITS_TEXT];
+        text_put(out, LINE, "%s", units_format_count(count, units_whole(value)));
     } else {
-        text_put(out, LINE, "%.*f", fabs(value - round(value)) < 0.005 ? 0 : 2, value);
+        text_put(out, LINE, "%.2f", value);
     }
 }
 

@@ -1,4 +1,5 @@
 /* An estimate against GPUs: a bar each, its segments the categories at the peak, and the GPU's memory marked. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
@@ -226,22 +227,38 @@ const struct estimate_target *view_estimate_smallest(const struct view_estimate 
     return best;
 }
 
-/* The GPU to take, if there are many. */
+/* "Peak in the optimizer step: 18.63 GiB. "; CUDA's context differs between GPUs. */
+static int format_need(const struct view_estimate *v, char *out, size_t size)
+{
+    const struct estimate_target *t = v->a->targets;
+    struct estimate_interval peak = {t->peak.likely, t->peak.likely, t->peak.likely};
+    char one[UNITS_TEXT], range[VIEW_RANGE];
+
+    for (size_t i = 1; i < v->a->targets_n; i++) {
+        peak.low = fmin(peak.low, t[i].peak.likely);
+        peak.high = fmax(peak.high, t[i].peak.likely);
+    }
+    view_estimate_range(v, range, peak);
+    return snprintf(out, size, "Peak %s: %s. ", target_when(v), *range ? range : view_estimate_bytes(one, peak.low));
+}
+
+/* What it needs, and the GPU to take, if there are many. */
 static void print_smallest_gpu(const struct view_estimate *v)
 {
     const struct estimate_target *best[FIT_NO + 1] = {NULL};
     size_t n[FIT_NO + 1] = {0};
-    char text[256];
-    int at;
+    char text[384];
+    int at = format_need(v, text, sizeof text);
 
     for (size_t i = 0; i < v->a->targets_n; i++) {
         const struct estimate_target *t = &v->a->targets[i], **of = &best[t->fit.verdict];
         n[t->fit.verdict]++;
         if (!*of || t->memory < (*of)->memory) *of = t;
     }
-    at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu GPUs (smallest: %s)", n[FIT_YES],
-                               v->a->targets_n, target_name(best[FIT_YES]))
-                    : snprintf(text, sizeof text, "It fits on none of these %zu GPUs", v->a->targets_n);
+    const size_t room = sizeof text - (size_t)at;
+    at += n[FIT_YES] ? snprintf(text + at, room, "It fits on %zu of %zu GPUs (smallest: %s)", n[FIT_YES],
+                                v->a->targets_n, target_name(best[FIT_YES]))
+                     : snprintf(text + at, room, "It fits on none of these %zu GPUs", v->a->targets_n);
     if (n[FIT_TIGHT])
         at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu more (smallest: %s)", n[FIT_TIGHT],
                        target_name(best[FIT_TIGHT]));

@@ -76,9 +76,7 @@ void view_leaks_collect(struct run *run, const struct result_report *r, const st
         out->count += out->list[i].count;
     }
     SORT(out->list, out->n, compare_leak_rows);
-    map_free(&helpers);
-    map_free(&index);
-    map_free(&paths);
+    MAP_RELEASE(&helpers, &index, &paths);
 }
 
 static void print_rows(const struct draw_text *t, const struct view_leaks *rows)

@@ -202,6 +202,19 @@ static void print_lost(const struct draw_text *v)
     print_warning(v, line);
 }
 
+/* By exec: its pid began another recording of the run later. */
+static bool became_another_program(const struct result_report *r, size_t i)
+{
+    const struct run_process *p = &r->processes[i];
+    for (size_t n = 0; n < r->processes_n; n++) {
+        const struct run_process *o = &r->processes[n];
+        if (o->pid == p->pid && o->start_real_ns > p->start_real_ns && o->host && p->host &&
+            !strcmp(o->host, p->host) && !strcmp(o->run_id, p->run_id))
+            return true;
+    }
+    return false;
+}
+
 static void print_killed(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
@@ -209,7 +222,7 @@ static void print_killed(const struct draw_text *v)
     char line[512], at[UNITS_TEXT], who[64];
 
     for (size_t i = r->processes_n; i-- > 0;) {
-        if (!r->processes[i].complete && !r->processes[i].recording) {
+        if (!r->processes[i].complete && !r->processes[i].recording && !became_another_program(r, i)) {
             died++;
             torn += r->processes[i].torn;
             first = i;

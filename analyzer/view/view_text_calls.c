@@ -116,7 +116,7 @@ void view_text_waits(const struct draw_text *v)
     char all[UNITS_TEXT], share[UNITS_TEXT];
     size_t most = v->brief ? WAITS_BRIEF : v->top, shown = r->sync_lines_n < most ? r->sync_lines_n : most;
 
-    if (!shown && !r->devices_n) return;
+    if (!shown && (!r->devices_n || r->unknown[RUN_FACT_WAITS])) return;
     if (v->brief && (!shown || r->sync_share < WAITS_BRIEF_LEAST)) return;
     if (!shown) {
         draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": no call waited");

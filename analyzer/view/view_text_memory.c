@@ -256,6 +256,9 @@ static void peak_line(const struct draw_text *v, const struct result_peak *p, co
                  p->count == 1 ? "" : "s", draw_bytes(sum, p->allocated_bytes), units_format_count(all, p->allocations),
                  p->allocations == 1 ? "" : "s", p->end_bytes ? draw_bytes(end, p->end_bytes) : "",
                  p->end_bytes ? " live at the end" : "all freed by the end");
+    if (p->layer == RUN_SERIES_DEVICE && v->report->processes[p->process].attached_after_s > 0)
+        snprintf(line + strlen(line), sizeof line - strlen(line),
+                 "; without what was allocated before gpuspy attached");
     draw_wrap(v, INDENT, what, line);
 }
 

@@ -205,7 +205,7 @@ static const struct result_peak *fullest_peak(const struct result_report *r, boo
         double share = size > 0 ? (double)p->bytes / (double)size : 0;
         /* Rounding up to pages makes the device level the larger one; it comes first in the list.
          */
-        if (share > best_share || (!gpu && p->bytes > best->bytes)) {
+        if (share > best_share || ((!gpu || share == best_share) && p->bytes > best->bytes)) {
             best = p;
             best_share = share;
             *total = size;

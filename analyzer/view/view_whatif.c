@@ -177,8 +177,7 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
     char same[1024] = "", spread[512];
     size_t at = 0;
     add_outcome_row(table, w->search, "as recorded", NULL, recorded);
-    for (size_t i = 0; i < w->n; i++) {
-        const struct whatif_scenario *s = &w->scenarios[i];
+    EACH (s, w->scenarios, w->n) {
         if (w->search && s->conf && !s->error && is_outcome_same(&s->outcome, recorded) && at < sizeof same) {
             spread_settings(spread, sizeof spread, s->name);
             at += (size_t)snprintf(same + at, sizeof same - at, "%s%s", at ? "; " : "", spread);
@@ -279,8 +278,7 @@ static json_t *whatif_failure_json(const struct view_whatif *w, const struct wha
     const struct result_site site = site_of(w->run, f->stack, NULL);
     json_t *o = json_object();
     set_real(o, "time_s", (double)f->time_ns / 1e9);
-    set_json(o, "device", json_integer(f->device));
-    set_count(o, "event", f->event);
+    SET_MEMBERS(o, f, device, event);
     set_json(o, "step", f->step ? json_integer((json_int_t)f->step) : NULL);
     SET_MEMBERS(o, f, requested_bytes, allocated_bytes, reserved_bytes);
     set_json(o, "site", draw_json_site(&site));

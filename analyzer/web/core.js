@@ -174,6 +174,13 @@ var gpuspyPage = (function () {
         return Math.max(0, d3.bisectRight(series.start, time + 5e-10, 0, series.n) - 1);
     };
     page.peakIndex = series => series.peak;
+    /* A profile, or a snapshot without a history: one moment, which is no peak. */
+    page.isMoment = function () { return (page.report.run.lacks || []).includes("history"); };
+    /* What marks the recording's ranges, as in the terminal. */
+    page.rangeWord = function () {
+        const {run} = page.report;
+        return run.imported && !(run.lacks || []).includes("tensors") ? "record_function" : "NVTX";
+    };
     page.device = function (index) { return page.report.devices.find(d => d.index === index) || null; };
     page.processOf = function (place) { return page.report.run.processes[place.process] || {}; };
     /* Is an entry of the report about that process and device? */

@@ -19,6 +19,16 @@
         if (place.rank !== null && place.rank !== undefined) return "rank " + place.rank + " · " + device;
         return many ? "pid " + process.pid + " · " + device : device;
     };
+    /* As in the terminal: the GPU memory that has the largest share of its GPU. CUDA's level comes first, and wins if
+     * both are equal. */
+    const fullest = function () {
+        const share = p => {
+            const gpu = page.device(p.device);
+            return gpu && gpu.total_bytes ? p.bytes / gpu.total_bytes : 0;
+        };
+        return page.report.peak.filter(p => (p.layer === "device" || p.layer === "tensor") && p.device >= 0 && p.bytes > 0)
+            .reduce((best, p) => (!best || share(p) > share(best) || (share(p) === share(best) && p.bytes > best.bytes) ? p : best), null);
+    };
     const where = entry => {
         const rank = entry.rank !== null && entry.rank !== undefined ? "rank " + entry.rank
             : page.report.run.processes.length > 1                   ? "pid " + entry.pid
@@ -87,7 +97,7 @@
         };
     }
     function verdictPeak() {
-        const {tensor, device, any} = heaviest(), peak = device || tensor || any;
+        const {tensor, any} = heaviest(), peak = fullest() || any;
         if (!peak && page.report.run.why_no_memory) {
             return {
                 tags: [make("span", {class: "tag warn"}, page.report.run.outcome)],
@@ -112,7 +122,7 @@
         const place = peak.device >= 0 ? " on " + where(peak) : " of host memory";
         const grows = page.report.growth[0], failed = page.report.run.processes.find(p => p.failure);
         const only = page.report.run.processes.length === 1 && page.report.run.processes[0];
-        const once = (page.report.run.lacks || []).includes("history");
+        const once = page.isMoment();
         const outcome = page.report.run.outcome;
         const unseen = only && !failed && !only.complete && !only.recording;
         return {
@@ -163,14 +173,15 @@
                 list.push(make("div", wide ? {class: "wide", title: wide} : null, make("dt", null, name),
                                make("dd", null, value)));
         };
-        const {tensor, device} = heaviest(), once = (run.lacks || []).includes("history");
+        const {tensor, device} = heaviest(), once = page.isMoment();
         const names = Array.from(
             new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
         if (devices.some(d => d.name || d.total_bytes))
             add(devices.length > 1 ? "GPUs" : "GPU",
                 (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
         if (tensor) add(once ? "Live in tensors" : "Tensor peak", page.bytes(tensor.bytes));
-        if (device) add(once ? "CUDA allocations" : "CUDA peak", page.bytes(device.bytes));
+        const attached = run.processes.some(p => p.attached_after_s > 0);
+        if (device) add(once ? "CUDA allocations" : attached ? "CUDA peak since attached" : "CUDA peak", page.bytes(device.bytes));
         if (!page.isTimeless()) add("Ran for", page.seconds(run.duration_s));
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];

@@ -134,7 +134,7 @@
         if (there.has("sync")) signs.push("grey dashes: waits for the GPU");
         if (there.has("copy")) signs.push("blue dashes: copies");
         if (steps) signs.push("ticks below: steps, by " + page.clean(steps.by || steps.source || "marks"));
-        if (rows.length) signs.push("bars below: NVTX ranges");
+        if (rows.length) signs.push("bars below: " + page.rangeWord() + " ranges");
         if (series.high.some((high, i) => series.low[i] < 0.985 * high)) {
             signs.push("fine line: the minimum around a moment");
         }

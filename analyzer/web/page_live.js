@@ -61,7 +61,7 @@
         if (!series) return out;
         const oom = page.oomAt(place), leaks = live.leaks(place, state.layer);
         if (oom) out.push(["oom", "At the OOM"]);
-        out.push(["peak", (page.report.run.lacks || []).includes("history") ? "Live" : "At the peak"]);
+        out.push(["peak", page.isMoment() ? "Live" : "At the peak"]);
         if (leaks.length) out.push(["end", live.endWords()]);
         if (state.moment !== null)
             out.push([
@@ -80,7 +80,7 @@
     };
 
     const makers = {
-        peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
+        peak: series => atIndex(series, page.peakIndex(series), page.isMoment() ? "live" : "live at the peak"),
         oom: (series, place) =>
             atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out-of-memory error"),
         moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
@@ -128,7 +128,8 @@
     };
     function atIndex(series, i, title) {
         live.title = title;
-        live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " +
+        live.about = page.bytes(series.high[i]) + " " + title +
+            (page.isMoment() ? ", " : " at " + page.seconds(series.time[i]) + ", ") +
             ({tensor: "in tensors", device: "CUDA allocations"}[page.state.layer] ||
                 page.layerWords(page.state.layer).toLowerCase()) +
             ".";

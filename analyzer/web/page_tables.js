@@ -66,10 +66,12 @@
         value: row => row.layer,
         cell: row => ({tensor: "tensors", device: "CUDA allocations"}[row.layer] || page.layerWords(row.layer).toLowerCase())
     };
+    /* As in the terminal: a number is of lines that each step calls. */
     const pace = numeric("calls_per_step", "per step",
-        (v, row) => (v === null || v === undefined ? (row.phase ? page.clean(row.phase) : "")
-                : v >= 9.95                        ? v.toFixed(0)
-                                                   : String(Number(v.toFixed(1)))));
+        (v, row) => (v === null || v === undefined || (row.phase && row.phase !== "step" && row.phase !== "logging")
+                ? (row.phase ? page.clean(row.phase) : "")
+                : v >= 9.95 ? v.toFixed(0)
+                            : String(Number(v.toFixed(1)))));
 
     const peakRows = () => page.report.peak.flatMap(peak => peak.by_line.map(row => Object.assign({
         layer: peak.layer,
@@ -150,9 +152,13 @@
             words: "Growth",
             rows: () => page.report.growth,
             sort: "bytes",
-            columns: () => [bytes("bytes", "grew by"), bytes("bytes_per_step", "per step"), count("steps"),
-                word("step", "step is"), layer, ...where(), grown, word("why", "how", how)],
-            about: "Memory that rose steadily over the run."
+            columns: () => {
+                const {growth} = page.report;
+                return [bytes("bytes", "grew by"), bytes("bytes_per_step", "per step"), count("steps"),
+                    ...(growth.every(row => row.step === "step") ? [] : [word("step", "step is")]), layer, ...where(), grown,
+                    ...(growth.some(how) ? [word("why", "how", how)] : [])];
+            },
+            about: "Memory that rose steadily over the run: inferred, and wrong if a later step reads it again."
         },
         {
             name: "leaks",
@@ -276,8 +282,8 @@
             sort: null,
             columns: () => [...where(), seconds("time_s", "at"), bytes("reserved_bytes", "held"),
                 bytes("active_bytes", "in tensors"), bytes("free_bytes", "free of it"),
-                bytes("largest_free_bytes", "largest hole"), share("utilisation", "in use"), count("segments"),
-                count("blocks")]
+                bytes("largest_free_bytes", "largest hole"), share("utilisation", "in use"),
+                ...["segments", "blocks"].map(key => numeric(key, key, v => (v ? page.count(v) : "")))] /* 0: unknown */
         },
         {
             name: "scopes",
@@ -287,11 +293,12 @@
             columns: () => [bytes("peak_bytes", "peak"), bytes("entry_bytes", "at entry"), bytes("exit_bytes", "at exit"),
                 count("count", "times"), word("layer"), ...where(), seconds("peak_time_s", "at"), word("name", "range"),
                 word("domain")],
-            about: "Live on the GPU while at least one NVTX range of the name was open, on any thread."
+            about: () => "Live on the GPU while at least one " + page.rangeWord() +
+                " range of the name was open, on any thread."
         },
         {
             name: "marks",
-            words: "NVTX",
+            words: () => page.rangeWord() + " ranges",
             rows: () => page.report.marks,
             sort: null,
             columns: () => [seconds("total_s", "in total"), count("count", "times"), word("name"), word("kind"),
@@ -356,7 +363,7 @@
         const panel = page.byId("table");
         panel.setAttribute("aria-labelledby", "tab-" + chosen.name);
         const holder = make("div");
-        page.fill(panel, chosen.about ? make("p", {class: "note"}, chosen.about) : null,
+        page.fill(panel, chosen.about ? make("p", {class: "note"}, typeof chosen.about === "function" ? chosen.about() : chosen.about) : null,
             chosen.more ? chosen.more() : null, holder);
         page.table(holder, {
             id: chosen.name,

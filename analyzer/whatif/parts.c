@@ -194,8 +194,7 @@ int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struc
 void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct whatif_device *d)
 {
     whatif_lane_place(l, d->pieces, d->pieces_n);
-    for (size_t i = 0; i < d->pieces_n; i++) {
-        const struct whatif_piece *p = &d->pieces[i];
+    EACH (p, d->pieces, d->pieces_n) {
         const uint32_t block = p->block && p->until_ns ? whatif_lane_take_placed(l, p->address) : CACHING_NO_BLOCK;
         if (block != CACHING_NO_BLOCK) whatif_release_at(dues, l->allocator, block, p->until_ns);
     }

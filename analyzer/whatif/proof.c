@@ -153,8 +153,7 @@ static struct beside *beside_of(struct proof *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
     while (p->n <= at) {
-        struct beside *b = arena_realloc(NULL, 1, sizeof *b);
-        *b = (struct beside){.proof = p, .device = p->n};
+        struct beside *b = ARENA_NEW(struct beside, .proof = p, .device = p->n);
         *ARENA_PUSH(p->list, p->n, p->cap) = b;
     }
     return p->list[at];
@@ -164,8 +163,7 @@ static struct beside *beside_of(struct proof *p, uint32_t process, int device)
 static void find_pools(struct beside *b)
 {
     struct whatif_device *d = device_at(b);
-    for (size_t i = 0; i < d->pieces_n; i++) {
-        struct whatif_piece *p = &d->pieces[i];
+    EACH (p, d->pieces, d->pieces_n) {
         const int64_t pool = p->block ? 0 : whatif_pool_map_at(&b->map, &d->facts, 0, p->address);
         p->pool = pool > 0 ? (uint32_t)pool : 0;
     }
@@ -721,8 +719,7 @@ static void conclude_proof(struct whatif *w)
 {
     struct whatif_proof *p = &w->proof;
     const struct whatif_device *worst = NULL;
-    for (size_t i = 0; i < w->devices_n; i++) {
-        struct whatif_device *d = &w->devices[i];
+    EACH (d, w->devices, w->devices_n) {
         settle_bases(d);
         assume_context(w, d);
         d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;

@@ -532,8 +532,7 @@ static bool are_pauses_idle(struct whatif *w)
     bool idle = true;
     for (size_t i = 0; i <= w->owners_n; i++)
         idle = idle && (w->spread[i] != 2 || whatif_is_of_step(w, i < w->owners_n ? (uint32_t)i : RUN_NONE));
-    for (size_t i = 0; i < w->devices_n; i++) {
-        const struct whatif_device *d = &w->devices[i];
+    EACH (d, w->devices, w->devices_n) {
         const struct step_list *steps = whatif_steps_of(w, d->process);
         for (size_t k = 0; k < d->flushes_n && steps; k++) idle = idle && !whatif_is_in_pause(steps, d->flushes[k].ns);
     }

@@ -93,8 +93,7 @@ static void read_own_files(struct figure_search *s)
         if (is_first(&functions, frame->function))
             *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;
     }
-    map_free(&files);
-    map_free(&functions);
+    MAP_RELEASE(&files, &functions);
     for (size_t i = 0; i < s->files_n; i++)
         for (size_t k = 0; k < s->files[i].code.n; k++)
             add_own_file(s, site_imported_file(s->arena, s->files[i].path, s->files[i].code.list[k].code));

@@ -72,8 +72,7 @@ static void forget_devices(struct whatif *w)
     for (size_t i = 0; i < w->devices_n; i++) {
         ARENA_RELEASE(w->devices[i].bases, w->devices[i].flushes, w->devices[i].retries, w->devices[i].switches,
                       w->devices[i].ends, w->devices[i].pieces, w->devices[i].streams, w->devices[i].unsplit);
-        map_free(&w->devices[i].failed_on);
-        map_free(&w->devices[i].failed_in);
+        MAP_RELEASE(&w->devices[i].failed_on, &w->devices[i].failed_in);
         whatif_facts_free(&w->devices[i].facts);
     }
     w->devices_n = 0;
@@ -159,8 +158,7 @@ void whatif_free(struct whatif *w)
     forget_devices(w);
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
-    map_free(&w->parameters);
-    map_free(&w->scripts);
+    MAP_RELEASE(&w->parameters, &w->scripts);
     ARENA_RELEASE(w->sources.codes, w->devices, w->pending);
     arena_free(&w->arena);
     free(w);

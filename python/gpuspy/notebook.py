@@ -27,7 +27,7 @@ NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs wi
 
 def name_cells(text: str, shell: Any) -> str:
     """The cells whose files a text names, with the numbers that IPython shows in their tracebacks."""
-    numbers: Dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    numbers: Dict[str, int] = {**_numbers, **getattr(shell.compile, "_filename_map", {})}
     named = sorted((number, os.path.basename(path)) for path, number in numbers.items())
     shown = [f"In [{number}] is {name}" for number, name in named if name in text]
     return "Cells: " + ", ".join(shown) + "\n" if shown else ""
@@ -70,8 +70,9 @@ def detach(words: str, _: Any) -> None:
     _detached = path
 
 
-CELL = re.compile(r".*/ipykernel_\d+/\d+\.py")
+CELL = re.compile(r".*/(ipykernel_\d+/\d+|ipython-input-[\d-]+)\.py")  # the second in Colab
 _written: List[str] = []
+_numbers: Dict[str, int] = {}  # of cells by their files, for an IPython (before 8) that does not have them
 
 
 def remove_cells(owner: int) -> None:
@@ -81,8 +82,10 @@ def remove_cells(owner: int) -> None:
     for path in _written:
         with contextlib.suppress(OSError):
             os.unlink(path)
-    with contextlib.suppress(OSError, IndexError):
-        os.rmdir(os.path.dirname(_written[0]))
+    folder = os.path.dirname(_written[0]) if _written else ""
+    if os.path.basename(folder).startswith("ipykernel_"):  # the kernel's own, unlike Colab's
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def write_cell(shell: Any, text: str) -> None:
@@ -90,7 +93,10 @@ def write_cell(shell: Any, text: str) -> None:
     from there."""
     code = shell.transform_cell(text)
     path = shell.compile.get_code_name(text, code, 0)
-    if CELL.fullmatch(path) and not os.path.exists(path):
+    if not CELL.fullmatch(path):
+        return
+    _numbers[path] = shell.execution_count
+    if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
         with open(path, "x", encoding="utf-8") as file:
             _written.append(path)

@@ -666,6 +666,7 @@ def test_one_moment_is_no_curve(leak, page, tmp_path):
     view = page(out, width=1440, height=900)
     assert view.js("return [document.getElementById('memory').hidden, document.getElementById('live').hidden]") == [True, False]
     assert "train.py:3" in view.text("#live-table")
+    assert "2.00 MiB live, in tensors." in view.text("#live") and "peak" not in view.text("#live")
     assert re.match(r"This is a PyTorch snapshot; .*\.$", view.text("#warnings li"))
 
 

@@ -271,7 +271,7 @@ def fresh_halves(name):
 
 def kind_of(row):
     options = " ".join(rows_script().options(row))
-    words = {"diffusion models": "--image" in options and ("denoiser" in row["task"] or "text to" in row["task"] or "--frames" in options),
+    words = {"diffusion models": "--image" in options and ("denoiser" in row["task"] or "text to" in row["task"] or "--frames" in options or row["model"].startswith("flux")),
              "vLLM, beside the KV cache": "--serve" in options,
              "language models, served": "--inference" in options,
              "image models, trained": "--image" in options or row["model"].startswith(("vit", "resnet", "convnext")),
@@ -295,7 +295,7 @@ TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xme
           "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"), "fresh-3": lambda: fresh("fresh-3"),
           "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "fresh-6": lambda: fresh("fresh-6"), "fresh-7": lambda: fresh("fresh-7"),
           "fresh-8": lambda: fresh_halves("fresh-8"), "fresh-9": lambda: fresh_halves("fresh-9"), "same-sources": lambda: fresh("same-sources"),
-          "serving": lambda: fresh_halves("serving")}
+          "serving": lambda: fresh_halves("serving"), "pipelines": lambda: fresh_halves("pipelines")}
 SUMMARY = {"kinds": kinds}
 
 

@@ -171,6 +171,7 @@ def test_a_free_of_an_earlier_allocation_is_not_an_error(target):
     text = " ".join(report.stdout.split())
     assert f"gpuspy attached to process {target.pid}" in text and "allocated before is not in the recording" in text
     assert "because of gpuspy detach" in text
+    assert text.count("without what was allocated before gpuspy attached") == 1
     process, = json.loads(gpuspy("report", "--json", path, folder=target.folder).stdout)["run"]["processes"]
     assert process["stopped"] == "detach" and process["attached_after_s"] > 0
 

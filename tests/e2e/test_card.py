@@ -83,6 +83,20 @@ def test_a_png_is_written_beside_files_of_other_names(recording):
     assert len(list(recording.folder.glob("*x.png*"))) == 2
 
 
+def test_a_png_by_the_program_that_is_installed(recording):
+    """cairosvg, if there is no rsvg-convert; also if that fails after it has written something."""
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, MIB)
+    for name, text in [("cairosvg", "[ \"$*\" = '-f png -o - -' ] && printf 'PNG of ' && head -c 4"), ("rsvg-convert", "printf 'half of a picture'; exit 1")]:
+        program = recording.folder / name
+        program.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{text}\n")
+        program.chmod(0o755)
+        done = recording.gpuspy("report", "--card", "x.png", recording.database, env={"PATH": str(recording.folder)})
+        assert done.returncode == 0, done.stderr
+        assert (recording.folder / "x.png").read_bytes() == b"PNG of <svg"
+
+
 def test_without_a_program_that_draws_a_png(recording):
     with Rows(recording.database) as r:
         r.device()

@@ -367,6 +367,9 @@ def test_settings(tmp_path):
                       GPUSPY_NVML="1")
     assert "did you mean GPUSPY_STACKS?" == one(checks, "unknown")["fix"]
     assert sorted(c["text"].split("=")[0] for c in checks if c["id"] == "value") == ["GPUSPY_NATIVE_DEPTH", "GPUSPY_QUIET"]
+    for name, value in [("GPUSPY_KEEP", "foo"), ("GPUSPY_KEEP", "1MiB"), ("GPUSPY_MIN_FREE", "much")]:
+        assert f"{name}={value} is invalid" in one(findings("/bin/ls", cwd=tmp_path, **{name: value}), "value")["text"]
+    assert is_there(findings("/bin/ls", cwd=tmp_path, GPUSPY_KEEP="512MiB", GPUSPY_MIN_FREE="0"), "settings")
     found = one(findings("/bin/ls", cwd=tmp_path, GPUSPY_DISABLE=1), "disabled")
     assert found["state"] == "problem"
     assert is_there(findings("/bin/ls", cwd=tmp_path, GPUSPY_DISABLE=0), "settings")

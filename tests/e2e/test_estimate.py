@@ -869,6 +869,15 @@ def test_of_many_gpus_the_smallest_is_the_next():
     assert "name one" in one_line(gpuspy("estimate", *SMALL, "--gpu", "all", "--solve", "batch"), 2)
 
 
+def test_of_many_gpus_the_need_comes_first():
+    text = gpuspy("estimate", "--params", "1e9", "--gpu", "all").stdout
+    assert "Peak in the optimizer step: 18.63 GiB. It fits on" in " ".join(text.split()[:30]), text[:300]
+    peaks = [g["peak"]["bytes"] for g in answer(*LLAMA, "--gpu", "all")["gpus"]]
+    text = gpuspy("estimate", *LLAMA, "--gpu", "all").stdout
+    said = re.search(r"Peak [a-z ]+: ([\d.]+) – ([\d.]+) GiB", " ".join(text.split()))
+    assert [float(n) for n in said.groups()] == pytest.approx([min(peaks) / 2**30, max(peaks) / 2**30], abs=0.006)
+
+
 def test_a_solved_length_is_held_against_the_context():
     assert "the model was trained for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
 
@@ -1179,6 +1188,19 @@ DROPPED = [("qwen2.5-0.5b", "fp32", "flash", 4, 1024, "none", 28926, 32636), ("g
            ("t5-base", "amp-bf16", "math", 8, 512, "none", 14885, 15372), ("t5-small", "bf16", "flash", 64, 512, "full", 7217, None),
            ("t5-small", "fp32", "flash", 8, 512, "none", 4651, 5220), ("t5-base", "amp-bf16", "flash", 8, 512, "none", 9355, 9752),
            ("phi-1.5", "bf16", "flash", 2, 1024, "none", 14587, 15824), ("gemma-2-2b", "bf16", "flash", 2, 1024, "full", 25001, 31724)]
+
+
+# t5-base's width in 3 + 3 layers, sgd, batch 16 of 512 tokens, checkpointed, on the same simulated GPU with an A100's
+# workspaces: max_memory_reserved(), MiB
+@pytest.mark.parametrize("precision, reserved", [("fp32", 5248), ("bf16", 2952), ("amp-bf16", 5320)])
+def test_a_checkpointed_decoder_has_no_cache(precision, reserved, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 3, "num_decoder_layers": 3,
+                                                      "num_heads": 12, "d_kv": 64, "vocab_size": 32128}))
+    lines = answer("--model", tmp_path / "config.json", "--precision", precision, "--optimizer", "sgd", "--batch", "16", "--seq", "512", "--attention", "math",
+                   "--checkpointing", "full", "--gpu", "a100-80g", "--no-calibration")["lines"]
+    most = max(sum(line["bytes"] for line in lines if phase in line["phases"] and line["part"] not in ("context", "communication"))
+               for phase in ("forward_end", "backward_end", "step"))
+    assert most / 2**20 == pytest.approx(reserved, rel=0.02)
 
 
 def test_lengths_that_vary_leave_cached_segments():

@@ -851,6 +851,56 @@ def test_operations_of_autograd_are_named(tmp_path):
     assert "AddmmBackward0" in text and "unwind" not in text
 
 
+def autograd_snapshot(frames, **more):
+    run = Run()
+    run.segment(0, BASE, 20 * MIB)
+    run.alloc(0, BASE, 5 * MIB, line=1)
+    snapshot = run.snapshot()
+    for item in snapshot["device_traces"][0][-1], snapshot["segments"][0]["blocks"][0]:
+        item |= {"frames": frames, **more}
+    return snapshot
+
+
+@pytest.mark.parametrize("view", ["tree", "flame", "table"])
+def test_every_view_names_the_operation(tmp_path, view):
+    lines = gpuspy(view, write(tmp_path / "s.pickle", autograd_snapshot(AUTOGRAD))).stdout.splitlines()
+    named = [line for line in lines if "5.00 MiB" in line and "Live at" not in line]
+    assert len(named) == 1 and "AddmmBackward0" in named[0] and "vector" not in named[0]
+    if view == "tree":
+        assert "thread_main" in gpuspy(view, "--native", "--full", tmp_path / "s.pickle").stdout
+
+
+FORWARD = ['  File "/home/u/train.py", line 15, in <module>\n    loss = model(x).sum()\n',
+           '  File "/usr/lib/python3/site-packages/torch/nn/modules/module.py", line 1790, in _call_impl\n    return forward_call(*args)\n',
+           '  File "/home/u/model.py", line 9, in forward\n    return self.b(h)\n           ^^^^^^^^^\n']
+
+
+@pytest.mark.parametrize("frames", [AUTOGRAD, []], ids=["native", "python"])
+def test_what_backward_allocates_is_of_a_line_of_the_forward_pass(tmp_path, frames):
+    """PyTorch 2.11 under detect_anomaly(); with stacks="python", the thread itself has no frames."""
+    file = write(tmp_path / "s.pickle", autograd_snapshot(frames, forward_frames=FORWARD))
+    peak = next(p for p in json.loads(gpuspy("report", "--json", file).stdout)["peak"] if p["layer"] == "tensor")
+    assert peak["by_category"] == {"gradients": 5 * MIB}
+    names = [(f["function"], f["line"]) for f in peak["by_stack"][0]["frames"] if f["kind"] == "python"]
+    assert names == [("_engine_run_backward", None), ("forward", 9), ("_call_impl", 1790), ("<module>", 15)]
+    text = gpuspy("report", file).stdout
+    assert "/home/u/model.py:9" in text and "train.py:15" in text
+    assert ("backward → AddmmBackward0" in text) == bool(frames)
+
+
+@pytest.mark.parametrize("forward", [["model.py:9:f"], [None, 7], "text", []])
+def test_a_forward_pass_that_cannot_be_read_is_left_out(tmp_path, forward):
+    plain = write(tmp_path / "plain.pickle", autograd_snapshot(AUTOGRAD))
+    other = write(tmp_path / "other.pickle", autograd_snapshot(AUTOGRAD, forward_frames=forward))
+    assert gpuspy("table", other).stdout == gpuspy("table", plain).stdout
+
+
+def test_the_line_of_backward_is_kept_where_it_is_known(tmp_path):
+    own = [frame(841, "_engine_run_backward", "/usr/lib/python3/site-packages/torch/autograd/graph.py"), frame(16, "<module>")]
+    text = gpuspy("report", write(tmp_path / "s.pickle", autograd_snapshot(own, forward_frames=FORWARD))).stdout
+    assert "train.py:16" in text and "model.py" not in text
+
+
 def test_the_first_step_of_an_optimizer_is_not_growth(tmp_path):
     run = Run()
     run.segment(0, BASE, 400 * MIB)
@@ -907,6 +957,55 @@ def test_an_optimizer_may_replace_its_state(tmp_path):
     tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
     assert tensors["bytes"] == 12 * MIB
     assert tensors["by_category"]["optimizer_state"] == 8 * MIB and tensors["by_category"]["temporaries"] == 4 * MIB
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("lines", [[64], [63, 64]], ids=["one line", "decay in a second line"])
+def test_an_optimizer_may_replace_the_parameters(tmp_path, lines, native):
+    """p.data = p.data - lr * m, as in lecture notes: the new block is a parameter, m is state. Frames of C++ lie between
+    those of Python, except with stacks="python"."""
+    def stack(*frames):
+        return [part for f in frames for part in ((f, frame(0, "_PyEval_EvalFrameDefault", "??")) if native else (f,))]
+    call = frame(1790, "_call_impl", "/usr/lib/python3/site-packages/torch/nn/modules/module.py")
+    wrapper = frame(493, "wrapper", "/usr/lib/python3/site-packages/torch/optim/optimizer.py")
+    model = stack(frame(9, "forward", "/home/u/model.py"), call, frame(140, "train"))
+    built = stack(frame(5, "__init__", "/home/u/model.py"), frame(130, "train"))
+    run, free_at = Run(), list(range(90, -1, -10))
+    run.segment(0, BASE, 100 * MIB)
+
+    def alloc(frames, line=None):
+        at = free_at.pop()
+        run.alloc(0, BASE + at * MIB, 4 * MIB, line=1)
+        run.traces[0][-1]["frames"] = frames = step(line) if line else frames
+        run.blocks[0, BASE + at * MIB] = 4 * MIB, frames
+        return at
+
+    def free(at, frames):
+        run.free(0, BASE + at * MIB, line=1)
+        for event in run.traces[0][-2:]:
+            event["frames"] = frames
+        free_at.append(at)
+
+    def step(line):
+        return stack(frame(line, "step", "/home/u/adam.py"), wrapper, frame(144, "train"))
+    parameter, m = alloc(built), alloc(stack(frame(28, "__init__", "/home/u/adam.py"), frame(131, "train")))
+    for _ in range(8):
+        free(alloc(model), model)
+        new = alloc(None, 51)
+        free(m, step(50))
+        m = new
+        for line in lines:
+            product = alloc(None, line)
+            new = alloc(None, line)
+            free(product, step(line))
+            free(parameter, step(line))
+            parameter = new
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+    tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
+    replaced = 8 if lines == [64] else 4  # with one line, the old and the new one live at the peak
+    assert tensors["by_category"] == {"parameters": replaced * MIB, "optimizer_state": 4 * MIB, "temporaries": (12 - replaced) * MIB}
+    ends = {row["site"]["line"]: row["category"] for row in json.loads(gpuspy("leaks", "--json", tmp_path / "s.pickle").stdout)["leaks"]}
+    assert ends == {51: "optimizer_state", 64: "parameters"}
 
 
 @pytest.mark.parametrize("file, name, category", [("optim/optimizer.py", "zero_grad", "gradients"), ("optim/adam.py", "step", "optimizer_state"),

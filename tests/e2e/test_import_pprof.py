@@ -271,6 +271,7 @@ def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
     file = profile.write(tmp_path / "p.prof")
     report = words("report", file)
     assert "Whether memory ran out is unknown; 12.00 KiB live on GPU 0" in report
+    assert "no call waited" not in words("report", "--full", file)
     for view in report, words("tree", file), words("stats", file), words("leaks", file):
         for claim in "at the peak", "peak 1", "at 0 s", "Never freed", "at the end", "ifetime", "frees 0", "per second":
             assert claim not in view, (claim, view)

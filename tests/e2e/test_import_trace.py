@@ -471,6 +471,21 @@ def test_a_copy_that_waits_by_itself_is_named_by_its_operator(tmp_path, call):
     assert wait["pattern"] == ".item()" and "every N steps" in wait["advice"]
 
 
+@pytest.mark.parametrize("case, named", [("last", True), ("within an operator", False), ("an operator later", False), ("a stream's", False)])
+def test_the_wait_that_ends_the_recording_is_the_profilers(tmp_path, case, named):
+    trace = Trace()
+    for step in range(3):
+        read_back(trace, trace.us + step * 10_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4)
+    at = trace.us + 40_000
+    if case == "within an operator":
+        trace.slice("cpu_op", "mine::wait", at - 10, 6_000)
+    if case == "an operator later":
+        trace.slice("cpu_op", "aten::add", at + 5_500, 10)
+    trace.slice("cuda_runtime", "cudaStreamSynchronize" if case == "a stream's" else "cudaDeviceSynchronize", at, 5_000)
+    text = gpuspy("report", "--only", "sync", trace.write(tmp_path / "t.json")).stdout
+    assert ("(the end of torch.profiler)" in text) == named
+
+
 def test_a_wait_of_another_operator_is_its_own(tmp_path):
     trace = Trace()
     for step in range(10):

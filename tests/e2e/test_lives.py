@@ -86,6 +86,7 @@ if sys.argv[1] != "0":
     assert set(names_of(recording)) >= {"run.db", f"run.{pid}.db", *(f"run.{pid}-{n}.db" for n in (2, 3, 4))}
     processes = recording.report()["run"]["processes"]
     assert [p["pid"] for p in processes] == [pid] * 5
+    assert "were killed" not in recording.gpuspy("report", recording.database).stdout
 
 
 def test_a_child_that_no_fork_handler_sees(recording):

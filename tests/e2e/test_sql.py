@@ -193,6 +193,17 @@ def test_queries_from_standard_input(trained):
     assert done.stdout.split() == ["a", "1", "b", "2"] and done.returncode == 2
 
 
+def test_commands_of_the_prompt_from_standard_input(trained):
+    def piped(text):
+        return subprocess.run([str(BUILD / "gpuspy"), "sql", str(trained.database)], text=True, input=text, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+    assert "allocations" in piped(".tables\n").stdout and ".mode" in piped(".help\n").stdout
+    done = piped(".mode csv\nselect 1 as a,\n 2 as b;\n.quit\nselect x;\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a,b\n1,2\n", "")
+    assert piped("select 5 as n").stdout.split()[-1] == "5"  # without a semicolon
+    assert "gpuspy sql FILE .tables" in piped("select * from nosuch;").stderr
+
+
 def test_an_older_recording_has_todays_views(recording):
     with sqlite3.connect(recording.database) as db:
         db.executescript((ROOT / "tests" / "e2e" / "schema_1.sql").read_text())

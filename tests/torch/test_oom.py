@@ -70,7 +70,7 @@ Out, names = {}, {"torch": torch}
 sys.displayhook = DisplayHook(Out)
 def run(n, cell):
     *body, last = cell.split("; ")
-    file = f"/tmp/ipykernel_7/{n}.py"
+    file = f"/tmp/ipython-input-{n}-{n}7.py" if "colab" in sys.argv else f"/tmp/ipykernel_7/{n}.py"
     for line in body:
         exec(compile(line, file, "exec"), names)
     exec(compile(last, file, "single"), names)
@@ -103,6 +103,8 @@ def test_values_that_cells_displayed_are_named(record, tmp_path, cell, displayed
     if displayed:
         assert "Out[]" in oom["advice"][0] and oom["measures"][0]["enough"], oom["measures"]
         assert record(tmp_path / "notebook.py", "reset", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB").code == 0
+        colab = record(tmp_path / "notebook.py", "colab", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB").report()["oom"][0]
+        assert "Out[]" in colab["advice"][0], colab["advice"]
 
 
 PROBE = '''

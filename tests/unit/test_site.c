@@ -30,6 +30,7 @@ static void test_library_files(void **state)
         "/home/u/torch/train.py",
         "/home/u/lib/python_tools/a.py",
         "/tmp/ipykernel_12/3456.py",
+        "/tmp/ipython-input-3-4282502808.py",
         "/home/u/3d/c3dqjtcqacc.py",
         "/home/u/dd/c3dqjtcqaccgj6dplifaavyaxfbhklvyxh4mzw3tc22t6j64ih7s.py",
     };

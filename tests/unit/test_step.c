@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "analyzer/step/step.h"
+#include "analyzer/step/step_moments.h"
 #include "tests/unit/synthetic.h"
 
 #define TORCH "/usr/lib/python3/dist-packages/torch/"
@@ -82,6 +83,17 @@ static void finish(struct syn *s, struct result_report *r)
 {
     syn_close(r);
     syn_end(s);
+}
+
+/* The first of three steps also loads and compiles: of two intervals the shorter is usual. */
+static void test_two_intervals(void **state)
+{
+    const int64_t starts[] = {0, 950 * SYN_MS, 1000 * SYN_MS, 1052 * SYN_MS};
+    (void)state;
+    assert_int_equal(step_moments_gap(starts, 3), 50 * SYN_MS);
+    assert_int_equal(step_moments_gap(starts, 4), 52 * SYN_MS);
+    assert_int_equal(step_moments_gap(starts, 2), 950 * SYN_MS);
+    assert_int_equal(step_moments_gap(starts, 1), 0);
 }
 
 static void test_gradients_of_four_passes_are_one_step(void **state)
@@ -405,6 +417,7 @@ static void test_very_many_steps_are_thinned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_intervals),
         cmocka_unit_test(test_gradients_of_four_passes_are_one_step),
         cmocka_unit_test(test_optimizers_that_take_turns_make_one_step),
         cmocka_unit_test(test_a_slow_first_round_changes_no_step),

@@ -115,6 +115,34 @@ static void functions_are_shortened_to_what_matters(void **state)
     assert_int_equal(terminal_columns(text_function(out, sizeof out, "a_very_long_function_name", 12, true)), 12);
 }
 
+static void a_long_name_loses_its_first_parts(void **state)
+{
+    static const struct {
+        const char *name;
+        int columns;
+        const char *shown;
+    } rows[] = {
+        {"torch::autograd::generated::AddmmBackward0::apply", 30, "…AddmmBackward0::apply"},
+        {"torch::autograd::generated::AddmmBackward0::apply", 16, "…ackward0::apply"},
+        {"at::empty", 9, "at::empty"},
+        {"GPT2LMHeadModel.Block.forward", 16, "…Block.forward"},
+        {"Trainer.train.<locals>.step", 12, "…ocals>.step"},
+        {"gelu_kernel.constprop.0", 12, NULL}, /* the rest names nothing */
+        {"a_name_without_parts", 12, NULL},
+        {"(allocated before the recording)", 16, NULL},
+    };
+    char out[128], elided[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *shown =
+            rows[i].shown ? rows[i].shown : text_elide(elided, sizeof elided, rows[i].name, rows[i].columns, true);
+        text_name(out, sizeof out, rows[i].name, rows[i].columns, true);
+        assert_string_equal(out, shown);
+        assert_true(terminal_columns(out) <= rows[i].columns);
+    }
+}
+
 static void a_number_and_its_unit_are_one_word(void **state)
 {
     static const char *const rows[][2] = {
@@ -195,6 +223,7 @@ int main(void)
         cmocka_unit_test(columns_count_visible_characters),
         cmocka_unit_test(paths_are_shown_from_where_the_run_was),
         cmocka_unit_test(functions_are_shortened_to_what_matters),
+        cmocka_unit_test(a_long_name_loses_its_first_parts),
         cmocka_unit_test(a_number_and_its_unit_are_one_word),
         cmocka_unit_test(a_command_can_be_pasted),
     };

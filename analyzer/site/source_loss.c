@@ -1,0 +1,241 @@
+/* Follows what a container keeps through the assignments, loops, stores and calls of the program to backward().
+ *
+ * Attributes and functions are followed by their last name in all files that are read, local variables inside of their
+ * function. A name that means two things leads to "yes" or "unknown" rather than to "no". */
+#include "analyzer/site/source_loss.h"
+
+#include <string.h>
+#include "analyzer/base/text.h"
+#include "analyzer/site/python_names.h"
+#include "analyzer/site/source_context.h"
+
+enum { FILES = 12, ROUNDS = 6 };
+
+struct flow {
+    struct arena *arena;
+    struct site_code files[FILES];
+    size_t files_n;
+    struct site_names attributes, functions; /* that refer to what is kept; that return it */
+    struct site_names receivers;             /* functions that get it as an argument */
+    const char *local, *owner;               /* a variable of one function; NULL: the container is none */
+    bool reaches, unknown;                   /* backward(); code that is not known */
+    /* of the function that is read */
+    const char *function;
+    struct site_names names;
+};
+
+static void add_name(struct flow *f, struct site_names *to, const char *name)
+{
+    if (*name && !site_names_has(to, name)) site_names_add(f->arena, to, name, strlen(name));
+}
+
+/* A target or a container: a variable of the function, or an attribute, which others see, too. */
+static void keep_name(struct flow *f, const char *name)
+{
+    add_name(f, &f->names, name);
+    if (strchr(name, '.') || !f->function) add_name(f, &f->attributes, text_last_part(name));
+}
+
+/* Of `def f(self, x):` the name f; NULL: another statement. */
+static const char *defined_name(struct flow *f, const struct site_statement *st)
+{
+    const char *def = strncmp(st->code, "async ", 6) == 0 ? st->code + 6 : st->code;
+    return strncmp(def, "def ", 4) == 0 ? arena_printf(f->arena, "%.*s", (int)site_name_length(def + 4), def + 4)
+                                        : NULL;
+}
+
+static bool is_defined(struct flow *f, const char *name)
+{
+    for (size_t i = 0; i < f->files_n; i++)
+        for (size_t k = 0; k < f->files[i].n; k++) {
+            const struct site_statement *st = &f->files[i].list[k];
+            const char *defined = strstr(st->code, name) ? defined_name(f, st) : NULL;
+            if (defined && strcmp(defined, name) == 0) return true;
+        }
+    return false;
+}
+
+static bool has_any_name(const char *code, const struct site_names *names)
+{
+    for (size_t i = 0; i < names->n; i++)
+        if (strstr(code, names->list[i])) return true;
+    return false;
+}
+
+/* self.buffer.values[:n] mentions the attribute values; replay.values() of a function that returns it, too. */
+static void find_mentions(struct flow *f, const char *code)
+{
+    if (!has_any_name(code, &f->attributes) && !has_any_name(code, &f->functions)) return; /* most statements */
+    for (const char *p = code; *p;) {
+        const size_t n = site_name_length(p);
+        for (size_t from = 0, to = 0; to <= n && n; to++) {
+            if (to < n && p[to] != '.') continue;
+            const char *part = arena_printf(f->arena, "%.*s", (int)(to - from), p + from);
+            const bool called = to == n && p[n] == '(';
+            if ((!called && site_names_has(&f->attributes, part)) || (to == n && site_names_has(&f->functions, part)))
+                add_name(f, &f->names, arena_printf(f->arena, "%.*s", (int)to, p));
+            from = to + 1;
+        }
+        p += n ? n : 1;
+    }
+}
+
+/* print(values), writer.add_scalar("x", mean): reads the values and keeps no graph. */
+static bool only_shows(const char *function)
+{
+    static const char *const words[] = {"print", "info",       "debug", "warning", "log",         "write",
+                                        "save",  "add_scalar", "dump",  "tqdm",    "set_postfix", "add_histogram"};
+    return TEXT_IS_ONE_OF(text_last_part(function), words);
+}
+
+/* f(kept): its parameters refer to it if the function is known. `statement`: nothing else uses the result. */
+static void pass_on(struct flow *f, const char *code, bool statement)
+{
+    for (const char *p = code; *p;) {
+        const size_t n = site_name_length(p);
+        const char *end = n && p[n] == '(' ? site_closing(p + n) : p;
+        if (*end == ')' && n) {
+            const char *arguments = arena_printf(f->arena, "%.*s", (int)(end - p - (long)n - 1), p + n + 1);
+            const char *called = text_last_part(arena_printf(f->arena, "%.*s", (int)n, p));
+            if (site_holds(arguments, &f->names, true)) {
+                const bool known = is_defined(f, called);
+                if (known) add_name(f, &f->receivers, called);
+                f->unknown = f->unknown || (!known && statement && p == code && !only_shows(called));
+            }
+        }
+        p += n ? n : 1;
+    }
+}
+
+/* for x, value in zip(xs, values): the target that each of the lists gives. */
+static bool read_zip(struct flow *f, const struct site_assignment *a)
+{
+    const char *close = strncmp(a->value, "zip(", 4) == 0 ? site_closing(a->value + 3) : "", *part;
+    struct site_names made = {.n = 0};
+    if (*close != ')' || strncmp(close + 1, ":", strcspn(close + 1, " ")) != 0) return false;
+    const char *lists = arena_printf(f->arena, "%.*s", (int)(close - a->value - 4), a->value + 4);
+    site_targets_of(f->arena, a->targets, &made, NULL);
+    if (strchr(a->targets, '(') || *site_part_of(f->arena, lists, made.n)) return false;
+    for (size_t k = 0; k < made.n && *(part = site_part_of(f->arena, lists, k)); k++)
+        if (site_holds(part, &f->names, true)) keep_name(f, made.list[k]);
+    return true;
+}
+
+static void read_statement(struct flow *f, const struct site_statement *st)
+{
+    static const char *const steps[] = {"training_step", "closure", "compute_loss"};
+    static const char *const passes[] = {"forward", "__call__", "__getitem__", "__iter__"};
+    struct site_assignment a;
+    struct site_store store;
+    struct site_names made = {.n = 0};
+    const char *code = st->code;
+    find_mentions(f, code);
+    if (!site_holds(code, &f->names, true)) return;
+    const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
+    if (strstr(code, "backward(") || strstr(code, "autograd.grad(")) f->reaches = true;
+    if (returns && f->function) {
+        if (!site_holds(code + strcspn(code, " "), &f->names, true)) return;
+        add_name(f, &f->functions, f->function);
+        f->reaches = f->reaches || TEXT_IS_ONE_OF(f->function, steps);
+        f->unknown = f->unknown || TEXT_IS_ONE_OF(f->function, passes); /* its calls do not name it */
+    } else if (site_binding_of(f->arena, st, &a)) {
+        if (read_zip(f, &a)) return;
+        if (site_holds(a.value, &f->names, true)) site_targets_of(f->arena, a.targets, &made, &made);
+        for (size_t i = 0; i < made.n; i++) keep_name(f, made.list[i]);
+        pass_on(f, a.value, false);
+    } else if (site_store_of(f->arena, code, &store)) {
+        if (site_holds(store.value, &f->names, true)) keep_name(f, site_base_name(f->arena, store.into));
+        pass_on(f, store.value, false);
+    } else if (!defined_name(f, st)) {
+        pass_on(f, code, true);
+    }
+}
+
+/* The statements of one function, or those of a file outside of functions. */
+static void read_flow_range(struct flow *f, const struct site_code *code, size_t from, size_t to, const char *function)
+{
+    f->names.n = 0;
+    f->function = function;
+    if (function && f->local && strcmp(function, f->owner) == 0) add_name(f, &f->names, f->local);
+    if (function && site_names_has(&f->receivers, function)) {
+        const char *open = strchr(code->list[from].code, '('), *close = open ? site_closing(open) : "";
+        if (*close)
+            site_targets_of(f->arena, arena_printf(f->arena, "%.*s", (int)(close - open - 1), open + 1), &f->names,
+                            NULL);
+    }
+    for (size_t round = 0; round < 2; round++) /* the next iteration of a loop reads what this one stores */
+        for (size_t i = from + (function != NULL); i < to; i++) {
+            if (!function && defined_name(f, &code->list[i])) {
+                i = site_code_end(code, i) - 1;
+                continue;
+            }
+            read_statement(f, &code->list[i]);
+        }
+}
+
+static void read_files(struct flow *f)
+{
+    for (size_t k = 0; k < f->files_n; k++) {
+        const struct site_code *code = &f->files[k];
+        read_flow_range(f, code, 0, code->n, NULL);
+        for (size_t i = 0; i < code->n; i++) {
+            const char *name = defined_name(f, &code->list[i]);
+            if (name) read_flow_range(f, code, i, site_code_end(code, i), name);
+        }
+    }
+}
+
+static void add_flow_file(struct site_builder *b, struct flow *f, const struct run_frame *frame)
+{
+    struct site_code code;
+    size_t at;
+    bool has = f->files_n == FILES || frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
+               !site_open_source(b, frame, &code, &at);
+    for (size_t i = 0; i < f->files_n && !has; i++) has = f->files[i].list == code.list;
+    if (!has) f->files[f->files_n++] = code;
+}
+
+/* The variable of `features = [model(x) for x in loader]`; NULL: it is not one, or nothing is collected. */
+static const char *collecting_variable(struct arena *arena, const char *code)
+{
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    if (!site_collects(code, NULL) || !site_assignment_of(arena, code, &a)) return NULL;
+    site_targets_of(arena, a.targets, &made, NULL);
+    return made.n == 1 ? made.list[0] : NULL;
+}
+
+enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const struct result_holder *holder)
+{
+    struct arena scratch = {0};
+    struct flow f = {.arena = &scratch};
+    const struct run_frame keeps = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON}, *frame;
+    struct site_code code;
+    size_t at;
+    const char *into = holder->into                              ? holder->into
+                       : site_open_source(b, &keeps, &code, &at) ? collecting_variable(&scratch, code.list[at].code)
+                                                                 : NULL;
+    if (!into || !*into) {
+        arena_free(&scratch);
+        return SITE_LOSS_UNKNOWN;
+    }
+    add_flow_file(b, &f, &keeps);
+    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack))
+        add_flow_file(b, &f, frame);
+    const char *owner = text_last_part(holder->function);
+    if (*owner && *owner != '<' && !strchr(into, '.')) {
+        f.local = into;
+        f.owner = owner;
+    } else {
+        add_name(&f, &f.attributes, text_last_part(into));
+    }
+    for (size_t before = 0, after = 1, round = 0; before != after && round < ROUNDS && !f.reaches; round++) {
+        before = f.attributes.n + f.functions.n + f.receivers.n;
+        read_files(&f);
+        after = f.attributes.n + f.functions.n + f.receivers.n;
+    }
+    const bool full = f.attributes.n == SITE_NAMES || f.functions.n == SITE_NAMES || f.receivers.n == SITE_NAMES;
+    const bool known = f.files_n > 0 && !f.unknown && !full;
+    arena_free(&scratch);
+    return f.reaches ? SITE_LOSS_YES : known ? SITE_LOSS_NO : SITE_LOSS_UNKNOWN;
+}
