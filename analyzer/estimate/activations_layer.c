@@ -18,9 +18,9 @@ static bool widens_stream(const struct plan *p, enum estimate_act_variant varian
 
 /* Trainers on FSDP give it 16-bit parameters (MixedPrecision, MixedPrecisionPolicy): embeddings are read in 16 bits,
  * and autocast has nothing to cast (accelerate dataclasses.py: set_mixed_precision). Both versions on simulated GPUs
- * are within 1 %. High: plain autocast, whose residual stream has the parameters' 32 bits. torchtitan's published peaks
- * of compiled layers contain as many bytes for each layer's input, although its stream has 16 bits (parallelize.py):
- * what keeps the other half is unknown. */
+ * are within 1.3 %. High: plain autocast, whose residual stream has the parameters' 32 bits. torchtitan's published
+ * peaks of compiled layers contain as many bytes for each layer's input, although its stream has 16 bits
+ * (parallelize.py): what keeps the other half is unknown. */
 static bool computes_narrow(const struct plan *p, enum estimate_act_variant variant)
 {
     return (p->flat || (p->fsdp && !p->fused_layers && !plan_is_megatron(p))) && variant != ACT_PADDED &&
