@@ -217,12 +217,11 @@ static void judge_layers(struct oom_sight *s)
     if (s->layers) s->kept = all - largest;
 }
 
-/* Does the program never train, and freeze no parameters? With frozen ones, no graph keeps anything. */
-static bool infers_with_gradients(const struct oom_sight *s)
+/* With frozen parameters, no graph keeps anything: several live blocks of a line are branches of one pass. */
+static bool freezes_parameters(const struct oom_sight *s)
 {
-    static const char *const freezes[] = {"requires_grad_(False", "requires_grad=False", "requires_grad = False"};
-    return !s->trains && oom_never_trains(s->b, s->f->stack) &&
-           site_source_lacks(s->b, s->f->stack, freezes, sizeof freezes / sizeof *freezes);
+    static const char *const words[] = {"requires_grad_(False", "requires_grad=False", "requires_grad = False"};
+    return !site_source_lacks(s->b, s->f->stack, words, sizeof words / sizeof *words);
 }
 
 static void judge_pass(struct oom_sight *s)
@@ -246,7 +245,9 @@ static void judge_pass(struct oom_sight *s)
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
-    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || infers_with_gradients(s))) judge_layers(s);
+    const bool infers = !s->trains && oom_never_trains(s->b, stack), frozen = infers && freezes_parameters(s);
+    s->keeps = s->keeps && !frozen;
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || (infers && !frozen))) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
