@@ -116,7 +116,7 @@ static bool is_script(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame, *outermost = NULL;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library_file(frame->file) ? frame : outermost;
+        outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) ? frame : outermost;
     const char *end = outermost && outermost->file ? strrchr(outermost->file, '.') : NULL;
     return end && strcmp(end, ".py") == 0 && !strstr(outermost->file, "ipykernel") && outermost->function &&
            strcmp(outermost->function, "<module>") == 0;

@@ -97,7 +97,7 @@ static bool is_named(const struct run *run, uint32_t stack, const char *const *n
     bool found = false, inside = caller != RUN_NONE;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         inside = inside && stack != caller;
-        if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library_file(f->file))) continue;
+        if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library(f))) continue;
         for (size_t i = 0; i < n; i++) found = found || oom_is_part_of(f->function, names[i]);
     }
     return found;
