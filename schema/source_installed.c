@@ -16,8 +16,8 @@
 
 enum {
     ENTRIES_BYTES = 8 * 1024,
-    READS_MAX = 256,             /* of a folder: about 50,000 entries */
-    RECORD_BYTES = 8 << 20,      /* PyTorch's has 2 MiB */
+    READS_MAX = 256,        /* of a folder: about 50,000 entries */
+    RECORD_BYTES = 8 << 20, /* PyTorch's has 2 MiB */
     PARENTS = 16
 };
 
@@ -85,8 +85,8 @@ static bool is_listed_in(const char *path, size_t length)
     snprintf(folder, sizeof folder, "%.*s", (int)length, path);
     const int fd = gs_open_high(folder, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
     if (fd < 0) return false;
-    const bool is = folder_lists(fd, path, length, path + length, true) ||
-                    folder_lists(fd, path, length, path + length, false);
+    const bool is =
+        folder_lists(fd, path, length, path + length, true) || folder_lists(fd, path, length, path + length, false);
     close(fd);
     return is;
 }

@@ -481,10 +481,9 @@ void oom_explain_pending(struct oom_words *w)
                      "the pass's activations",
                      line));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
-    measure_drop(
-        w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-        TEXT(w,
-             "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or store what "
-             ".detach() or .tolist() returns",
-             pass_line_of(w)));
+    measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                 TEXT(w,
+                      "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or "
+                      "store " QUESTION_STORE_NUMBERS,
+                      pass_line_of(w)));
 }
