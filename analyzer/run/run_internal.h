@@ -105,6 +105,7 @@ struct run {
     size_t notes_n, notes_cap;
     const char **api_names;
     size_t api_names_n, api_names_cap;
+    struct map installed;             /* source.c: files of installed packages, by the strings' addresses */
     struct run_source_file **sources; /* source.c: files that were requested */
     size_t sources_n, sources_cap;
     /* frames and stacks */
@@ -191,6 +192,9 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
 void run_note_removed(struct run *run); /* when all processes are loaded */
 void run_note_levels(struct run *run);  /* after it */
 void run_load_finish(struct run *run);  /* when all are loaded: sorts */
+
+/* source.c */
+void run_load_installed(struct run *run, struct run_database *db);
 
 /* stacks.c */
 bool run_load_stacks(struct run *run, struct run_database *db, char *error, size_t error_size);

@@ -232,3 +232,41 @@ def test_a_hostile_recording_shows_what_it_can(leak, change):
     assert done.returncode == 0 and len(done.stdout) < 1 << 20, done.stderr
     done = leak.gpuspy("report", leak.database)
     assert done.returncode == 0 and "\x1b[31m" not in done.stdout
+
+
+LIBRARY = """
+import ctypes
+lib = ctypes.CDLL("libcudart.so.13")
+def take(n):
+    p = ctypes.c_void_p()
+    assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)) == 0
+    return p
+"""
+EDITABLE = "__editable__.toolkit-1.0.pth,sha256=x,40\ntoolkit-1.0.dist-info/RECORD,,\n"
+
+
+@pytest.mark.parametrize("record, path, line", [
+    ("toolkit/__init__.py,,\ntoolkit/parts/device.py,sha256=x,212\n", "toolkit/parts/device.py", "script.py"),
+    ("toolkit/device.py,sha256=x,212\n", "toolkit/device.py", "script.py"), ("device.py,sha256=x,212\n", "device.py", "script.py"),
+    ("parts/device.py,sha256=x,212\n", "toolkit/device.py", "device.py"), ("toolkit/device.pyc,,\n", "toolkit/device.py", "device.py"),
+    (EDITABLE, "toolkit/device.py", "device.py"), (None, "toolkit/device.py", "device.py")])
+def test_packages_that_are_installed_elsewhere(recording, record, path, line):
+    """`pip install --target`, PYTHONPATH: the package's RECORD lists the file. What it does not list is the user's own, such
+    as an editable install."""
+    at = recording.folder / "opt" / path
+    at.parent.mkdir(parents=True)
+    at.write_text(LIBRARY)
+    for folder in at.parents:
+        if folder.name == "opt":
+            break
+        (folder / "__init__.py").touch()
+    if record:
+        (recording.folder / "opt" / "other_thing-2.dist-info").mkdir()
+        (recording.folder / "opt" / "toolkit-1.0.dist-info").mkdir()
+        (recording.folder / "opt" / "toolkit-1.0.dist-info" / "RECORD").write_text(record)
+    module = path[:-3].replace("/", ".")
+    recording.python(f"import sys\nsys.path.insert(0, 'opt')\nfrom {module} import take\nkept = take(1 << 20)\n")
+    peak = recording.report()["peak"][0]["by_stack"][0]
+    assert peak["site"]["file"].endswith(line), peak["site"]
+    stored = {file.rsplit("/", 1)[1]: (left_out, bool(text)) for file, (left_out, text) in sources(recording).items()}
+    assert stored["device.py"] == (("installed", False) if line == "script.py" else (None, True))
