@@ -50,10 +50,23 @@ struct import_feed {
                                   */
 };
 
+void import_feed_until(struct import_feed *f, int64_t time_ns)
+{
+    f->last_ns = f->last_ns > time_ns ? f->last_ns : time_ns;
+}
+
 static void add_feed_record(struct import_feed *f, const struct gs_rec *rec)
 {
+    import_feed_until(f, (int64_t)rec->time_ns);
     f->failed = f->failed || gs_store_add(f->store, f->thread, rec) != 0;
     if (!f->failed && gs_store_pending(f->store) >= COMMIT_ROWS) f->failed = gs_store_commit(f->store, NULL) != 0;
+}
+
+/* Adds a call that began at the record's time: the recording lasts at least until it returned. */
+static void add_blocking_call(struct import_feed *f, const struct gs_rec *rec, uint64_t blocked_ns)
+{
+    import_feed_until(f, arena_add_capped((int64_t)rec->time_ns, (int64_t)blocked_ns));
+    add_feed_record(f, rec);
 }
 
 /* Adds a record followed by texts. The caller has set their lengths in it, at most GS_STRING_MAX each. */
@@ -245,7 +258,6 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
                               .has_totals = !e->no_totals};
     r.rec.flags = e->private_pool ? GS_FLAG_CAPTURED : 0;
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -265,7 +277,6 @@ void import_feed_pending_end(struct import_feed *f, const struct import_event *e
 {
     struct gs_rec_event_done r = {.rec = REC(GS_REC_EVENT_DONE, 0, e->time_ns), .event = e->address};
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -302,7 +313,6 @@ static void add_pages(struct import_feed *f, const struct import_event *e, bool 
 
 void import_feed_segment(struct import_feed *f, const struct import_event *e, bool freed, int64_t page)
 {
-    f->last_ns = e->time_ns;
     if (page > 0) {
         add_pages(f, e, freed, page);
     } else if (freed) {
@@ -348,8 +358,7 @@ static void add_feed_copy(struct import_feed *f, uint8_t type, const struct impo
                             .host_memory = e->host_memory};
     r.rec.flags = e->async ? GS_FLAG_ASYNC : 0;
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
-    add_feed_record(f, &r.rec);
+    add_blocking_call(f, &r.rec, r.blocked_ns);
 }
 
 void import_feed_copy(struct import_feed *f, const struct import_event *e, uint8_t direction, uint64_t blocked_ns)
@@ -371,8 +380,7 @@ void import_feed_wait(struct import_feed *f, const struct import_event *e, uint8
                             .device = (int16_t)e->device,
                             .kind = kind};
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
-    add_feed_record(f, &r.rec);
+    add_blocking_call(f, &r.rec, blocked_ns);
 }
 
 void import_feed_failure(struct import_feed *f, const struct import_event *e, int64_t free_bytes)
@@ -387,7 +395,6 @@ void import_feed_failure(struct import_feed *f, const struct import_event *e, in
                            .device = (int16_t)e->device,
                            .layer = GS_LAYER_TENSOR};
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -413,11 +420,6 @@ void import_feed_moment(struct import_feed *f, int64_t time_ns, const char *doma
                             .name_len = (uint16_t)lengths[1],
                             .kind = GS_MARK_MOMENT};
     add_with_texts(f, &r.rec, sizeof r, texts, lengths, 2);
-}
-
-void import_feed_until(struct import_feed *f, int64_t time_ns)
-{
-    f->last_ns = f->last_ns > time_ns ? f->last_ns : time_ns;
 }
 
 void import_feed_damaged(struct import_feed *f, uint64_t rows)
