@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/texts.h"
+#include "schema/record.h"
 #include "schema/store.h"
 
 enum { COMMIT_ROWS = 1 << 16, APIS_MAX = 2047 };
@@ -57,16 +58,10 @@ void import_feed_until(struct import_feed *f, int64_t time_ns)
 
 static void add_feed_record(struct import_feed *f, const struct gs_rec *rec)
 {
-    import_feed_until(f, (int64_t)rec->time_ns);
+    const uint64_t end_ns = gs_record_time(rec);
+    import_feed_until(f, end_ns < INT64_MAX ? (int64_t)end_ns : INT64_MAX);
     f->failed = f->failed || gs_store_add(f->store, f->thread, rec) != 0;
     if (!f->failed && gs_store_pending(f->store) >= COMMIT_ROWS) f->failed = gs_store_commit(f->store, NULL) != 0;
-}
-
-/* Adds a call that began at the record's time: the recording lasts at least until it returned. */
-static void add_blocking_call(struct import_feed *f, const struct gs_rec *rec, uint64_t blocked_ns)
-{
-    import_feed_until(f, arena_add_capped((int64_t)rec->time_ns, (int64_t)blocked_ns));
-    add_feed_record(f, rec);
 }
 
 /* Adds a record followed by texts. The caller has set their lengths in it, at most GS_STRING_MAX each. */
@@ -358,7 +353,7 @@ static void add_feed_copy(struct import_feed *f, uint8_t type, const struct impo
                             .host_memory = e->host_memory};
     r.rec.flags = e->async ? GS_FLAG_ASYNC : 0;
     r.rec.size = sizeof r;
-    add_blocking_call(f, &r.rec, r.blocked_ns);
+    add_feed_record(f, &r.rec);
 }
 
 void import_feed_copy(struct import_feed *f, const struct import_event *e, uint8_t direction, uint64_t blocked_ns)
@@ -380,7 +375,7 @@ void import_feed_wait(struct import_feed *f, const struct import_event *e, uint8
                             .device = (int16_t)e->device,
                             .kind = kind};
     r.rec.size = sizeof r;
-    add_blocking_call(f, &r.rec, blocked_ns);
+    add_feed_record(f, &r.rec);
 }
 
 void import_feed_failure(struct import_feed *f, const struct import_event *e, int64_t free_bytes)
