@@ -1,5 +1,5 @@
-/* The cells of the notebooks in a run's working directory. ipykernel names the file of a cell by a hash of its text, and
- * does not write that file, so a cell with the same hash is the one that ran. */
+/* The cells of the notebooks in a run's working directory. ipykernel names the file of a cell by a hash of its text,
+ * and does not write that file, so a cell with the same hash is the one that ran. */
 #include "analyzer/run/run_internal.h"
 #include "schema/mask.h"
 
