@@ -49,6 +49,13 @@ struct run_database {
     bool zoned; /* they cover all of it */
 };
 
+/* A code cell of a notebook, without secrets. */
+struct run_cell {
+    uint32_t hash; /* ipykernel's, of its text */
+    const char *text;
+    size_t length;
+};
+
 struct run {
     struct run_options options;
     struct arena arena;
@@ -108,6 +115,9 @@ struct run {
     struct map installed;             /* source.c: files of installed packages, by the strings' addresses */
     struct run_source_file **sources; /* source.c: files that were requested */
     size_t sources_n, sources_cap;
+    struct run_cell *cells; /* notebook.c: those of the notebooks in cells_folder */
+    size_t cells_n, cells_cap;
+    const char *cells_folder;
     /* frames and stacks */
     struct run_frame *frames;
     size_t frames_n, frames_cap;
@@ -230,3 +240,7 @@ int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 
 /* replay.c */
 void run_replay_free(struct run *run);
+
+/* The cell that ran under this file's name, if a notebook in the folder has it; NULL: none. Valid until the next call.
+ */
+const struct run_cell *run_notebook_cell(struct run *run, const char *file, const char *folder);

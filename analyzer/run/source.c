@@ -109,6 +109,19 @@ static void from_disk(struct run *run, struct run_source_file *f)
     }
 }
 
+/* The file of a cell exists only while gpuspy's extension is loaded: nbconvert, papermill and editors do not load it.
+ */
+static void from_notebook(struct run *run, struct run_source_file *f)
+{
+    for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
+        const struct run_process *p = &run->processes[i];
+        const struct run_cell *cell =
+            may_read(&run->databases[p->database]) ? run_notebook_cell(run, f->file, p->cwd) : NULL;
+        if (cell) split_source_lines(run, cell->text, cell->length, &f->text);
+        f->text.from_disk = cell != NULL;
+    }
+}
+
 /* exec(open("job.py").read()): that text is named "<string>", too. One that is compiled first has its own name. */
 static bool runs_other_text(const char *text)
 {
@@ -154,6 +167,7 @@ static const struct run_source_text *text_of_file(struct run *run, const char *f
     bool found = false;
     for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
     if (!found) from_disk(run, f);
+    if (!found && !f->text.n) from_notebook(run, f);
     if (!found && !f->text.n) from_command(run, f);
     return f->text.n ? &f->text : NULL;
 }

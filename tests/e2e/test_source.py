@@ -1,4 +1,5 @@
 """The text of the program's own Python files in a recording."""
+import json
 import os
 import sqlite3
 import sys
@@ -205,6 +206,48 @@ def test_an_older_recording_is_shown_with_the_file_itself(leak):
     os.remove(leak.folder / "script.py")
     os.mkfifo(leak.folder / "script.py")
     assert shown(leak) == []
+
+
+def cell_name(text):
+    """The number that ipykernel gives a cell: MurmurHash2"""
+    data, m, low = text.encode(), 0x5bd1e995, 0xffffffff
+    h = 0xc70f6907 ^ len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at:at + 4], "little") * m & low
+        h = h * m & low ^ (k ^ k >> 24) * m & low
+    if data[whole:]:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & low
+    h = (h ^ h >> 13) * m & low
+    return h ^ h >> 15
+
+
+def as_notebook(text, listed):
+    source = text.splitlines(keepends=True) if listed else text
+    cells = [{"cell_type": "markdown", "source": text}, {"cell_type": "code", "source": "x = 1"}, {"cell_type": "code", "source": source}]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("more", ["", "#", "# é", "# 日本"])
+def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more):
+    """nbconvert and papermill do not load gpuspy's extension, so the kernel's file of a cell does not exist."""
+    cell = "\n\n" + LEAK.lstrip("\n") + more
+    name = f"/tmp/ipykernel_7/{cell_name(cell)}.py"
+    (recording.folder / "a.ipynb").write_text("{")
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
+    os.mkfifo(recording.folder / "pipe.ipynb")
+    run = f"\nexec(compile({cell.lstrip()!r}, {name!r}, 'exec'), globals())"  # IPython drops the empty lines
+    recording.python(run, SIMCUDA_MEMORY="512MiB", check=False)
+    report = recording.report()
+    found = [row for row in report["oom"][0]["source"] if row["marked"]]
+    assert found and all(row["from_disk"] and row["file"] == name for row in found)
+    assert found[0]["text"] == cell.lstrip().split("\n")[found[0]["line"] - 1]
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell + " ", listed))  # edited since
+    assert recording.report()["oom"][0]["source"] == []
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
+    edit(recording, "update meta set value = '0' where key = 'sources'")
+    assert recording.report()["oom"][0]["source"] == []
 
 
 def test_source_can_be_switched_off(recording):
