@@ -260,7 +260,7 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
 static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct sums sums = weights_of(p, stage);
-    const bool gptq = is_stored_as(p, "gptq|"), others = is_stored_as(p, "awq|gptq-8bit|"), four = is_four_bit(p),
+    const bool gptq = is_stored_as(p, "gptq|"), others = is_stored_as(p, "awq|gptq-8bit|int8wo|"), four = is_four_bit(p),
                litgpt = p->runtime == PLAN_RUNTIME_LITGPT;
     const bool converts = litgpt && !(p->precision && p->precision_given && strcmp(p->precision->name, "fp16") == 0);
     const double matrix = gptq || four || others ? largest_quantised(p) : 0,
