@@ -297,7 +297,7 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
 }
 
 /* litgpt's config_hub publishes 10 peaks of Q-LoRA, 1.5 to 2.5 GB above the sum at any size; its other tables and
- * bitsandbytes' source do not explain them. */
+ * bitsandbytes' source do not explain them. fms-acceleration's 40 peaks of Q-LoRA with FSDP do not contain them. */
 #define KEPT_BY_KERNELS 1.5e9
 /* GPTQ's and AWQ's layers, whose kernels for inference are off in training, unpack by PyTorch's operations: shifted
  * integers of 32 bits, their values in 8 and 16 bits, and products with scales (auto_gptq/nn_modules/qlinear). */
@@ -315,7 +315,9 @@ static void add_temporaries(const struct plan *p, const struct frozen *f, const 
         line = estimate_add(
             r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
             (struct estimate_interval){2 * f->largest, 2 * f->largest,
-                                       packed ? UNPACKED_BYTES * f->largest : 2 * f->largest + KEPT_BY_KERNELS});
+                                       packed    ? UNPACKED_BYTES * f->largest
+                                       : p->flat ? 2 * f->largest
+                                                 : 2 * f->largest + KEPT_BY_KERNELS});
         estimate_explain(line,
                          packed ? "auto_gptq/nn_modules/qlinear: weights are unpacked for each product"
                                 : "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",

@@ -211,6 +211,12 @@ static bool makes_more_while_loading(const struct plan *p)
     return p->inference && !p->cache_block && is_stored_as(p, "int8|awq|");
 }
 
+/* llama.cpp and ExLlama, which read prompts in chunks, have their own formats. */
+bool estimate_serving_reads_in_chunks(const struct plan *p)
+{
+    return p->weights && (p->weights->scheme == QUANTISATION_GGUF || is_stored_as(p, "gptq|int4|"));
+}
+
 bool estimate_serving_loads_whole(const struct plan *p, const struct estimate_quantisation *q)
 {
     return p->offload == PLAN_OFFLOAD_MODEL && q && (strncmp(q->word, "nf4", 3) == 0 || strcmp(q->word, "fp4") == 0);
@@ -251,7 +257,7 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
 
 /* Peaks that Qwen publishes for Qwen2.5 and Qwen3 (transformers 4.46 and 4.51, bfloat16 and quantised, allocated) are
  * up to 2.2 % of the weights above the sum of the other lines. */
-#define KEPT_BY_PROGRAM 0.025
+#define KEPT_BY_PROGRAM 0.05
 
 /* What kernels unpack. AutoGPTQ's 4-bit kernels have a buffer for the largest matrix in 16 bits, and one for 2048
  * tokens of its wider side; its 8-bit ones unpack, as AutoAWQ's do for 1024 tokens and more. bitsandbytes unpacks a
