@@ -8,12 +8,13 @@
 #include "analyzer/estimate/shard.h"
 
 /* peft's prepare_model_for_kbit_training makes embeddings float32, and quantised layers return the type of their input.
- * High: scripts with --adapter lora may call it too. Low: they do not, or DeepSpeed converts embeddings back, which
+ * High: scripts with --adapter lora may call it too, except with FSDP's first version, which joins only parameters of
+ * one type (_flat_param.py: "uniform dtype"). Low: they do not, or DeepSpeed converts embeddings back, which
  * computes the loss in 16 bits, too. */
 static bool widens_stream(const struct plan *p, enum estimate_act_variant variant)
 {
     return p->adapter == PLAN_ADAPTER_LORA && p->weights && !p->inference && !p->fused_loss && variant != ACT_FUSED &&
-           (p->prepared || variant == ACT_PADDED);
+           (p->prepared || (variant == ACT_PADDED && !(p->flat && estimate_shard_gathers(p))));
 }
 
 /* Trainers on FSDP give it 16-bit parameters (MixedPrecision, MixedPrecisionPolicy): embeddings are read in 16 bits,
