@@ -96,7 +96,8 @@ CREATE TABLE source (           -- the program's own Python files, as they were 
     file TEXT NOT NULL UNIQUE,  -- as in frame
     bytes INTEGER NOT NULL,     -- size of text
     left_out TEXT,              -- why there is no text: missing (or not a Python file), changed (written after recording
-                                -- began), large (above 256 KiB), full (4 MiB are already stored)
+                                -- began), large (above 256 KiB), full (4 MiB are already stored), installed
+                                -- (a package's RECORD lists it: not the program's own)
     text TEXT                   -- secrets are masked, as in process.command
 );
 

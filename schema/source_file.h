@@ -19,7 +19,12 @@ bool gs_source_is_library(const char *file);
 /* May a file of this name be the program's own? Not a library's, and not "<string>" or the like. */
 bool gs_source_is_own(const char *file);
 
+/* Is it listed as a file of a package that was installed outside of such folders, as by `pip install --target`? A
+ * relative name is resolved in `folder`, which may be NULL. Reads folders on disk; errno is kept. */
+bool gs_source_is_installed(const char *file, const char *folder);
+
 /* Why a file is left out: the words of the table source. */
+#define GS_SOURCE_INSTALLED "installed"
 #define GS_SOURCE_FULL "full" /* with this file, the recording would have more than GS_SOURCE_TOTAL_BYTES */
 
 /* A file's text without secrets (schema/mask.h), line by line as in the file, in memory that the caller frees. A

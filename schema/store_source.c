@@ -74,7 +74,9 @@ static int add_file(struct gs_store *s, const char *file, size_t length)
     const char *left_out = GS_SOURCE_FULL;
     char *read = NULL;
     size_t n = 0;
-    if (bytes < GS_SOURCE_TOTAL_BYTES)
+    if (gs_source_is_installed(file, s->sources.folder))
+        left_out = GS_SOURCE_INSTALLED;
+    else if (bytes < GS_SOURCE_TOTAL_BYTES)
         read = gs_source_read(file, s->sources.folder, s->sources.start_real_ns, true, &n, &left_out);
     const size_t before = s->text.count;
     struct gs_text text = {0};

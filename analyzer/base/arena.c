@@ -26,6 +26,11 @@ void *arena_realloc(void *p, size_t count, size_t size)
     return grown;
 }
 
+void arena_release(void *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) free(list[i]);
+}
+
 void *arena_zeroed(size_t count, size_t size)
 {
     return memset(arena_realloc(NULL, count, size), 0, count * size);
@@ -158,4 +163,9 @@ void map_free(struct map *map)
 {
     free(map->slots);
     *map = (struct map){0};
+}
+
+void map_release(struct map *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) map_free(list[i]);
 }

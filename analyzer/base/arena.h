@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "analyzer/base/each_argument.h"
 
 /* Memory that is freed all at once. Zero-initialise; arena_free at the end. */
 struct arena {
@@ -30,9 +29,10 @@ void *arena_zeroed(size_t count, size_t size);
 char *arena_copy(const char *text);
 /* A stream whose text is in `*text` once it is closed; to free. */
 FILE *arena_stream(char **text, size_t *size);
-#define ARENA_RELEASE_ONE(a, b, p) free(p);
-/* Frees what arena_realloc and the like returned, each of at most 12 pointers; they keep their values. */
-#define ARENA_RELEASE(...) EACH_ARGUMENT(ARENA_RELEASE_ONE, , , __VA_ARGS__)
+/* Frees each: ARENA_RELEASE(names, lengths) */
+void arena_release(void *const *list, size_t n);
+#define ARENA_RELEASE(...) \
+    arena_release((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
@@ -64,9 +64,10 @@ uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: the key is no
         &(list)[row_];                                                        \
     })
 void map_free(struct map *map);
-#define MAP_RELEASE_ONE(a, b, map) map_free(map);
-/* map_free of each. */
-#define MAP_RELEASE(...) EACH_ARGUMENT(MAP_RELEASE_ONE, , , __VA_ARGS__)
+/* map_free for each: MAP_RELEASE(&paths, &sizes) */
+void map_release(struct map *const *list, size_t n);
+#define MAP_RELEASE(...) \
+    map_release((struct map *const[]){__VA_ARGS__}, sizeof((struct map *const[]){__VA_ARGS__}) / sizeof(struct map *))
 
 static inline uint64_t map_hash(uint64_t x)
 {

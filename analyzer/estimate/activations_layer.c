@@ -8,19 +8,20 @@
 #include "analyzer/estimate/shard.h"
 
 /* peft's prepare_model_for_kbit_training makes embeddings float32, and quantised layers return the type of their input.
- * High: scripts with --adapter lora may call it too. Low: they do not, or DeepSpeed converts embeddings back, which
+ * High: scripts with --adapter lora may call it too, except with FSDP's first version, which joins only parameters of
+ * one type (_flat_param.py: "uniform dtype"). Low: they do not, or DeepSpeed converts embeddings back, which
  * computes the loss in 16 bits, too. */
 static bool widens_stream(const struct plan *p, enum estimate_act_variant variant)
 {
     return p->adapter == PLAN_ADAPTER_LORA && p->weights && !p->inference && !p->fused_loss && variant != ACT_FUSED &&
-           (p->prepared || variant == ACT_PADDED);
+           (p->prepared || (variant == ACT_PADDED && !(p->flat && estimate_shard_gathers(p))));
 }
 
 /* Trainers on FSDP give it 16-bit parameters (MixedPrecision, MixedPrecisionPolicy): embeddings are read in 16 bits,
  * and autocast has nothing to cast (accelerate dataclasses.py: set_mixed_precision). Both versions on simulated GPUs
- * are within 1 %. High: plain autocast, whose residual stream has the parameters' 32 bits. torchtitan's published peaks
- * of compiled layers contain as many bytes for each layer's input, although its stream has 16 bits (parallelize.py):
- * what keeps the other half is unknown. */
+ * are within 1.3 %. High: plain autocast, whose residual stream has the parameters' 32 bits. torchtitan's published
+ * peaks of compiled layers contain as many bytes for each layer's input, although its stream has 16 bits
+ * (parallelize.py): what keeps the other half is unknown. */
 static bool computes_narrow(const struct plan *p, enum estimate_act_variant variant)
 {
     return (p->flat || (p->fsdp && !p->fused_layers && !plan_is_megatron(p))) && variant != ACT_PADDED &&

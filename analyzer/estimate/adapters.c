@@ -45,7 +45,8 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
 
 static void add_frozen(const struct plan *p, const struct frozen *f, struct estimate_result *r)
 {
-    bool divided = p->sharding == PLAN_SHARDING_ZERO3, upcast = p->weights && f->quantised > 0;
+    bool divided = p->sharding == PLAN_SHARDING_ZERO3, upcast = p->weights && f->quantised > 0,
+         one_type = p->flat && estimate_shard_gathers(p) && !p->prepared; /* as in widens_stream() */
     struct estimate_line *line;
     char count[UNITS_TEXT];
     double bytes = ceil(f->plain_bytes);
@@ -62,14 +63,14 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
     if (f->plain <= 0) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, upcast ? "frozen weights, not quantised" : "frozen weights",
                         upcast ? (struct estimate_interval){bytes, p->prepared ? ceil(f->plain * FLOAT32) : bytes,
-                                                            ceil(f->plain * FLOAT32)}
+                                                            one_type ? bytes : ceil(f->plain * FLOAT32)}
                                : EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
     estimate_explain(line, upcast ? "peft prepare_model_for_kbit_training" : p->precision->source, "%s %s%s · %.3g B",
                      units_format_count(count, units_whole(f->plain)),
                      upcast ? "of embeddings, norms and the output layer" : "weights", divided ? " on each GPU" : "",
                      f->plain_bytes / f->plain);
-    if (upcast)
+    if (upcast && !one_type)
         line->why = "peft's prepare_model_for_kbit_training converts them to float32; torchtune and Unsloth do not";
 }
 
@@ -297,7 +298,7 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
 }
 
 /* litgpt's config_hub publishes 10 peaks of Q-LoRA, 1.5 to 2.5 GB above the sum at any size; its other tables and
- * bitsandbytes' source do not explain them. */
+ * bitsandbytes' source do not explain them. fms-acceleration's 40 peaks of Q-LoRA with FSDP do not contain them. */
 #define KEPT_BY_KERNELS 1.5e9
 /* GPTQ's and AWQ's layers, whose kernels for inference are off in training, unpack by PyTorch's operations: shifted
  * integers of 32 bits, their values in 8 and 16 bits, and products with scales (auto_gptq/nn_modules/qlinear). */
@@ -312,10 +313,11 @@ static void add_temporaries(const struct plan *p, const struct frozen *f, const 
     if (f->largest > 0) {
         const bool packed =
             p->weights && (strncmp(p->weights->word, "gptq", 4) == 0 || strcmp(p->weights->word, "awq") == 0);
-        line = estimate_add(
-            r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
-            (struct estimate_interval){2 * f->largest, 2 * f->largest,
-                                       packed ? UNPACKED_BYTES * f->largest : 2 * f->largest + KEPT_BY_KERNELS});
+        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
+                            (struct estimate_interval){2 * f->largest, 2 * f->largest,
+                                                       packed    ? UNPACKED_BYTES * f->largest
+                                                       : p->flat ? 2 * f->largest
+                                                                 : 2 * f->largest + KEPT_BY_KERNELS});
         estimate_explain(line,
                          packed ? "auto_gptq/nn_modules/qlinear: weights are unpacked for each product"
                                 : "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",

@@ -241,13 +241,17 @@ static json_t *calibration_row_json(const struct estimate_calibration_row *row)
     return o;
 }
 
-/* Makes the folder of `path`, and those above it. If that fails, opening the file reports it. */
+/* Makes the folder of `path`, and those above it, but not a missing home: that of a user without one is not to exist.
+ * If that fails, opening the file reports it. */
 static void make_calibration_folders(const char *path)
 {
+    const char *home = set_in("HOME");
+    const size_t length = home ? strlen(home) : 0;
+    const bool below = length && strncmp(path, home, length) == 0 && path[length] == '/';
     char folder[4096];
 
     snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(folder + (below ? length : 0) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         mkdir(folder, 0777);
         *slash = '/';

@@ -401,7 +401,8 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     }
     if (add_replayed_reserve(p, p->memory > 0 ? p->memory - outside_of(r) : INFINITY, r)) return;
     bytes = largest_tensor(p, r, false);
-    if (p->fsdp) bytes.high = bytes.likely; /* what stays cached has a line of its own: add_reduced_segments() */
+    if (p->fsdp || p->flat)
+        bytes.high = bytes.likely; /* what stays cached has a line of its own: add_reduced_segments() */
     bytes = scale_interval(bytes, share);
     bytes.high += SEGMENTS;
     if (!p->inference) {

@@ -300,7 +300,8 @@ static struct estimate_interval prefill_tokens(const struct plan *p, double a_se
 {
     double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
 
-    if (!p->cache_block) return (struct estimate_interval){fmin(all, 256), all, all};
+    if (!p->cache_block)
+        return (struct estimate_interval){estimate_serving_reads_in_chunks(p) ? fmin(all, 256) : all, all, all};
     return (struct estimate_interval){fmin(all, 2048), fmin(all, 8192), fmin(all, 16384)};
 }
 

@@ -23,6 +23,7 @@ bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r);
 /* Whether a pipeline's model of that format is on the GPU while the pipeline is loaded, in spite of offload:
  * bitsandbytes quantises there. */
 bool estimate_serving_loads_whole(const struct plan *p, const struct estimate_quantisation *q);
+bool estimate_serving_reads_in_chunks(const struct plan *p);
 /* Weights of the models that are on the GPU beside the denoiser. */
 void estimate_serving_beside(const struct plan *p, struct estimate_result *r);
 double estimate_serving_beside_bytes(const struct plan *p);

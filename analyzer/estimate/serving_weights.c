@@ -211,6 +211,12 @@ static bool makes_more_while_loading(const struct plan *p)
     return p->inference && !p->cache_block && is_stored_as(p, "int8|awq|");
 }
 
+/* llama.cpp and ExLlama, which read prompts in chunks, have their own formats. */
+bool estimate_serving_reads_in_chunks(const struct plan *p)
+{
+    return p->weights && (p->weights->scheme == QUANTISATION_GGUF || is_stored_as(p, "gptq|int4|"));
+}
+
 bool estimate_serving_loads_whole(const struct plan *p, const struct estimate_quantisation *q)
 {
     return p->offload == PLAN_OFFLOAD_MODEL && q && (strncmp(q->word, "nf4", 3) == 0 || strcmp(q->word, "fp4") == 0);
@@ -251,7 +257,10 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
 
 /* Peaks that Qwen publishes for Qwen2.5 and Qwen3 (transformers 4.46 and 4.51, bfloat16 and quantised, allocated) are
  * up to 2.2 % of the weights above the sum of the other lines. */
-#define KEPT_BY_PROGRAM 0.025
+#define KEPT_BY_PROGRAM 0.05
+/* torchao's four published peaks (reserved, Llama-2-7B and Llama-3-8B, 4 and 8 bits) are 0.7 to 1.9 GB above the sum:
+ * quantize_() frees 16-bit matrices of many sizes, whose segments stay cached. */
+#define KEPT_BY_TORCHAO 1.6e9
 
 /* What kernels unpack. AutoGPTQ's 4-bit kernels have a buffer for the largest matrix in 16 bits, and one for 2048
  * tokens of its wider side; its 8-bit ones unpack, as AutoAWQ's do for 1024 tokens and more. bitsandbytes unpacks a
@@ -260,11 +269,12 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
 static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct sums sums = weights_of(p, stage);
-    const bool gptq = is_stored_as(p, "gptq|"), others = is_stored_as(p, "awq|gptq-8bit|"), four = is_four_bit(p),
-               litgpt = p->runtime == PLAN_RUNTIME_LITGPT;
+    const bool gptq = is_stored_as(p, "gptq|"), others = is_stored_as(p, "awq|gptq-8bit|int8wo|int4wo|"),
+               four = is_four_bit(p), litgpt = p->runtime == PLAN_RUNTIME_LITGPT;
     const bool converts = litgpt && !(p->precision && p->precision_given && strcmp(p->precision->name, "fp16") == 0);
     const double matrix = gptq || four || others ? largest_quantised(p) : 0,
-                 kept = KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes);
+                 kept = KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes) +
+                        (is_stored_as(p, "int8wo|int4wo|") ? KEPT_BY_TORCHAO : 0);
     double wide = 0;
     struct estimate_line *line;
 
@@ -283,9 +293,11 @@ static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_r
     line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "what loaders and kernels keep",
                         (struct estimate_interval){0, gptq ? 2 * matrix : 0,
                                                    ceil((gptq || others ? 2 * matrix : 0) + 2 * 2048 * wide + kept)});
-    estimate_explain(line, gptq ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
-                     "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.2g %% of weights",
-                     gptq ? 2 * matrix : 0, wide, 100 * KEPT_BY_PROGRAM);
+    estimate_explain(
+        line, gptq ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
+        "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.2g %% of weights%s",
+        gptq ? 2 * matrix : 0, wide, 100 * KEPT_BY_PROGRAM,
+        is_stored_as(p, "int8wo|int4wo|") ? ", 1.6 GB of torchao's segments" : "");
     line->why = gptq ? "other kernels unpack in registers" : "depends on loaders and kernels";
 }
 

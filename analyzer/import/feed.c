@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/texts.h"
+#include "schema/record.h"
 #include "schema/store.h"
 
 enum { COMMIT_ROWS = 1 << 16, APIS_MAX = 2047 };
@@ -50,8 +51,15 @@ struct import_feed {
                                   */
 };
 
+void import_feed_until(struct import_feed *f, int64_t time_ns)
+{
+    f->last_ns = f->last_ns > time_ns ? f->last_ns : time_ns;
+}
+
 static void add_feed_record(struct import_feed *f, const struct gs_rec *rec)
 {
+    const uint64_t end_ns = gs_record_time(rec);
+    import_feed_until(f, end_ns < INT64_MAX ? (int64_t)end_ns : INT64_MAX);
     f->failed = f->failed || gs_store_add(f->store, f->thread, rec) != 0;
     if (!f->failed && gs_store_pending(f->store) >= COMMIT_ROWS) f->failed = gs_store_commit(f->store, NULL) != 0;
 }
@@ -245,7 +253,6 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
                               .has_totals = !e->no_totals};
     r.rec.flags = e->private_pool ? GS_FLAG_CAPTURED : 0;
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -265,7 +272,6 @@ void import_feed_pending_end(struct import_feed *f, const struct import_event *e
 {
     struct gs_rec_event_done r = {.rec = REC(GS_REC_EVENT_DONE, 0, e->time_ns), .event = e->address};
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -302,7 +308,6 @@ static void add_pages(struct import_feed *f, const struct import_event *e, bool 
 
 void import_feed_segment(struct import_feed *f, const struct import_event *e, bool freed, int64_t page)
 {
-    f->last_ns = e->time_ns;
     if (page > 0) {
         add_pages(f, e, freed, page);
     } else if (freed) {
@@ -348,7 +353,6 @@ static void add_feed_copy(struct import_feed *f, uint8_t type, const struct impo
                             .host_memory = e->host_memory};
     r.rec.flags = e->async ? GS_FLAG_ASYNC : 0;
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -371,7 +375,6 @@ void import_feed_wait(struct import_feed *f, const struct import_event *e, uint8
                             .device = (int16_t)e->device,
                             .kind = kind};
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -387,7 +390,6 @@ void import_feed_failure(struct import_feed *f, const struct import_event *e, in
                            .device = (int16_t)e->device,
                            .layer = GS_LAYER_TENSOR};
     r.rec.size = sizeof r;
-    f->last_ns = e->time_ns;
     add_feed_record(f, &r.rec);
 }
 
@@ -413,11 +415,6 @@ void import_feed_moment(struct import_feed *f, int64_t time_ns, const char *doma
                             .name_len = (uint16_t)lengths[1],
                             .kind = GS_MARK_MOMENT};
     add_with_texts(f, &r.rec, sizeof r, texts, lengths, 2);
-}
-
-void import_feed_until(struct import_feed *f, int64_t time_ns)
-{
-    f->last_ns = f->last_ns > time_ns ? f->last_ns : time_ns;
 }
 
 void import_feed_damaged(struct import_feed *f, uint64_t rows)

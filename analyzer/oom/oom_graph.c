@@ -41,7 +41,7 @@ static uint32_t find_pass(struct oom_passes *p, const struct run *run, uint32_t 
 
 void oom_passes_start(struct oom_passes *p)
 {
-    p->backward_ns = p->before_ns = p->grad_ns = RUN_UNKNOWN;
+    p->backward_ns = p->before_ns = p->grad_ns = p->newest_ns = RUN_UNKNOWN;
     p->outside = p->in_grad = false;
 }
 
@@ -67,7 +67,14 @@ bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const str
     p->in_grad = tensor && pass != OUTSIDE ? pass == BY_GRAD : p->in_grad && !tensor;
     p->outside = p->outside || (tensor && pass == OUTSIDE);
     *SITE_REACH(p->made, life->location, p->made_cap) += tensor ? life->bytes : 0;
+    if (tensor) p->newest_ns = life->alloc_ns;
     return pass;
+}
+
+/* Freed before anything else was allocated: a workspace of one operation, as cuBLAS has in some versions of PyTorch. */
+static void take_back_workspace(struct oom_passes *p, const struct run_lifetime *life)
+{
+    if (life->alloc_ns == p->newest_ns && life->location < p->made_cap) p->made[life->location] -= life->bytes;
 }
 
 /* grad(create_graph=True) frees nothing of the graph, only what it allocated itself. Otherwise grad() ends the graph,
@@ -75,6 +82,7 @@ bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const str
 void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
     if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) return;
+    take_back_workspace(p, life);
     const uint32_t stack = run_free_stack(run, life);
     const uint32_t pass = stack == RUN_NONE ? OUTSIDE : find_pass(p, run, stack);
     const bool own = find_pass(p, run, life->stack) != OUTSIDE;
@@ -108,7 +116,7 @@ static bool is_script(const struct run *run, uint32_t stack)
 {
     const struct run_frame *frame, *outermost = NULL;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library_file(frame->file) ? frame : outermost;
+        outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) ? frame : outermost;
     const char *end = outermost && outermost->file ? strrchr(outermost->file, '.') : NULL;
     return end && strcmp(end, ".py") == 0 && !strstr(outermost->file, "ipykernel") && outermost->function &&
            strcmp(outermost->function, "<module>") == 0;

@@ -16,8 +16,9 @@ struct oom_passes {      /* of the process that is replayed */
     size_t freed_cap;
     int64_t *silent_ns; /* by location: when a thread without Python frames, such as autograd's, last freed one of it */
     size_t silent_cap;
-    int64_t *made; /* by location: bytes of all of its blocks */
+    int64_t *made; /* by location: bytes of all of its blocks, without workspaces of single operations */
     size_t made_cap;
+    int64_t newest_ns; /* when the newest tensor was allocated */
     struct map stacks; /* stack → the kind of backward pass that it is inside of */
 };
 

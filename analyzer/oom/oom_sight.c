@@ -97,7 +97,7 @@ static bool is_named(const struct run *run, uint32_t stack, const char *const *n
     bool found = false, inside = caller != RUN_NONE;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         inside = inside && stack != caller;
-        if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library_file(f->file))) continue;
+        if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library(f))) continue;
         for (size_t i = 0; i < n; i++) found = found || oom_is_part_of(f->function, names[i]);
     }
     return found;
@@ -217,12 +217,11 @@ static void judge_layers(struct oom_sight *s)
     if (s->layers) s->kept = all - largest;
 }
 
-/* Does the program never train, and freeze no parameters? With frozen ones, no graph keeps anything. */
-static bool infers_with_gradients(const struct oom_sight *s)
+/* With frozen parameters, no graph keeps anything: several live blocks of a line are branches of one pass. */
+static bool freezes_parameters(const struct oom_sight *s)
 {
-    static const char *const freezes[] = {"requires_grad_(False", "requires_grad=False", "requires_grad = False"};
-    return !s->trains && oom_never_trains(s->b, s->f->stack) &&
-           site_source_lacks(s->b, s->f->stack, freezes, sizeof freezes / sizeof *freezes);
+    static const char *const words[] = {"requires_grad_(False", "requires_grad=False", "requires_grad = False"};
+    return !site_source_lacks(s->b, s->f->stack, words, sizeof words / sizeof *words);
 }
 
 static void judge_pass(struct oom_sight *s)
@@ -246,7 +245,9 @@ static void judge_pass(struct oom_sight *s)
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
-    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || infers_with_gradients(s))) judge_layers(s);
+    const bool infers = !s->trains && oom_never_trains(s->b, stack), frozen = infers && freezes_parameters(s);
+    s->keeps = s->keeps && !frozen;
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || (infers && !frozen))) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,

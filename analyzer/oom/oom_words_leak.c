@@ -140,8 +140,9 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (!question_is_number(bytes))
         return graph ? "store .detach().cpu() instead of the tensor (.detach() if the GPU needs it again)"
                      : "drop the reference after each step, or store .detach().cpu() instead";
-    return graph ? "store .item(), or .detach() if backward() does not need it, instead of the tensor"
-                 : "drop the reference after each step, or store .item() instead";
+    return graph ? "store " QUESTION_STORE_NUMBERS
+                   ", or .detach() if backward() does not need it, instead of the tensor"
+                 : "drop the reference after each step, or store " QUESTION_STORE_NUMBERS " instead";
 }
 
 /* x = x - net(x): the variable refers to the last value only, so a graph keeps the earlier ones. */
@@ -480,9 +481,9 @@ void oom_explain_pending(struct oom_words *w)
                      "the pass's activations",
                      line));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
-    measure_drop(
-        w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-        TEXT(w,
-             "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or store .item()",
-             pass_line_of(w)));
+    measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                 TEXT(w,
+                      "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or "
+                      "store " QUESTION_STORE_NUMBERS,
+                      pass_line_of(w)));
 }

@@ -151,7 +151,7 @@ static struct facts collect_signature_facts(struct question_signer *s, uint32_t 
         if (f->kind == GS_FRAME_PYTHON) {
             facts.line = facts.line == RUN_NONE ? stack : facts.line;
             facts.bits |= F(PYTHON);
-            if (!site_is_library_file(f->file)) break;
+            if (!site_is_library(f)) break;
         } else {
             f = site_frame_named(s->run, stack);
             uint32_t op = facts.line == RUN_NONE ? operator_of(s, f) : 0;

@@ -78,6 +78,7 @@ enum run_known { RUN_UNSURE, RUN_NO, RUN_YES };
 struct run_frame {
     uint8_t kind;         /* enum gs_frame_kind */
     bool symbolised;      /* native: the symbol callback was called */
+    bool installed;       /* Python: of a package that was installed outside of site-packages */
     int line;             /* 0 unknown */
     const char *function; /* NULL unknown */
     const char *file;     /* NULL unknown */

@@ -49,6 +49,13 @@ struct run_database {
     bool zoned; /* they cover all of it */
 };
 
+/* A code cell of a notebook, without secrets. */
+struct run_cell {
+    uint32_t hash; /* ipykernel's, of its text */
+    const char *text;
+    size_t length;
+};
+
 struct run {
     struct run_options options;
     struct arena arena;
@@ -105,8 +112,12 @@ struct run {
     size_t notes_n, notes_cap;
     const char **api_names;
     size_t api_names_n, api_names_cap;
+    struct map installed;             /* source.c: files of installed packages, by the strings' addresses */
     struct run_source_file **sources; /* source.c: files that were requested */
     size_t sources_n, sources_cap;
+    struct run_cell *cells; /* notebook.c: those of the notebooks in cells_folder */
+    size_t cells_n, cells_cap;
+    const char *cells_folder;
     /* frames and stacks */
     struct run_frame *frames;
     size_t frames_n, frames_cap;
@@ -192,6 +203,9 @@ void run_note_removed(struct run *run); /* when all processes are loaded */
 void run_note_levels(struct run *run);  /* after it */
 void run_load_finish(struct run *run);  /* when all are loaded: sorts */
 
+/* source.c */
+void run_load_installed(struct run *run, struct run_database *db);
+
 /* stacks.c */
 bool run_load_stacks(struct run *run, struct run_database *db, char *error, size_t error_size);
 /* The same in parts, for a database that grows (gpuspy top): only rows since the last call. */
@@ -226,3 +240,7 @@ int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 
 /* replay.c */
 void run_replay_free(struct run *run);
+
+/* The cell that ran under this file's name, if a notebook in the folder has it; NULL: none. Valid until the next call.
+ */
+const struct run_cell *run_notebook_cell(struct run *run, const char *file, const char *folder);

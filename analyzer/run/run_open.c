@@ -326,6 +326,7 @@ void run_close(struct run *run)
                   run->marks, run->threads, run->reserved, run->mappings, run->graphs, run->pools);
     ARENA_RELEASE(run->allocator_facts, run->counted, run->checks, run->mappers, run->contexts, run->removed,
                   run->levels, run->removed_after, run->removed_scopes, run->settings, run->sources, run->notes);
+    free(run->cells);
     free(run->api_names);
     arena_free(&run->arena);
     free(run);

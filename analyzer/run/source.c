@@ -17,13 +17,20 @@ struct run_source_file {
 };
 
 /* A view with the table's name could compute forever. */
-static sqlite3_stmt *prepare_source(struct run_database *db)
+static sqlite3_stmt *prepare_source(struct run_database *db, const char *sql)
 {
     sqlite3_stmt *st = run_database_prepare(
         db, "SELECT 1 FROM sqlite_master WHERE name = 'source' AND type = 'table' AND sql NOT LIKE 'create virtual%'");
     const bool is = st && sqlite3_step(st) == SQLITE_ROW;
     sqlite3_finalize(st);
-    return is ? run_database_prepare(db, "SELECT text FROM source WHERE file = ?1 AND text IS NOT NULL LIMIT 1") : NULL;
+    return is ? run_database_prepare(db, sql) : NULL;
+}
+
+void run_load_installed(struct run *run, struct run_database *db)
+{
+    sqlite3_stmt *st = prepare_source(db, "SELECT file FROM source WHERE left_out = '" GS_SOURCE_INSTALLED "'");
+    while (st && sqlite3_step(st) == SQLITE_ROW) *map_at(&run->installed, (uintptr_t)run_column_text(run, st, 0)) = 1;
+    sqlite3_finalize(st);
 }
 
 static size_t count_lines(const char *text, size_t length)
@@ -49,7 +56,8 @@ static void split_source_lines(struct run *run, const char *text, size_t length,
 
 static bool from_database(struct run *run, struct run_database *db, struct run_source_file *f)
 {
-    sqlite3_stmt *st = db->db ? prepare_source(db) : NULL;
+    sqlite3_stmt *st =
+        db->db ? prepare_source(db, "SELECT text FROM source WHERE file = ?1 AND text IS NOT NULL LIMIT 1") : NULL;
     bool found = false;
     if (st) {
         sqlite3_bind_text(st, 1, f->file, -1, SQLITE_STATIC);
@@ -83,7 +91,9 @@ static int64_t began_real_ns(const struct run_process *p)
 static void from_disk(struct run *run, struct run_source_file *f)
 {
     const size_t length = strlen(f->file);
-    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 || (!f->library && !gs_source_is_own(f->file))) return;
+    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 ||
+        (!f->library && (!gs_source_is_own(f->file) || map_get(&run->installed, (uintptr_t)f->file) != MAP_NEW)))
+        return;
     for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
         const struct run_process *p = &run->processes[i];
         const char *left_out;
@@ -96,6 +106,19 @@ static void from_disk(struct run *run, struct run_source_file *f)
             f->text.from_disk = true;
         }
         free(text);
+    }
+}
+
+/* The file of a cell exists only while gpuspy's extension is loaded: nbconvert, papermill and editors do not load it.
+ */
+static void from_notebook(struct run *run, struct run_source_file *f)
+{
+    for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
+        const struct run_process *p = &run->processes[i];
+        const struct run_cell *cell =
+            may_read(&run->databases[p->database]) ? run_notebook_cell(run, f->file, p->cwd) : NULL;
+        if (cell) split_source_lines(run, cell->text, cell->length, &f->text);
+        f->text.from_disk = cell != NULL;
     }
 }
 
@@ -144,6 +167,7 @@ static const struct run_source_text *text_of_file(struct run *run, const char *f
     bool found = false;
     for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
     if (!found) from_disk(run, f);
+    if (!found && !f->text.n) from_notebook(run, f);
     if (!found && !f->text.n) from_command(run, f);
     return f->text.n ? &f->text : NULL;
 }

@@ -73,6 +73,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
 {
     bool symbolized = run_database_is_symbolized(db);
     if (!load_modules(run, db, seen, error, error_size)) return false;
+    run_load_installed(run, db);
     sqlite3_stmt *st =
         rows_after(db, "SELECT id, kind, function, file, line, module_id, offset FROM frame WHERE id > ?", seen->frame);
     int rc;
@@ -85,6 +86,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
                               .file = run_column_text(run, st, 3),
                               .line = line > 0 && line < INT32_MAX ? (int)line : 0,
                               .offset = (uint64_t)sqlite3_column_int64(st, 6)};
+        f.installed = map_get(&run->installed, (uintptr_t)f.file) != MAP_NEW;
         uint32_t module = run_ids_get(&seen->modules, run_column_int(st, 5));
         if (f.kind == GS_FRAME_NATIVE && module != RUN_NONE) {
             f.module = seen->list[module].path;
@@ -202,6 +204,7 @@ void run_stacks_free(struct run *run)
     texts_free(&run->strings);
     ARENA_RELEASE(run->frames, run->frame_next);
     map_free(&run->frame_map);
+    map_free(&run->installed);
     free(run->stacks);
     map_free(&run->stack_map);
     free(run->operations);

@@ -560,7 +560,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
     bool first = true, on = true, own = false;
     for (unsigned hops = 0; hops < FRAMES_MAX && (frame = run_stack_frame(s->b->run, stack)) != NULL;
          stack = run_stack_parent(s->b->run, stack)) {
-        const bool library = frame->kind == GS_FRAME_PYTHON && site_is_library_file(frame->file);
+        const bool library = frame->kind == GS_FRAME_PYTHON && site_is_library(frame);
         if (library && own && follow_submission(s)) return;
         s->given = s->given || (library && own && s->returned && !strstr(frame->file, "/torch/"));
         if (site_is_nameless(frame->function) && frame->kind == GS_FRAME_PYTHON) s->lambda = frame;

@@ -53,7 +53,7 @@ void site_find_hooks(struct site_search *s, uint32_t stack)
     for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
         const char *file = frame->kind == GS_FRAME_PYTHON && frame->file ? frame->file : "";
         module = module || strstr(file, "/torch/nn/modules/module.py") || strstr(file, "/torch/autograd/");
-        if (module && *file && file != last && !site_is_library_file(file) && site_open_frame(s, frame)) {
+        if (module && *file && file != last && !site_is_library(frame) && site_open_frame(s, frame)) {
             read_hooks(s);
             last = file;
         }
@@ -119,7 +119,7 @@ void site_find_callbacks(struct site_search *s, uint32_t stack)
     bool library = s->given;
     for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON) continue;
-        if (!site_is_library_file(frame->file)) break;
+        if (!site_is_library(frame)) break;
         library = library || !strstr(frame->file, "/torch/");
     }
     if (!library || !frame || !site_open_frame(s, frame)) return;
@@ -151,7 +151,7 @@ void site_find_attribute_stores(struct site_search *s, uint32_t stack)
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(s->b->run, stack)) != NULL && s->kept.n;
          stack = run_stack_parent(s->b->run, stack)) {
-        if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) || !site_open_frame(s, frame)) continue;
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || !site_open_frame(s, frame)) continue;
         for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
             struct site_store store;
             if (!site_store_of(s->scratch, s->code.list[i].code, &store) || store.weak) continue;

@@ -59,8 +59,8 @@ static bool find_called(const struct site_search *s, const char *name, size_t le
         for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
              stack = run_stack_parent(s->b->run, stack)) {
             struct site_search other = *s;
-            if (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
-                site_names_has(&files, frame->file) || !site_open_frame(&other, frame))
+            if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || site_names_has(&files, frame->file) ||
+                !site_open_frame(&other, frame))
                 continue;
             site_names_add(s->scratch, &files, frame->file, strlen(frame->file));
             found += imported ? 0 : count_definitions(&other, name, length, which - found, in, def);

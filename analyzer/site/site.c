@@ -15,19 +15,25 @@ static const char *const plumbing[] = {
 
 /* A model's, a trainer's or a metric's package: a line in it is more informative than the user's line that called it.
  * */
-bool site_is_third_party(const char *file)
+bool site_is_third_party(const struct run_frame *frame)
 {
-    const char *package = file ? strstr(file, "-packages/") : NULL;
-    if (!package) return false;
-    package += strlen("-packages");
+    const char *package = frame->file ? strstr(frame->file, "-packages/") : NULL;
+    if (!package && !frame->installed) return false;
     for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++)
-        if (strncmp(package, plumbing[i], strlen(plumbing[i])) == 0) return false;
+        if (package ? strncmp(package + strlen("-packages"), plumbing[i], strlen(plumbing[i])) == 0
+                    : strstr(frame->file, plumbing[i]) != NULL)
+            return false;
     return true;
 }
 
 bool site_is_library_file(const char *file)
 {
     return gs_source_is_library(file);
+}
+
+bool site_is_library(const struct run_frame *frame)
+{
+    return frame->installed || gs_source_is_library(frame->file);
 }
 
 static const struct {
@@ -136,7 +142,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
             int rank = is_snapshot_taker(frame) ? 2 : site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == RUN_NONE ? stack : f->native[rank];
         } else if (f->user != RUN_NONE) {
-            if (!site_is_library_file(frame->file) && !is_generated(frame) && !is_command_line(frame)) {
+            if (!site_is_library(frame) && !is_generated(frame) && !is_command_line(frame)) {
                 f->user_caller = stack;
                 return;
             }
@@ -145,8 +151,8 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 f->python = stack;
             else if (f->python_caller == RUN_NONE)
                 f->python_caller = stack;
-            if (site_is_library_file(frame->file) || is_generated(frame)) /* continue to its caller */
-                f->inner = f->inner == RUN_NONE && site_is_third_party(frame->file) ? stack : f->inner;
+            if (site_is_library(frame) || is_generated(frame)) /* continue to its caller */
+                f->inner = f->inner == RUN_NONE && site_is_third_party(frame) ? stack : f->inner;
             else if (is_helper(run, stack, helpers))
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
             else
@@ -334,7 +340,7 @@ void site_helpers(const struct run *run, struct map *helpers)
         uint32_t *seen = map_at(&callers, call);
         if (*seen != MAP_NEW) continue;
         *seen = 1;
-        if (site_is_library_file(f->file) || site_is_library_file(by->file)) continue;
+        if (site_is_library(f) || site_is_library(by)) continue;
         uint32_t *n = map_at(&counts, function);
         *n = *n == MAP_NEW ? 1 : *n + 1;
         if (*n >= HELPER_CALLERS) *map_at(helpers, function) = 1;

@@ -22,10 +22,11 @@ struct result_site site_of_frame(const struct run_frame *frame);
 void site_helpers(const struct run *run, struct map *helpers);
 void site_add_helper(struct map *helpers, const char *function, const char *file);
 bool site_is_helper(const struct map *helpers, const char *function, const char *file);
-/* Does this Python file belong to a library? */
+/* Does the Python file belong to a library? By its name; of a frame, also by what its package's installer listed. */
 bool site_is_library_file(const char *file);
+bool site_is_library(const struct run_frame *frame);
 /* Is it installed, and not PyTorch or the like: a model's, a trainer's, a metric's package? */
-bool site_is_third_party(const char *file);
+bool site_is_third_party(const struct run_frame *frame);
 /* 0 the user's own, 1 a system or framework library, 2 CUDA or gpuspy itself. */
 int site_module_rank(const char *module);
 /* run_frame_named, except for frames of rank 2: no rule needs their names, and naming one reads all debugging

@@ -60,7 +60,7 @@ static bool source_has_any(const char *code, const char *const *words, size_t n)
 /* Of a frame of the user's own code. */
 static bool open_own_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at)
 {
-    return frame->kind == GS_FRAME_PYTHON && !site_is_library_file(frame->file) && site_open_source(b, frame, code, at);
+    return frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) && site_open_source(b, frame, code, at);
 }
 
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
@@ -71,7 +71,7 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
     for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
         struct site_code code;
         size_t at;
-        const bool own = !site_is_library_file(frame->file);
+        const bool own = !site_is_library(frame);
         if (frame->kind != GS_FRAME_PYTHON || (!own && frame->file && strstr(frame->file, "/torch/"))) continue;
         if (!own && frame->function && source_has_any(frame->function, modes, 2)) return true;
         if (!site_open_source(b, frame, &code, &at)) continue;
@@ -129,7 +129,7 @@ static bool open_innermost(struct site_builder *b, uint32_t stack, struct site_c
 {
     const struct run_frame *frame;
     while ((frame = run_stack_frame(b->run, stack)) != NULL &&
-           (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)))
+           (frame->kind != GS_FRAME_PYTHON || site_is_library(frame)))
         stack = run_stack_parent(b->run, stack);
     return frame && site_open_source(b, frame, code, at);
 }
@@ -220,7 +220,7 @@ static bool source_is(struct site_builder *b, uint32_t stack, bool (*is)(const c
         if (frame->kind != GS_FRAME_PYTHON) continue;
         if (known && frame->file && strstr(frame->file, "/multiprocessing/"))
             return true; /* it began in a new process */
-        if (site_is_library_file(frame->file)) continue;
+        if (site_is_library(frame)) continue;
         if (!site_open_source(b, frame, &code, &at)) return false;
         known = true;
         for (size_t k = 0; k < code.n; k++)

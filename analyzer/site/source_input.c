@@ -125,7 +125,7 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
     const uint32_t caller = site_pass_caller(b->run, stack);
     if (caller == RUN_NONE) /* a library's own modules */
         while ((frame = run_stack_frame(b->run, stack)) != NULL &&
-               (frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file)))
+               (frame->kind != GS_FRAME_PYTHON || site_is_library(frame)))
             stack = run_stack_parent(b->run, stack);
     else
         stack = caller;
@@ -134,7 +134,7 @@ bool site_repeats_input(struct site_builder *b, uint32_t stack)
         struct site_call c;
         struct site_names names = {.n = 0}, called = {.n = 0};
         if (frame->kind != GS_FRAME_PYTHON) continue;
-        anew = site_is_library_file(frame->file) || !site_open_source(b, frame, &c.code, &c.at) ||
+        anew = site_is_library(frame) || !site_open_source(b, frame, &c.code, &c.at) ||
                !read_passed_names(&scratch, c.code.list[c.at].code, &names, &called);
         if (anew) break;
         find_blocks(&c);
@@ -277,8 +277,7 @@ static void find_called_models(struct site_builder *b, struct arena *arena, uint
     const struct run_frame *frame = run_stack_frame(b->run, stack);
     struct site_call c;
     if (models->calls++ >= CALLED_MAX) models->trained = true;
-    if (models->calls > CALLED_MAX || !frame || site_is_library_file(frame->file) ||
-        !site_open_source(b, frame, &c.code, &c.at))
+    if (models->calls > CALLED_MAX || !frame || site_is_library(frame) || !site_open_source(b, frame, &c.code, &c.at))
         return;
     find_blocks(&c);
     const char *text = c.code.list[c.at].code;
@@ -307,7 +306,7 @@ uint32_t site_untrained_call(struct site_builder *b, uint32_t stack)
     struct site_names names = {.n = 0}, called = {.n = 0};
     struct called_models models = {.untrained = RUN_NONE};
     size_t at;
-    if (!frame || site_is_library_file(frame->file) || !site_open_source(b, frame, &code, &at)) return RUN_NONE;
+    if (!frame || site_is_library(frame) || !site_open_source(b, frame, &code, &at)) return RUN_NONE;
     find_called_models(b, &scratch, caller, NULL, -1, "", &models);
     (void)read_passed_names(&scratch, code.list[at].code, &names, &called);
     const bool only = models.untrained != RUN_NONE && !models.trained && !is_result_of_trained(&scratch, &code, &names);

@@ -261,7 +261,7 @@ static void add_flow_file(struct site_builder *b, struct flow *f, const struct r
 {
     struct site_code code;
     size_t at;
-    bool has = f->files_n == FILES || frame->kind != GS_FRAME_PYTHON || site_is_library_file(frame->file) ||
+    bool has = f->files_n == FILES || frame->kind != GS_FRAME_PYTHON || site_is_library(frame) ||
                !site_open_source(b, frame, &code, &at);
     for (size_t i = 0; i < f->files_n && !has; i++) has = f->files[i].list == code.list;
     if (!has) f->files[f->files_n++] = code;

@@ -33,7 +33,7 @@ static enum step_place_kind place_kind_of(const struct run_frame *f)
         if (strstr(f->file, frame_rows[i].file) &&
             (!frame_rows[i].function || strcmp(text_last_part(f->function), frame_rows[i].function) == 0))
             return frame_rows[i].kind;
-    return site_is_library_file(f->file) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
+    return site_is_library(f) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
 }
 
 static void add_place_link(struct step_place_tree *t, uint32_t parent, uint32_t depth)

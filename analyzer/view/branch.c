@@ -46,7 +46,7 @@ bool view_branch_plumbing(const struct run_frame *f)
     size_t length = f->file ? strlen(f->file) : 0;
 
     if (f->kind != GS_FRAME_PYTHON || !f->function) return false;
-    if (length && site_is_library_file(f->file) && is_wrapper(f->function)) return true;
+    if (length && site_is_library(f) && is_wrapper(f->function)) return true;
     for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
         size_t n = strlen(plumbing[i].file);
         if (length >= n && strcmp(f->file + length - n, plumbing[i].file) == 0 &&
@@ -146,7 +146,7 @@ static enum view_branch_kind branch_kind_of(const struct run_frame *f)
 {
     if (!f || (!f->file && !f->module)) return BRANCH_OTHER;
     if (f->kind == GS_FRAME_NATIVE) return BRANCH_NATIVE;
-    return site_is_library_file(f->file) ? BRANCH_LIBRARY : BRANCH_OWN;
+    return site_is_library(f) ? BRANCH_LIBRARY : BRANCH_OWN;
 }
 
 /* Frames that all allocations and calls of PyTorch's operations have in common. */
@@ -198,7 +198,7 @@ static const struct profile_call_node *telling_node(const struct profile_call_no
 
     for (const struct profile_call_node *n = end;; n = n->parent) {
         if (branch_kind_of(n->frame) == BRANCH_OWN) return n;
-        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && site_is_third_party(n->frame->file) &&
+        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && site_is_third_party(n->frame) &&
             !view_branch_plumbing(n->frame))
             package = n;
         if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !is_internal_frame(n->frame)) operation = n;

@@ -353,7 +353,7 @@ static const struct run_frame *program_caller(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
     while ((frame = run_stack_frame(run, stack = run_stack_parent(run, stack))) != NULL)
-        if (frame->kind == GS_FRAME_PYTHON && frame->line && !site_is_library_file(frame->file)) return frame;
+        if (frame->kind == GS_FRAME_PYTHON && frame->line && !site_is_library(frame)) return frame;
     return NULL;
 }
 
@@ -376,7 +376,7 @@ static bool may_handle(struct site_builder *b, struct arena *arena, const struct
     const char *file = frame->file;
     const bool standard =
         file && *file != '<' && !strstr(file, "-packages/") && !strstr(file, "multiprocessing/process.py");
-    const struct run_frame *caller = standard || site_is_third_party(file) ? program_caller(b->run, stack) : NULL;
+    const struct run_frame *caller = standard || site_is_third_party(frame) ? program_caller(b->run, stack) : NULL;
     return caller && !(strstr(file, "asyncio/") && is_main_coroutine(b, arena, caller, function));
 }
 
@@ -391,7 +391,7 @@ bool whatif_is_caught(struct site_builder *b, uint32_t stack)
     for (; !caught && !e.ends && (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON || !frame->line) continue;
         caught = frame->function && strstr(frame->function, "_bootstrap_inner"); /* threading.py */
-        const bool library = site_is_library_file(frame->file);
+        const bool library = site_is_library(frame);
         struct text t;
         if (!library) function = frame->function;
         if (caught || (library && !may_handle(b, &arena, frame, stack, function)) ||

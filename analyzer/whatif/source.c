@@ -87,8 +87,8 @@ static void read_own_files(struct figure_search *s)
     for (uint32_t i = 0; i < run_stack_count(s->run); i++) {
         if ((frame = run_stack_frame(s->run, i)) == NULL || frame->kind != GS_FRAME_PYTHON) continue;
         if (is_first(&files, frame->file)) {
-            add_own_file(s, frame->file);
-            s->third_party = s->third_party || site_is_third_party(frame->file);
+            if (!frame->installed) add_own_file(s, frame->file);
+            s->third_party = s->third_party || site_is_third_party(frame);
         }
         if (is_first(&functions, frame->function))
             *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;

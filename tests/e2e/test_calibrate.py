@@ -76,7 +76,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 
 def test_no_home_means_no_calibration(tmp_path):
-    for home in ("/dev/null", "/nonexistent", "/" + "a" * 300):
+    for home in ("/dev/null", tmp_path / "missing", "/" + "a" * 300):
         done = gpuspy("estimate", "--params", "1e9", HOME=home, XDG_CONFIG_HOME="")
         assert done.returncode == 0 and done.stderr == "" and "14.90 GiB" in done.stdout
 
@@ -115,7 +115,11 @@ def test_where_it_is_kept(tmp_path):
     run = record(tmp_path / "run.db")
     assert gpuspy("calibrate", run, XDG_CONFIG_HOME=tmp_path / "config").returncode == 0
     assert (tmp_path / "config/gpuspy/calibration.json").exists()
-    assert gpuspy("calibrate", run, XDG_CONFIG_HOME="", HOME=tmp_path / "home").returncode == 0
+    home = tmp_path / "home"
+    done = gpuspy("calibrate", run, XDG_CONFIG_HOME="", HOME=home)
+    assert done.returncode == 3 and str(home) in done.stderr and not home.exists()  # a service's user may have none
+    home.mkdir()
+    assert gpuspy("calibrate", run, XDG_CONFIG_HOME="", HOME=home).returncode == 0
     assert (tmp_path / "home/.config/gpuspy/calibration.json").exists()
     assert gpuspy("calibrate", "--output", tmp_path / "own.json", run, HOME="", XDG_CONFIG_HOME="").returncode == 0
     assert json.loads((tmp_path / "own.json").read_text())["kind"] == "gpuspy calibration"

@@ -445,6 +445,27 @@ def test_a_moment_of_loading_only_where_it_makes_more():
         assert done.returncode == 2 and "--runtime applies to --inference without --cache-block" in done.stderr
 
 
+def activations_of_prompt(*more):
+    served = ["--model", "llama-2-7b", "--inference", "--batch", "1", "--prompt", "8192", "--seq", "8200", "--precision", "fp16"]
+    return next(x for x in answer(*served, *more)["lines"] if x["name"] == "activations, prefill")
+
+
+def test_only_some_programs_read_a_prompt_in_chunks():
+    """generate() reads it at once; llama.cpp and ExLlama do not, and have their own formats, nor do servers."""
+    for more in ([], ["--weights", "awq"], ["--weights", "nf4"], ["--weights", "int8wo"]):
+        assert activations_of_prompt(*more)["low_bytes"] > 0.7 * activations_of_prompt(*more)["bytes"]
+    for more in (["--weights", "q4_k_m"], ["--weights", "gptq"], ["--cache-block", "16"]):
+        assert activations_of_prompt(*more)["low_bytes"] < 0.3 * activations_of_prompt(*more)["bytes"]
+
+
+def test_torchaos_weights_are_formats_of_their_own():
+    """torchao's README: Llama-2-7B and Llama-3-8B reserve 8.95 and 10.42 GB in 8 bits, 4.87 and 6.88 in 4."""
+    for model, weights, reserved in (("llama-2-7b", "int8wo", 8.95), ("llama-3-8b", "int8wo", 10.42), ("llama-2-7b", "int4wo", 4.87), ("llama-3-8b", "int4wo", 6.88)):
+        e = answer("--model", model, "--inference", "--batch", "1", "--prompt", "8", "--seq", "208", "--precision", "bf16", "--weights", weights, "--gpu", "a100-80g")
+        high = max(sum(x["high_bytes"] for x in e["lines"] if phase in x["phases"] and x["part"] != "context") for phase in e["phases"])
+        assert reserved < high / 1e9 < 1.3 * reserved and "load" not in e["phases"]
+
+
 # What users published of vLLM's start: the cache of one GPU in GiB.
 LOGS = [(["llama-3-8b", "8192", "79.22GiB"], 53.29), (["llama-3-8b", "8192", "79.22GiB", "--tp", "2", "--gpus", "2"], 58.97),
         (["deepseek-r1-distill-qwen-14b", "32768", "23.55GiB", "--tp", "2", "--gpus", "2", "--gpu-memory-utilization", "0.98"], 8.69),

@@ -303,6 +303,27 @@ def test_kinds_of_memory(tmp_path):
 
 # ---------------------------------------------------------------- copies and waits
 
+@pytest.mark.parametrize("last", ["call that waits", "wait without a call", "copy", "range", "kernel"])
+def test_the_run_lasts_until_its_last_event_ended(tmp_path, last):
+    e = Export(tmp_path / "x.sqlite")
+    e.copy("cudaMemcpy_v3020", 1000, 2000, 1, 64)
+    end = 9_000_001_000
+    if last == "copy":
+        e.copy("cudaMemcpy_v3020", 3000, end, 2, 64)
+    elif last == "range":
+        e.range("all", 1000, end)
+    elif last == "kernel":
+        e.db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INTEGER, end INTEGER, globalPid INTEGER)")
+        e.db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (3000, ?, ?)", (end, HOST | 7 << 24))
+    else:
+        e.wait("cudaDeviceSynchronize_v3020" if "call" in last[:5] else None, 3000, end + (last[0] == "w"), 4)
+    e.copy("cudaMemcpy_v3020", 4000, 4100, 1, 64)  # a later event that ends earlier, of another thread
+    report = json.loads(gpuspy("report", "--json", e.done()).stdout)
+    assert report["run"]["duration_s"] == pytest.approx(9, abs=1e-9)
+    assert report["sync_share"] <= 1
+    assert all(s["share"] <= 1 for s in report["sync"])
+
+
 def test_kinds_of_copies(tmp_path):
     e = Export(tmp_path / "x.sqlite")
     directions = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p",

@@ -1,4 +1,5 @@
 """The text of the program's own Python files in a recording."""
+import json
 import os
 import sqlite3
 import sys
@@ -207,6 +208,48 @@ def test_an_older_recording_is_shown_with_the_file_itself(leak):
     assert shown(leak) == []
 
 
+def cell_name(text):
+    """The number that ipykernel gives a cell: MurmurHash2"""
+    data, m, low = text.encode(), 0x5bd1e995, 0xffffffff
+    h = 0xc70f6907 ^ len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at:at + 4], "little") * m & low
+        h = h * m & low ^ (k ^ k >> 24) * m & low
+    if data[whole:]:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & low
+    h = (h ^ h >> 13) * m & low
+    return h ^ h >> 15
+
+
+def as_notebook(text, listed):
+    source = text.splitlines(keepends=True) if listed else text
+    cells = [{"cell_type": "markdown", "source": text}, {"cell_type": "code", "source": "x = 1"}, {"cell_type": "code", "source": source}]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("more", ["", "#", "# é", "# 日本"])
+def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more):
+    """nbconvert and papermill do not load gpuspy's extension, so the kernel's file of a cell does not exist."""
+    cell = "\n\n" + LEAK.lstrip("\n") + more
+    name = f"/tmp/ipykernel_7/{cell_name(cell)}.py"
+    (recording.folder / "a.ipynb").write_text("{")
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
+    os.mkfifo(recording.folder / "pipe.ipynb")
+    run = f"\nexec(compile({cell.lstrip()!r}, {name!r}, 'exec'), globals())"  # IPython drops the empty lines
+    recording.python(run, SIMCUDA_MEMORY="512MiB", check=False)
+    report = recording.report()
+    found = [row for row in report["oom"][0]["source"] if row["marked"]]
+    assert found and all(row["from_disk"] and row["file"] == name for row in found)
+    assert found[0]["text"] == cell.lstrip().split("\n")[found[0]["line"] - 1]
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell + " ", listed))  # edited since
+    assert recording.report()["oom"][0]["source"] == []
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
+    edit(recording, "update meta set value = '0' where key = 'sources'")
+    assert recording.report()["oom"][0]["source"] == []
+
+
 def test_source_can_be_switched_off(recording):
     recording.python(LEAK, SIMCUDA_MEMORY="512MiB", GPUSPY_SOURCE="0", check=False)
     assert shown(recording) == []
@@ -232,3 +275,41 @@ def test_a_hostile_recording_shows_what_it_can(leak, change):
     assert done.returncode == 0 and len(done.stdout) < 1 << 20, done.stderr
     done = leak.gpuspy("report", leak.database)
     assert done.returncode == 0 and "\x1b[31m" not in done.stdout
+
+
+LIBRARY = """
+import ctypes
+lib = ctypes.CDLL("libcudart.so.13")
+def take(n):
+    p = ctypes.c_void_p()
+    assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)) == 0
+    return p
+"""
+EDITABLE = "__editable__.toolkit-1.0.pth,sha256=x,40\ntoolkit-1.0.dist-info/RECORD,,\n"
+
+
+@pytest.mark.parametrize("record, path, line", [
+    ("toolkit/__init__.py,,\ntoolkit/parts/device.py,sha256=x,212\n", "toolkit/parts/device.py", "script.py"),
+    ("toolkit/device.py,sha256=x,212\n", "toolkit/device.py", "script.py"), ("device.py,sha256=x,212\n", "device.py", "script.py"),
+    ("parts/device.py,sha256=x,212\n", "toolkit/device.py", "device.py"), ("toolkit/device.pyc,,\n", "toolkit/device.py", "device.py"),
+    (EDITABLE, "toolkit/device.py", "device.py"), (None, "toolkit/device.py", "device.py")])
+def test_packages_that_are_installed_elsewhere(recording, record, path, line):
+    """`pip install --target`, PYTHONPATH: the package's RECORD lists the file. What it does not list is the user's own, such
+    as an editable install."""
+    at = recording.folder / "opt" / path
+    at.parent.mkdir(parents=True)
+    at.write_text(LIBRARY)
+    for folder in at.parents:
+        if folder.name == "opt":
+            break
+        (folder / "__init__.py").touch()
+    if record:
+        (recording.folder / "opt" / "other_thing-2.dist-info").mkdir()
+        (recording.folder / "opt" / "toolkit-1.0.dist-info").mkdir()
+        (recording.folder / "opt" / "toolkit-1.0.dist-info" / "RECORD").write_text(record)
+    module = path[:-3].replace("/", ".")
+    recording.python(f"import sys\nsys.path.insert(0, 'opt')\nfrom {module} import take\nkept = take(1 << 20)\n")
+    peak = recording.report()["peak"][0]["by_stack"][0]
+    assert peak["site"]["file"].endswith(line), peak["site"]
+    stored = {file.rsplit("/", 1)[1]: (left_out, bool(text)) for file, (left_out, text) in sources(recording).items()}
+    assert stored["device.py"] == (("installed", False) if line == "script.py" else (None, True))
