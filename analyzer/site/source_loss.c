@@ -16,6 +16,7 @@ struct flow {
     struct arena *arena;
     struct site_code files[FILES];
     size_t files_n;
+    struct map defined;                      /* the hash of each function's name → 1 */
     struct site_names attributes, functions; /* that refer to what is kept; that return it */
     struct site_names receivers;             /* functions that get it as an argument */
     struct site_names stores;                /* functions that store it into an argument: "f 1 items" */
@@ -76,15 +77,9 @@ static const char *defined_name(struct flow *f, const struct site_statement *st)
                                         : NULL;
 }
 
-static bool is_defined(struct flow *f, const char *name)
+static bool is_defined(const struct flow *f, const char *name)
 {
-    for (size_t i = 0; i < f->files_n; i++)
-        for (size_t k = 0; k < f->files[i].n; k++) {
-            const struct site_statement *st = &f->files[i].list[k];
-            const char *defined = strstr(st->code, name) ? defined_name(f, st) : NULL;
-            if (defined && strcmp(defined, name) == 0) return true;
-        }
-    return false;
+    return map_get(&f->defined, map_hash_text(0, name)) != MAP_NEW;
 }
 
 static bool has_any_name(const char *code, const struct site_names *names)
@@ -140,7 +135,7 @@ static void pass_on(struct flow *f, const char *code, bool statement)
 }
 
 /* total(self), where the code of total() is not known: it may read what the object keeps. */
-static bool passes_object(struct flow *f, const char *code)
+static bool passes_owner(struct flow *f, const char *code)
 {
     static const char *const harmless[] = {"super", "isinstance", "type", "id", "__init__", "hasattr", "getattr"};
     for (const char *p = strstr(code, "self") ? code : ""; *p;) {
@@ -199,7 +194,7 @@ static void read_statement(struct flow *f, const struct site_statement *st)
     const char *code = st->code;
     find_mentions(f, code);
     take_stored(f, code);
-    f->unknown = f->unknown || (f->of_self && passes_object(f, code));
+    f->unknown = f->unknown || (f->of_self && passes_owner(f, code));
     if (!site_holds(code, &f->names, true)) return;
     const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
     if (strstr(code, "backward(") || strstr(code, "autograd.grad(")) f->reaches = true;
@@ -264,7 +259,12 @@ static void add_flow_file(struct site_builder *b, struct flow *f, const struct r
     bool has = f->files_n == FILES || frame->kind != GS_FRAME_PYTHON || site_is_library(frame) ||
                !site_open_source(b, frame, &code, &at);
     for (size_t i = 0; i < f->files_n && !has; i++) has = f->files[i].list == code.list;
-    if (!has) f->files[f->files_n++] = code;
+    if (has) return;
+    f->files[f->files_n++] = code;
+    for (size_t i = 0; i < code.n; i++) {
+        const char *name = defined_name(f, &code.list[i]);
+        if (name) *map_at(&f->defined, map_hash_text(0, name)) = 1;
+    }
 }
 
 /* The variable of `features = [model(x) for x in loader]`; NULL: it is not one, or nothing is collected. */
@@ -315,6 +315,7 @@ enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const st
     const bool full = f.attributes.n == SITE_NAMES || f.functions.n == SITE_NAMES || f.receivers.n == SITE_NAMES ||
                       f.stores.n == SITE_NAMES;
     const bool known = f.files_n > 0 && !f.unknown && !full;
+    map_free(&f.defined);
     arena_free(&scratch);
     return f.reaches ? SITE_LOSS_YES : known ? SITE_LOSS_NO : SITE_LOSS_UNKNOWN;
 }
