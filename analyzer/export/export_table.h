@@ -33,12 +33,15 @@ void export_table_bool(struct export_table *t, bool value);
 /* CSV only: cleans the text (terminal_clean), and puts an apostrophe before what a spreadsheet would take for a
  * formula. */
 void export_table_text(struct export_table *t, const char *value);
-/* The cells of values, each by its type. */
+/* The cells of values, each by its type. What is computed by ==, && or ! is an int: cast it to bool. */
 #define EXPORT_CELL(t, unused, value) \
     _Generic((value),                                  \
         bool: export_table_bool,                       \
         char *: export_table_text,                     \
         const char *: export_table_text,               \
-        uint64_t: export_table_count,                  \
-        default: export_table_int)(t, value);
+        int: export_table_int,                         \
+        uint32_t: export_table_int,                    \
+        int64_t: export_table_int,                     \
+        long long: export_table_int,                   \
+        uint64_t: export_table_count)(t, value);
 #define EXPORT_CELLS(t, ...) EACH_ARGUMENT(EXPORT_CELL, t, , __VA_ARGS__)

@@ -224,15 +224,18 @@ static bool only_grads(struct site_builder *b, const struct oom_facts *f)
            f->growing_passes >= STEPS && site_source_ends_no_graph(b, f->growing_stack);
 }
 
-/* A statement stores the results of the passes, and no loss is computed from what it stores. */
-static bool stores_without_loss(struct site_builder *b, const struct oom_facts *f)
+/* Does the program compute a loss from what the statements store that keep the results of the passes? */
+static enum site_loss loss_of_stored(struct site_builder *b, const struct oom_facts *f)
 {
     struct result_holder *holders;
     const size_t n = site_find_holders(b, f->growing_stack, true, &holders);
-    bool without = n > 0;
-    for (size_t i = 0; i < n && without; i++)
-        without = !holders[i].carried && site_holder_loss(b, f->growing_stack, &holders[i]) == SITE_LOSS_NO;
-    return without;
+    enum site_loss loss = n ? SITE_LOSS_NO : SITE_LOSS_UNKNOWN;
+    for (size_t i = 0; i < n && loss != SITE_LOSS_YES; i++) {
+        const enum site_loss one =
+            holders[i].carried ? SITE_LOSS_UNKNOWN : site_holder_loss(b, f->growing_stack, &holders[i]);
+        loss = one == SITE_LOSS_NO ? loss : one;
+    }
+    return loss;
 }
 
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
@@ -252,13 +255,16 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
          input = input_kept(b, live, n, f) && inner_kept(b, p, live, n, f);
     if (!f->growth->graph && !freed && !input) return;
     bool since = f->backward_ns == RUN_UNKNOWN || f->backward_ns < f->growing_first_ns;
-    bool evaluates = is_evaluation(b, f->growing_stack) || (f->backward_ns != RUN_UNKNOWN && !freed);
+    const bool states = is_evaluation(b, f->growing_stack);
     const bool steps = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns &&
                        site_is_before_backward(b, f->growing_stack); /* of meta-learning, all on the same batch */
     f->graph = freed || input || (since && steps) ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
+    const enum site_loss loss =
+        since && !states && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
+    bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES);
     f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates && !only_grads(b, f);
-    if (f->pending && (site_untrained_call(b, f->growing_stack) != RUN_NONE || stores_without_loss(b, f))) {
+    if (f->pending && (loss == SITE_LOSS_NO || site_untrained_call(b, f->growing_stack) != RUN_NONE)) {
         f->pending = false;
         evaluates = true;
     }

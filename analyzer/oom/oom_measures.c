@@ -625,10 +625,10 @@ static bool is_data(const struct oom_sight *s, const struct result_category_line
 {
     static const char *const makes[] = {" = torch.zeros(", " = torch.empty(", " = torch.full(", " = torch.ones("};
     if (l->category != RESULT_CATEGORY_UNKNOWN || oom_copy_of(s->b->run, l->stack)) return false;
-    bool is = category_is_copied(l->rule); /* or a buffer that the program makes once, such as one of transitions */
+    bool is = category_is_copied(l->rule); /* or a buffer that it makes once and of which a step uses parts */
     for (size_t i = 0; i < sizeof makes / sizeof *makes && l->count <= 4 && !is; i++)
         is = l->bytes >= s->f->live / 4 && !oom_is_in_pass(s->b->run, l->stack) &&
-             site_statement_has(s->b, l->stack, "self.") && site_statement_has(s->b, l->stack, makes[i]);
+             site_statement_has(s->b, l->stack, makes[i]) && site_takes_parts(s->b, l->stack);
     return is;
 }
 

@@ -104,6 +104,32 @@ const char *site_part_of(struct arena *arena, const char *values, size_t index)
     }
 }
 
+int site_parameter_of(struct arena *arena, const char *def, const char *name)
+{
+    const char *open = strchr(def, '('), *close = open ? site_closing(open) : "";
+    const char *parameters = *close ? arena_printf(arena, "%.*s", (int)(close - open - 1), open + 1) : "", *part;
+    int at = 0;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(arena, parameters, k)); k++) {
+        const size_t n = site_name_length(part);
+        if (n == strlen(name) && strncmp(part, name, n) == 0) return at;
+        at += !(k == 0 && ((n == 4 && strncmp(part, "self", n) == 0) || (n == 3 && strncmp(part, "cls", n) == 0)));
+    }
+    return -1;
+}
+
+const char *site_argument_at(struct arena *arena, const char *p, int index, const char *parameter)
+{
+    const size_t n = site_name_length(p), length = strlen(parameter);
+    const char *close = p[n] == '(' ? site_closing(p + n) : "";
+    const char *arguments = *close ? arena_printf(arena, "%.*s", (int)(close - p - (long)n - 1), p + n + 1) : "", *part;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(arena, arguments, k)); k++) {
+        if (strncmp(part, parameter, length) == 0 && part[length] == '=' && part[length + 1] != '=')
+            return part + length + 1;
+        if ((int)k == index && !strchr(part, '=')) return part;
+    }
+    return "";
+}
+
 /* "" (which replaces a string), or a number: each assignment replaces the previous one. */
 static bool is_constant(const char *from, const char *to)
 {

@@ -36,6 +36,11 @@ const char *site_closing(const char *p);
 /* The value at an index of comma-separated values; "" none. */
 const char *site_part_of(struct arena *arena, const char *values, size_t index);
 
+/* Which parameter of `def f(self, x):` has the name, self and cls not counted; -1: none. */
+int site_parameter_of(struct arena *arena, const char *def, const char *name);
+/* What the call that begins at p, f(net, x) or f(model=net), passes for a parameter; "" unknown. */
+const char *site_argument_at(struct arena *arena, const char *p, int index, const char *parameter);
+
 /* `into.append(value)` and the like, as a whole statement. `weak`: update(), which may keep nothing. */
 struct site_store {
     const char *into, *value;

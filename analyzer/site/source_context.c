@@ -151,6 +151,25 @@ bool site_statement_has(struct site_builder *b, uint32_t stack, const char *word
     return false;
 }
 
+bool site_takes_parts(struct site_builder *b, uint32_t stack)
+{
+    struct site_code code;
+    struct site_assignment a;
+    struct arena scratch = {0};
+    size_t at;
+    bool takes = false;
+    if (!open_innermost(b, stack, &code, &at)) return false;
+    for (size_t i = 0; i <= at; i++) {
+        if (code.list[i].line != code.list[at].line || !site_assignment_of(&scratch, code.list[i].code, &a)) continue;
+        const size_t n = strlen(a.targets);
+        if (strncmp(a.targets, "self.", 5) != 0 || site_name_length(a.targets) != n) continue;
+        const char *indexed = arena_printf(&scratch, "%s[", a.targets);
+        for (size_t k = 0; k < code.n && !takes; k++) takes = strstr(code.list[k].code, indexed);
+    }
+    arena_free(&scratch);
+    return takes;
+}
+
 bool site_line_has(struct site_builder *b, const char *file, int line, const char *words)
 {
     const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};

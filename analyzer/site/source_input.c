@@ -164,6 +164,18 @@ static bool passes_object(const char *code, const char *name)
     return false;
 }
 
+/* [student, teacher], for net in (student, teacher): another name may give it to an optimizer. */
+static bool is_listed(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = strstr(code, name); p; p = strstr(p + 1, name)) {
+        if ((p > code && site_is_name_character(p[-1])) || !p[n] || !strchr(",])}", p[n])) continue;
+        const char *open = site_bracket_around(code, p);
+        if (open && (open == code || !(site_is_name_character(open[-1]) || strchr(")]", open[-1])))) return true;
+    }
+    return false;
+}
+
 /* Is its optimizer in the file, or is it put into training mode there? */
 static bool is_trained(const struct site_code *code, const char *object)
 {
@@ -173,6 +185,7 @@ static bool is_trained(const struct site_code *code, const char *object)
         for (size_t k = 0; k < sizeof trains / sizeof *trains; k++)
             if (statement_has_object(text, object, trains[k])) return true;
         if ((strstr(text, "optim") || strstr(text, "Optim")) && passes_object(text, object)) return true;
+        if (is_listed(text, object)) return true;
     }
     return false;
 }
@@ -241,35 +254,6 @@ static bool is_result_of_trained(struct arena *arena, const struct site_code *co
     return false;
 }
 
-/* Which parameter of the function around the call has the name; -1: none. Of a method, self is not counted. */
-static int parameter_of(struct arena *arena, const struct site_call *c, const char *name)
-{
-    const char *open = c->function < c->code.n ? strchr(c->code.list[c->function].code, '(') : NULL;
-    const char *parameters = open ? arena_printf(arena, "%.*s", (int)(site_closing(open) - open - 1), open + 1) : "";
-    const char *part;
-    int at = 0;
-    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(arena, parameters, k)); k++) {
-        const size_t n = site_name_length(part);
-        if (n == strlen(name) && strncmp(part, name, n) == 0) return at;
-        at += !(k == 0 && n == 4 && strncmp(part, "self", n) == 0);
-    }
-    return -1;
-}
-
-/* What a call that begins at p passes for the parameter: f(net, x) or f(model=net); "" unknown. */
-static const char *argument_at(struct arena *arena, const char *p, int index, const char *parameter)
-{
-    const size_t n = site_name_length(p), length = strlen(parameter);
-    const char *arguments = arena_printf(arena, "%.*s", (int)(site_closing(p + n) - p - (long)n - 1), p + n + 1);
-    const char *part;
-    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(arena, arguments, k)); k++) {
-        if (strncmp(part, parameter, length) == 0 && part[length] == '=' && part[length + 1] != '=')
-            return part + length + 1;
-        if ((int)k == index && !strchr(part, '=')) return part;
-    }
-    return "";
-}
-
 /* How a call names the function of a frame: its name, or that of the class that a constructor belongs to. */
 static const char *name_in_call(struct arena *arena, const char *function)
 {
@@ -281,8 +265,10 @@ static const char *name_in_call(struct arena *arena, const char *function)
 
 struct called_models {
     uint32_t untrained; /* the line that calls a model that is never trained, or passes it to the function that does */
-    bool trained;       /* another one is trained */
+    bool trained;       /* another one is trained, or may be */
+    unsigned calls;     /* statements that were read: net(a) + net(b) of a helper leads to its caller twice */
 };
+enum { CALLED_MAX = 64 };
 
 /* The models that the statement calls. If one is a parameter of the function, those that its caller passes count. */
 static void find_called_models(struct site_builder *b, struct arena *arena, uint32_t stack, const char *function,
@@ -290,14 +276,17 @@ static void find_called_models(struct site_builder *b, struct arena *arena, uint
 {
     const struct run_frame *frame = run_stack_frame(b->run, stack);
     struct site_call c;
-    if (!frame || site_is_library(frame) || !site_open_source(b, frame, &c.code, &c.at)) return;
+    if (models->calls++ >= CALLED_MAX) models->trained = true;
+    if (models->calls > CALLED_MAX || !frame || site_is_library(frame) || !site_open_source(b, frame, &c.code, &c.at))
+        return;
     find_blocks(&c);
     const char *text = c.code.list[c.at].code;
     for (const char *p = text; *p; p += site_name_length(p) ? site_name_length(p) : 1) {
         const char *object = called_object(arena, p);
         if (*object && function)
-            object = strcmp(object, function) == 0 ? text_last_part(argument_at(arena, p, index, parameter)) : "";
-        const int given = *object ? parameter_of(arena, &c, object) : -1;
+            object = strcmp(object, function) == 0 ? text_last_part(site_argument_at(arena, p, index, parameter)) : "";
+        const bool in_function = *object && c.function < c.code.n;
+        const int given = in_function ? site_parameter_of(arena, c.code.list[c.function].code, object) : -1;
         if (given >= 0 && frame->function) {
             find_called_models(b, arena, run_stack_parent(b->run, stack), name_in_call(arena, frame->function), given,
                                object, models);

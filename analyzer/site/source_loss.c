@@ -4,6 +4,7 @@
  * function. A name that means two things leads to "yes" or "unknown" rather than to "no". */
 #include "analyzer/site/source_loss.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/site/python_names.h"
@@ -17,10 +18,13 @@ struct flow {
     size_t files_n;
     struct site_names attributes, functions; /* that refer to what is kept; that return it */
     struct site_names receivers;             /* functions that get it as an argument */
+    struct site_names stores;                /* functions that store it into an argument: "f 1 items" */
     const char *local, *owner;               /* a variable of one function; NULL: the container is none */
+    bool of_self;                            /* it is an attribute of self */
     bool reaches, unknown;                   /* backward(); code that is not known */
     /* of the function that is read */
-    const char *function;
+    const char *function; /* NULL: none */
+    const struct site_statement *from, *to;
     struct site_names names;
 };
 
@@ -29,11 +33,39 @@ static void add_name(struct flow *f, struct site_names *to, const char *name)
     if (*name && !site_names_has(to, name)) site_names_add(f->arena, to, name, strlen(name));
 }
 
-/* A target or a container: a variable of the function, or an attribute, which others see, too. */
+/* A target: a variable of the function, or an attribute, which others see, too. */
 static void keep_name(struct flow *f, const char *name)
 {
     add_name(f, &f->names, name);
     if (strchr(name, '.') || !f->function) add_name(f, &f->attributes, text_last_part(name));
+}
+
+/* Is it a variable of the function that is read, and not one of the file or of a function around it? */
+static bool is_bound(struct flow *f, const char *name)
+{
+    bool bound = false;
+    for (const struct site_statement *st = f->from; st < f->to; st++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!strstr(st->code, name)) continue;
+        if (site_code_begins(st, "global") || site_code_begins(st, "nonlocal")) return false;
+        if (bound || !site_binding_of(f->arena, st, &a)) continue;
+        site_targets_of(f->arena, a.targets, &made, NULL);
+        bound = site_names_has(&made, name);
+    }
+    return bound;
+}
+
+/* What something is stored into: if it is not the function's own variable, others have it, too. */
+static void keep_container(struct flow *f, const char *name)
+{
+    keep_name(f, name);
+    if (!f->function || !*name || strchr(name, '.') || strcmp(name, "self") == 0 || strcmp(name, "cls") == 0) return;
+    const int index = site_parameter_of(f->arena, f->from->code, name);
+    if (index >= 0)
+        add_name(f, &f->stores, arena_printf(f->arena, "%s %d %s", f->function, index, name));
+    else if (!is_bound(f, name))
+        add_name(f, &f->attributes, name);
 }
 
 /* Of `def f(self, x):` the name f; NULL: another statement. */
@@ -107,6 +139,42 @@ static void pass_on(struct flow *f, const char *code, bool statement)
     }
 }
 
+/* total(self), where the code of total() is not known: it may read what the object keeps. */
+static bool passes_object(struct flow *f, const char *code)
+{
+    static const char *const harmless[] = {"super", "isinstance", "type", "id", "__init__", "hasattr", "getattr"};
+    for (const char *p = strstr(code, "self") ? code : ""; *p;) {
+        const size_t n = site_name_length(p);
+        const char *called = n && p[n] == '(' ? text_last_part(arena_printf(f->arena, "%.*s", (int)n, p)) : "";
+        const char *end = *called ? site_closing(p + n) : p, *part;
+        const char *arguments = *end ? arena_printf(f->arena, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
+        for (size_t k = 0; *called && k < SITE_NAMES && *(part = site_part_of(f->arena, arguments, k)); k++)
+            if (strcmp(part, "self") == 0 && !TEXT_IS_ONE_OF(called, harmless) && !only_shows(called) &&
+                !is_defined(f, called))
+                return true;
+        p += n ? n : 1;
+    }
+    return false;
+}
+
+/* f(items, x): f stores into its first parameter. */
+static void take_stored(struct flow *f, const char *code)
+{
+    for (const char *p = f->stores.n ? code : ""; *p;) {
+        const size_t n = site_name_length(p);
+        const char *called = n && p[n] == '(' ? text_last_part(arena_printf(f->arena, "%.*s", (int)n, p)) : "";
+        const size_t length = strlen(called);
+        for (size_t i = 0; i < f->stores.n && length; i++) {
+            const char *store = f->stores.list[i];
+            if (strncmp(store, called, length) != 0 || store[length] != ' ') continue;
+            const char *parameter = strchr(store + length + 1, ' ') + 1;
+            const char *argument = site_argument_at(f->arena, p, atoi(store + length + 1), parameter);
+            keep_container(f, site_base_name(f->arena, argument));
+        }
+        p += n ? n : 1;
+    }
+}
+
 /* for x, value in zip(xs, values): the target that each of the lists gives. */
 static bool read_zip(struct flow *f, const struct site_assignment *a)
 {
@@ -130,6 +198,8 @@ static void read_statement(struct flow *f, const struct site_statement *st)
     struct site_names made = {.n = 0};
     const char *code = st->code;
     find_mentions(f, code);
+    take_stored(f, code);
+    f->unknown = f->unknown || (f->of_self && passes_object(f, code));
     if (!site_holds(code, &f->names, true)) return;
     const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
     if (strstr(code, "backward(") || strstr(code, "autograd.grad(")) f->reaches = true;
@@ -144,7 +214,7 @@ static void read_statement(struct flow *f, const struct site_statement *st)
         for (size_t i = 0; i < made.n; i++) keep_name(f, made.list[i]);
         pass_on(f, a.value, false);
     } else if (site_store_of(f->arena, code, &store)) {
-        if (site_holds(store.value, &f->names, true)) keep_name(f, site_base_name(f->arena, store.into));
+        if (site_holds(store.value, &f->names, true)) keep_container(f, site_base_name(f->arena, store.into));
         pass_on(f, store.value, false);
     } else if (!defined_name(f, st)) {
         pass_on(f, code, true);
@@ -156,7 +226,9 @@ static void read_flow_range(struct flow *f, const struct site_code *code, size_t
 {
     f->names.n = 0;
     f->function = function;
-    if (function && f->local && strcmp(function, f->owner) == 0) add_name(f, &f->names, f->local);
+    f->from = code->list + from;
+    f->to = code->list + to;
+    if (function && f->local && strcmp(function, f->owner) == 0) keep_container(f, f->local);
     if (function && site_names_has(&f->receivers, function)) {
         const char *open = strchr(code->list[from].code, '('), *close = open ? site_closing(open) : "";
         if (*close)
@@ -205,6 +277,11 @@ static const char *collecting_variable(struct arena *arena, const char *code)
     return made.n == 1 ? made.list[0] : NULL;
 }
 
+static size_t found_names(const struct flow *f)
+{
+    return f->attributes.n + f->functions.n + f->receivers.n + f->stores.n;
+}
+
 enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const struct result_holder *holder)
 {
     struct arena scratch = {0};
@@ -228,13 +305,15 @@ enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const st
         f.owner = owner;
     } else {
         add_name(&f, &f.attributes, text_last_part(into));
+        f.of_self = strncmp(into, "self.", 5) == 0;
     }
     for (size_t before = 0, after = 1, round = 0; before != after && round < ROUNDS && !f.reaches; round++) {
-        before = f.attributes.n + f.functions.n + f.receivers.n;
+        before = found_names(&f);
         read_files(&f);
-        after = f.attributes.n + f.functions.n + f.receivers.n;
+        after = found_names(&f);
     }
-    const bool full = f.attributes.n == SITE_NAMES || f.functions.n == SITE_NAMES || f.receivers.n == SITE_NAMES;
+    const bool full = f.attributes.n == SITE_NAMES || f.functions.n == SITE_NAMES || f.receivers.n == SITE_NAMES ||
+                      f.stores.n == SITE_NAMES;
     const bool known = f.files_n > 0 && !f.unknown && !full;
     arena_free(&scratch);
     return f.reaches ? SITE_LOSS_YES : known ? SITE_LOSS_NO : SITE_LOSS_UNKNOWN;

@@ -35,6 +35,8 @@ TRAINED = {
     "by another name": "def evaluate(model):\n    model.eval()\n    with torch.no_grad():\n        return model(torch.ones(1, 256).cuda())\n"
                        "def loss_of(model, x):\n    return model(x).square().mean()\nbig = net(2048, 6)\n"
                        "optimizer = torch.optim.SGD(big.parameters(), lr=.1)\ndef compute(x):\n    return loss_of(big, x)\n",
+    "in a list": "teacher = net(2048, 6)\nmodels = [student, teacher]\noptimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=.1)\n"
+                 "def compute(x):\n    target = teacher(x)\n    return (student(x) - target).square().mean()\n",
     "evaluated if asked": "def make_optimizer(models):\n    return torch.optim.SGD(models[0].parameters(), lr=.1)\nbig = net(2048, 6)\nwith_test = False\n"
                           "if with_test:\n    big.eval()\noptimizer = make_optimizer([big])\ndef compute(x):\n    return big(x).square().mean()\n",
     "its batch norms are frozen": "big = net(2048, 6)\nbig.eval()\noptimizer = torch.optim.SGD(big.parameters(), lr=.1)\n"
