@@ -77,12 +77,6 @@ static int64_t ns_of(const struct timespec *t)
     return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
 
-static bool same_file(int fd, const struct stat *st)
-{
-    struct stat now;
-    return !gs_file_status(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
-}
-
 /* The reason for refusal; NULL: the file may be read. */
 static const char *why_refused(const struct stat *st, int64_t latest_ns, bool strict)
 {
@@ -131,7 +125,7 @@ static char *read_source_file(int fd, const struct stat *st, const char *file, s
 {
     char *text = read_whole(fd, length), *masked = NULL;
     *left_out = "changed"; /* it grew, or the program closed the descriptor meanwhile */
-    if (text && same_file(fd, st)) {
+    if (text && gs_is_same_file(fd, st)) {
         *left_out = "missing";
         const size_t size = 2 * *length + 16; /* a mask is longer than a short secret */
         if (is_python_source(file, text, *length) && (masked = malloc(size))) {
@@ -157,7 +151,7 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     if (fd >= 0 && !gs_file_status(fd, &st)) {
         if (!(*left_out = why_refused(&st, latest_ns, strict)))
             text = read_source_file(fd, &st, file, length, left_out);
-        if (same_file(fd, &st)) close(fd); /* otherwise the program has closed it, and reuses the number */
+        if (gs_is_same_file(fd, &st)) close(fd); /* otherwise the program has closed it, and reuses the number */
     }
     errno = saved;
     return text;

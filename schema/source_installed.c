@@ -37,13 +37,13 @@ static bool record_lists(const char *path, const char *file)
     const int fd = gs_open_high(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     struct stat st;
     bool lists = false;
-    if (fd < 0) return false;
-    const bool fits = !gs_file_status(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= RECORD_BYTES;
+    if (fd < 0 || gs_file_status(fd, &st)) return false;
+    const bool fits = S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= RECORD_BYTES;
     char *text = fits ? malloc((size_t)st.st_size) : NULL;
     const ssize_t n = text ? pread(fd, text, (size_t)st.st_size, 0) : 0;
     if (n > 0) lists = lists_file(text, (size_t)n, file);
     free(text);
-    close(fd);
+    if (gs_is_same_file(fd, &st)) close(fd);
     return lists;
 }
 
@@ -84,10 +84,11 @@ static bool is_listed_in(const char *path, size_t length)
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%.*s", (int)length, path);
     const int fd = gs_open_high(folder, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
-    if (fd < 0) return false;
+    struct stat st;
+    if (fd < 0 || gs_file_status(fd, &st)) return false;
     const bool is =
         folder_lists(fd, path, length, path + length, true) || folder_lists(fd, path, length, path + length, false);
-    close(fd);
+    if (gs_is_same_file(fd, &st)) close(fd);
     return is;
 }
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,4 +51,11 @@ static inline long gs_system_call_of_six(long number, long a, long b, long c, lo
 static inline int gs_file_status(int fd, struct stat *status)
 {
     return (int)gs_system_call(SYS_newfstatat, fd, "", status, AT_EMPTY_PATH);
+}
+
+/* Is the descriptor still of the file with that status? The program may have closed it, and reuse the number. */
+static inline bool gs_is_same_file(int fd, const struct stat *status)
+{
+    struct stat now;
+    return !gs_file_status(fd, &now) && now.st_dev == status->st_dev && now.st_ino == status->st_ino;
 }

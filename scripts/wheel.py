@@ -84,7 +84,9 @@ def documents(gpuspy):
     files = {f"share/man/man1/{name}.1": (page, 0o644) for name, page in pages.items()}
     for shell, path in COMPLETIONS.items():
         files[path] = (output(gpuspy, "help", f"--completion={shell}"), 0o644)
-    files.update({f"share/doc/gpuspy/docs/{page.name}": (page.read_bytes(), 0o644) for page in sorted((ROOT / "docs").glob("*.md"))})
+    # README is beside docs/, as the pages' links expect; pip leaves a folder behind that has no file of its own
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        files[f"share/doc/gpuspy/{page.relative_to(ROOT)}"] = (page.read_bytes(), 0o644)
     return files
 
 

@@ -52,7 +52,7 @@ static bool joins_lines(const char *text)
 }
 
 /* `source` of a cell: a string, or a list of them. Allocated; NULL: neither, or too long. */
-static char *read_cell(const json_t *source)
+static char *join_cell_source(const json_t *source)
 {
     const size_t n = json_is_array(source) ? json_array_size(source) : 1;
     char *text = calloc(1, CELL_BYTES);
@@ -87,7 +87,7 @@ static void add_cells(struct run *run, const json_t *root)
     json_array_foreach(cells, i, cell)
     {
         const char *type = json_string_value(json_object_get(cell, "cell_type"));
-        char *text = type && strcmp(type, "code") == 0 ? read_cell(json_object_get(cell, "source")) : NULL;
+        char *text = type && strcmp(type, "code") == 0 ? join_cell_source(json_object_get(cell, "source")) : NULL;
         if (text && !joins_lines(text)) {
             const char *shown = skip_empty_lines(text);
             const size_t length = strlen(shown), size = 2 * length + 16; /* a mask can be longer than a secret */
