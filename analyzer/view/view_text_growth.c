@@ -70,12 +70,14 @@ void view_text_growth(const struct draw_text *v)
         (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].growing.known))
         return; /* it is in the verdict */
     for (size_t i = 0; i < shown; i++) by_steps = by_steps && r->growth[i].by_steps;
+    if (!by_steps) t.head[1] = "each time", t.head[2] = "times";
     if (by_steps)
         draw_heading(v, TERMINAL_YELLOW, "Keeps growing", " (inferred; wrong if a later step reads this memory again)");
     else
-        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
-                     ": no steps were found, so each allocation at the line counts as one (inferred; wrong if a later "
-                     "step reads this memory again)");
+        draw_heading(
+            v, TERMINAL_YELLOW, "Keeps growing",
+            ": no steps were found, so each allocation at the line counts (inferred; wrong if the program reads "
+            "this memory again)");
     EACH (g, r->growth, shown) {
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
         const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),
