@@ -36,8 +36,8 @@ struct gs_recovery {
 /* Does this name still refer to the file that was opened? */
 static bool still_there(int fd, const char *path)
 {
-    struct stat a, b;
-    return !gs_file_status(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    struct stat named;
+    return !stat(path, &named) && gs_is_same_file(fd, &named);
 }
 
 /* Returns -1 and sets errno. A high number, because this may be an application's process. */

@@ -85,9 +85,14 @@ static const char *why_refused(const struct stat *st, int64_t latest_ns, bool st
     return st->st_size > GS_SOURCE_FILE_BYTES ? "large" : NULL;
 }
 
-/* Opens no FIFO and no device, and does not wait for a lease. Keeps the time of the last access, because it is the
- * program's file. -1: none. */
-static int open_source(const char *path)
+bool gs_source_path(char *path, size_t size, const char *file, const char *folder)
+{
+    const bool relative = file[0] != '/';
+    const int n = snprintf(path, size, "%s%s%s", relative && folder ? folder : "", relative ? "/" : "", file);
+    return (!relative || folder) && n >= 0 && (size_t)n < size;
+}
+
+int gs_source_open(const char *path)
 {
     struct stat st;
     if (stat(path, &st) || !S_ISREG(st.st_mode)) return -1;
@@ -142,11 +147,9 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
 {
     char path[PATH_MAX], *text = NULL;
     const int saved = errno;
-    const bool relative = file[0] != '/';
-    const int n = snprintf(path, sizeof path, "%s%s%s", relative && folder ? folder : "", relative ? "/" : "", file);
     *left_out = "missing";
     if (is_notebook_cell(file)) latest_ns = INT64_MAX;
-    const int fd = (relative && !folder) || n < 0 || (size_t)n >= sizeof path ? -1 : open_source(path);
+    const int fd = gs_source_path(path, sizeof path, file, folder) ? gs_source_open(path) : -1;
     struct stat st;
     if (fd >= 0 && !gs_file_status(fd, &st)) {
         if (!(*left_out = why_refused(&st, latest_ns, strict)))

@@ -19,6 +19,12 @@ bool gs_source_is_library(const char *file);
 /* May a file of this name be the program's own? Not a library's, and not "<string>" or the like. */
 bool gs_source_is_own(const char *file);
 
+/* A relative name is resolved in `folder`; false: that is NULL, or the path is too long. */
+bool gs_source_path(char *path, size_t size, const char *file, const char *folder);
+/* A descriptor, or -1. Opens no FIFO and no device, and does not wait for a lease. Keeps the time of the last access,
+ * because it is the program's file. */
+int gs_source_open(const char *path);
+
 /* Is it listed as a file of a package that was installed outside of such folders, as by `pip install --target`? A
  * relative name is resolved in `folder`, which may be NULL. Reads folders on disk; errno is kept. */
 bool gs_source_is_installed(const char *file, const char *folder);

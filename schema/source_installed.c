@@ -34,7 +34,7 @@ static bool lists_file(const char *text, size_t length, const char *file)
 
 static bool record_lists(const char *path, const char *file)
 {
-    const int fd = gs_open_high(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    const int fd = gs_source_open(path);
     struct stat st;
     bool lists = false;
     if (fd < 0 || gs_file_status(fd, &st)) return false;
@@ -109,9 +109,7 @@ bool gs_source_is_installed(const char *file, const char *folder)
 {
     char path[PATH_MAX];
     const int saved = errno;
-    const bool relative = file[0] != '/';
-    const int n = snprintf(path, sizeof path, "%s%s%s", relative && folder ? folder : "", relative ? "/" : "", file);
-    if ((relative && !folder) || n < 0 || (size_t)n >= sizeof path) return false;
+    if (!gs_source_path(path, sizeof path, file, folder)) return false;
     size_t length = (size_t)(strrchr(path, '/') - path) + 1;
     bool is = false, package = is_package(path, length);
     for (unsigned up = 0; up < PARENTS && package && length > 1; up++) {

@@ -45,9 +45,9 @@ static inline long gs_system_call_of_six(long number, long a, long b, long c, lo
     gs_system_call_of_six((long)(number), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 #define gs_system_call(...) GS_SYSTEM_CALL(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
 
-/* fstat. Not libc's: libfaketime wraps it, opens its shared memory once more if that is called before its constructor,
- * and crashes if it is called after its destructor. The system call is the one that the loader makes: a filter that
- * ends the process for it has done so already. */
+/* fstat. Not libc's, because libfaketime wraps that: before libfaketime's constructor it opens its shared memory once
+ * more, and after its destructor it crashes. The loader makes this system call, too, so a filter that forbids it has
+ * ended the process before. */
 static inline int gs_file_status(int fd, struct stat *status)
 {
     return (int)gs_system_call(SYS_newfstatat, fd, "", status, AT_EMPTY_PATH);

@@ -38,8 +38,7 @@ const struct command_text command_text_estimate = {
         OPTIONS_HEADING("Model"), ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
         OPTION_ROW(LIST, "config", 0, config, "FILE",
                    "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
-                   "torchtitan, "
-                   "Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"),
+                   "torchtitan, Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"),
         OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
         PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
         ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
@@ -58,8 +57,7 @@ const struct command_text command_text_estimate = {
         OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, sizes in bytes"),
         OPTION_ROW(FLAG, "csv", 0, csv, NULL,
                    "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
-                   "one row "
-                   "each"),
+                   "one row each"),
         OPTION_ROW(FILE, "html", 0, html, "FILE", "write a page, one file that needs no network; - is standard output"),
         DISPLAY_OPTIONS(struct settings, display)),
     .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "

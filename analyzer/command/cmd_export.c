@@ -57,8 +57,7 @@ const struct command_text command_text_export = {
          "the format; default torch-snapshot"},
         OPTION_ROW(FILE, "output", 'o', output, "FILE",
                    "write to FILE; - is standard output; default: the recording's name with the format's suffix, in "
-                   "the working "
-                   "directory"),
+                   "the working directory"),
         {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT",
          "peak|oom|end|allocated|waits|copies", 0, 0,
          "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},

@@ -92,7 +92,7 @@ static void add_whole_model(const struct plan *p, uint64_t stage, struct estimat
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "the whole model, before it is divided",
                         (struct estimate_interval){0, 0, ceil(more)});
     estimate_explain(line, "DeepSpeed runtime/engine.py: _configure_distributed_model",
-                     "%.2f GiB, minus what forward needs at most", whole_model(p, stage) / 1073741824.0);
+                     "%.2f GiB, minus what forward needs at most", whole_model(p, stage) / 0x1p30);
     line->why = "none with deepspeed.zero.Init";
 }
 

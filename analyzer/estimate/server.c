@@ -16,7 +16,7 @@ static double floor_of(double n)
 
 /* What changed with vLLM's versions, 0.N as N; a version that is not given is a current one, and any in low and high.
  */
-#define WITHOUT_LONG_PASS 8 /* a prompt of up to 32,768 tokens is no longer read in one pass; only some GPUs sample */
+#define WITHOUT_LONG_PASS 8 /* before, prompts of up to 32,768 tokens were read in one pass, and one GPU sampled */
 #define WITH_REQUESTS 11    /* max_num_seqs is 1024 on large GPUs, at the latest */
 #define WITH_WORKSPACES 11  /* experts have workspaces that stay */
 #define WITH_SORT 12        /* the profiling pass sorts the logits, as up to 0.7 */

@@ -251,7 +251,7 @@ static void add_casting_holes(const struct plan *p, double weights, struct estim
                         (struct estimate_interval){0, 0, ceil(LAYERWISE_HOLES * weights)});
     line->why = "none if kernels multiply fp8 weights";
     estimate_explain(line, "diffusers hooks/layerwise_casting.py; published peaks of FLUX", "%.0f %% of %.2f GiB",
-                     100 * LAYERWISE_HOLES, weights / (1024 * 1048576.0));
+                     100 * LAYERWISE_HOLES, weights / 0x1p30);
 }
 
 bool estimate_serving_denoiser(const struct plan *p, struct estimate_result *r)

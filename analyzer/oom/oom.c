@@ -683,8 +683,8 @@ static void list_group(struct oom_failures *o, size_t group, size_t room)
         answer_failure(o, group, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
 }
 
-/* Fatal ones first, beginning with the one that ended the program, then from the last one on; then those that the
- * program handled in order of time; then those that succeeded on a retry. */
+/* The failure that ended the program is first, followed by the other fatal ones from the last to the first. Those that
+ * the program handled come next, and those that succeeded on a retry last, both in order of time. */
 static void list_ooms(struct oom_failures *o)
 {
     struct result_report *report = o->b->report;

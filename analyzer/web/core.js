@@ -174,7 +174,7 @@ var gpuspyPage = (function () {
         return Math.max(0, d3.bisectRight(series.start, time + 5e-10, 0, series.n) - 1);
     };
     page.peakIndex = series => series.peak;
-    /* A profile, or a snapshot without a history: one moment, which is no peak. */
+    /* A profile, or a snapshot without a history, shows one moment, and the peak is not known. */
     page.isMoment = function () { return (page.report.run.lacks || []).includes("history"); };
     /* What marks the recording's ranges, as in the terminal. */
     page.rangeWord = function () {

@@ -84,7 +84,7 @@ def test_a_png_is_written_beside_files_of_other_names(recording):
 
 
 def test_a_png_by_the_program_that_is_installed(recording):
-    """cairosvg, if there is no rsvg-convert; also if that fails after it has written something."""
+    """If rsvg-convert is missing, or fails after it has written a part, cairosvg makes the picture."""
     with Rows(recording.database) as r:
         r.device()
         r.block(1, MIB)
