@@ -146,14 +146,20 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
         put_activation(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
+    else if (p->half_adapters && z->compute == 2 && !masked) /* no copy: all keep the input itself */
+        put_activation(t, ACT_ADAPTERS,
+                       (p->weights && p->weights->bits < 16 ? 0 : input * 2 * width) +
+                           kind->rank * n * 2 * (double)p->rank,
+                       0, 0, 0);
     else
         put_activation(t, ACT_ADAPTERS,
                        input *
-                               (z->amp                       ? 2 * n
+                               (z->amp || p->half_adapters   ? 2 * n
                                 : z->compute == 4 && !masked ? 4
                                                              : 4 * n) *
                                width +
-                           (masked ? n * width : 0) + kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
+                           (masked ? n * width : 0) +
+                           kind->rank * n * (z->amp || p->half_adapters ? 2 : 4) * (double)p->rank,
                        0, 0, 0);
 }
 
@@ -172,7 +178,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
 {
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     const struct model_shape *m = &p->model->shape;
-    const double element = z->amp ? 2 : 4;
+    const double element = z->amp || p->half_adapters ? 2 : 4;
     double outputs = 0, kept = 0;
 
     EACH (w, p->model->tensors, p->model->tensors_n) {

@@ -89,6 +89,11 @@ static double least_element(const struct plan *p)
     return p->precision->weights == 2 ? 2 : FLOAT32;
 }
 
+static double likely_element(const struct plan *p)
+{
+    return p->half_adapters ? least_element(p) : FLOAT32;
+}
+
 /* One of the small matrices. */
 static void take_adapted(const struct plan *p, const struct estimate_shard *of, double rows, double cols,
                          struct adapted *a)
@@ -100,7 +105,7 @@ static void take_adapted(const struct plan *p, const struct estimate_shard *of, 
     a->n.all += n;
     a->n.own += n / group;
     *(of->expert ? &a->n.experts : &a->n.dense) += n;
-    estimate_optimizer_take(p, &s, FLOAT32, p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->optimizer);
+    estimate_optimizer_take(p, &s, likely_element(p), p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->optimizer);
     estimate_optimizer_take(p, &s, least_element(p), p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->least);
 }
 
@@ -172,7 +177,7 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
     bool states_divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
     bool gradients_divided = p->sharding >= PLAN_SHARDING_ZERO2, whole = p->sharding != PLAN_SHARDING_ZERO3;
     unsigned kept = plan_keeps_gradients(p) ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP);
-    const double least = least_element(p), trained = whole ? a->n.all : a->n.own,
+    const double least = least_element(p), likely = likely_element(p), trained = whole ? a->n.all : a->n.own,
                  made = gradients_divided ? a->n.own : a->n.all;
     struct estimate_interval states = {ceil(a->least.states.low), ceil(a->optimizer.states.likely),
                                        ceil(a->optimizer.states.high)};
@@ -182,14 +187,14 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
     struct estimate_line *line;
     char each[80];
 
-    line = estimate_add(
-        r, ESTIMATE_ADAPTERS, IN_TRAINING, "adapters, float32",
-        (struct estimate_interval){ceil(trained * least), ceil(trained * FLOAT32), ceil(trained * FLOAT32)});
+    line =
+        estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, likely < FLOAT32 ? "adapters, 16 bits" : "adapters, float32",
+                     (struct estimate_interval){ceil(trained * least), ceil(trained * likely), ceil(trained * likely)});
     line->why = sixteen;
     if (kind->size_is == ADAPTER_HAS_TOKENS)
-        snprintf(each, sizeof each, "4 B (%ju virtual tokens)", (uintmax_t)p->rank);
+        snprintf(each, sizeof each, "%.0f B (%ju virtual tokens)", likely, (uintmax_t)p->rank);
     else
-        snprintf(each, sizeof each, "4 B (%s%.0ju%s%.0f matrices)", sizes[kind->size_is], (uintmax_t)p->rank,
+        snprintf(each, sizeof each, "%.0f B (%s%.0ju%s%.0f matrices)", likely, sizes[kind->size_is], (uintmax_t)p->rank,
                  kind->size_is ? ", " : "", a->matrices);
     estimate_states_explain(line, kind->source, p, &a->n, each, !whole);
     if (a->frozen > 0) {
@@ -199,9 +204,10 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
                          units_format_count((char[UNITS_TEXT]){0}, units_whole(a->frozen)));
     }
     line = estimate_add(r, ESTIMATE_GRADIENTS, kept, "gradients of the adapters",
-                        (struct estimate_interval){ceil(made * least), ceil(made * FLOAT32), ceil(made * FLOAT32)});
+                        (struct estimate_interval){ceil(made * least), ceil(made * likely), ceil(made * likely)});
     line->why = sixteen;
-    estimate_states_explain(line, "torch: a gradient has its parameter's type", p, &a->n, "4 B", gradients_divided);
+    estimate_states_explain(line, "torch: a gradient has its parameter's type", p, &a->n,
+                            likely < FLOAT32 ? "2 B" : "4 B", gradients_divided);
     if (states.high > 0) {
         line = estimate_add(r, ESTIMATE_OPTIMIZER, IN_TRAINING, "optimizer states of the adapters", states);
         line->host = away;
@@ -210,8 +216,8 @@ static void add_trained_adapters(const struct plan *p, const struct adapted *a, 
         line->why = a->optimizer.states.low < states.high ? "pages move to the host if the GPU has no room" : sixteen;
     }
     if (p->sharding == PLAN_SHARDING_DDP && estimate_shard_group(p, false) > 1)
-        estimate_states_buckets(p, &a->n, (unsigned)FLOAT32, r);
-    estimate_states_step(p, &a->n, &a->optimizer, FLOAT32, r);
+        estimate_states_buckets(p, &a->n, (unsigned)likely, r);
+    estimate_states_step(p, &a->n, &a->optimizer, likely, r);
 }
 
 /* FSDP's first version joins the parameters of a unit into one, whose gradient also covers the frozen ones: litgpt's

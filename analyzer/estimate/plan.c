@@ -240,6 +240,8 @@ static bool check_adapters(const struct plan *p, char why[WHY])
                       model_family_word(p->model->shape.family));
     if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->cp > 1)
         return REJECT("--cp: gpuspy does not know how GPUs divide virtual tokens; use --sharding");
+    if (p->half_adapters && (p->adapter == PLAN_ADAPTER_NONE || p->precision->weights != 2))
+        return REJECT("--half-adapters: needs --adapter and --precision bf16 or fp16");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)
         return REJECT("--adapter: a gated delta net has no keys that a prefix could precede");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->checkpoint != PLAN_CHECKPOINT_NONE)
@@ -322,6 +324,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
             return REJECT("--%s applies to training, not to --inference%s", training[i].option, training[i].instead);
     if (!p->inference && (p->cache || p->cache_block))
         return REJECT("--%s: training has no KV cache; add --inference", p->cache ? "kv-cache" : "cache-block");
+    if (p->half_reduce && (!p->fsdp || p->flat)) return REJECT("--half-reduce: applies to --sharding fsdp2");
     if (!p->inference && p->prompt) return REJECT("--prompt: training has no prompt; add --inference");
     if (p->prompt && p->seq && p->prompt > p->seq)
         return REJECT("--prompt: more than --seq, which includes prompt and answer");

@@ -211,14 +211,16 @@ struct plan {
     uint64_t first_layers, last_layers; /* of the first and the last pipeline stage; 0: as many as the others */
     bool sequence_parallel;             /* with tp: norms and dropouts are divided too */
     enum plan_sharding sharding;
-    bool fsdp;     /* PyTorch's; else DeepSpeed's ZeRO */
-    bool flat;     /* its first version, which joins a unit's parameters into one */
-    bool separate; /* adapters are units of their own, by peft's wrapping policy */
+    bool fsdp;        /* PyTorch's; else DeepSpeed's ZeRO */
+    bool flat;        /* its first version, which joins a unit's parameters into one */
+    bool separate;    /* adapters are units of their own, by peft's wrapping policy */
+    bool half_reduce; /* the second version reduces gradients in 16 bits, not in float32 */
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
 
     enum plan_frozen frozen;
     enum plan_adapter adapter;
+    bool half_adapters; /* in 16 bits, as the weights beside them */
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
     bool prepared_remakes; /* and it turns on checkpointing, which the user did not set */
     uint64_t rank;    /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */

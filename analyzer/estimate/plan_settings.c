@@ -431,6 +431,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .separate = s->separate,
         .offload = setting_word_index(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
+        .half_reduce = s->half_reduce,
+        .half_adapters = s->half_adapters,
         .resident = s->resident                ? (enum plan_resident)setting_word_index(s->resident, plan_residents)
                     : s->inference || s->serve ? PLAN_RESIDENT_ALL
                                                : PLAN_RESIDENT_DENOISER,

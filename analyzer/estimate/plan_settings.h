@@ -23,7 +23,7 @@ struct plan_settings {
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
-    bool sequence_parallel, separate;
+    bool sequence_parallel, separate, half_reduce, half_adapters;
     const char *sharding, *offload;
     const char *adapter, *saved;
     struct option_list target;
@@ -156,6 +156,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
               "what data-parallel GPUs shard: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"), \
         PLAN_FLAG(type, member, "separate-adapters", separate,                                                         \
                   "with --sharding fsdp: adapters are FSDP units of their own (peft's fsdp_auto_wrap_policy)"),        \
+        PLAN_FLAG(                                                                                                     \
+            type, member, "half-reduce", half_reduce,                                                                  \
+            "with --sharding fsdp2: gradients are reduced in 16 bits (accelerate), not in float32 (torchtitan)"),      \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \
@@ -200,6 +203,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         "--checkpointing=full"),                                                                                    \
         PLAN_COUNT(type, member, "lora-rank", rank, "N",                                                            \
                    "rank of adapters; default 16 (loha, lokr: 8; adalora: 12; vera: 256)"),                         \
+        PLAN_FLAG(                                                                                                  \
+            type, member, "half-adapters", half_adapters,                                                           \
+            "adapters have the 16 bits of the weights, as in torchtune and litgpt; default float32, as in peft"),   \
         {"lora-dropout",                                                                                            \
          0,                                                                                                         \
          OPTION_TEXT,                                                                                               \

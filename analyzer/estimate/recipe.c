@@ -529,8 +529,7 @@ static void put_batches(struct estimate_recipe *r, const struct values *s, int64
     }
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
-    if (batch > INT64_MAX / 2) batch = 0;
-    if (has_pairs(r, s)) batch = count_or_one(batch) * 2;
+    if (has_pairs(r, s) && batch < INT64_MAX / 2) batch = count_or_one(batch) * 2;
     if (batch > 0) put_recipe_option(r, "--batch=%" PRId64, batch);
     if (passes > 1) put_recipe_option(r, "--accumulation=%" PRId64, passes);
     const int64_t seq = s->packed_seq > 0 ? s->packed_seq : s->seq;
@@ -668,6 +667,11 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
         put_recipe_option(r, "--sequence-parallel");
     if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
+    const bool others = is_written_for(r, "torchtitan") || is_written_for(r, "torchtune") ||
+                        is_written_for(r, "AutoModel") || is_written_for(r, "Megatron-LM");
+    if (sharding && strcmp(sharding, "fsdp2") == 0 && !others && !recipe_adapter_of(s) && s->pure <= 0 &&
+        (bf16_is_on(r, s) || fp16_is_on(s)))
+        put_recipe_option(r, "--half-reduce");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s) && json_is_false(s->reentrant))
         put_recipe_option(r, "--no-reentrant");

@@ -111,6 +111,13 @@ static double unit_element(const struct plan *p)
     return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
 }
 
+/* Bytes of a whole gradient: the first version sums and reduces what it computes with (accelerate: MixedPrecision's
+ * reduce_dtype), the second what MixedPrecisionPolicy's reduce_dtype says. */
+static double reduced_element(const struct plan *p)
+{
+    return p->flat || p->half_reduce ? unit_element(p) : p->precision->gradients;
+}
+
 /* In a pipeline they surely stay: PyTorch's schedules turn the reduction off until a stage's last micro-batch
  * (pipelining/stage.py, backward_maybe_with_nosync). */
 static void add_whole_gradients(const struct plan *p, unsigned phases, double n, double each, double kept,
@@ -180,9 +187,7 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
         line->why = "the buckets exist twice in some steps, once in others";
     }
     if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
-    /* FSDP2 sums them in the type in which it reduces, the first version in the type in which it computes */
-    estimate_states_no_sync(p, n, p->flat ? unit_element(p) : p->precision->gradients,
-                            away ? 0 : ceil(part_of(n, divided) * each), r);
+    estimate_states_no_sync(p, n, reduced_element(p), away ? 0 : ceil(part_of(n, divided) * each), r);
 }
 
 static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
@@ -315,9 +320,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     const bool deepspeed = p->master_weights && !p->fsdp;                  /* or Megatron-LM */
     double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = fmax(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
-    /* FSDP's first version reduces what it computes with (accelerate: MixedPrecision's reduce_dtype) */
-    double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * (p->flat ? unit_element(p) : each),
-           begin;
+    double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * reduced_element(p), begin;
     struct estimate_interval bytes = {0,
                                       float32_from_the_start(p) ? 0
                                       : p->master_weights       ? bucket

@@ -328,6 +328,29 @@ def test_fsdp_keeps_gradients_whole_between_micro_batches():
     assert all(line(of[key], "stay whole") == 0 for key in of if key[0] == "zero3" or key[1] == "1")
 
 
+# MiB that PyTorch 2.11 allocated on each of two to four simulated GPUs, and where the estimate was before the options
+SHAPE = "--layers 8 --hidden 1024 --heads 16 --ffn 2816 --vocab 16384 --context 1024 --untied --optimizer adamw"
+LORA = "--precision bf16 --adapter lora --lora-rank 16"
+HALVES = [("--precision amp-bf16 --batch 1 --seq 512 --gpus 4 --sharding fsdp2 --accumulation 4", "--half-reduce", 1107),
+          (LORA + " --batch 4 --seq 512 --gpus 2 --sharding fsdp2 --drop-outputs", "--half-adapters", 1355),
+          (LORA + " --batch 4 --seq 512 --gpus 2 --sharding ddp", "--half-adapters", 1504)]
+
+
+@pytest.mark.parametrize("words, option, measured", HALVES, ids=["gradients", "fsdp2", "ddp"])
+def test_what_has_16_bits_needs_less(words, option, measured):
+    def allocated(*more):
+        e = answer(*f"{SHAPE} {words} --gpu h100-80g --no-calibration".split(), *more)
+        lines = [x for x in e["lines"] if not x["host"] and x["part"] not in ("context", "communication", "allocator")]
+        return max(sum(x["bytes"] for x in lines if phase in x["phases"]) for phase in e["phases"]) / 2**20
+    assert allocated(option) == pytest.approx(measured, rel=0.025) and allocated() > 1.2 * measured
+
+
+def test_16_bits_where_there_are_none_are_refused():
+    refused(*LLAMA, "--half-adapters", says="--half-adapters: needs --adapter and --precision bf16 or fp16")
+    refused("--model", "gpt2", "--adapter", "lora", "--half-adapters", says="--half-adapters: needs --adapter")
+    refused(*LLAMA, "--gpus", "2", "--sharding", "fsdp", "--half-reduce", says="--half-reduce: applies to --sharding fsdp2")
+
+
 def test_flat_parameters_have_gradients_where_weights_are_frozen():
     """What litgpt publishes of LoRA on Llama 2 7B by FSDP's first version: 22.18 GB on each of two A100, allocated."""
     words = ["--model", "llama-2-7b", "--precision", "bf16", "--adapter", "lora", "--lora-rank", "8", "--target", "qv", "--batch", "1",

@@ -568,6 +568,14 @@ def test_a_training_on_pairs_has_twice_the_sequences(tmp_path, text, batch, note
     assert answer["plan"]["batch"] == batch and config["not_considered"] == ([note] if note else [])
 
 
+def test_accelerate_reduces_in_16_bits(tmp_path):
+    text = "base_model: llama-3.2-1b\nbf16: true\nfsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
+    for more, given in (("", True), ("adapter: lora\n", False)):
+        (tmp_path / "c.yaml").write_text(text + more)
+        options = read_as(tmp_path, "--config", "c.yaml", "--gpus", "8")[1]["options"]
+        assert "--sharding=fsdp2" in options and ("--half-reduce" in options) == given
+
+
 AUTOMODEL_PARTS = """
 step_scheduler: {global_batch_size: 32, local_batch_size: 8}
 model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B, torch_dtype: TYPE}
