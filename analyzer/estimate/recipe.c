@@ -667,9 +667,10 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
         put_recipe_option(r, "--sequence-parallel");
     if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
-    const bool others = is_written_for(r, "torchtitan") || is_written_for(r, "torchtune") ||
-                        is_written_for(r, "AutoModel") || is_written_for(r, "Megatron-LM");
-    if (sharding && strcmp(sharding, "fsdp2") == 0 && !others && !recipe_adapter_of(s) && s->pure <= 0 &&
+    /* LLaMA-Factory's own FSDP2, as torchtitan's, reduces float32 */
+    const bool of_accelerate =
+        is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "accelerate");
+    if (sharding && strcmp(sharding, "fsdp2") == 0 && of_accelerate && !recipe_adapter_of(s) && s->pure <= 0 &&
         (bf16_is_on(r, s) || fp16_is_on(s)))
         put_recipe_option(r, "--half-reduce");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
