@@ -242,29 +242,71 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
     line->why = "a block of 1 MiB and more is not split if less than 1 MiB would be left";
 }
 
+/* The replay of `like`, another plan in the place of `p` unless they are one. Then what is cached beside its tensors is
+ * cached beside `live` bytes, or a part of it if these are fewer. */
+static bool replay_as(const struct plan *p, const struct plan *like, double live, double room, bool converts,
+                      struct estimate_replay_peaks *out)
+{
+    struct estimate_replay_peaks free;
+    double part;
+
+    if (p == like) return estimate_replay(p, room, workspace_of(p), converts, out);
+    if (!estimate_replay(like, INFINITY, workspace_of(p), converts, &free)) return false;
+    part = fmin(1, live / fmax(1, free.allocated));
+    *out = free;
+    if (isfinite(room))
+        estimate_replay(like, fmax(free.allocated, free.allocated + (room - live) / part), workspace_of(p), converts,
+                        out);
+    out->reserved = live + part * fmax(0, out->reserved - free.allocated);
+    out->largest *= part;
+    out->allocated = live;
+    return true;
+}
+
 /* `records`: of plan.varying_lengths. */
-static double reserved_with_lengths(const struct plan *p, unsigned records, double room, bool converts)
+static double reserved_with_lengths(const struct plan *p, const struct plan *like, double live, unsigned records,
+                                    double room, bool converts)
 {
     struct estimate_replay_peaks peaks = {0};
-    struct plan one = *p;
+    struct plan one = *like;
 
     one.varying_lengths = records;
-    estimate_replay(&one, room, workspace_of(p), converts, &peaks);
+    replay_as(p == like ? &one : p, &one, live, room, converts, &peaks);
     return peaks.reserved;
 }
 
 /* Low: as with equal lengths. High: with more of them before the longest comes, in the memory that is left, because the
  * allocator frees what it has cached before it fails. */
-static struct estimate_interval vary_lengths(const struct plan *p, const struct estimate_result *r, double room,
-                                             bool converts, double live, struct estimate_interval bytes)
+static struct estimate_interval vary_lengths(const struct plan *p, const struct plan *like,
+                                             const struct estimate_result *r, double room, bool converts, double live,
+                                             struct estimate_interval bytes)
 {
-    const double equal = reserved_with_lengths(p, 0, room, converts) - live,
-                 most = reserved_with_lengths(p, PLAN_MOST_RECORDS, INFINITY, converts) - live,
+    const double equal = reserved_with_lengths(p, like, live, 0, room, converts) - live,
+                 most = reserved_with_lengths(p, like, live, PLAN_MOST_RECORDS, INFINITY, converts) - live,
                  left = p->memory > 0 ? p->memory - largest_tensor(p, r, true).high : INFINITY,
                  unsure = bytes.high - bytes.likely; /* of the order of requests */
 
     return (struct estimate_interval){fmax(0, fmin(bytes.likely, equal)), bytes.likely,
                                       fmax(fmax(bytes.likely, equal + unsure), fmin(most + unsure, left))};
+}
+
+/* Its segment, split by smaller tensors, needs a second; cuDNN's workspaces may copy what a convolution reads and
+ * makes, where no cached segment is as large: two MobileNets took that much more. */
+static double more_segments(const struct plan *p, double largest)
+{
+    if (p->model->shape.family != MODEL_CONV) return largest;
+    return is_hopper(p) ? 0 : CUDNN_COPIES / REPLAY_HIGH * largest;
+}
+
+/* The replay of another plan shows no more than how such a training caches: the range is at least that of any. */
+static struct estimate_interval widen_likeness(const struct plan *p, const struct estimate_result *r,
+                                               struct estimate_interval bytes)
+{
+    const struct estimate_interval any =
+        scale_interval(largest_tensor(p, r, false), (struct estimate_interval){HOLES_LOW, HOLES_LIKELY, HOLES_HIGH});
+
+    return (struct estimate_interval){fmin(bytes.low, any.low), fmax(bytes.likely, any.likely),
+                                      fmax(bytes.high, any.high + SEGMENTS)};
 }
 
 /* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
@@ -273,38 +315,43 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
 {
     struct estimate_replay_peaks free, within, most;
     struct estimate_interval bytes;
-    const bool converts = is_hopper(p);
+    const bool converts = is_hopper(p), known = estimate_replay_knows(p), conv = p->model->shape.family == MODEL_CONV;
     struct estimate_line *line;
+    struct plan other;
+    struct model model;
+    const struct plan *like = known ? p : &other;
     /* the replay covers only the trained model */
     const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
-    const double low = p->model->shape.family == MODEL_CONV ? REPLAY_LOW_CONV : REPLAY_LOW;
-    double holes, least, more, live = largest_tensor(p, r, true).likely - outside_of(r) - beside;
+    const struct estimate_interval all = largest_tensor(p, r, true);
+    double holes, least, live = all.likely - outside_of(r) - beside;
 
     room -= beside;
-    if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
+    if (!known && !estimate_replay_likeness(p, &other, &model)) return false;
+    if (!replay_as(p, like, live, INFINITY, converts, &free)) return false;
     within = most = free;
-    if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
-    if (free.reserved > room && estimate_replay(p, room, workspace_of(p), converts, &within) && !within.fits)
-        within = free;
-    add_blocks(p, live, free.allocated, p->model->shape.family == MODEL_CONV ? 0 : REPLAY_SURE * live, r);
+    if (!converts && conv) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
+    if (free.reserved > room && replay_as(p, like, live, room, converts, &within) && !within.fits) within = free;
+    add_blocks(p, live, free.allocated,
+               conv    ? 0
+               : known ? REPLAY_SURE * live
+                       : BLOCKS_SURE * (all.high - outside_of(r)),
+               r);
     live = fmax(live, free.allocated);
     holes = fmax(0, free.reserved - live);
-    /* its segment, split by smaller tensors, needs a second; cuDNN's workspaces may copy what a convolution reads and
-     * makes, where no cached segment is as large: two MobileNets took that much more */
-    more = p->model->shape.family == MODEL_CONV && !converts ? CUDNN_COPIES / REPLAY_HIGH * free.largest
-           : p->model->shape.family == MODEL_CONV            ? 0
-                                                             : free.largest;
     least = fmax(0, within.reserved - live);
     bytes = (struct estimate_interval){
-        low * least, least,
-        fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)};
-    if (p->varying_lengths) bytes = vary_lengths(p, r, room, converts, live, bytes);
+        (conv ? REPLAY_LOW_CONV : REPLAY_LOW) * least, least,
+        fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more_segments(p, free.largest))) + SEGMENTS,
+             most.reserved - live)};
+    if (p->varying_lengths) bytes = vary_lengths(p, like, r, room, converts, live, bytes);
+    if (!known) bytes = widen_likeness(p, r, bytes);
     line =
         estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments", bytes);
     estimate_explain(line,
                      p->varying_lengths ? "c10/cuda/CUDACachingAllocator.cpp, replayed for lengths in a random order"
-                                        : "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
-                     "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
+                     : known            ? "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps"
+                                        : "c10/cuda/CUDACachingAllocator.cpp, replayed for plain layers of these sizes",
+                     "%.2f GiB reserved - the %.2f GiB above", (live + bytes.likely) / GIB, live / GIB);
     line->why = p->varying_lengths
                     ? "low: all lengths are equal; high: more lengths before the longest; none if memory runs short"
                     : "the order of requests, and workspaces of cuDNN between them";

@@ -591,7 +591,6 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
     const enum model_family family = p->model->shape.family;
     const bool varying = p->varying_lengths > 0 && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;
 
-    if (family != MODEL_DENOISER && !estimate_replay_knows(p)) return false;
     c.list.converts = converts;
     c.weight = float32 ? 4 : p->precision->weights;
     c.gradient = float32 ? 4 : p->precision->gradients;
