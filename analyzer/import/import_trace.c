@@ -36,6 +36,8 @@ struct writing {
     uint32_t notes;
     uint32_t last;     /* the record that begins last: its number in the file */
     uint64_t sizeless; /* copies and fills without an entry on the GPU's side of the trace */
+    bool has_waited;   /* for a device */
+    bool waited_last;  /* and nothing else happened since */
 };
 
 bool import_is_json(const unsigned char *head, size_t n)
@@ -255,11 +257,18 @@ static void write_call(struct writing *w, const struct import_trace_record *r, s
     write_gpu(w, e, r->a, graph ? 0 : blocked_ns);
 }
 
+static bool is_device_wait(const struct import_trace_record *r)
+{
+    return r->kind == IMPORT_TRACE_WAIT && r->sync == GS_SYNC_DEVICE;
+}
+
 /* When torch.profiler stops, it waits for the GPU itself (__exit__ in torch/autograd/profiler.py). Without stacks, that
- * is the last event of the trace, outside of all operators. */
+ * is the last event of the trace, outside of all operators. If the program waits for the GPU, too, such as after each
+ * step, the last wait is the profiler's only if it follows one of the program's: other tools record without that wait.
+ */
 static bool is_profiler_end(const struct writing *w, const struct import_trace_record *r)
 {
-    return r->kind == IMPORT_TRACE_WAIT && r->sync == GS_SYNC_DEVICE && r->number == w->last && w->t->processes_n == 1;
+    return is_device_wait(r) && r->number == w->last && w->t->processes_n == 1 && (!w->has_waited || w->waited_last);
 }
 
 static uint32_t trace_call_stack(struct writing *w, const struct import_trace_record *r)
@@ -279,6 +288,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         return;
     }
     if (r->kind == IMPORT_TRACE_OP || r->kind == IMPORT_TRACE_PYTHON) {
+        w->waited_last = false;
         import_lane_open(&w->lanes[r->thread], r);
         return;
     }
@@ -301,6 +311,8 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         break;
     default: e.stack = trace_call_stack(w, r); write_call(w, r, &e);
     }
+    w->waited_last = is_device_wait(r) || (w->waited_last && r->kind == IMPORT_TRACE_RANGE_END);
+    w->has_waited = w->has_waited || is_device_wait(r);
 }
 
 static void write_before(struct writing *w)

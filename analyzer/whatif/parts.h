@@ -64,10 +64,13 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
-    struct map parameters;       /* bytes requested for parameters → 1 */
-    struct site_builder sources; /* only what site/source_context.h needs */
-    struct map scripts;          /* call path → 1: of a script or of a thread that it starts, 0 */
-    unsigned source_facts;       /* enum whatif_source; known once source_was_read */
+    struct map parameters, gradients; /* bytes requested for parameters, for gradients → 1 */
+    struct map activations;           /* likewise for activations and inputs */
+    struct map graders;               /* call paths that allocate gradients → 1 */
+    struct map varying;               /* others that allocate a size that is no parameter's → 1 */
+    struct site_builder sources;      /* only what site/source_context.h needs */
+    struct map scripts;               /* call path → 1: of a script or of a thread that it starts, 0 */
+    unsigned source_facts;            /* enum whatif_source; known once source_was_read */
     bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */
     bool until_parted;      /* the replay ends where it diverges from the recording */

@@ -160,7 +160,7 @@ void whatif_free(struct whatif *w)
     forget_devices(w);
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
-    MAP_RELEASE(&w->parameters, &w->scripts);
+    MAP_RELEASE(&w->parameters, &w->gradients, &w->activations, &w->graders, &w->varying, &w->scripts);
     ARENA_RELEASE(w->sources.codes, w->devices, w->pending);
     arena_free(&w->arena);
     free(w);

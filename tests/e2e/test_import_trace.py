@@ -471,11 +471,16 @@ def test_a_copy_that_waits_by_itself_is_named_by_its_operator(tmp_path, call):
     assert wait["pattern"] == ".item()" and "every N steps" in wait["advice"]
 
 
-@pytest.mark.parametrize("case, named", [("last", True), ("within an operator", False), ("an operator later", False), ("a stream's", False)])
+@pytest.mark.parametrize("case, named", [("last", True), ("within an operator", False), ("an operator later", False), ("a stream's", False),
+                                         ("after each step", False), ("after each step and at the end", True)])
 def test_the_wait_that_ends_the_recording_is_the_profilers(tmp_path, case, named):
     trace = Trace()
     for step in range(3):
         read_back(trace, trace.us + step * 10_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4)
+        if "step" in case:
+            trace.slice("cuda_runtime", "cudaDeviceSynchronize", trace.us + step * 10_000 + 8000, 900)
+    if case == "after each step":
+        read_back(trace, trace.us + 30_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4)
     at = trace.us + 40_000
     if case == "within an operator":
         trace.slice("cpu_op", "mine::wait", at - 10, 6_000)
