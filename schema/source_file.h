@@ -25,9 +25,16 @@ bool gs_source_path(char *path, size_t size, const char *file, const char *folde
  * because it is the program's file. */
 int gs_source_open(const char *path);
 
+/* The folders whose lists of installed files were read, and those files: hashes. Zeroed at first; the caller frees
+ * `at`. */
+struct gs_source_lists {
+    uint64_t *at;
+    size_t count, room;
+};
+
 /* Is it listed as a file of a package that was installed outside of such folders, as by `pip install --target`? A
  * relative name is resolved in `folder`, which may be NULL. Reads folders on disk; errno is kept. */
-bool gs_source_is_installed(const char *file, const char *folder);
+bool gs_source_is_installed(struct gs_source_lists *lists, const char *file, const char *folder);
 
 /* Why a file is left out: the words of the table source. */
 #define GS_SOURCE_INSTALLED "installed"
