@@ -26,8 +26,7 @@ struct writing {
     uint32_t *numbers;         /* by thread: the feed's number; 0: none yet */
     struct map stacks, chains; /* chains: correlation id and kind → 1 + the first of the GPU's copies */
     struct import_finding *finding;
-    struct import_trace_record *alone; /* sorted by time */
-    size_t alone_n, alone_cap;
+    ARENA_LIST(struct import_trace_record, alone); /* sorted by time */
     int64_t start_ns;
     bool started;
     uint32_t pid;     /* index of the name of the process, if there is one */
@@ -100,11 +99,11 @@ static void find_alone(struct writing *w)
     for (size_t i = 0; i < t->gpu_n; i++) {
         if (t->gpu[i].claimed) continue;
         t->gpu[i].next = 0;
-        *ARENA_PUSH(w->alone, w->alone_n, w->alone_cap) = (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
-                                                                                       .duration_ns = -1,
-                                                                                       .thread = UINT32_MAX,
-                                                                                       .a = (uint32_t)i + 1,
-                                                                                       .kind = IMPORT_TRACE_ALONE};
+        *ARENA_ADD(w->alone) = (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
+                                                            .duration_ns = -1,
+                                                            .thread = UINT32_MAX,
+                                                            .a = (uint32_t)i + 1,
+                                                            .kind = IMPORT_TRACE_ALONE};
     }
     SORT(w->alone, w->alone_n, order_records_by_time);
 }
@@ -318,8 +317,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
 static void write_before(struct writing *w)
 {
     const uint32_t stack = w->levels.before_n ? import_feed_before(w->feed) : 0;
-    for (size_t i = 0; i < w->levels.before_n; i++) {
-        const struct import_before *b = &w->levels.before[i];
+    EACH_IN (b, w->levels.before) {
         struct import_event e = {.device = b->device,
                                  .address = import_trace_address(b->address, b->process),
                                  .bytes = b->bytes,

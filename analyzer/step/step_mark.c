@@ -25,10 +25,9 @@ struct finder {
     struct map index; /* name, domain, kind → series */
     struct series *list;
     size_t n, cap;
-    struct map threads; /* → ends */
-    int64_t *ends;      /* by thread: where the outermost open range ends */
-    size_t ends_n, ends_cap;
-    int64_t kept_from_ns; /* earlier marks are incomplete */
+    struct map threads;        /* → ends */
+    ARENA_LIST(int64_t, ends); /* by thread: where the outermost open range ends */
+    int64_t kept_from_ns;      /* earlier marks are incomplete */
 };
 
 static int64_t *sorted_gaps(const int64_t *times, size_t n)
@@ -126,7 +125,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
     struct finder *f = self;
     if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT || mark->start_ns < f->kept_from_ns)
         return;
-    int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
+    int64_t *end = MAP_ROW_IN(&f->threads, mark->thread, f->ends, 0);
     struct series *s = mark_series_of(f, mark);
     s->elsewhere += s->thread != mark->thread;
     if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */

@@ -17,16 +17,13 @@ struct whatif_space {
 
 struct whatif_lane {
     struct caching_allocator *allocator;
-    uint32_t *block_of; /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
-    size_t block_of_n;
-    struct map placed; /* recorded address → the block, of those that whatif_lane_place made */
+    ARENA_ROWS(uint32_t, block_of); /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
+    struct map placed;              /* recorded address → the block, of those that whatif_lane_place made */
     struct whatif_space space;
-    struct whatif_hole *recorded; /* segments that the recorded allocator requested since the last tensor */
-    size_t recorded_n, recorded_cap;
-    struct whatif_hole *taken; /* segments that have their recorded addresses, ascending */
-    size_t taken_n, taken_cap;
-    struct whatif_space freed; /* where such segments were freed before the lane parted */
-    bool mirrored;             /* of two segments, the one that would have the higher address has the lower one */
+    ARENA_LIST(struct whatif_hole, recorded); /* segments that the recorded allocator requested since the last tensor */
+    ARENA_LIST(struct whatif_hole, taken);    /* segments that have their recorded addresses, ascending */
+    struct whatif_space freed;                /* where such segments were freed before the lane parted */
+    bool mirrored;        /* of two segments, the one that would have the higher address has the lower one */
     bool parted;          /* from the recorded segments: new ones are placed as the recorded driver did most often */
     bool left_out;        /* unused segments were not placed, because they do not fit */
     uint32_t pool_thread; /* 1 + the thread whose latest request was in a private pool; 0 none */

@@ -32,8 +32,7 @@ enum result_category whatif_category(struct whatif *w, const struct run_lifetime
 static enum result_category category_of_tensor(const struct whatif *w, const struct run_lifetime *life,
                                                uint32_t process)
 {
-    size_t n;
-    const bool kept = life->free_ns > run_processes(w->run, &n)[process].last_alloc_ns;
+    const bool kept = life->free_ns > run_process_at(w->run, process)->last_alloc_ns;
     const unsigned use = category_uses_of(w->uses, process, life->stack, life->alloc_ns, life->free_ns);
     return category_of_rule(
         category_rule_of(w->categorizer, true, life->stack, run_free_stack(w->run, life), kept, use));

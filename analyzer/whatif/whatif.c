@@ -55,7 +55,7 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
 static void keep_pending(void *self, const struct run_pending *pending)
 {
     struct whatif *w = self;
-    *ARENA_PUSH(w->pending, w->pending_n, w->pending_cap) = *pending;
+    *ARENA_ADD(w->pending) = *pending;
 }
 
 /* Why nothing can be replayed; NULL: something may be. */
