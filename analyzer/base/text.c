@@ -36,6 +36,21 @@ const char *text_last_part(const char *name)
     return dot ? dot + 1 : name ? name : "";
 }
 
+size_t text_without_comprehension(const char *function)
+{
+    static const char *const kinds[] = {".<locals>.<listcomp>", ".<locals>.<dictcomp>", ".<locals>.<setcomp>",
+                                        ".<locals>.<genexpr>"};
+    size_t n = strlen(function);
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds;) {
+        const size_t length = strlen(kinds[i]);
+        const bool ends = n > length && strncmp(function + n - length, kinds[i], length) == 0;
+        n -= ends ? length : 0;
+        i = ends ? 0 : i + 1;
+    }
+    return n;
+}
+
 bool text_is_listed(const char *text, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -315,6 +330,7 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     char clean[TEXT_MAX], *name = clean;
 
     terminal_clean(clean, sizeof clean, function, utf8);
+    clean[text_without_comprehension(clean)] = 0;
     /* Python's own names ("<module>", "f.<locals>.<lambda>") are not templates. */
     bool rust = clean[0] == '<' && strstr(clean, ">::");
     if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {

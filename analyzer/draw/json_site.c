@@ -68,7 +68,7 @@ json_t *draw_json_source(const struct result_excerpt *list, size_t n)
             set_json(o, "line", json_integer(line));
             set_text(o, "text", e->lines[k]);
             set_bool(o, "marked", line == e->line);
-            SET_MEMBERS(o, e, role, from_disk);
+            SET_MEMBERS(o, e, role, from_disk, cell);
         }
     }
     return rows;

@@ -194,6 +194,7 @@ struct ranges {
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
     int64_t largest;
     uint32_t largest_stack;
+    int64_t rounding; /* as in oom_facts */
     struct map index; /* location, space → taken */
     struct map sizes; /* location, size → 0 */
     ARENA_LIST(struct oom_taken, taken);
@@ -240,6 +241,8 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
             r->largest_stack = life->stack;
         }
     } else {
+        const bool known = r->rounding != RUN_UNKNOWN && run_requested(life) != RUN_UNKNOWN;
+        r->rounding = known ? arena_add_capped(r->rounding, life->bytes - run_requested(life)) : RUN_UNKNOWN;
         *ARENA_ADD(r->blocks) = range;
     }
 }
@@ -277,6 +280,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     gather_mapped_ranges(o->b->run, oom, &r);
     c->facts.largest = r.largest;
     c->facts.largest_stack = r.largest_stack;
+    c->facts.rounding = r.blocks_n ? r.rounding : RUN_UNKNOWN;
     if (r.blocks_n) c->facts.map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     for (size_t i = 0; i < c->live_n; i++) {
         struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);

@@ -120,6 +120,7 @@ struct oom_facts {
     int64_t earlier;    /* the most that was live before this step besides the growing memory; RUN_UNKNOWN */
     int64_t largest;    /* the largest live allocation on the device */
     uint32_t largest_stack;
+    int64_t rounding; /* bytes of the live blocks that no tensor requested; RUN_UNKNOWN */
     const struct result_preallocation
         *preallocated;     /* a framework preallocated the device, in this process; NULL none */
     uint32_t holder_stack; /* the stack that held most */

@@ -293,6 +293,7 @@ void oom_explain_outside(struct oom_words *w)
                              "fewer buffers there, or give it its own process or GPU",
                              site_short_text(w->b, &direct->site)));
     }
+    if (direct && direct->bytes >= oom_outside_bytes(w->f) / 10 * 9) return;
     advise_in_words(
         w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
         "use fewer NCCL communicators, smaller cuBLAS workspaces (CUBLAS_WORKSPACE_CONFIG=:16:8), one process per GPU");

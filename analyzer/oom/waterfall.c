@@ -415,5 +415,6 @@ void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
             if (lines_of[i]) lines_of[i](b, v, part);
         }
     }
-    v->rounding_most = rounding_bytes(v);
+    v->rounding_known = v->live_layer == RUN_SERIES_TENSOR && run_is_known(v->facts->rounding);
+    v->rounding_most = v->rounding_known ? v->facts->rounding : rounding_bytes(v);
 }

@@ -262,7 +262,8 @@ struct result_oom_verdict {
     ARENA_ROWS(struct result_by_owner, by_owner); /* of device_live */
     ARENA_ROWS(struct result_held_part,
                waterfall); /* the sum of the parts is total_bytes; none: some part is unknown */
-    int64_t rounding_most; /* PyTorch reports rounded sizes: at most this many of those bytes are unused */
+    int64_t rounding_most; /* PyTorch's allocator rounds requests up: at most this many of those bytes are unused */
+    bool rounding_known;   /* exactly this many */
 };
 
 struct result_leak { /* memory that was never freed while gpuspy recorded */

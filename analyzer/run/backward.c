@@ -280,6 +280,14 @@ uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, 
     return theirs ? graft_stack(run, stack, base) : stack;
 }
 
+uint32_t run_backward_stack_of_line(struct run *run, uint32_t stack)
+{
+    const struct run_backwards *b = &run->backward;
+    const bool theirs = b->only != RUN_NONE && b->any && stack != RUN_NONE && !(mark_backward(b, stack) & PYTHON) &&
+                        autograds_by_stack(run, stack);
+    return theirs ? graft_stack(run, stack, b->only) : stack;
+}
+
 uint32_t run_backward_caller(const struct run *run, uint32_t stack)
 {
     uint32_t base = RUN_NONE;

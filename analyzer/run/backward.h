@@ -67,5 +67,8 @@ void run_backward_finish(struct run *run, uint32_t process); /* all its rows hav
  * same. */
 uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
 
+/* For a reader without a replay: a stack of autograd's threads below the line that called backward(), if the program
+ * has only one such line; any other stack unchanged. */
+uint32_t run_backward_stack_of_line(struct run *run, uint32_t stack);
 /* For a reader without a replay: the stack that called backward(), if `stack` opens a window; else RUN_NONE. */
 uint32_t run_backward_caller(const struct run *run, uint32_t stack);

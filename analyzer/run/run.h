@@ -478,6 +478,7 @@ struct run_source_text {
     const char *const *lines; /* line 1 first, without line ends */
     size_t n;
     bool from_disk;
+    const char *cell; /* "code cell 3 of train.ipynb"; NULL: no cell, or unknown */
 };
 const struct run_source_text *run_source_text(struct run *run, const char *file);
 /* The same of a library's file, to be examined and not to be displayed. */
@@ -489,6 +490,7 @@ struct run_source {
     const char *const *lines;
     size_t n;
     bool from_disk;
+    const char *cell; /* as in run_source_text */
 };
 bool run_source_lines(struct run *run, const char *file, int line, int before, int after, struct run_source *out);
 

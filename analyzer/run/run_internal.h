@@ -53,6 +53,8 @@ struct run_cell {
     uint32_t hash; /* ipykernel's, of its text */
     const char *text;
     size_t length;
+    const char *notebook; /* its file; NULL: several have this cell, and which one ran is unknown */
+    size_t number;        /* of the notebook's code cells; 0: unknown */
 };
 
 struct run {

@@ -215,6 +215,11 @@ static bool is_reset_around(struct site_search *s, size_t loop, const char *name
     return reset;
 }
 
+static bool is_forward_method(const struct site_search *s)
+{
+    return s->frame->function && text_ends_with(s->frame->function, ".forward");
+}
+
 /* In a loop without backward(), or with retain_graph=True or create_graph=True: a variable that each
  * iteration takes over from the previous one holds its graph. If graphs are retained, anything else that the loop
  * stores would be held in any case. */
@@ -224,7 +229,9 @@ static void read_carried(struct site_search *s)
     struct site_assignment a;
     const bool creates =
         range_has(s, s->from, s->to, "create_graph=True") || range_has(s, s->from, s->to, "retain_graph=True");
-    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) return;
+    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a) ||
+        is_forward_method(s))
+        return;
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
     if (!retains && !s->pending && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
     struct site_candidates carried = {.n = 0};
@@ -239,6 +246,7 @@ static void read_carried(struct site_search *s)
                                         .code = s->code,
                                         .at = at,
                                         .carried = true,
+                                        .passed = s->returned,
                                         .why = retains ? "each pass takes over a result of the one before, with its "
                                                          "graph, which backward(retain_graph=True) keeps"
                                                        : "each pass takes over a result of the one before, with its "
@@ -354,7 +362,7 @@ static void read_carried_attribute(struct site_search *s)
 static bool read_carried_state(struct site_search *s)
 {
     const struct site_candidates found = s->found;
-    bool local = s->frame->function && text_ends_with(s->frame->function, ".forward") && found.n <= SITE_FOUND_MAX;
+    bool local = is_forward_method(s) && found.n <= SITE_FOUND_MAX;
     for (size_t i = 0; local && i < found.n; i++)
         local =
             found.list[i].frame == s->frame && strncmp(found.list[i].code.list[found.list[i].at].code, "self.", 5) != 0;

@@ -1,6 +1,7 @@
 /* Out of memory: the request, the free memory, the cause, what to do. Or that memory did not run out, and how full the
  * GPU was. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,7 +277,29 @@ static const char *peak_moment(const struct draw_text *v, const struct result_pe
     return out;
 }
 
-static void no_oom(const struct draw_text *v)
+/* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
+static bool was_killed(const struct result_report *r)
+{
+    char how[RUN_FAILURE_TEXT];
+    bool killed = false, otherwise = false;
+    for (size_t i = 0; i < r->processes_n; i++) {
+        const struct run_process *p = &r->processes[i];
+        killed = killed || p->exit_signal == SIGKILL;
+        otherwise = otherwise || (p->exit_signal != SIGKILL && run_process_failure(p, how, sizeof how));
+    }
+    return killed && !otherwise;
+}
+
+/* What did not run out is memory of the GPU; SIGKILL suggests another memory. */
+static void explain_kill(const struct draw_text *v)
+{
+    if (!was_killed(v->report)) return;
+    draw_wrap(v, INDENT, "",
+              "The kernel sends SIGKILL if host memory, or a container's limit of it, runs out: dmesg shows whether it "
+              "did. Of host memory, gpuspy records only what is pinned.");
+}
+
+static void print_outcome(const struct draw_text *v)
 {
     const char *none = result_outcome_text(v->report);
     int64_t total;
@@ -286,6 +309,7 @@ static void no_oom(const struct draw_text *v)
 
     if (!p) p = fullest_peak(v->report, false, &total);
     enum terminal_style colour = TERMINAL_GREEN;
+    if (was_killed(v->report) && strcmp(none, "Memory did not run out") == 0) none = "GPU memory did not run out";
     if (format_failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
         terminal_clean(why, sizeof why, raw, v->term.utf8); /* the text of an exception is the program's */
@@ -326,7 +350,10 @@ void view_text_verdict(const struct draw_text *v)
     size_t fatal = 0, shown = 0;
 
     for (size_t i = 0; i < r->ooms_n; i++) fatal += r->ooms[i].fatal;
-    if (!fatal) no_oom(v);
+    if (!fatal) {
+        print_outcome(v);
+        explain_kill(v);
+    }
     /* One in full: the fatal one, or else the first that was survived; the others are its
      * repetitions (ranks that fail together, an allocator that retries). */
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) print_one_failure(v, &r->ooms[i]);

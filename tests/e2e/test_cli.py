@@ -608,7 +608,9 @@ def test_run_completes_what_was_killed(tmp_path):
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
     assert text.startswith("! the program did not end normally (killed by SIGKILL), at ")
-    assert "\nKilled by SIGKILL; memory did not run out; peak " in text
+    assert "\nKilled by SIGKILL; GPU memory did not run out; peak " in text
+    assert "\n  The kernel sends SIGKILL if host memory" in text
+    assert "; the kernel sends SIGKILL if host memory runs out (see dmesg)\n" in done.stderr
 
 
 def test_a_long_exception_and_what_follows_it(tmp_path):

@@ -260,6 +260,12 @@ SHAPES = {
     # a recurrent state in a loop without backward()
     "carried": ("def cell(x, h):\n    return Net()(x) + h\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = cell(x, h)\n",
                 "h = cell(x, h)"),
+    # layers of one pass: their loop ends with it, and the caller stores what the pass returns
+    "layers of a module": ("class Stack(Module):\n    def forward(self, x):\n        for layer in range(3):\n            x = Net()(x)\n"
+                           "        return x + x\nstack, outs = Stack(), []\nfor step in range(300):\n    outs.append(stack(batch()))\n",
+                           "outs.append(stack(batch()))"),
+    "layers of a function": ("def apply(x):\n    for layer in range(3):\n        x = Net()(x)\n    return x + x\nouts = []\n"
+                             "for step in range(300):\n    outs.append(apply(batch()))\n", "outs.append(apply(batch()))"),
     # the same without modules: the graph is retained for the next pass, and the heaviest line makes the input
     "carried, retained": ("def grad(loss, **how):\n    return 1\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = x + h\n"
                           "    grad(h, retain_graph=True)\n", "h = x + h"),

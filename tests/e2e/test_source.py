@@ -243,6 +243,13 @@ def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more)
     found = [row for row in report["oom"][0]["source"] if row["marked"]]
     assert found and all(row["from_disk"] and row["file"] == name for row in found)
     assert found[0]["text"] == cell.lstrip().split("\n")[found[0]["line"] - 1]
+    assert {row["cell"] for row in found} == {"code cell 2 of job.ipynb"}
+    (recording.folder / "out.ipynb").write_text(as_notebook(cell, listed))  # papermill's copy
+    assert {row["cell"] for row in recording.report()["oom"][0]["source"] if row["marked"]} == {"code cell 2"}
+    (recording.folder / "out.ipynb").write_text(as_notebook("", listed).replace("x = 1", json.dumps(cell)[1:-1]))
+    assert {row["cell"] for row in recording.report()["oom"][0]["source"] if row["marked"]} == {None}
+    (recording.folder / "out.ipynb").unlink()
+    assert "(code cell 2 of job.ipynb, read from disk)" in recording.gpuspy("report", recording.database).stdout
     (recording.folder / "job.ipynb").write_text(as_notebook(cell + " ", listed))  # edited since
     assert recording.report()["oom"][0]["source"] == []
     (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
