@@ -152,7 +152,7 @@ static double rounded_bytes(const struct plan *p, uint64_t stage)
     double waste = 0, element = estimate_states_element(p);
     struct estimate_shard s;
 
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         const double kinds[] = {p->precision->weights, p->precision->gradients};
         if (t->dims == 0 || !estimate_shard_of(p, stage, t, &s)) continue;
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -209,7 +209,7 @@ static struct estimate_interval largest_tensor(const struct plan *p, const struc
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
-        EACH (l, r->lines, r->lines_n) {
+        EACH_IN (l, r->lines) {
             unsigned active = l->phases & estimate_phases(p);
             if (!l->host && (active & 1u << phase) &&
                 (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
@@ -225,8 +225,7 @@ static double outside_of(const struct estimate_result *r)
 {
     double sum = 0;
 
-    EACH (l, r->lines, r->lines_n)
-        sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
+    EACH_IN (l, r->lines) sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
     return sum;
 }
 
@@ -363,7 +362,7 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
     double sum = 0;
 
     *all = 0;
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         if (l->host || !(l->phases & 1u << phase)) continue;
         *all += l->bytes.likely;
         sum += l->part == ESTIMATE_ACTIVATIONS ? l->bytes.likely : 0;
@@ -409,7 +408,7 @@ static void add_weight_segments(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     if (!p->inference || p->weights || p->tp > 1 || p->pp > 1) return;
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         const double bytes = (double)t->rows * (double)t->cols * size, n = (double)t->count;
         const double each = floor(SHARED_SEGMENT / fmax(bytes, 1));
         if (bytes >= OWN_SEGMENT)
@@ -509,7 +508,7 @@ static void add_reduced_segments(const struct plan *p, uint64_t stage, struct es
         return;
     }
     if (!p->fsdp || p->inference || p->offload != PLAN_OFFLOAD_NONE || estimate_shard_group(p, false) <= 1) return;
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         if (l->phases & IN_PHASE(FORWARD)) all += l->host ? 0 : l->bytes.likely;
         if (l->part == ESTIMATE_GRADIENTS && strcmp(l->name, "gradients") == 0 && !(l->phases & IN_PHASE(FORWARD)))
             shards += l->bytes.likely;
@@ -561,7 +560,7 @@ static void add_gradients_before(const struct plan *p, struct estimate_result *r
 
     if (p->inference || p->drop_outputs || p->fsdp || p->master_weights || p->model->shape.family == MODEL_DENOISER)
         return;
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         if (l->host) continue;
         if (l->part == ESTIMATE_GRADIENTS && l->phases & IN_PHASE(STEP) && !(l->phases & IN_PHASE(FORWARD)))
             gradients += l->bytes.likely;
