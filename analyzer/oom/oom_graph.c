@@ -298,5 +298,6 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
         f->pending = false;
         evaluates = true;
     }
-    f->evaluates = since && evaluates;
+    f->evaluates = since && evaluates && !site_statement_has(b, f->growing_stack, "vjp(") &&
+                   !site_statement_has(b, f->growing_stack, "linearize(");
 }

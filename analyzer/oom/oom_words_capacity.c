@@ -1,6 +1,7 @@
 /* Verdicts about an OOM's cause, with the numbers that support them, and advice. */
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/oom/oom_square.h"
 
 #include "analyzer/site/source_context.h"
 
@@ -89,8 +90,10 @@ void oom_explain_oversized(struct oom_words *w)
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
                          w->f->stack != RUN_NONE ? " at " : "",
                          w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
+    const char *shape = oom_shape_advice(w, w->f->stack);
     advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
-                    oom_is_in_pass(w->b->run, w->f->stack)
+                    shape ? TEXT(w, "if the size is right: %s", shape)
+                    : oom_is_in_pass(w->b->run, w->f->stack)
                         ? "if the size is right: smaller batches, chunks, or several GPUs"
                         : "if the size is right: compute it in chunks, or on several GPUs");
 }

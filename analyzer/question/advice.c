@@ -101,6 +101,7 @@ static const char *advice_of_growth(const struct result_growth *g)
         return g->graph
                    ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"
                    : "drop the reference after each step, or write the results to a file";
+    if (g->layer == RUN_SERIES_TENSOR && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
     if (g->graph && question_is_number(g->newest_bytes))
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                "store " QUESTION_STORE_NUMBERS

@@ -1,6 +1,7 @@
 /* The program's own Python files: from the recording, else from disk if they are older than it. Each file is read once,
  * when it is first requested. */
 #include "analyzer/run/run_internal.h"
+#include "analyzer/run/source_zip.h"
 #include "schema/source_file.h"
 
 #include <ctype.h>
@@ -99,9 +100,9 @@ static void from_disk(struct run *run, struct run_source_file *f)
         const struct run_process *p = &run->processes[i];
         const char *left_out;
         size_t n;
-        char *text = may_read(&run->databases[p->database])
-                         ? gs_source_read(f->file, p->cwd, began_real_ns(p), false, &n, &left_out)
-                         : NULL;
+        if (!may_read(&run->databases[p->database])) continue;
+        char *text = gs_source_read(f->file, p->cwd, began_real_ns(p), false, &n, &left_out);
+        if (!text) text = run_zip_source(f->file, p->cwd, began_real_ns(p), &n);
         if (text) {
             split_source_lines(run, text, n, &f->text);
             f->text.from_disk = true;

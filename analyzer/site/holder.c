@@ -102,25 +102,60 @@ static void take_out_arguments(struct site_search *s)
             site_names_add(s->scratch, &s->names, p + strlen(call), site_name_length(p + strlen(call)));
 }
 
-static void read_objects(struct site_search *s)
+/* opt = Adam(w), schedule = StepLR(opt, 9), schedules.append(schedule): follows the objects, considers what stores one.
+ */
+static void read_object_statement(struct site_search *s, size_t i)
 {
-    for (size_t i = s->from; i < s->at && s->objects.n; i++) {
-        const char *code = s->code.list[i].code;
-        struct site_store store;
-        struct site_assignment a;
-        struct site_names made = {.n = 0}, indexed = {.n = 0};
-        if (site_common_loop(s, s->at, i) == s->code.n) continue;
-        if (site_assignment_of(s->scratch, code, &a)) {
-            if (!refers_to_object(s, a.value)) continue;
-            site_targets_of(s->scratch, a.targets, &made, &indexed);
-            for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
-            for (size_t k = 0; k < made.n; k++)
-                site_names_add(s->scratch, &s->objects, made.list[k], strlen(made.list[k]));
-        } else if (site_store_of(s->scratch, code, &store) && !store.weak &&
-                   site_holds(store.value, &s->objects, s->graph)) {
-            site_consider_store(s, i, store.into, false);
+    const char *code = s->code.list[i].code;
+    struct site_store store;
+    struct site_assignment a;
+    struct site_names made = {.n = 0}, indexed = {.n = 0};
+    if (site_assignment_of(s->scratch, code, &a)) {
+        if (!refers_to_object(s, a.value)) return;
+        site_targets_of(s->scratch, a.targets, &made, &indexed);
+        for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
+        for (size_t k = 0; k < made.n; k++) site_names_add(s->scratch, &s->objects, made.list[k], strlen(made.list[k]));
+    } else if (site_store_of(s->scratch, code, &store) && !store.weak &&
+               site_holds(store.value, &s->objects, s->graph)) {
+        site_consider_store(s, i, store.into, false);
+    }
+}
+
+/* opt, schedule = self.configure(lr): what the function stores of the object that it returns. */
+static void read_maker(struct site_search *s, size_t i)
+{
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    struct site_search in;
+    if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_open_callee(s, a.value, &in)) return;
+    site_targets_of(s->scratch, a.targets, &made, NULL);
+    in.found.n = in.names.n = in.views.n = in.objects.n = in.owners.n = 0;
+    for (size_t r = in.from; r < in.to; r++) {
+        if (!site_code_begins(&in.code.list[r], "return")) continue;
+        const char *value = strchr(in.code.list[r].code, ' ');
+        for (size_t k = 0; value && k < made.n; k++) {
+            const char *part = made.n == 1 ? value + 1 : site_part_of(s->scratch, value + 1, k);
+            const size_t n = site_name_length(part);
+            if (site_names_has(&s->objects, made.list[k]) && !part[n]) site_names_add(s->scratch, &in.objects, part, n);
         }
     }
+    for (size_t k = in.from; k < in.to && in.objects.n; k++) read_object_statement(&in, k);
+    s->budget = in.budget;
+    for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
+        in.found.list[k].why = "it stores the object whose method allocates";
+        site_add_candidate(&s->found, in.found.list[k]);
+    }
+}
+
+static void read_objects(struct site_search *s)
+{
+    const struct site_names allocating = s->objects;
+    for (size_t i = s->from; i < s->at && s->objects.n; i++)
+        if (site_common_loop(s, s->at, i) < s->code.n) read_object_statement(s, i);
+    const size_t known = s->objects.n;
+    s->objects.n = allocating.n;
+    for (size_t i = s->from; i < s->at && s->objects.n && !s->found.n; i++) read_maker(s, i);
+    s->objects.n = known;
 }
 
 /* except ValueError as error: its traceback keeps the frames of the functions that the try statement called. */
@@ -156,6 +191,15 @@ static void read_handlers(struct site_search *s)
 
 static const char cache_advice[] = "bound the cache (lru_cache(maxsize=N)), or do not cache what is on the GPU";
 
+/* @lru_cache(maxsize=None); a bound of thousands has no effect either: the GPU is full before. */
+static bool is_unbounded_cache(const char *code)
+{
+    enum { DIGITS = 3 };
+    const char *call = strstr(code, "lru_cache("), *most = call ? call + strlen("lru_cache(") : "";
+    most += strncmp(most, "maxsize=", 8) == 0 ? 8 : 0;
+    return call && (strstr(call, "None") || strspn(most, "0123456789_") > DIGITS);
+}
+
 static void read_decorators(struct site_search *s)
 {
     for (size_t i = s->module ? 0 : s->from - 1; i-- > 0 && s->code.list[i].code[0] == '@' && s->returned;) {
@@ -164,7 +208,7 @@ static void read_decorators(struct site_search *s)
         const char *last = code + 1 + n;
         while (last > code + 1 && last[-1] != '.') last--;
         const bool property = strcmp(last, "cached_property") == 0;
-        if (property || strcmp(last, "cache") == 0 || (strstr(code, "lru_cache(") && strstr(code, "None"))) {
+        if (property || strcmp(last, "cache") == 0 || is_unbounded_cache(code)) {
             site_add_candidate(&s->found,
                                (struct site_candidate){.frame = s->frame,
                                                        .code = s->code,

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import sys
 import time
+import zipapp
 
 import pytest
 
@@ -44,6 +45,29 @@ def test_the_program_of_a_command_line(recording, source):
     oom = recording.report()["oom"][0]
     assert [h["text"] for h in oom["holders"]] == (["kept.append(part)"] if source == "1" else [])
     assert "SECRET" not in recording.gpuspy("report", "--full", recording.database).stdout
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_the_program_of_an_archive(recording, compressed):
+    """zipapp's: the text is read from the archive, unless that is damaged or younger than the recording."""
+    leak = PROGRAM.split("kept")[0] + "kept = []\nwhile True:\n    part = step(0)\n    kept.append(part)\n"
+    (recording.folder / "app").mkdir()
+    (recording.folder / "app" / "loop.py").write_text(leak)
+    (recording.folder / "app" / "__main__.py").write_text("import loop\n")
+    archive = recording.folder / "app.pyz"
+    zipapp.create_archive(recording.folder / "app", archive, "/usr/bin/python3", compressed=compressed)
+    recording.run(sys.executable, "app.pyz", SIMCUDA_MEMORY="768MiB", check=False)
+    assert [h["text"] for h in recording.report()["oom"][0]["holders"]] == ["kept.append(part)"]
+    shown = recording.gpuspy("report", "--full", recording.database).stdout
+    assert "assert lib.cudaMalloc" in shown and "SECRET" not in shown
+    whole, times = archive.read_bytes(), archive.stat()
+    for at in range(20, len(whole), 29):
+        archive.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1:] if at % 2 else whole[:at])
+        os.utime(archive, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert recording.report()["oom"]
+    archive.write_bytes(whole)
+    os.utime(archive, (time.time() + 60, time.time() + 60))
+    assert recording.report()["oom"][0]["holders"] == []
 
 
 def test_text_that_a_command_line_executes_is_not_taken_for_its_own(recording):
