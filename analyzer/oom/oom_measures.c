@@ -186,8 +186,8 @@ static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting se
     size_t before = s->v->measures_n;
     const bool pass = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
     const int64_t next = pass && s->f->requested > s->f->total / CRUMBS ? s->f->requested : s->f->total / CRUMBS;
-    if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < next)
-        return; /* the next request of the same pass would fail */
+    const bool elsewhere = s->v->cause == RESULT_CAUSE_CAPACITY || s->v->cause == RESULT_CAUSE_OTHER_PROCESS;
+    if (elsewhere && known && r->spare_bytes < next) return; /* the next request of the same pass would fail */
     s->refuted_by = oom_replay_unsure(s->replays)
                         ? "if a requested size differs from the replay's: some are known to 1 MiB only"
                         : NULL;
