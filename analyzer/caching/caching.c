@@ -378,22 +378,29 @@ void caching_set_expandable(struct caching_allocator *a, bool expandable)
     a->rules.expandable = expandable;
 }
 
-/* [release_available_cached_blocks] */
-static bool release_available(struct caching_allocator *a, const struct request *r)
+/* `raises`: PyTorch raises an error instead. [release_available_cached_blocks] */
+static bool release_available(struct caching_allocator *a, const struct request *r, bool *raises)
 {
     const int64_t most = a->rules.max_split_bytes;
     if (most == INT64_MAX) return false;
     const struct caching_set *free = &caching_pool_of(a, r->pool)->free;
     struct caching_key key = {.stream = r->stream, .bytes = r->bytes < most ? most : r->bytes};
+    const bool spares = caching_rules_have(&a->rules, CACHING_SPARES_EXPANDABLE, NULL);
     uint32_t at = caching_set_find(a->blocks, free, key, false);
     int64_t released = 0;
-    if (at != CACHING_NONE && a->blocks[at].stream == r->stream && a->blocks[at].area == CACHING_NONE) {
-        release_segment(a, at);
-        return true;
+    if (at != CACHING_NONE && a->blocks[at].stream == r->stream) {
+        *raises = !spares && a->blocks[at].area != CACHING_NONE;
+        if (*raises) return false;
+        if (a->blocks[at].area == CACHING_NONE) {
+            release_segment(a, at);
+            return true;
+        }
     }
     for (at = caching_set_before(a->blocks, free, key); at != CACHING_NONE && released < key.bytes;) {
         const struct caching_block b = a->blocks[at];
         if (b.bytes < most || b.stream != r->stream) break;
+        *raises = !spares && b.area != CACHING_NONE;
+        if (*raises) return false;
         uint32_t before = caching_set_before(a->blocks, free, caching_key_of(&b));
         if (b.area == CACHING_NONE && !is_split(&b)) {
             release_segment(a, at);
@@ -635,8 +642,9 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
     if (at == CACHING_NONE) {
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
         at = take_segment(a, &r);
-        if (at == CACHING_NONE && release_available(a, &r)) at = take_segment(a, &r);
-        if (at == CACHING_NONE && (!pool || may_retry_in_pool(a))) {
+        bool raises = false;
+        if (at == CACHING_NONE && release_available(a, &r, &raises)) at = take_segment(a, &r);
+        if (at == CACHING_NONE && !raises && (!pool || may_retry_in_pool(a))) {
             caching_empty_cache(a);
             a->totals.retries++;
             at = take_segment(a, &r);

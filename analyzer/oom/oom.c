@@ -524,12 +524,10 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
 
 /* A snapshot does not state what PyTorch requested from CUDA. If less was free than the segment for such a request
  * takes, CUDA refused it. Returns that segment's size; 0: it was not refused, or is known otherwise. */
-static int64_t refused_segment(const struct run *run, const struct group *g, int64_t requested)
+static int64_t refused_segment(struct run *run, const struct group *g, const struct run_oom *row)
 {
-    enum { SMALL = 1 << 20, SEGMENT = 20 << 20, STEP = 2 << 20 };
-    const int64_t bytes = requested <= SMALL       ? STEP
-                          : requested < 10 * SMALL ? SEGMENT
-                                                   : arena_add_capped(requested, STEP - 1) / STEP * STEP;
+    const int64_t bytes =
+        oom_segment_bytes(row->requested_bytes, run_torch_settings(run, row->process).expandable == RUN_YES);
     return run_is_imported(run) && !g->device_failed && run_is_known(g->free) && g->free < bytes ? bytes : 0;
 }
 
@@ -545,7 +543,7 @@ static double growing_turnover(const struct oom_failures *o, const struct captur
 static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
-    const int64_t refused = refused_segment(o->b->run, g, row->requested_bytes);
+    const int64_t refused = refused_segment(o->b->run, g, row);
     size_t processes;
     struct oom_facts f = c ? c->facts : (struct oom_facts){.largest_stack = RUN_NONE};
     f.row = row;

@@ -2,7 +2,8 @@
  * batch counts wherever it is; others only if no other range contains them and they fill the time between the first and
  * the last of them: nearly all of it, or most of it if they are evenly spread. Those of several threads at once are the
  * requests of a server, those of torch.compile are before the steps. Of several, the one with the most time
- * in it, because a step contains its parts. */
+ * in it, because a step contains its parts; of PyTorch's ranges around an optimizer's step and around the fetch of a
+ * batch, the rarer one: an evaluation fetches batches too, and a program can have two optimizers. */
 #include "analyzer/step/step_moments.h"
 #include "analyzer/base/sort.h"
 
@@ -147,8 +148,20 @@ static bool is_series_repeated(const struct series *s)
     return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));
 }
 
+static bool is_named_like(const struct series *s, const char *start)
+{
+    return strncmp(s->name, start, strlen(start)) == 0;
+}
+
+static bool is_step_beside_fetch(const struct series *a, const struct series *b)
+{
+    return is_named_like(a, "Optimizer.step#") && is_named_like(b, "enumerate(DataLoader)#");
+}
+
 static bool is_series_better(const struct series *a, const struct series *b)
 {
+    if ((is_step_beside_fetch(a, b) || is_step_beside_fetch(b, a)) && a->moments.count != b->moments.count)
+        return a->moments.count < b->moments.count;
     bool own_a = a->named && !a->library, own_b = b->named && !b->library;
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }

@@ -209,10 +209,22 @@ static void number_room(struct whatif_lane *l, uint32_t number)
     memset(l->block_of + n, 0xff, (l->block_of_n - n) * sizeof *l->block_of);
 }
 
+void whatif_lane_note_thread(struct whatif_lane *l, uint32_t thread, uint32_t pool)
+{
+    if (pool)
+        l->pool_thread = thread + 1;
+    else if (l->pool_thread == thread + 1)
+        l->pool_thread = 0;
+    l->pool_elsewhere = !pool && l->pool_thread;
+}
+
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool)
 {
+    const uint64_t retries = caching_totals(l->allocator)->retries;
     number_room(l, number);
     l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+    if (l->pool_elsewhere && l->block_of[number] != CACHING_NO_BLOCK)
+        l->unsure_retry = l->unsure_retry || caching_totals(l->allocator)->retries != retries;
     if (l->recorded_n) part_lane(l); /* segments that the lane does not need */
     return l->block_of[number];
 }

@@ -366,6 +366,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
     caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
     const uint32_t number = run_live_number(p->w->run, life);
+    whatif_lane_note_thread(&t->lane, life->thread, pool);
     if (whatif_lane_allocate(&t->lane, number, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
@@ -649,6 +650,7 @@ static void conclude_play(struct play *p)
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
         if (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
         if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
+        if (t->lane.unsure_retry && !caching_rules_have(&t->rules, CACHING_POOL_RETRY, NULL)) o->doubts |= WHATIF_POOL;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
         if (failed) break;

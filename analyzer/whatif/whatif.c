@@ -48,6 +48,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "other addresses in another run, and then the result differs",
     "When the recording began, PyTorch had reserved more than fits here. The replay assumes that it had not cached the "
     "segments that were unused; what ran before the recording may need more",
+    "A request had to free cached segments while another thread may have used a torch.cuda.MemPool, as around "
+    "backward(). While a pool is used, PyTorch before 2.13 does not free them, and the request fails",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

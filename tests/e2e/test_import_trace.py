@@ -542,6 +542,21 @@ def test_ranges_within_ranges_of_the_same_name_are_not_steps(tmp_path):
         [(3, 'range "Optimizer.step#CombinedOptimizer.step", 3 times')]
 
 
+FETCH, UPDATE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"
+
+
+@pytest.mark.parametrize("fetches, updates, name, steps", [(2, 1, UPDATE, 6), (1, 2, FETCH, 6), (1, 1, FETCH, 6)])
+def test_batches_of_an_evaluation_and_second_optimizers_are_not_steps(tmp_path, fetches, updates, name, steps):
+    trace = Trace()
+    for i in range(6):
+        for k in range(fetches):
+            trace.slice("user_annotation", FETCH, trace.us + 10_000 * i + 1000 * k, 900)
+        for k in range(updates):
+            trace.slice("user_annotation", UPDATE, trace.us + 10_000 * i + 5000 + 100 * k, 90)
+    trace.slice("cpu_op", "aten::empty", trace.us, 50)
+    assert [(s["n"], s["evidence"]) for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == [(steps, f'range "{name}", {steps} times')]
+
+
 STEPS = ("train_step", "TrainStep", "Training step", "Optimizer.step#SGD.step", "iteration", "Iter", "run_training_batch", "micro_batch",
          "batch 7", "Batch#7", "timestep", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "[pl]training_step")
 NOT_STEPS = ("BatchNorm affine=False", "aten::batch_norm", "aten::_batch_norm_impl_index", "cudnn_batch_norm", "BatchNorm2d",
