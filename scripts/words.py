@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Prints every text that a person reads, with its file and line, for review: string literals of the C and JavaScript
-sources that are sentences or phrases, the tables' texts, the pages' HTML, and the documents.
+"""Prints every text that a person reads, with its file and line, for review: string literals of the C, JavaScript and
+Python sources that are sentences or phrases, the tables' texts, the pages' HTML, and the documents.
 
     scripts/words.py [PART…]    only files whose name contains a PART
 """
+import ast
 import re
 import sys
 from pathlib import Path
@@ -41,6 +42,17 @@ def literals(path):
         yield start, joined
 
 
+def python_literals(path):
+    """An f-string is one text, with {} for its values."""
+    tree = ast.parse(path.read_text())
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.lineno, node.value
+
+
 def is_text(words):
     return len(re.findall(r"[A-Za-z]{2,}", words)) >= 2 and " " in words.strip() and not NOT_WORDS.match(words.strip()) \
         and not re.search(r"\.h$|^analyzer/", words)
@@ -55,6 +67,12 @@ def main(parts):
         for line, words in found:
             if is_text(words):
                 print(f"{name}:{line}: {' '.join(words.split())}")
+    for path in sorted(path for folder in ("python", "pytest-gpuspy", "fixtures/simcuda/python") for path in (ROOT / folder).rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        if not parts or any(part in name for part in parts):
+            for line, words in python_literals(path):
+                if is_text(words):
+                    print(f"{name}:{line}: {' '.join(words.split())}")
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
         name = str(path.relative_to(ROOT))
         if not parts or any(part in name for part in parts):

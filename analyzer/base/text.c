@@ -1,7 +1,6 @@
 #include "analyzer/base/text.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
@@ -37,6 +36,21 @@ const char *text_last_part(const char *name)
     return dot ? dot + 1 : name ? name : "";
 }
 
+size_t text_without_comprehension(const char *function)
+{
+    static const char *const kinds[] = {".<locals>.<listcomp>", ".<locals>.<dictcomp>", ".<locals>.<setcomp>",
+                                        ".<locals>.<genexpr>"};
+    size_t n = strlen(function);
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds;) {
+        const size_t length = strlen(kinds[i]);
+        const bool ends = n > length && strncmp(function + n - length, kinds[i], length) == 0;
+        n -= ends ? length : 0;
+        i = ends ? 0 : i + 1;
+    }
+    return n;
+}
+
 bool text_is_listed(const char *text, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -46,11 +60,7 @@ bool text_is_listed(const char *text, const char *const *words, size_t n)
 
 void text_put(char *out, size_t size, const char *format, ...)
 {
-    va_list args;
-
-    va_start(args, format);
-    int n = vsnprintf(out, size, format, args);
-    va_end(args);
+    int n = TEXT_FORMAT(out, size, format);
     if (n < 0 || (size_t)n < size || !size) return;
     size_t end = size - 1, start = end; /* also remove an incomplete character at the end */
     while (start > 0 && ((unsigned char)out[start - 1] & 0xc0) == 0x80) start--;
@@ -320,6 +330,7 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     char clean[TEXT_MAX], *name = clean;
 
     terminal_clean(clean, sizeof clean, function, utf8);
+    clean[text_without_comprehension(clean)] = 0;
     /* Python's own names ("<module>", "f.<locals>.<lambda>") are not templates. */
     bool rust = clean[0] == '<' && strstr(clean, ">::");
     if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {

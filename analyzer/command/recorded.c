@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -88,7 +89,7 @@ static const struct result_peak *next_device_peak(const struct result_report *r,
 {
     const struct result_peak *next = NULL;
 
-    EACH (p, r->peaks, r->peaks_n) {
+    EACH_IN (p, r->peaks) {
         if (p->layer != RUN_SERIES_DEVICE || p->device <= device) continue;
         if (!next || p->device < next->device || (p->device == next->device && p->bytes > next->bytes)) next = p;
     }
@@ -161,9 +162,13 @@ static void print_failure(const struct command_recorded *run, const struct resul
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
-            complain("process %u failed: %s; %s%s", r->processes[i].pid, how,
-                     r->outcome_unknown ? "whether memory ran out is unknown" : "memory did not run out",
-                     run->what_if ? " before that, so whether the whole run fits is unknown" : "");
+            const bool killed = r->processes[i].exit_signal == SIGKILL;
+            complain("process %u failed: %s; %s%s%s", r->processes[i].pid, how,
+                     r->outcome_unknown ? "whether memory ran out is unknown"
+                     : killed           ? "GPU memory did not run out"
+                                        : "memory did not run out",
+                     run->what_if ? " before that, so whether the whole run fits is unknown" : "",
+                     killed ? "; the kernel sends SIGKILL if host memory runs out (see dmesg)" : "");
             return;
         }
 }
@@ -187,9 +192,7 @@ static void print_summary(const struct command_recorded *run, const struct resul
 
 static bool failed_allocations(const struct run *run)
 {
-    size_t n;
-    (void)run_ooms(run, &n);
-    return n > 0;
+    return RUN_COUNT(run_ooms, run) > 0;
 }
 
 static void print_run(const struct command_recorded *r, const struct list *l)

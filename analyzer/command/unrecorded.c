@@ -68,15 +68,18 @@ void command_print_unrecorded(const char *program, int status, bool torch_cpu, b
                           ? "; this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a "
                             "dry run without one"
                           : "";
+    /* A process that calls CUDA but cannot write its recording reports that itself; this one does not know it. */
+    static const char unless[] = ", unless one printed \"not recording\"";
     char ended[160];
 
     format_outcome(status, ended, sizeof ended);
     if (why)
         complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
     else if (*ended)
-        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA%s", program, ended, dry);
+        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA%s%s", program, ended, unless,
+                 dry);
     else
-        complain("nothing was recorded: '%s' succeeded, but none of its processes called CUDA%s", program,
+        complain("nothing was recorded: '%s' succeeded, but none of its processes called CUDA%s%s", program, unless,
                  *dry        ? dry
                  : torch_cpu ? ""
                              : "; --torch-cpu records PyTorch's CPU tensors");

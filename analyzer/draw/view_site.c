@@ -1,6 +1,5 @@
 /* What the sections share: places, stacks, headings. */
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,12 +47,9 @@ void draw_title(const struct draw_text *v, enum terminal_style style, const char
 void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
 {
     char text[1024];
-    va_list args;
     int at = 0;
 
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    TEXT_FORMAT(text, sizeof text, format);
     fprintf(v->out, "\n%s", terminal_style(&v->term, style));
     /* an exception's text is in it; a mark that follows it begins no line */
     const int width = v->term.width - (*text && *text != ' ');
@@ -155,10 +151,13 @@ static void format_second_site(const struct draw_text *v, char *out, size_t size
     text_put(out, size, ":%d%s%s", s->line, *name ? "  " : "", name);
 }
 
-/* The other place that tells a site from its likes. */
+/* The other place that tells a site from its likes; not the function around a comprehension, at the same line. */
 static const struct run_frame *other_of(const struct result_site *s)
 {
-    return s->helper ? s->via : s->inner ? s->inner : s->caller;
+    const struct run_frame *other = s->helper ? s->via : s->inner ? s->inner : s->caller;
+    const bool same =
+        other && other->file && s->file && s->line > 0 && other->line == s->line && strcmp(other->file, s->file) == 0;
+    return same ? NULL : other;
 }
 
 /* With who called it, or the helper or library that it called. Where not all fits, the other place is shortened first,

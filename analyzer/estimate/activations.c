@@ -230,6 +230,25 @@ static void add_outer_caches(const struct plan *p, struct estimate_result *r)
     line->why = "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
 }
 
+/* Whisper's outputs contain the keys and values of its decoder, of which cross-attention's are of all sound. A script
+ * that holds them has those of the step before when forward ends (modeling_whisper.py: EncoderDecoderCache). */
+static void add_held_caches(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+    const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER), e = estimate_act_encoder_sizes(p, &z);
+    const double layers = (double)(m->layers - m->encoder_layers), keys = 2 * (double)(m->kv_heads * m->head_dim);
+    struct estimate_line *line;
+
+    if (m->family != MODEL_WHISPER || p->drop_outputs || p->fused_layers || p->checkpoint != PLAN_CHECKPOINT_NONE)
+        return;
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "keys and values in the outputs of the step before",
+                        (struct estimate_interval){0, 0, ceil(layers * (e.tokens + z.tokens) * keys * z.compute)});
+    estimate_explain(line, "transformers 5.24 on the simulated GPU: modeling_whisper.py, cache_utils.py",
+                     "%.0f layers · (%.0f + %.0f) positions · %.0f of keys and values · %.0f B", layers, e.tokens,
+                     z.tokens, keys, z.compute);
+    line->why = "high: the script holds the model's outputs, and use_cache is True";
+}
+
 /* torchtune's OffloadActivations copies what a layer saves to the host, with at most five tensors on their way. A
  * layer's tensors return to the GPU for its backward. */
 #define ON_THEIR_WAY 5
@@ -324,7 +343,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     if (plan_is_megatron(p))
         estimate_act_parallel(p, stage, r);
     else
-        add_eager(p, r), add_outer_caches(p, r);
+        add_eager(p, r), add_outer_caches(p, r), add_held_caches(p, r);
     if (p->away) move_to_host(p, before, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
     for (int i = MODEL_MIXER_MAMBA; i < MODEL_MIXERS_N; i++)

@@ -1,10 +1,13 @@
-/* Blocks of N × N elements outside of modules or in a loss, of an N that another tensor has.
+/* Blocks that are larger than the program needs: by their statement, or because they have N × N elements, of an N that
+ * another tensor has, outside of modules or in a loss.
  *
  * [N, 1] - [N] makes them by accident. A matrix of distances or a kernel makes them on purpose; then half as many
  * samples need a quarter, and gradients of two halves do not add up to that of the whole. */
 #include "analyzer/oom/oom_square.h"
 
 #include "analyzer/base/units.h"
+#include "analyzer/site/source_context.h"
+#include "analyzer/site/source_pairs.h"
 
 #include <math.h>
 
@@ -24,7 +27,7 @@ static int64_t block_of(uint64_t elements, int64_t size)
 static bool has_vector(const struct oom_sight *s, uint64_t side)
 {
     static const int64_t sizes[] = {4, 8, 2};
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         const bool data = l->category != RESULT_CATEGORY_PARAMETERS && l->category != RESULT_CATEGORY_GRADIENTS &&
                           l->category != RESULT_CATEGORY_OPTIMIZER_STATE && l->count;
         for (size_t i = 0; data && i < sizeof sizes / sizeof *sizes; i++)
@@ -62,7 +65,7 @@ static bool find_square(const struct oom_sight *s, struct square *square)
 {
     int64_t most = 0;
     *square = (struct square){.stack = s->f->stack};
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         const uint64_t side = each >= most && may_be_square(s, l->stack, each) ? square_side_of(s, each) : 0;
         if (!side) continue;
@@ -70,11 +73,68 @@ static bool find_square(const struct oom_sight *s, struct square *square)
         square->stack = l->stack;
         square->side = side;
     }
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n)
+    EACH_IN (l, s->v->by_category.lines)
         if (most && l->count && l->bytes / (int64_t)l->count == most)
             square->bytes = arena_add_capped(square->bytes, l->bytes);
     if (!most && may_be_square(s, s->f->stack, s->f->requested)) square->side = square_side_of(s, s->f->requested);
     return square->side > 0;
+}
+
+static bool line_has(struct oom_words *w, uint32_t stack, const char *words)
+{
+    return site_statement_has(w->b, stack, words);
+}
+
+const char *oom_shape_advice(struct oom_words *w, uint32_t stack)
+{
+    if (stack == RUN_NONE) return NULL;
+    const bool expands =
+        line_has(w, stack, ".expand(") || line_has(w, stack, ".expand_as(") || line_has(w, stack, "broadcast_to(");
+    const bool filled = line_has(w, stack, "(torch.ones(") || line_has(w, stack, "(torch.full(");
+    if (expands && (line_has(w, stack, ".contiguous()") || line_has(w, stack, ".clone()")))
+        return TEXT(w, "leave out .contiguous() or .clone() at %s: what expand() returns takes no memory of its own",
+                    oom_place_text(w, stack));
+    if (line_has(w, stack, "one_hot(") || (line_has(w, stack, "torch.eye(") && line_has(w, stack, ")[")))
+        return TEXT(w,
+                    "%s creates a row as long as the number of classes for each index: pass the indices instead "
+                    "(cross_entropy, embedding and gather take them)",
+                    oom_place_text(w, stack));
+    if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled)
+        return TEXT(
+            w,
+            "%s creates a mask of length × length: pass is_causal=True to scaled_dot_product_attention instead, "
+            "or create it for the lengths in use, as bool",
+            oom_place_text(w, stack));
+    if (site_makes_pairs(w->b, stack))
+        return TEXT(
+            w,
+            "%s creates an element for each pair of the elements that it combines: compute it in blocks of "
+            "rows, or with an operation that does not store the pairs (torch.cdist for distances, @ for sums of "
+            "products)",
+            oom_place_text(w, stack));
+    return NULL;
+}
+
+/* The largest blocks whose statement tells why they are so large, if the request is not much larger. */
+static const char *find_shape(const struct oom_sight *s, struct square *large)
+{
+    enum { LARGE = 16, NEAR = 4 }; /* parts of the device, and of the request */
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const char *found = NULL;
+    int64_t most = 0;
+    *large = (struct square){.stack = s->f->stack};
+    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+        const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
+        const char *text = each > most && each >= s->f->requested / NEAR && each >= s->f->total / LARGE &&
+                                   l->category != RESULT_CATEGORY_PARAMETERS
+                               ? oom_shape_advice(&words, l->stack)
+                               : NULL;
+        if (!text) continue;
+        most = each;
+        found = text;
+        *large = (struct square){.stack = l->stack, .bytes = l->bytes};
+    }
+    return found ? found : s->f->requested >= s->f->total / LARGE ? oom_shape_advice(&words, s->f->stack) : NULL;
 }
 
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
@@ -82,7 +142,16 @@ bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     struct square square;
     char side[UNITS_TEXT];
-    if (!find_square(s, &square)) return false;
+    if (!find_square(s, &square)) {
+        const char *text = find_shape(s, &square);
+        *m = (struct result_measure){.text = text,
+                                     .frees_bytes = square.bytes ? square.bytes : RUN_UNKNOWN,
+                                     .enough = OOM_MEASURE_AT_MOST,
+                                     .effort = OOM_EFFORT_LINE,
+                                     .first = true,
+                                     .certainty = RESULT_CERTAINTY_GUESSED};
+        return text != NULL;
+    }
     units_format_count(side, square.side);
     *m = (struct result_measure){
         .text = TEXT(s,

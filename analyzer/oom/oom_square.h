@@ -2,5 +2,8 @@
 
 #include "analyzer/oom/oom_sight.h"
 
-/* The measure against N × N elements that an accidental broadcast may have made. False: there are none. */
+/* The measure against N × N elements that an accidental broadcast may have made, or against what oom_shape_advice
+ * finds. False: there are none. */
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m);
+/* What to do about the line's result, if its statement shows why it is so large; NULL: it does not. */
+const char *oom_shape_advice(struct oom_words *w, uint32_t stack);

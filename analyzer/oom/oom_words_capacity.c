@@ -1,6 +1,7 @@
 /* Verdicts about an OOM's cause, with the numbers that support them, and advice. */
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/oom/oom_square.h"
 
 #include "analyzer/site/source_context.h"
 
@@ -89,8 +90,10 @@ void oom_explain_oversized(struct oom_words *w)
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
                          w->f->stack != RUN_NONE ? " at " : "",
                          w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
+    const char *shape = oom_shape_advice(w, w->f->stack);
     advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
-                    oom_is_in_pass(w->b->run, w->f->stack)
+                    shape ? TEXT(w, "if the size is right: %s", shape)
+                    : oom_is_in_pass(w->b->run, w->f->stack)
                         ? "if the size is right: smaller batches, chunks, or several GPUs"
                         : "if the size is right: compute it in chunks, or on several GPUs");
 }
@@ -255,7 +258,7 @@ void oom_explain_preallocation(struct oom_words *w)
 static const struct result_growth *growth_at(const struct oom_words *w, const struct result_site *site)
 {
     const struct result_report *r = w->b->report;
-    EACH (g, r->growth, r->growth_n)
+    EACH_IN (g, r->growth)
         if (g->process == w->v->process && g->layer == RUN_SERIES_DEVICE && g->stack.site.line == site->line &&
             g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0)
             return g;
@@ -293,6 +296,7 @@ void oom_explain_outside(struct oom_words *w)
                              "fewer buffers there, or give it its own process or GPU",
                              site_short_text(w->b, &direct->site)));
     }
+    if (direct && direct->bytes >= oom_outside_bytes(w->f) / 10 * 9) return;
     advise_in_words(
         w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
         "use fewer NCCL communicators, smaller cuBLAS workspaces (CUBLAS_WORKSPACE_CONFIG=:16:8), one process per GPU");
@@ -333,7 +337,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     const struct result_held_part *parts[RESULT_HELD_N];
     size_t n = 0, named = 0;
     int64_t live = run_is_known(f->free) ? f->total - f->free : 0;
-    EACH (part, w->v->waterfall, w->v->waterfall_n) {
+    EACH_IN (part, w->v->waterfall) {
         if (bytes_beside(f, part->what) && n < RESULT_HELD_N) {
             parts[n++] = part;
             live -= part->bytes;

@@ -266,14 +266,15 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
 
 static void format_card_site(char *out, size_t size, const struct result_site *s)
 {
-    const char *file = s->file ? s->file : "", *at = file;
+    const char *file = s->file ? s->file : "", *at = file, *function = s->function ? s->function : "";
+    const int n = (int)text_without_comprehension(function);
     while (*(at += strcspn(at, "/\\"))) file = ++at;
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
     else if (s->line > 0)
-        text_put(out, size, "%s:%d  %s", file, s->line, s->function ? s->function : "");
+        text_put(out, size, "%s:%d  %.*s", file, s->line, n, function);
     else
-        text_put(out, size, "%s%s%s", file, *file ? "  " : "", s->function ? s->function : "");
+        text_put(out, size, "%s%s%.*s", file, *file ? "  " : "", n, function);
 }
 
 /* The lines that held most. */

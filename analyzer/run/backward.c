@@ -181,7 +181,7 @@ static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, 
         int64_t other = b->list[b->open[i]].close_ns;
         mixed = other > mixed ? other : mixed;
     }
-    if (b->open_n < OPEN_MAX) *ARENA_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
+    if (b->open_n < OPEN_MAX) *ARENA_ADD(b->open) = (uint32_t)b->n;
     *ARENA_PUSH(b->list, b->n, b->cap) =
         (struct run_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
 }
@@ -278,6 +278,14 @@ uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, 
         autograds_by_name(b, thread) ||
         (stack != RUN_NONE && !(mark_backward(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
     return theirs ? graft_stack(run, stack, base) : stack;
+}
+
+uint32_t run_backward_stack_of_line(struct run *run, uint32_t stack)
+{
+    const struct run_backwards *b = &run->backward;
+    const bool theirs = b->only != RUN_NONE && b->any && stack != RUN_NONE && !(mark_backward(b, stack) & PYTHON) &&
+                        autograds_by_stack(run, stack);
+    return theirs ? graft_stack(run, stack, b->only) : stack;
 }
 
 uint32_t run_backward_caller(const struct run *run, uint32_t stack)

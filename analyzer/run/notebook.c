@@ -2,11 +2,11 @@
  * and does not write that file, so a cell with the same hash is the one that ran. */
 #include "analyzer/run/run_internal.h"
 #include "schema/mask.h"
+#include "schema/source_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,22 +80,25 @@ static json_t *load_notebook(int folder, const char *name)
     return root;
 }
 
-static void add_cells(struct run *run, const json_t *root)
+static void add_cells(struct run *run, const json_t *root, const char *notebook)
 {
     const json_t *cells = json_object_get(root, "cells"), *cell;
-    size_t i;
+    size_t i, number = 0;
     json_array_foreach(cells, i, cell)
     {
         const char *type = json_string_value(json_object_get(cell, "cell_type"));
-        char *text = type && strcmp(type, "code") == 0 ? join_cell_source(json_object_get(cell, "source")) : NULL;
+        const bool code = type && strcmp(type, "code") == 0;
+        number += code;
+        char *text = code ? join_cell_source(json_object_get(cell, "source")) : NULL;
         if (text && !joins_lines(text)) {
             const char *shown = skip_empty_lines(text);
             const size_t length = strlen(shown), size = 2 * length + 16; /* a mask can be longer than a secret */
             char *masked = arena_alloc(&run->arena, size);
-            *ARENA_PUSH(run->cells, run->cells_n, run->cells_cap) =
-                (struct run_cell){.hash = hash_cell(text, strlen(text)),
-                                  .text = masked,
-                                  .length = gs_mask_source(masked, size, shown, length)};
+            *ARENA_ADD(run->cells) = (struct run_cell){.hash = hash_cell(text, strlen(text)),
+                                                       .text = masked,
+                                                       .length = gs_mask_source(masked, size, shown, length),
+                                                       .notebook = notebook,
+                                                       .number = number};
         }
         free(text);
     }
@@ -109,7 +112,7 @@ static void add_notebooks(struct run *run, const char *path)
         const char *dot = strrchr(e->d_name, '.');
         json_t *root = dot && strcmp(dot, ".ipynb") == 0 ? load_notebook(dirfd(folder), e->d_name) : NULL;
         n += root != NULL;
-        add_cells(run, root);
+        add_cells(run, root, run_text(run, e->d_name, strlen(e->d_name)));
         json_decref(root);
     }
     if (folder) closedir(folder);
@@ -119,14 +122,20 @@ const struct run_cell *run_notebook_cell(struct run *run, const char *file, cons
 {
     const char *name = strrchr(file, '/');
     char *end = NULL;
-    const unsigned long hash = name && strstr(file, "/ipykernel_") ? strtoul(name + 1, &end, 10) : 0;
+    const unsigned long hash = name && gs_source_is_cell(file) ? strtoul(name + 1, &end, 10) : 0;
     if (!end || end == name + 1 || strcmp(end, ".py") != 0 || !folder || *folder != '/') return NULL;
     if (!run->cells_folder || strcmp(run->cells_folder, folder) != 0) {
         run->cells_n = 0;
         run->cells_folder = run_text(run, folder, strlen(folder));
         add_notebooks(run, folder);
     }
-    for (size_t i = 0; i < run->cells_n; i++)
-        if (run->cells[i].hash == hash) return &run->cells[i];
-    return NULL;
+    struct run_cell *found = NULL;
+    for (size_t i = 0; i < run->cells_n; i++) {
+        struct run_cell *c = &run->cells[i];
+        if (c->hash != hash) continue;
+        if (found && (c->number != found->number || found->notebook != c->notebook)) found->notebook = NULL;
+        if (found && c->number != found->number) found->number = 0;
+        found = found ? found : c;
+    }
+    return found;
 }

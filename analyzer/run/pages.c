@@ -13,6 +13,7 @@ struct walk {
     sqlite3_file *file;
     uint32_t page_size;
     int64_t pages_left; /* that may still be read: a damaged tree may have a cycle */
+    struct run_pages_ids ids;
     unsigned columns_n;
     run_pages_fn each;
     void *self;
@@ -83,6 +84,7 @@ static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
     uint64_t size, id;
     if (at >= w->page_size) return false;
     const uint8_t *record = read_page_varint(read_page_varint(page + at, &size), &id), *end = page + w->page_size;
+    if ((int64_t)id < w->ids.first || (int64_t)id > w->ids.last) return true;
     if (record >= end || size <= w->columns_n || size > (uint64_t)(end - record)) return false;
     if (!read_record(w, record, record + size) || ((int64_t)id <= w->last && w->last != INT64_MIN)) return false;
     w->row.id = w->last = (int64_t)id;
@@ -124,6 +126,14 @@ static const uint8_t *load_page(struct walk *w, uint32_t number, unsigned depth)
     return read_page(w, w->pages[depth], number);
 }
 
+/* The largest id below a cell of an interior page. */
+static int64_t last_id_below(const uint8_t *cell)
+{
+    uint64_t id;
+    (void)read_page_varint(cell + 4, &id);
+    return (int64_t)id;
+}
+
 static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)
 {
     const uint8_t *page = load_page(w, number, depth);
@@ -134,9 +144,14 @@ static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)
     if ((header[0] != LEAF && header[0] != INTERIOR) || cell + 2 * cells > page + w->page_size) return false;
     for (uint32_t i = 0; i < cells; i++, cell += 2) {
         uint32_t at = read_16(cell);
-        if (header[0] == LEAF ? !read_cell(w, page, at)
-                              : at >= w->page_size || !walk_pages(w, read_32(page + at), depth + 1))
-            return false;
+        if (header[0] == LEAF) {
+            if (!read_cell(w, page, at)) return false;
+            continue;
+        }
+        if (at >= w->page_size) return false;
+        const int64_t id = last_id_below(page + at);
+        if (id >= w->ids.first && !walk_pages(w, read_32(page + at), depth + 1)) return false;
+        if (id > w->ids.last) return true;
     }
     return header[0] == LEAF || walk_pages(w, read_32(header + 8), depth + 1);
 }
@@ -160,7 +175,7 @@ static uint32_t root_of(struct run_database *db, const char *table, const char *
 }
 
 bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
-                    run_pages_fn each, void *self, int64_t *last)
+                    const struct run_pages_ids *ranges, size_t ranges_n, run_pages_fn each, void *self, int64_t *last)
 {
     struct walk w = {.columns_n = columns_n, .each = each, .self = self, .last = INT64_MIN};
     uint32_t root = db->immutable ? root_of(db, table, columns, columns_n) : 0;
@@ -172,8 +187,13 @@ bool run_pages_scan(struct run_database *db, const char *table, const char *cons
                 head[20] == 0; /* no bytes of a page are reserved */
     if (done) {
         w.page_size = read_16(head + 16) == 1 ? 65536 : read_16(head + 16);
-        w.pages_n = w.pages_left = size / (w.page_size ? w.page_size : 1);
-        done = w.page_size >= 512 && walk_pages(&w, root, 0);
+        w.pages_n = size / (w.page_size ? w.page_size : 1);
+        done = w.page_size >= 512;
+    }
+    for (size_t i = 0; done && i < ranges_n; i++) {
+        w.ids = ranges[i];
+        w.pages_left = w.pages_n;
+        done = walk_pages(&w, root, 0);
     }
     for (unsigned i = 0; i < DEEPEST; i++) free(w.pages[i]);
     free(w.ahead);

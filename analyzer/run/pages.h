@@ -17,8 +17,12 @@ struct run_page_row {
 };
 typedef bool (*run_pages_fn)(void *self, const struct run_page_row *row);
 
-/* Calls `each` for each row, ids ascending, until it returns false. True after the last row of the table; false:
- * `*last` is the id of the last row that was read, INT64_MIN if there was none. `columns` are all columns of the table,
- * the first its INTEGER PRIMARY KEY. */
+struct run_pages_ids { /* both included */
+    int64_t first, last;
+};
+
+/* Calls `each` for each row with an id in `ranges` (ascending, apart), ids ascending, until it returns false. True
+ * after the last one; false: `*last` is the id of the last row that was read, INT64_MIN if there was none. `columns`
+ * are all columns of the table, the first its INTEGER PRIMARY KEY. */
 bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
-                    run_pages_fn each, void *self, int64_t *last);
+                    const struct run_pages_ids *ranges, size_t ranges_n, run_pages_fn each, void *self, int64_t *last);

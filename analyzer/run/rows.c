@@ -67,7 +67,7 @@ static bool hand_over(struct reader *r, bool last)
 {
     if (r->order) run_order_batch(r->order, r->batch, last);
     if (!r->batch->read && !r->batch->events_n) return true;
-    if (r->zones && r->batch->n) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
+    if (r->zones && r->batch->n) *ARENA_ADD(r->db->zones) = r->zone;
     if (r->relay)
         relay_put(r->relay);
     else
@@ -142,11 +142,6 @@ static void add_sql_row(sqlite3_context *context, int n, sqlite3_value **v)
     (void)add_lifetime_row(sqlite3_user_data(context), &row);
 }
 
-static void end_rows(sqlite3_context *context)
-{
-    sqlite3_result_null(context);
-}
-
 static bool prepare_rows(struct reader *r, const char *where)
 {
     char sql[512] = "SELECT gs_row(id";
@@ -154,7 +149,7 @@ static bool prepare_rows(struct reader *r, const char *where)
         snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ", %s", names[selected[i]]);
     snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ") FROM %s NOT INDEXED %s", r->db->allocations, where);
     if (sqlite3_create_function(r->db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, add_sql_row,
-                                end_rows) == SQLITE_OK)
+                                sqlite3_result_null) == SQLITE_OK)
         r->statement = run_database_prepare(r->db, sql);
     return r->statement;
 }
@@ -169,7 +164,9 @@ static void scan_rows(struct reader *r)
 {
     int64_t last;
     char where[64] = "";
-    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_lifetime_row, r, &last) || is_scan_stopped(r)) {
+    const struct run_pages_ids all = {INT64_MIN, INT64_MAX};
+    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, &all, 1, add_lifetime_row, r, &last) ||
+        is_scan_stopped(r)) {
         r->result = SQLITE_ROW;
         hand_over(r, true);
         return;
@@ -280,51 +277,75 @@ static bool holds_a_moment(const struct run_rows_zone *z, const int64_t *moments
     return before < n && moments[before] < z->end_ns;
 }
 
-/* The ids from the zone at *i on that can be live at one of the moments, as one range with adjacent zones. */
-static bool next_range(const struct run_database *db, size_t *i, const int64_t *moments, size_t n, int64_t range[2])
+struct live { /* rows that are live at or between moments */
+    struct reader r;
+    struct run_pages_ids *ranges; /* that can contain such rows, adjacent zones as one */
+    size_t ranges_n, ranges_cap;
+    int64_t first_ns, last_ns;
+};
+
+static void find_ranges(struct live *l, const int64_t *moments, size_t n)
 {
-    bool found = false;
-    for (; *i < db->zones_n; (*i)++) {
-        const struct run_rows_zone *z = &db->zones[*i];
-        bool can = holds_a_moment(z, moments, n);
-        if (found && !can) return true;
-        if (can) {
-            range[0] = found ? range[0] : z->first;
-            range[1] = z->last;
-            found = true;
-        }
+    const struct run_database *db = l->r.db;
+    bool adjacent = false;
+    if (!db->zoned) *ARENA_PUSH(l->ranges, l->ranges_n, l->ranges_cap) = (struct run_pages_ids){INT64_MIN, INT64_MAX};
+    for (size_t i = 0; db->zoned && i < db->zones_n; i++) {
+        const struct run_rows_zone *z = &db->zones[i];
+        const bool can = holds_a_moment(z, moments, n);
+        if (can && adjacent)
+            l->ranges[l->ranges_n - 1].last = z->last;
+        else if (can)
+            *ARENA_PUSH(l->ranges, l->ranges_n, l->ranges_cap) = (struct run_pages_ids){z->first, z->last};
+        adjacent = can;
     }
-    return found;
+}
+
+/* As SQL decides below, whose sums do not overflow. */
+static bool add_row_if_live(void *live, const struct run_page_row *row)
+{
+    struct live *l = live;
+    int64_t end;
+    const bool beyond = __builtin_add_overflow(row->values[ALLOC_NS], row->values[LIFE_NS], &end);
+    const bool ends_later = row->nulls >> LIFE_NS & 1 || (beyond ? row->values[LIFE_NS] > 0 : end > l->first_ns);
+    if (!ends_later || row->values[ALLOC_NS] > l->last_ns) return true;
+    return add_lifetime_row(&l->r, row);
+}
+
+/* The rows of the ranges after the id `last`; INT64_MIN: all. */
+static void query_live(struct live *l, int64_t last)
+{
+    struct reader *r = &l->r;
+    char where[256];
+    snprintf(where, sizeof where,
+             "WHERE id BETWEEN ?1 AND ?2 AND (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
+             (long long)l->first_ns, (long long)l->last_ns);
+    r->result = prepare_rows(r, where) ? SQLITE_ROW : SQLITE_ERROR;
+    for (size_t i = 0; i < l->ranges_n && r->result == SQLITE_ROW; i++) {
+        const struct run_pages_ids *ids = &l->ranges[i];
+        if (last != INT64_MIN && ids->last <= last) continue;
+        sqlite3_reset(r->statement);
+        sqlite3_bind_int64(r->statement, 1, last != INT64_MIN && ids->first <= last ? last + 1 : ids->first);
+        sqlite3_bind_int64(r->statement, 2, ids->last);
+        r->result = sqlite3_step(r->statement);
+    }
 }
 
 bool run_rows_live(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_rows_fn each, void *self,
                    char *error, size_t error_size)
 {
-    struct reader r = reader_of(run, process, each, self);
-    const struct run_database *db = r.db;
-    int64_t range[2] = {INT64_MIN, INT64_MAX};
-    char where[256];
-    size_t zone = 0;
-    snprintf(where, sizeof where,
-             "WHERE id BETWEEN ?1 AND ?2 AND (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
-             (long long)moments[0], (long long)moments[n - 1]);
-    if (!prepare_rows(&r, where)) {
-        r.result = SQLITE_ERROR;
-        return finish_rows(&r, error, error_size);
-    }
-    r.batch = new_batch();
-    r.result = SQLITE_ROW;
-    begin_rows(&r);
-    while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, moments, n, range))) {
-        sqlite3_reset(r.statement);
-        sqlite3_bind_int64(r.statement, 1, range[0]);
-        sqlite3_bind_int64(r.statement, 2, range[1]);
-        r.result = sqlite3_step(r.statement);
-        hand_over(&r, false);
-        if (!db->zoned) break;
-    }
-    free_batch(r.batch);
-    return finish_rows(&r, error, error_size);
+    struct live l = {.r = reader_of(run, process, each, self), .first_ns = moments[0], .last_ns = moments[n - 1]};
+    struct reader *r = &l.r;
+    int64_t last;
+    find_ranges(&l, moments, n);
+    r->batch = new_batch();
+    r->result = SQLITE_ROW;
+    begin_rows(r);
+    if (!run_pages_scan(r->db, r->db->allocations, names, COLUMNS, l.ranges, l.ranges_n, add_row_if_live, &l, &last))
+        query_live(&l, last);
+    hand_over(r, true);
+    free_batch(r->batch);
+    free(l.ranges);
+    return finish_rows(r, error, error_size);
 }
 
 bool run_rows_last(struct run *run, uint32_t process, int64_t rows_n, run_rows_fn each, void *self, char *error,

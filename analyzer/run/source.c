@@ -1,9 +1,11 @@
 /* The program's own Python files: from the recording, else from disk if they are older than it. Each file is read once,
  * when it is first requested. */
 #include "analyzer/run/run_internal.h"
+#include "analyzer/run/source_zip.h"
 #include "schema/source_file.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -98,9 +100,9 @@ static void from_disk(struct run *run, struct run_source_file *f)
         const struct run_process *p = &run->processes[i];
         const char *left_out;
         size_t n;
-        char *text = may_read(&run->databases[p->database])
-                         ? gs_source_read(f->file, p->cwd, began_real_ns(p), false, &n, &left_out)
-                         : NULL;
+        if (!may_read(&run->databases[p->database])) continue;
+        char *text = gs_source_read(f->file, p->cwd, began_real_ns(p), false, &n, &left_out);
+        if (!text) text = run_zip_source(f->file, p->cwd, began_real_ns(p), &n);
         if (text) {
             split_source_lines(run, text, n, &f->text);
             f->text.from_disk = true;
@@ -109,16 +111,30 @@ static void from_disk(struct run *run, struct run_source_file *f)
     }
 }
 
-/* The file of a cell exists only while gpuspy's extension is loaded: nbconvert, papermill and editors do not load it.
- */
+/* "code cell 3 of train.ipynb"; NULL: unknown. */
+static const char *cell_place(struct run *run, const struct run_cell *cell)
+{
+    char text[NAME_MAX + 64];
+    if (!cell->number) return NULL;
+    snprintf(text, sizeof text, "code cell %zu%s%s", cell->number, cell->notebook ? " of " : "",
+             cell->notebook ? cell->notebook : "");
+    return run_text(run, text, strlen(text));
+}
+
+/* Which cell of which notebook it is, and its text if nothing else has it: the file of a cell exists only while
+ * gpuspy's extension is loaded, and nbconvert, papermill and editors do not load it. */
 static void from_notebook(struct run *run, struct run_source_file *f)
 {
-    for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
+    const bool cells = strstr(f->file, "/ipykernel_") != NULL;
+    for (size_t i = 0; cells && i < run->processes_n && !f->text.cell; i++) {
         const struct run_process *p = &run->processes[i];
         const struct run_cell *cell =
             may_read(&run->databases[p->database]) ? run_notebook_cell(run, f->file, p->cwd) : NULL;
-        if (cell) split_source_lines(run, cell->text, cell->length, &f->text);
-        f->text.from_disk = cell != NULL;
+        if (cell && !f->text.n) {
+            split_source_lines(run, cell->text, cell->length, &f->text);
+            f->text.from_disk = true;
+        }
+        f->text.cell = cell ? cell_place(run, cell) : NULL;
     }
 }
 
@@ -163,11 +179,11 @@ static const struct run_source_text *text_of_file(struct run *run, const char *f
     struct run_source_file *f = arena_alloc(&run->arena, sizeof *f);
     f->file = name;
     f->library = library;
-    *ARENA_PUSH(run->sources, run->sources_n, run->sources_cap) = f;
+    *ARENA_ADD(run->sources) = f;
     bool found = false;
     for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
     if (!found) from_disk(run, f);
-    if (!found && !f->text.n) from_notebook(run, f);
+    from_notebook(run, f);
     if (!found && !f->text.n) from_command(run, f);
     return f->text.n ? &f->text : NULL;
 }
@@ -196,5 +212,6 @@ bool run_source_lines(struct run *run, const char *file, int line, int before, i
     out->n = last - first + 1;
     out->lines = text->lines + first;
     out->from_disk = text->from_disk;
+    out->cell = text->cell;
     return true;
 }

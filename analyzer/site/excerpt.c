@@ -27,5 +27,6 @@ void site_add_excerpt(struct site_builder *b, struct site_excerpts *to, const st
                                                 .first_line = lines.first_line,
                                                 .lines = lines.lines,
                                                 .n = lines.n,
-                                                .from_disk = lines.from_disk};
+                                                .from_disk = lines.from_disk,
+                                                .cell = lines.cell};
 }

@@ -102,25 +102,60 @@ static void take_out_arguments(struct site_search *s)
             site_names_add(s->scratch, &s->names, p + strlen(call), site_name_length(p + strlen(call)));
 }
 
-static void read_objects(struct site_search *s)
+/* opt = Adam(w), schedule = StepLR(opt, 9), schedules.append(schedule): follows the objects, considers what stores one.
+ */
+static void read_object_statement(struct site_search *s, size_t i)
 {
-    for (size_t i = s->from; i < s->at && s->objects.n; i++) {
-        const char *code = s->code.list[i].code;
-        struct site_store store;
-        struct site_assignment a;
-        struct site_names made = {.n = 0}, indexed = {.n = 0};
-        if (site_common_loop(s, s->at, i) == s->code.n) continue;
-        if (site_assignment_of(s->scratch, code, &a)) {
-            if (!refers_to_object(s, a.value)) continue;
-            site_targets_of(s->scratch, a.targets, &made, &indexed);
-            for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
-            for (size_t k = 0; k < made.n; k++)
-                site_names_add(s->scratch, &s->objects, made.list[k], strlen(made.list[k]));
-        } else if (site_store_of(s->scratch, code, &store) && !store.weak &&
-                   site_holds(store.value, &s->objects, s->graph)) {
-            site_consider_store(s, i, store.into, false);
+    const char *code = s->code.list[i].code;
+    struct site_store store;
+    struct site_assignment a;
+    struct site_names made = {.n = 0}, indexed = {.n = 0};
+    if (site_assignment_of(s->scratch, code, &a)) {
+        if (!refers_to_object(s, a.value)) return;
+        site_targets_of(s->scratch, a.targets, &made, &indexed);
+        for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
+        for (size_t k = 0; k < made.n; k++) site_names_add(s->scratch, &s->objects, made.list[k], strlen(made.list[k]));
+    } else if (site_store_of(s->scratch, code, &store) && !store.weak &&
+               site_holds(store.value, &s->objects, s->graph)) {
+        site_consider_store(s, i, store.into, false);
+    }
+}
+
+/* opt, schedule = self.configure(lr): what the function stores of the object that it returns. */
+static void read_maker(struct site_search *s, size_t i)
+{
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    struct site_search in;
+    if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || !site_open_callee(s, a.value, &in)) return;
+    site_targets_of(s->scratch, a.targets, &made, NULL);
+    in.found.n = in.names.n = in.views.n = in.objects.n = in.owners.n = 0;
+    for (size_t r = in.from; r < in.to; r++) {
+        if (!site_code_begins(&in.code.list[r], "return")) continue;
+        const char *value = strchr(in.code.list[r].code, ' ');
+        for (size_t k = 0; value && k < made.n; k++) {
+            const char *part = made.n == 1 ? value + 1 : site_part_of(s->scratch, value + 1, k);
+            const size_t n = site_name_length(part);
+            if (site_names_has(&s->objects, made.list[k]) && !part[n]) site_names_add(s->scratch, &in.objects, part, n);
         }
     }
+    for (size_t k = in.from; k < in.to && in.objects.n; k++) read_object_statement(&in, k);
+    s->budget = in.budget;
+    for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
+        in.found.list[k].why = "it stores the object whose method allocates";
+        site_add_candidate(&s->found, in.found.list[k]);
+    }
+}
+
+static void read_objects(struct site_search *s)
+{
+    const struct site_names allocating = s->objects;
+    for (size_t i = s->from; i < s->at && s->objects.n; i++)
+        if (site_common_loop(s, s->at, i) < s->code.n) read_object_statement(s, i);
+    const size_t known = s->objects.n;
+    s->objects.n = allocating.n;
+    for (size_t i = s->from; i < s->at && s->objects.n && !s->found.n; i++) read_maker(s, i);
+    s->objects.n = known;
 }
 
 /* except ValueError as error: its traceback keeps the frames of the functions that the try statement called. */
@@ -156,6 +191,15 @@ static void read_handlers(struct site_search *s)
 
 static const char cache_advice[] = "bound the cache (lru_cache(maxsize=N)), or do not cache what is on the GPU";
 
+/* @lru_cache(maxsize=None); a bound of thousands has no effect either: the GPU is full before. */
+static bool is_unbounded_cache(const char *code)
+{
+    enum { DIGITS = 3 };
+    const char *call = strstr(code, "lru_cache("), *most = call ? call + strlen("lru_cache(") : "";
+    most += strncmp(most, "maxsize=", 8) == 0 ? 8 : 0;
+    return call && (strstr(call, "None") || strspn(most, "0123456789_") > DIGITS);
+}
+
 static void read_decorators(struct site_search *s)
 {
     for (size_t i = s->module ? 0 : s->from - 1; i-- > 0 && s->code.list[i].code[0] == '@' && s->returned;) {
@@ -164,7 +208,7 @@ static void read_decorators(struct site_search *s)
         const char *last = code + 1 + n;
         while (last > code + 1 && last[-1] != '.') last--;
         const bool property = strcmp(last, "cached_property") == 0;
-        if (property || strcmp(last, "cache") == 0 || (strstr(code, "lru_cache(") && strstr(code, "None"))) {
+        if (property || strcmp(last, "cache") == 0 || is_unbounded_cache(code)) {
             site_add_candidate(&s->found,
                                (struct site_candidate){.frame = s->frame,
                                                        .code = s->code,
@@ -215,6 +259,11 @@ static bool is_reset_around(struct site_search *s, size_t loop, const char *name
     return reset;
 }
 
+static bool is_forward_method(const struct site_search *s)
+{
+    return s->frame->function && text_ends_with(s->frame->function, ".forward");
+}
+
 /* In a loop without backward(), or with retain_graph=True or create_graph=True: a variable that each
  * iteration takes over from the previous one holds its graph. If graphs are retained, anything else that the loop
  * stores would be held in any case. */
@@ -224,7 +273,9 @@ static void read_carried(struct site_search *s)
     struct site_assignment a;
     const bool creates =
         range_has(s, s->from, s->to, "create_graph=True") || range_has(s, s->from, s->to, "retain_graph=True");
-    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a)) return;
+    if ((!s->graph && !creates) || loop >= s->code.n || !site_binding_of(s->scratch, &s->code.list[s->at], &a) ||
+        is_forward_method(s))
+        return;
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
     if (!retains && !s->pending && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
     struct site_candidates carried = {.n = 0};
@@ -239,6 +290,7 @@ static void read_carried(struct site_search *s)
                                         .code = s->code,
                                         .at = at,
                                         .carried = true,
+                                        .passed = s->returned,
                                         .why = retains ? "each pass takes over a result of the one before, with its "
                                                          "graph, which backward(retain_graph=True) keeps"
                                                        : "each pass takes over a result of the one before, with its "
@@ -354,7 +406,7 @@ static void read_carried_attribute(struct site_search *s)
 static bool read_carried_state(struct site_search *s)
 {
     const struct site_candidates found = s->found;
-    bool local = s->frame->function && text_ends_with(s->frame->function, ".forward") && found.n <= SITE_FOUND_MAX;
+    bool local = is_forward_method(s) && found.n <= SITE_FOUND_MAX;
     for (size_t i = 0; local && i < found.n; i++)
         local =
             found.list[i].frame == s->frame && strncmp(found.list[i].code.list[found.list[i].at].code, "self.", 5) != 0;

@@ -1,4 +1,5 @@
 /* Functions that the program does not call itself: hooks of modules, callbacks and handlers of a library. */
+#include "analyzer/base/text.h"
 #include "analyzer/site/holder_read.h"
 
 #include <string.h>
@@ -34,8 +35,10 @@ static void read_hooks(struct site_search *s)
         if (!hook) continue;
         const char *name = strstr(hook, "partial(");
         name = name ? name + 8 : strchr(hook, '(') + 1;
-        name += strncmp(name, "self.", 5) == 0 ? 5 : 0;
-        const size_t n = site_name_length(name);
+        size_t n = site_name_length(name);
+        const char *dot = n ? memrchr(name, '.', n) : NULL; /* self.save, tracker.save */
+        n -= dot ? (size_t)(dot + 1 - name) : 0;
+        name = dot ? dot + 1 : name;
         if (site_lambda_store(s->scratch, code, s->graph && !saved))
             site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
         else if (n && strchr("(,)", name[n]))

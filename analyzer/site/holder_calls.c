@@ -240,3 +240,18 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
         p += n ? n : 1;
     }
 }
+
+bool site_open_callee(struct site_search *s, const char *call, struct site_search *in)
+{
+    const size_t n = site_name_length(call);
+    size_t def;
+    bool method;
+    if (!n || call[n] != '(' || site_closing(call + n)[0] != ')' || site_closing(call + n)[1]) return false;
+    *in = *s;
+    if (!find_callee(s, arena_printf(s->scratch, "%.*s", (int)n, call), 0, in, &def, &method)) return false;
+    in->at = in->code.n; /* none of the statements is the call itself */
+    in->from = def + 1;
+    in->to = site_code_end(&in->code, def);
+    in->constructs = in->module = false;
+    return true;
+}

@@ -204,21 +204,6 @@ static bool is_list(const char *value)
     return *value == '[' || strncmp(value, "list(", 5) == 0;
 }
 
-static bool is_dictionary(const char *value)
-{
-    static const char *const makers[] = {"dict(", "defaultdict(", "OrderedDict(", "collections."};
-    bool is = *value == '{';
-    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
-        is = is || strncmp(value, makers[i], strlen(makers[i])) == 0;
-    return is;
-}
-
-static bool is_tuple(const char *value)
-{
-    const char *end = *value == '(' ? site_closing(value) : "";
-    return *end && !end[1] && strchr(value, ',');
-}
-
 /* Does the loop make optimizer steps outside of the loop `within` it and of other loops? Then its iterations are the
  * program's steps. */
 static bool is_step_loop(const struct site_search *s, size_t loop, size_t within)
@@ -259,6 +244,16 @@ static bool calls_base(const struct site_search *s)
     return calls;
 }
 
+static const char deque_advice[] =
+    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (.cpu())";
+
+/* deque(maxlen=capacity), deque(maxlen=50000): it grows until it is full. */
+static bool is_bounded_deque(const char *value)
+{
+    const char *most = strstr(value, "maxlen=");
+    return most && strncmp(most + 7, "None", 4) != 0 && site_is_name_character(most[7]);
+}
+
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
     const char *name = site_base_name(s->scratch, into);
@@ -283,18 +278,21 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
-    site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
-                                                          .code = s->code,
-                                                          .at = i,
-                                                          .into = name,
-                                                          .why = what,
-                                                          .keyed = keyed,
-                                                          .instead = queue ? queue_advice : NULL,
-                                                          .weak = weak || reset || is_emptied(s, name) ||
-                                                                  is_given(s, name, is_bounded_by_name) ||
-                                                                  loop != site_common_loop(s, s->at, s->at),
-                                                          .reset = reset,
-                                                          .passed = (local && is_returned(s, name)) || own});
+    site_add_candidate(&s->found,
+                       (struct site_candidate){.frame = s->frame,
+                                               .code = s->code,
+                                               .at = i,
+                                               .into = name,
+                                               .why = what,
+                                               .keyed = keyed,
+                                               .instead = queue                                 ? queue_advice
+                                                          : is_given(s, name, is_bounded_deque) ? deque_advice
+                                                                                                : NULL,
+                                               .weak = weak || reset || is_emptied(s, name) ||
+                                                       is_given(s, name, is_bounded_by_name) ||
+                                                       loop != site_common_loop(s, s->at, s->at),
+                                               .reset = reset,
+                                               .passed = (local && is_returned(s, name)) || own});
 }
 
 /* table[key] = parts of a local list `parts`: what was stored in the list is held by the table. */
@@ -320,14 +318,6 @@ bool site_is_constructor(const char *function)
     static const char *const names[] = {"__init__", "__new__", "__post_init__", "__attrs_post_init__",
                                         "model_post_init"};
     return TEXT_IS_ONE_OF(text_last_part(function), names);
-}
-
-static bool is_concatenation(const char *value)
-{
-    static const char *const words[] = {"cat(", "stack(", "concat(", "concatenate("};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(value, words[i])) return true;
-    return false;
 }
 
 /* {**log, step: loss}, [*losses, loss] */
@@ -427,15 +417,6 @@ static bool is_linking(struct site_search *s, const char *value, const char *nam
     return links && k > 1;
 }
 
-/* best = sorted(best + [x])[-5:] is bounded; best = best + found[-5:] is not. */
-static bool is_cut(const char *value)
-{
-    const size_t n = strlen(value);
-    const char *open = n && value[n - 1] == ']' ? site_bracket_around(value, value + n - 1) : NULL;
-    const bool call = open && open > value && open[-1] == ')' && strchr(open, ':') && !strchr(open, ',');
-    return call && site_bracket_around(value, open - 1) == value + site_name_length(value);
-}
-
 /* sorted(best + [x]), state._replace(seen=state.seen + (x,)): of `best`, `state`. */
 static bool is_extended(struct site_search *s, const char *value, const char *name)
 {
@@ -457,14 +438,14 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
 {
     const struct site_names self = {.list = {name}, .n = 1};
     const bool sums = s->graph && !site_is_parameter(s, name);
-    if (is_cut(a->value) && !(s->graph && is_concatenation(a->value)))
+    if (site_is_cut(a->value) && !(s->graph && site_is_concatenation(a->value)))
         return false; /* a slice keeps the graph of all */
     if (a->augmented)
-        return sums || *a->value == '[' || *a->value == '{' || is_tuple(a->value) || is_given(s, name, is_list);
+        return sums || *a->value == '[' || *a->value == '{' || site_is_tuple(a->value) || is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&
-           (is_concatenation(a->value) || is_unpacking(a->value, name) || is_linking(s, a->value, name) ||
+           (site_is_concatenation(a->value) || is_unpacking(a->value, name) || is_linking(s, a->value, name) ||
             is_extended(s, a->value, name) || (carries && site_holds(a->value, &self, true)) ||
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
@@ -556,29 +537,17 @@ static void add_targets(struct site_search *s, const struct site_names *made)
     }
 }
 
-/* Is the name inside the parentheses of a call, as y in y + step * f(y)? */
-static bool is_passed_to_call(const char *value, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *open = strchr(value, '('); open; open = strchr(open + 1, '(')) {
-        const char *end = open > value && site_is_name_character(open[-1]) ? site_closing(open) : NULL;
-        for (const char *p = end ? strstr(open, name) : NULL; p && p < end; p = strstr(p + 1, name))
-            if (!site_is_name_character(p[-1]) && p[-1] != '.' && !site_is_name_character(p[n])) return true;
-    }
-    return false;
-}
-
 static void consider_accumulation(struct site_search *s, size_t i, const struct site_assignment *a, const char *name)
 {
     const size_t before = s->found.n;
     site_consider_store(s, i, name, false);
-    const bool read = s->at < s->code.n && s->at != i && is_passed_to_call(s->code.list[s->at].code, name);
-    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && (read || is_passed_to_call(a->value, name)) &&
-        !is_concatenation(a->value))
+    const bool read = s->at < s->code.n && s->at != i && site_is_passed_to_call(s->code.list[s->at].code, name);
+    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && (read || site_is_passed_to_call(a->value, name)) &&
+        !site_is_concatenation(a->value))
         s->found.list[before].carried = true;
-    if (s->graph && s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_cut(a->value))
+    if (s->graph && s->found.n > before && s->found.n <= SITE_FOUND_MAX && site_is_cut(a->value))
         s->found.list[before].instead = "detach what it adds (.detach()): the slice is bounded, but its graph is not";
-    if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || is_concatenation(a->value) ||
+    if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || site_is_concatenation(a->value) ||
         strncmp(name, "self.", 5) != 0)
         return;
     s->found.list[before].carried = true;
@@ -660,22 +629,48 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     add_targets(s, &made);
 }
 
-/* module.register_forward_hook(save), whose handle nothing stores: the module keeps what save() refers to. */
-static void read_registration(struct site_search *s, size_t i)
+/* Does the nested function refer to the memory? */
+static bool is_closure_over(struct site_search *s, const char *name, size_t n)
 {
-    const char *code = s->code.list[i].code, *hook = strstr(code, "_hook("), *name = hook ? hook + 6 : "";
-    const size_t n = site_name_length(name), before = s->found.n;
-    bool holds = false;
-    if (!n || name[n] != ')' || name[n + 1] || !strstr(code, ".register_")) return;
-    for (size_t k = s->from; k < s->to && !holds; k++) {
+    for (size_t k = s->from; k < s->to; k++) {
         const char *def = s->code.list[k].code;
         if (strncmp(def, "def ", 4) != 0 || strncmp(def + 4, name, n) != 0 || def[4 + n] != '(') continue;
-        for (size_t in = k + 1; in < site_code_end(&s->code, k) && !holds; in++)
-            holds = site_holds(s->code.list[in].code, &s->names, s->graph);
+        for (size_t in = k + 1; in < site_code_end(&s->code, k); in++)
+            if (site_holds(s->code.list[in].code, &s->names, s->graph)) return true;
     }
-    if (holds) site_consider_store(s, i, code, false);
+    return false;
+}
+
+/* module.register_forward_hook(save), (partial(save, x)), (lambda g: g * x), whose handle nothing stores: the module
+ * keeps what the function refers to. */
+static void read_registration(struct site_search *s, size_t i)
+{
+    const char *code = s->code.list[i].code, *hook = strstr(code, "_hook("), *function = hook ? hook + 6 : "";
+    const char *end = hook ? site_closing(hook + 5) : "";
+    const size_t n = site_name_length(function), before = s->found.n;
+    if (*end != ')' || end[1] || !strstr(code, ".register_")) return;
+    const char *made = arena_printf(s->scratch, "%.*s", (int)(end - function), function);
+    const bool bound = strncmp(text_last_part(arena_printf(s->scratch, "%.*s", (int)n, made)), "partial", 8) == 0 ||
+                       strncmp(made, "lambda", 6) == 0;
+    if (made[n] ? bound && site_holds(made, &s->names, s->graph) : is_closure_over(s, made, n))
+        site_consider_store(s, i, code, false);
     for (size_t k = before; k < s->found.n && k < SITE_FOUND_MAX; k++)
         s->found.list[k].instead = "call remove() on the handle that it returns, after the pass";
+}
+
+/* y, pull = vjp(f, x): is the value a function that refers to the graph? */
+static bool is_pullback(struct site_search *s, const char *value)
+{
+    for (size_t i = s->from; i < s->to && !value[site_name_length(value)] && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) ||
+            (!strstr(a.value, "vjp(") && !strstr(a.value, "linearize(")))
+            continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (made.n > 1 && site_names_has(&made, value) && strcmp(made.list[0], value) != 0) return true;
+    }
+    return false;
 }
 
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
@@ -752,12 +747,16 @@ void site_read_statement(struct site_search *s, size_t i)
     if (site_binding_of(s->scratch, &s->code.list[i], &a)) {
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
-        store.weak = store.weak && !is_given(s, store.into, is_dictionary); /* results.update(new) */
+        store.weak = store.weak && !is_given(s, store.into, site_is_dictionary); /* results.update(new) */
         if (site_value_holds(s, i, store.value) &&
             (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             const size_t before = s->found.n;
             site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
             mark_views(s, i, store.value, before);
+            if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_pullback(s, store.value))
+                s->found.list[before].instead =
+                    "store what the function returns instead of the function, which refers to "
+                    "all that its forward pass saved";
             supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));

@@ -100,3 +100,5 @@ void site_find_callbacks(struct site_search *s, uint32_t stack);
 void site_find_attribute_stores(struct site_search *s, uint32_t stack);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);
+/* The function of the program that a value calls, f(x) or self.f(x); none of its statements is read yet. */
+bool site_open_callee(struct site_search *s, const char *call, struct site_search *in);

@@ -509,15 +509,67 @@ static bool is_argument_of(const char *code, const char *p, const char *function
     return false;
 }
 
+/* nn.Sequential(*[Block() for _ in range(9)]): the parts of one object. */
+static bool is_parts_of_module(const char *code, const char *p)
+{
+    static const char *const makers[] = {"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"};
+    const char *open = site_bracket_around(code, p);
+    return open && IS_CALL_OF(code, open, makers);
+}
+
 bool site_collects(const char *code, const char *inner)
 {
-    static const char *const words[] = {"list(", "tuple(", "dict(", "[", "{"};
+    static const char *const words[] = {"list(", "tuple(", "dict(", "set(", "sorted(", "[", "{"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
-            if (in && in < end && !is_name_only(p + strlen(words[i]), in) && !is_argument_of(code, p, inner))
+            const bool whole = !site_is_name_character(*p) || p == code || !site_is_name_character(p[-1]);
+            if (whole && in && in < end && !is_name_only(p + strlen(words[i]), in) && !is_argument_of(code, p, inner) &&
+                !is_parts_of_module(code, p))
                 return true;
         }
     }
     return false;
+}
+
+bool site_is_passed_to_call(const char *value, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *open = strchr(value, '('); open; open = strchr(open + 1, '(')) {
+        const char *end = open > value && site_is_name_character(open[-1]) ? site_closing(open) : NULL;
+        for (const char *p = end ? strstr(open, name) : NULL; p && p < end; p = strstr(p + 1, name))
+            if (!site_is_name_character(p[-1]) && p[-1] != '.' && !site_is_name_character(p[n])) return true;
+    }
+    return false;
+}
+
+bool site_is_cut(const char *value)
+{
+    const size_t n = strlen(value);
+    const char *open = n && value[n - 1] == ']' ? site_bracket_around(value, value + n - 1) : NULL;
+    const bool call = open && open > value && open[-1] == ')' && strchr(open, ':') && !strchr(open, ',');
+    return call && site_bracket_around(value, open - 1) == value + site_name_length(value);
+}
+
+bool site_is_concatenation(const char *value)
+{
+    static const char *const words[] = {"cat(", "stack(", "concat(", "concatenate("};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(value, words[i])) return true;
+    return false;
+}
+
+bool site_is_dictionary(const char *value)
+{
+    static const char *const makers[] = {"dict(", "defaultdict(", "OrderedDict(", "collections."};
+    bool is = *value == '{';
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
+        is = is || strncmp(value, makers[i], strlen(makers[i])) == 0;
+    return is;
+}
+
+bool site_is_tuple(const char *value)
+{
+    const char *end = *value == '(' ? site_closing(value) : "";
+    return *end && !end[1] && strchr(value, ',');
 }

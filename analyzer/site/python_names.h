@@ -57,6 +57,16 @@ bool site_holds_itself(const char *expression, const struct site_names *names, b
 bool site_is_host_value(const char *expression, bool graph);
 /* `lambda x: into.append(x)` in a statement: the object that stores its arguments; NULL none. */
 const char *site_lambda_store(struct arena *arena, const char *code, bool graph);
+/* Is the name inside the parentheses of a call, as y in y + step * f(y)? */
+bool site_is_passed_to_call(const char *value, const char *name);
+/* best = sorted(best + [x])[-5:] is bounded; best = best + found[-5:] is not. */
+bool site_is_cut(const char *value);
+/* torch.cat(…), torch.stack(…) */
+bool site_is_concatenation(const char *value);
+/* {…}, dict(…), defaultdict(…) */
+bool site_is_dictionary(const char *value);
+/* (x, y) */
+bool site_is_tuple(const char *value);
 /* The innermost bracket of the statement that is open before p; NULL none. */
 const char *site_bracket_around(const char *code, const char *p);
 /* [f(x) for x in y], {…}, list(f(x) for x in y): keeps each call's result until the last call has returned. `inner`:

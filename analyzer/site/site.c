@@ -432,6 +432,10 @@ const char *site_text(const struct result_site *site, char *buffer, size_t size)
     char name[512];
     const char *function = site->function;
 
+    if (function && site->kind == GS_FRAME_PYTHON) {
+        text_put(name, sizeof name, "%.*s", (int)text_without_comprehension(function), function);
+        function = name;
+    }
     if (function && site->kind == GS_FRAME_NATIVE) /* template arguments and parameters fill lines */
         function = text_function(name, sizeof name, function, MOST, true);
     if (!site->known) {

@@ -10,7 +10,7 @@ struct site_code site_code_of_text(struct site_builder *b, const struct run_sour
     for (size_t i = 0; i < b->codes_n; i++)
         if (b->codes[i].lines == text->lines) return b->codes[i].code;
     const struct site_code code = site_code_of(b->arena, text->lines, text->n);
-    *ARENA_PUSH(b->codes, b->codes_n, b->codes_cap) = (struct site_file_code){text->lines, code};
+    *ARENA_ADD(b->codes) = (struct site_file_code){text->lines, code};
     return code;
 }
 
@@ -124,28 +124,27 @@ bool site_is_before_backward(struct site_builder *b, uint32_t stack)
     return false;
 }
 
-/* The innermost line of the program on the call path. */
-static bool open_innermost(struct site_builder *b, uint32_t stack, struct site_code *code, size_t *at)
+const struct run_frame *site_open_innermost(struct site_builder *b, uint32_t stack, struct site_code *code, size_t *at)
 {
     const struct run_frame *frame;
     while ((frame = run_stack_frame(b->run, stack)) != NULL &&
            (frame->kind != GS_FRAME_PYTHON || site_is_library(frame)))
         stack = run_stack_parent(b->run, stack);
-    return frame && site_open_source(b, frame, code, at);
+    return frame && site_open_source(b, frame, code, at) ? frame : NULL;
 }
 
 bool site_backward_follows(struct site_builder *b, uint32_t stack)
 {
     struct site_code code;
     size_t at;
-    return open_innermost(b, stack, &code, &at) && has_backward(&code, at, true);
+    return site_open_innermost(b, stack, &code, &at) && has_backward(&code, at, true);
 }
 
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
 {
     struct site_code code;
     size_t at;
-    if (!open_innermost(b, stack, &code, &at)) return false;
+    if (!site_open_innermost(b, stack, &code, &at)) return false;
     for (size_t i = 0; i <= at; i++) /* x = 1; y = 2: the frame does not show which statement of the line it is */
         if (code.list[i].line == code.list[at].line && strstr(code.list[i].code, words)) return true;
     return false;
@@ -158,7 +157,7 @@ bool site_takes_parts(struct site_builder *b, uint32_t stack)
     struct arena scratch = {0};
     size_t at;
     bool takes = false;
-    if (!open_innermost(b, stack, &code, &at)) return false;
+    if (!site_open_innermost(b, stack, &code, &at)) return false;
     for (size_t i = 0; i <= at; i++) {
         if (code.list[i].line != code.list[at].line || !site_assignment_of(&scratch, code.list[i].code, &a)) continue;
         const size_t n = strlen(a.targets);
@@ -182,7 +181,7 @@ bool site_function_has(struct site_builder *b, uint32_t stack, const char *words
 {
     struct site_code code;
     size_t at;
-    if (!open_innermost(b, stack, &code, &at)) return false;
+    if (!site_open_innermost(b, stack, &code, &at)) return false;
     size_t def = site_code_parent(&code, at);
     while (def < code.n && !site_code_begins(&code.list[def], "def")) def = site_code_parent(&code, def);
     return strstr(code.list[at].code, words) ||
@@ -247,7 +246,6 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
 
 static bool ends_no_graph(const char *code, const void *none)
 {
-    (void)none;
     return !strstr(code, "backward(") && !calls_without(code, "grad(", "create_graph");
 }
 

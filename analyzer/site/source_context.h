@@ -8,6 +8,8 @@
 struct site_code site_code_of_text(struct site_builder *b, const struct run_source_text *text);
 /* The statement of a frame. False: the source is not known. */
 bool site_open_source(struct site_builder *b, const struct run_frame *frame, struct site_code *code, size_t *at);
+/* The same of the innermost line of the program on a call path; NULL: none, or its source is not known. */
+const struct run_frame *site_open_innermost(struct site_builder *b, uint32_t stack, struct site_code *code, size_t *at);
 /* A line of the program or of a library other than PyTorch calls below `with torch.no_grad():` or the like, or the
  * program's file turns gradients off. */
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack);

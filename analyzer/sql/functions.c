@@ -7,6 +7,7 @@
 #include "analyzer/site/site.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "analyzer/run/backward.h"
 
 enum { TEXT_MAX = 1 << 16 };
 
@@ -26,6 +27,7 @@ static struct run *session_run(struct sql_session *s)
         }
         run_database_close(&with);
     }
+    run_backward_prepare(s->run);
     site_helpers(s->run, &s->helpers);
     const uint32_t n = (uint32_t)run_stack_count(s->run);
     s->python = arena_realloc(NULL, (size_t)n + 1, sizeof *s->python);
@@ -75,8 +77,8 @@ FUNCTION(fn_seconds)
 static const struct result_site *known_site(struct sql_session *s, uint32_t stack)
 {
     if (!s->site_of_stack[stack]) {
-        const struct result_site site = site_of(s->run, stack, &s->helpers);
-        *ARENA_PUSH(s->sites, s->sites_n, s->sites_cap) = site;
+        const struct result_site site = site_of(s->run, run_backward_stack_of_line(s->run, stack), &s->helpers);
+        *ARENA_ADD(s->sites) = site;
         s->site_of_stack[stack] = (uint32_t)s->sites_n;
     }
     return &s->sites[s->site_of_stack[stack] - 1];

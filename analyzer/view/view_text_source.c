@@ -26,8 +26,14 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
     const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
     char title[512], number[16];
 
-    text_put(title, sizeof title, "%s:%d%s%s%s", basename(e->file), e->line, e->function ? "  " : "",
-             e->function ? e->function : "", e->from_disk ? "  (read from disk: the recording does not have it)" : "");
+    const char *function = e->function ? e->function : "";
+    const char *disk = !e->from_disk ? ""
+                       : e->cell     ? ", read from disk"
+                                     : "read from disk: the recording does not have it";
+    const bool more = e->cell || e->from_disk;
+    text_put(title, sizeof title, "%s:%d%s%.*s%s%s%s%s", basename(e->file), e->line, *function ? "  " : "",
+             (int)text_without_comprehension(function), function, more ? "  (" : "", e->cell ? e->cell : "", disk,
+             more ? ")" : "");
     draw_label(v, TERMINAL_BOLD, "Source", title);
     for (size_t i = 0; i < e->n; i++) {
         if (!e->lines[i][indent_of(e->lines[i])] && (i == 0 || i + 1 == e->n)) continue;

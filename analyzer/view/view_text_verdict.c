@@ -1,6 +1,7 @@
 /* Out of memory: the request, the free memory, the cause, what to do. Or that memory did not run out, and how full the
  * GPU was. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,7 +197,7 @@ static const struct result_peak *fullest_peak(const struct result_report *r, boo
     double best_share = -1;
 
     *total = RUN_UNKNOWN;
-    EACH (p, r->peaks, r->peaks_n) {
+    EACH_IN (p, r->peaks) {
         bool on_gpu = p->layer == RUN_SERIES_DEVICE || p->layer == RUN_SERIES_TENSOR;
         if (on_gpu != gpu || p->layer == RUN_SERIES_SHARED || p->bytes <= 0) continue;
         int64_t size = RUN_UNKNOWN;
@@ -221,7 +222,7 @@ static const char *format_failure(const struct result_report *r, char *out, size
     size_t failed = 0;
     char how[RUN_FAILURE_TEXT], first[RUN_FAILURE_TEXT] = "", rank[32] = "";
 
-    EACH (p, r->processes, r->processes_n) {
+    EACH_IN (p, r->processes) {
         if (!run_process_failure(p, how, sizeof how)) continue;
         if (!failed++) {
             snprintf(first, sizeof first, "%s", how);
@@ -255,7 +256,7 @@ static const char *no_allocation_text(const struct draw_text *v, char *out, size
     int64_t graphs = 0;
     char bytes[UNITS_TEXT];
     if (v->report->no_history) return "no GPU memory was live";
-    EACH (d, v->report->devices, v->report->devices_n) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
+    EACH_IN (d, v->report->devices) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
     if (!graphs) return "no GPU memory was allocated";
     text_put(out, size, "no GPU memory was allocated but %s for graphs", draw_bytes(bytes, graphs));
     return out;
@@ -269,14 +270,36 @@ static const char *peak_moment(const struct draw_text *v, const struct result_pe
 
     draw_moment(v, out, size, p);
     if (!r->imported || p->time_ns != 0) return out;
-    EACH (t, r->peaks, r->peaks_n)
+    EACH_IN (t, r->peaks)
         if (t->layer == RUN_SERIES_TENSOR && t->process == p->process && t->device == p->device && t != p)
             text_put(out, size, "from the start; tensors %s %s", draw_bytes(bytes, t->bytes),
                      draw_moment(v, at, sizeof at, t));
     return out;
 }
 
-static void no_oom(const struct draw_text *v)
+/* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
+static bool was_killed(const struct result_report *r)
+{
+    char how[RUN_FAILURE_TEXT];
+    bool killed = false, otherwise = false;
+    for (size_t i = 0; i < r->processes_n; i++) {
+        const struct run_process *p = &r->processes[i];
+        killed = killed || p->exit_signal == SIGKILL;
+        otherwise = otherwise || (p->exit_signal != SIGKILL && run_process_failure(p, how, sizeof how));
+    }
+    return killed && !otherwise;
+}
+
+/* What did not run out is memory of the GPU; SIGKILL suggests another memory. */
+static void explain_kill(const struct draw_text *v)
+{
+    if (!was_killed(v->report)) return;
+    draw_wrap(v, INDENT, "",
+              "The kernel sends SIGKILL if host memory, or a container's limit of it, runs out: dmesg shows whether it "
+              "did. Of host memory, gpuspy records only what is pinned.");
+}
+
+static void print_outcome(const struct draw_text *v)
 {
     const char *none = result_outcome_text(v->report);
     int64_t total;
@@ -286,6 +309,7 @@ static void no_oom(const struct draw_text *v)
 
     if (!p) p = fullest_peak(v->report, false, &total);
     enum terminal_style colour = TERMINAL_GREEN;
+    if (was_killed(v->report) && strcmp(none, "Memory did not run out") == 0) none = "GPU memory did not run out";
     if (format_failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
         terminal_clean(why, sizeof why, raw, v->term.utf8); /* the text of an exception is the program's */
@@ -326,7 +350,10 @@ void view_text_verdict(const struct draw_text *v)
     size_t fatal = 0, shown = 0;
 
     for (size_t i = 0; i < r->ooms_n; i++) fatal += r->ooms[i].fatal;
-    if (!fatal) no_oom(v);
+    if (!fatal) {
+        print_outcome(v);
+        explain_kill(v);
+    }
     /* One in full: the fatal one, or else the first that was survived; the others are its
      * repetitions (ranks that fail together, an allocator that retries). */
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) print_one_failure(v, &r->ooms[i]);

@@ -1,4 +1,4 @@
-"""Makes the wheel of this pure Python package, with the standard library alone (PEP 517, PEP 660)."""
+"""Makes the wheel of this pure Python package, with only the standard library (PEP 517, PEP 660)."""
 import base64
 import hashlib
 import io
@@ -15,7 +15,7 @@ def project(key):
     for line in (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith(key + " = "):
             return line.split(" = ", 1)[1].strip().strip('"')
-    raise ValueError(f"pyproject.toml says nothing of {key}")
+    raise ValueError(f"pyproject.toml does not define {key}")
 
 
 def metadata():

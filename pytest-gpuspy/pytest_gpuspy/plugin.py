@@ -1,6 +1,6 @@
 """pytest --gpuspy: records the tests' GPU memory with gpuspy, and holds them to limits.
 
-    @pytest.mark.limit_gpu_memory("1 GiB")   what the test itself has allocated, at its most
+    @pytest.mark.limit_gpu_memory("1 GiB")   the peak of what the test itself has allocated
     @pytest.mark.limit_gpu_leaks("0")        … and what of it is left when it returns
     @pytest.mark.limit_gpu_syncs(10)         how often it waits for the GPU
 
@@ -121,7 +121,7 @@ def gpuspy(request: pytest.FixtureRequest) -> Figures:
 
 
 class Figures:
-    """What the test itself has allocated, in bytes. Each look asks the recording, which takes some milliseconds."""
+    """What the test itself has allocated, in bytes. Each access reads the recording, which takes some milliseconds."""
 
     def __init__(self, session: Session | None, item: pytest.Item) -> None:
         self.session, self.item = session, item
@@ -184,7 +184,7 @@ class Limits:
             raise ValueError(f"{name}: {error}") from None
 
     def broken(self, reported: dict[str, Any]) -> Iterator[tuple[str, Sequence[dict[str, Any]], bool]]:
-        """What does not hold, in paragraphs with the lines."""
+        """The limits that were exceeded, each a paragraph with its lines."""
         if self.memory is not None and reported["peak"] > self.memory:
             yield (f"The test had {format_bytes(reported['peak'])} of GPU memory at once, {format_bytes(reported['peak'] - self.memory)} "
                    f"over its limit of {format_bytes(self.memory)}" + on_gpu(reported) + ". Held then:",
@@ -217,8 +217,8 @@ def paragraph(text: str, lines: Sequence[dict[str, Any]], is_bytes: bool, root: 
 
 
 def give_back() -> None:
-    """What nobody holds any more, and the workspaces that PyTorch keeps for cuBLAS from its first use on: they are no
-    test's leak. It makes them anew when it needs them."""
+    """Frees unreachable objects and the workspaces that PyTorch keeps for cuBLAS, which are not a leak of the test:
+    PyTorch allocates them again when it needs them."""
     gc.collect()
     torch: Any = sys.modules.get("torch")
     with contextlib.suppress(Exception):  # of another version: then they count
@@ -300,7 +300,7 @@ class Session:
             self.recorder.flush()
             reported = self.ask(request)
         if reported.get("late"):
-            reported["error"] = "the end of the test does not come into the recording"
+            reported["error"] = "the recording does not contain the end of the test"
         return reported if reported.get("found") else {**nothing, "error": reported.get("error", "the recording was not found")}
 
     def database_exists(self) -> bool:

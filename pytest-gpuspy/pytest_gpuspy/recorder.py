@@ -1,4 +1,4 @@
-"""The recorder in this process: where its library is, starting Python under it, saying to it which test runs."""
+"""The recorder in this process: where its library is, starting Python under it, and marking in it which test runs."""
 from __future__ import annotations
 
 import contextlib
@@ -87,7 +87,7 @@ def command_line() -> list[str]:
 
 
 def start_again(library: Path, folder: str, native: bool) -> NoReturn:
-    """Runs this very command once more, with the recorder loaded. Does not return."""
+    """Runs this command once more, with the recorder loaded. Does not return."""
     env = dict(os.environ)
     before = [path for path in env.get("LD_PRELOAD", "").replace(" ", ":").split(":") if path]
     env["LD_PRELOAD"] = ":".join([*before, preloadable(library)])

@@ -14,7 +14,7 @@ from pytest_gpuspy.units import format_bytes
 
 
 class GpuspyError(Exception):
-    """What `gpuspy` printed: one line that says what is wrong, and what to do."""
+    """What `gpuspy` printed: one line that states what is wrong, and what to do."""
 
 
 def program() -> str:
@@ -31,7 +31,7 @@ def program() -> str:
 
 
 def run_gpuspy(*words: str, with_messages: bool = False) -> str:
-    """What a command prints, its messages on stderr only if asked for. A status of 1 is an answer; others raise GpuspyError."""
+    """What a command prints, its messages on stderr only if requested. A status of 1 is an answer; others raise GpuspyError."""
     done = subprocess.run([program(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode not in (0, 1):
         raise GpuspyError(done.stderr.strip().removeprefix(f"gpuspy: {words[0]}: ") or f"gpuspy {words[0]} ended with status {done.returncode}")
@@ -69,7 +69,7 @@ def is_plain(path: str) -> bool:
 
 
 def put_values(query: str, values: Sequence[Any]) -> str:
-    """The query with SQL literals in the place of each `?`."""
+    """The query with an SQL literal instead of each `?`."""
     db, rest = sqlite3.connect(":memory:"), iter(values)
     try:
         def literal(match: "re.Match[str]") -> str:
@@ -115,7 +115,7 @@ class Recording:
         return cast(List[Dict[str, Any]], self.report()["oom"])
 
     def _database(self) -> str:
-        """The file that stands for the run; of a folder's recordings, which must be one run and lie side by side."""
+        """The file to open. The recordings of a folder must be one run, in one folder."""
         if not os.path.isdir(self.path):
             return self.path
         files = [process["database"] for process in self.report()["run"]["processes"]]

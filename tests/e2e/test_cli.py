@@ -513,11 +513,11 @@ HAS_GPU = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidiact
 @pytest.mark.parametrize("command, code, words", [
     (["./missing"], 127, "cannot run './missing': No such file or directory"),
     (["./plain"], 126, "cannot run './plain': it is not executable; if it is a program: chmod +x ./plain"),
-    ([sys.executable, "missing.py"], 2, "failed with status 2, and none of its processes had called CUDA"),
+    ([sys.executable, "missing.py"], 2, "failed with status 2, and none of its processes had called CUDA, unless one printed \"not recording\""),
     (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
     (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),
     (["sh", "-c", "exit 5"], 5, "failed with status 5"),
-    (["true"], 0, "'true' succeeded, but none of its processes called CUDA; " + (
+    (["true"], 0, "'true' succeeded, but none of its processes called CUDA, unless one printed \"not recording\"; " + (
         "--torch-cpu records" if HAS_GPU else "this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a dry run")),
     (["script.py"], 127, "cannot run 'script.py', which is a script; type: gpuspy run -- python script.py"),
 ])
@@ -608,7 +608,9 @@ def test_run_completes_what_was_killed(tmp_path):
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
     assert text.startswith("! the program did not end normally (killed by SIGKILL), at ")
-    assert "\nKilled by SIGKILL; memory did not run out; peak " in text
+    assert "\nKilled by SIGKILL; GPU memory did not run out; peak " in text
+    assert "\n  The kernel sends SIGKILL if host memory" in text
+    assert "; the kernel sends SIGKILL if host memory runs out (see dmesg)\n" in done.stderr
 
 
 def test_a_long_exception_and_what_follows_it(tmp_path):

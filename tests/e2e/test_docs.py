@@ -248,5 +248,13 @@ def test_readme_has_the_figures_of_the_estimate():
         assert re.search(rf"{words} +{re.escape(size)}\b", shown), (words, size, shown)
 
 
+def test_links_lead_to_documents_that_packages_have():
+    links = [(path, link) for path in DOCUMENTS for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())]
+    assert len(links) > 50
+    assert [(path.name, link) for path, link in links if not (path.parent / link).is_file()] == []
+    outside = {link for path, link in links if path.parent.name == "docs" and link.startswith("../")}
+    assert all(link.startswith("../tests/gpu/") for link in outside), outside  # figures, beside the sources only
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_bytes()) <= 7 * 1024

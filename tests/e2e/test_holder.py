@@ -260,6 +260,12 @@ SHAPES = {
     # a recurrent state in a loop without backward()
     "carried": ("def cell(x, h):\n    return Net()(x) + h\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = cell(x, h)\n",
                 "h = cell(x, h)"),
+    # layers of one pass: their loop ends with it, and the caller stores what the pass returns
+    "layers of a module": ("class Stack(Module):\n    def forward(self, x):\n        for layer in range(3):\n            x = Net()(x)\n"
+                           "        return x + x\nstack, outs = Stack(), []\nfor step in range(300):\n    outs.append(stack(batch()))\n",
+                           "outs.append(stack(batch()))"),
+    "layers of a function": ("def apply(x):\n    for layer in range(3):\n        x = Net()(x)\n    return x + x\nouts = []\n"
+                             "for step in range(300):\n    outs.append(apply(batch()))\n", "outs.append(apply(batch()))"),
     # the same without modules: the graph is retained for the next pass, and the heaviest line makes the input
     "carried, retained": ("def grad(loss, **how):\n    return 1\nh = Tensor(bytes=512)\nfor step in range(1000):\n    x = batch()\n    h = x + h\n"
                           "    grad(h, retain_graph=True)\n", "h = x + h"),
@@ -338,6 +344,29 @@ SHAPES = {
                         "    def push(self, x):\n        self.items.append(x)\nmemory = Memory(10 ** 6)\nfor step in range(1000):\n    out = Tensor()\n"
                         "    memory.push(out)\n", "self.items.append(x)"),
     # jacobgil/pytorch-grad-cam: a hook for each image, never removed
+    "large cache": ("from functools import lru_cache\n@lru_cache(4096)\ndef mask(n):\n    return Tensor()\n"
+                    "for step in range(1000):\n    mask(step)\n", "@lru_cache(4096)"),
+    "hooks of bound functions": (
+        "from functools import partial\nclass Net2:\n    hooks = []\n    def register_forward_hook(self, hook):\n        Net2.hooks += [hook]\n"
+        "class Explainer:\n    def __init__(self, net): self.net = net\n    def explain(self, image):\n"
+        "        self.net.register_forward_hook(partial(print, image))\nexplainer = Explainer(Net2())\n"
+        "for step in range(1000):\n    image = Tensor()\n    explainer.explain(image)\n",
+        "self.net.register_forward_hook(partial(print, image))"),
+    "hooks of lambdas": (
+        "class Net2:\n    hooks = []\n    def register_forward_hook(self, hook):\n        Net2.hooks += [hook]\nnet = Net2()\n"
+        "for step in range(1000):\n    image = Tensor()\n    net.register_forward_hook(lambda out, x=image: out)\n",
+        "net.register_forward_hook(lambda out, x=image: out)"),
+    "made and stored by a function": (
+        "class Schedule:\n    def __init__(self, optimizer): self.optimizer = optimizer\nclass Session:\n    def __init__(self): self.all = []\n"
+        "    def configure(self):\n        optimizer = Optimizer()\n        schedule = Schedule(optimizer)\n        self.all.append(schedule)\n"
+        "        return optimizer, schedule\n    def restart(self):\n        optimizer, schedule = self.configure()\n"
+        "        for step in range(2):\n            optimizer.step()\nsession = Session()\nfor cycle in range(1000):\n    session.restart()\n",
+        "self.all.append(schedule)"),
+    "sorted": (
+        "def trial(n):\n    parts = Sequential(*[Tensor() for part in range(4)])\n    return n, parts\n"
+        "class Sequential:\n    def __init__(self, *parts): self.parts = parts\n"
+        "def sweep():\n    best = sorted((trial(n) for n in range(1000)), key=len)\n    return best[0]\nsweep()\n",
+        "best = sorted((trial(n) for n in range(1000)), key=len)"),
     "hooks": ("class Net2:\n    hooks = []\n    def register_forward_hook(self, hook):\n        Net2.hooks += [hook]\nnet = Net2()\ndef cam(net, image):\n"
               "    def save(x):\n        return image\n    net.register_forward_hook(save)\nfor step in range(1000):\n    image = Tensor()\n    cam(net, image)\n",
               "net.register_forward_hook(save)"),
@@ -512,6 +541,19 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # the model keeps its features, and the caller what the model returns
     "class Net2(Module):\n    def forward(self, x):\n        self.features = Tensor()\n        keep(self.features)\n        return 1\nnet, outs = Net2(), []\n"
     "for step in range(1000):\n    outs.append(net(step))\n",
+    # no dict(), no set()
+    "def predict(xs):\n    for x in xs:\n        keep(x)\npredict(Tensor() for n in range(1000))\n",
+    "def reset(xs):\n    for x in xs:\n        keep(x)\nreset(Tensor() for n in range(1000))\n",
+    # the hook of a bound function is removed; a hook of what the step made
+    "from functools import partial\nclass Handle:\n    def remove(self): pass\nclass Net2:\n    def register_forward_hook(self, hook):\n"
+    "        return Handle()\nnet = Net2()\nfor step in range(1000):\n    image = Tensor()\n    keep(image)\n"
+    "    handle = net.register_forward_hook(partial(print, image))\n    handle.remove()\n",
+    "class Part(Tensor):\n    def register_hook(self, hook): self.hook = 1\nfor step in range(1000):\n    part = Part()\n    keep(part)\n"
+    "    part.register_hook(lambda grad, x=part: grad)\n",
+    # the function stores another object than the one that it returns
+    "class Session:\n    names = []\n    def configure(self):\n        optimizer, name = Optimizer(), 'sgd'\n        self.names.append(name)\n"
+    "        keep(optimizer)\n        return optimizer, name\n    def restart(self):\n        optimizer, name = self.configure()\n"
+    "        for step in range(2):\n            optimizer.step()\nsession = Session()\nfor cycle in range(1000):\n    session.restart()\n",
     # the hook is removed
     "class Handle:\n    def remove(self): pass\nclass Net2:\n    def register_forward_hook(self, hook):\n        return Handle()\nnet = Net2()\n"
     "for step in range(1000):\n    image = Tensor()\n    keep(image)\n    def save(x):\n        return image\n    handle = net.register_forward_hook(save)\n"
@@ -528,7 +570,7 @@ def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     # a method that no library calls
     "from collections import UserList\nclass Log(UserList):\n    def record(self, value):\n        self.data.append(value)\n"
     "for step in range(1000):\n    out = Tensor()\n    keep(out)\n",
-], ids=["stacked", "cloned", "token", "own cycle", "collate", "begun anew", "begun when done", "begun when large", "another name", "brackets", "made before", "own tree", "rate", "result", "replaced", "number", "module", "removed", "not linked", "loggers", "anew", "no library"])
+], ids=["stacked", "cloned", "token", "own cycle", "collate", "begun anew", "begun when done", "begun when large", "another name", "brackets", "made before", "own tree", "rate", "result", "replaced", "number", "module", "predict", "reset", "bound and removed", "of a part", "another object", "removed", "not linked", "loggers", "anew", "no library"])
 def test_look_alikes_that_keep_nothing(recording, body):
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n" + body)
     assert found == set()

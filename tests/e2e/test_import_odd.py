@@ -17,6 +17,7 @@ import zipfile
 
 import pytest
 
+from conftest import sanitized
 from test_import_trace import Trace, imported as imported_trace, usual_trace
 from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, usual_run, write
 
@@ -40,6 +41,7 @@ def peak_kib(*words):
 
 # ---------------------------------------------------------------- snapshots
 
+@sanitized("it counts the sanitizer's own memory")
 @pytest.mark.parametrize("protocol", [0, 2])
 def test_frames_of_their_own_are_kept_once(tmp_path, protocol):
     """Written by a program that copies objects (copy.deepcopy, JSON and back): events do not share their frames. Protocol 0
@@ -130,6 +132,7 @@ def test_a_trace_that_does_not_fit_in_memory(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["imported.db", "shuffled.json", "usual.json"]
 
 
+@sanitized("it counts the sanitizer's own memory")
 def test_the_memory_that_a_trace_needs_is_bounded(tmp_path):
     head = '{"traceEvents": [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5, "args": {"Device Type": 1, "Device Id": 0, "Bytes": 512, "Addr": 512}}'
     event = ', {"ph": "X", "cat": "python_function", "name": "a.py(3): f", "pid": 1, "tid": 1, "ts": %d, "dur": 5, "args": {"Python id": 1}}'

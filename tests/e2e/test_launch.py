@@ -159,3 +159,13 @@ def test_the_program_finds_what_it_would_find(tmp_path, how):
         one["env"] = {k: v for k, v in one["env"].items() if k not in added and k != "_"}
         one["group"] = False
     assert recorded == plain
+
+
+def test_run_does_not_deny_the_calls_of_a_program_that_could_not_be_recorded(tmp_path):
+    code = ("import ctypes\nlib = ctypes.CDLL('libcudart.so.13')\np = ctypes.c_void_p()\n"
+            "assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(100)) == 0\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    done = subprocess.run([str(BUILD / "gpuspy"), "run", "--", "sh", "-c", "ulimit -f 64; exec \"$@\"", "sh", sys.executable, "-c", code],
+                          cwd=tmp_path, env={**env, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 0
+    assert "gpuspy: not recording: " in done.stderr and "called CUDA, unless one printed \"not recording\"" in done.stderr

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import sys
 import time
+import zipapp
 
 import pytest
 
@@ -44,6 +45,29 @@ def test_the_program_of_a_command_line(recording, source):
     oom = recording.report()["oom"][0]
     assert [h["text"] for h in oom["holders"]] == (["kept.append(part)"] if source == "1" else [])
     assert "SECRET" not in recording.gpuspy("report", "--full", recording.database).stdout
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_the_program_of_an_archive(recording, compressed):
+    """zipapp's: the text is read from the archive, unless that is damaged or younger than the recording."""
+    leak = PROGRAM.split("kept")[0] + "kept = []\nwhile True:\n    part = step(0)\n    kept.append(part)\n"
+    (recording.folder / "app").mkdir()
+    (recording.folder / "app" / "loop.py").write_text(leak)
+    (recording.folder / "app" / "__main__.py").write_text("import loop\n")
+    archive = recording.folder / "app.pyz"
+    zipapp.create_archive(recording.folder / "app", archive, "/usr/bin/python3", compressed=compressed)
+    recording.run(sys.executable, "app.pyz", SIMCUDA_MEMORY="768MiB", check=False)
+    assert [h["text"] for h in recording.report()["oom"][0]["holders"]] == ["kept.append(part)"]
+    shown = recording.gpuspy("report", "--full", recording.database).stdout
+    assert "assert lib.cudaMalloc" in shown and "SECRET" not in shown
+    whole, times = archive.read_bytes(), archive.stat()
+    for at in range(20, len(whole), 29):
+        archive.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1:] if at % 2 else whole[:at])
+        os.utime(archive, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert recording.report()["oom"]
+    archive.write_bytes(whole)
+    os.utime(archive, (time.time() + 60, time.time() + 60))
+    assert recording.report()["oom"][0]["holders"] == []
 
 
 def test_text_that_a_command_line_executes_is_not_taken_for_its_own(recording):
@@ -243,6 +267,13 @@ def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more)
     found = [row for row in report["oom"][0]["source"] if row["marked"]]
     assert found and all(row["from_disk"] and row["file"] == name for row in found)
     assert found[0]["text"] == cell.lstrip().split("\n")[found[0]["line"] - 1]
+    assert {row["cell"] for row in found} == {"code cell 2 of job.ipynb"}
+    (recording.folder / "out.ipynb").write_text(as_notebook(cell, listed))  # papermill's copy
+    assert {row["cell"] for row in recording.report()["oom"][0]["source"] if row["marked"]} == {"code cell 2"}
+    (recording.folder / "out.ipynb").write_text(as_notebook("", listed).replace("x = 1", json.dumps(cell)[1:-1]))
+    assert {row["cell"] for row in recording.report()["oom"][0]["source"] if row["marked"]} == {None}
+    (recording.folder / "out.ipynb").unlink()
+    assert "(code cell 2 of job.ipynb, read from disk)" in recording.gpuspy("report", recording.database).stdout
     (recording.folder / "job.ipynb").write_text(as_notebook(cell + " ", listed))  # edited since
     assert recording.report()["oom"][0]["source"] == []
     (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
@@ -313,3 +344,20 @@ def test_packages_that_are_installed_elsewhere(recording, record, path, line):
     assert peak["site"]["file"].endswith(line), peak["site"]
     stored = {file.rsplit("/", 1)[1]: (left_out, bool(text)) for file, (left_out, text) in sources(recording).items()}
     assert stored["device.py"] == (("installed", False) if line == "script.py" else (None, True))
+
+
+def test_many_files_beside_many_packages(recording):
+    """Each list of installed files is read once, not once per file of the program: the exit waits for it."""
+    libs = recording.folder / "libs"
+    lines = "".join(f"other/module_{n}.py,sha256=abcdefghijklmnopqrstuvwxyz,1234\n" for n in range(1500))
+    for n in range(300):
+        (libs / f"Other{n}-1.dist-info").mkdir(parents=True)
+        (libs / f"Other{n}-1.dist-info" / "RECORD").write_text(lines + f"listed{n}.py,,\n")
+        (libs / f"listed{n}.py").write_text("def part(step):\n    return step(7)\n")
+        (libs / f"part{n}.py").write_text("def part(step):\n    return step(7)\n")
+    calls = "".join(f"import {name}{n}\n{name}{n}.part(step)\n" for n in range(300) for name in ("part", "listed"))
+    recording.python(PROGRAM + calls, PYTHONPATH=libs, SIMCUDA_MEMORY="200GiB")
+    assert recording.sql("select complete from process") == [(1,)]
+    found = {os.path.basename(file): why for file, (why, _) in sources(recording).items()}
+    assert {found[f"part{n}.py"] for n in range(300)} == {None}
+    assert {found[f"listed{n}.py"] for n in range(300)} == {"installed"}

@@ -24,6 +24,7 @@ REPLACED = {  # a phrase, what to write instead
 def test_replaced_phrases_do_not_come_back():
     done = subprocess.run([sys.executable, ROOT / "scripts" / "words.py"], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) > 5000
+    assert re.search(r"^python/gpuspy/notebook\.py:\d+: ", done.stdout, re.M)  # its messages, too
     found = [f"{line} (write: {better})" for line in done.stdout.splitlines() for phrase, better in REPLACED.items()
              if re.search(phrase, line.split(": ", 1)[-1])]
     assert not found, "\n".join(found)

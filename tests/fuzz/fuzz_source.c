@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
+#include "analyzer/site/source_pairs.h"
 #include "schema/mask.h"
 
 enum { LINES = 512 };
@@ -53,6 +54,7 @@ static void as_code(char *text, size_t size)
         FUZZ_CHECK(site_code_at(&c, s->line) < c.n, "line %d has a statement", s->line);
         FUZZ_CHECK(site_code_end(&c, i) > i && site_code_parent(&c, i) != i, "the block of statement %zu", i);
         statement(&arena, s->code);
+        (void)site_statement_makes_pairs(s, lines, n);
     }
     arena_free(&arena);
 }
@@ -72,6 +74,8 @@ void fuzz_seeds(fuzz_put put)
 {
     static const char *const texts[] = {
         "for x, y in loader:\n    losses.append(criterion(model(x), y))  # kept\n",
+        "d = (a[:, None] - b[None]).pow(2); e = einsum('i,j->ij', a, b)\nf = max(x.unsqueeze(1), "
+        "y.unsqueeze(dim=-1))\n",
         "total += loss; cache[key] = out\nif a: b = c = d[1:2]\n",
         "def f(self, *, x: int = 3) -> None:\n\t'''doc\n\ttoken: X\n\t'''\n\treturn [g(y) for y in x]\n",
         "api_key = (\n  \"X\"\n  'Y'\n)\npasswords = ['a', {'b': 'c'}]\n-----BEGIN PRIVATE KEY-----\nX\n",

@@ -1,7 +1,10 @@
 """The call to backward() behind allocations of autograd's own threads: compared with the script's marked lines."""
+import json
+import subprocess
+
 import pytest
 
-from conftest import HERE
+from conftest import BUILD, HERE
 
 SCRIPT = HERE / "backward.py"
 
@@ -32,6 +35,14 @@ def test_the_line_that_called_it(sites, kind, mark):
     _, found = sites(kind)
     assert found[line(mark), "AddmmBackward0"] >= 512 * 512 * 4
     assert not any(at is None for at, _ in found)
+
+
+def test_sql_names_the_line(record):
+    query = "SELECT DISTINCT site(alloc_stack_id) AS line FROM allocations WHERE layer = 'tensor'"
+    lines = json.loads(subprocess.run([BUILD / "gpuspy", "sql", "--json", record(SCRIPT, "plain").database, query],
+                                      stdout=subprocess.PIPE, check=True).stdout)
+    lines = [row["line"] for row in lines]
+    assert f"backward.py:{line('plain')} backward (AddmmBackward0)" in lines and not any("Backward0::" in text for text in lines)
 
 
 def test_each_of_two_lines_has_its_own(sites):

@@ -43,3 +43,14 @@ def test_nothing_is_made_up(tmp_path):
     db = sqlite3.connect(database)
     assert db.execute("SELECT count(*) FROM allocation WHERE requested_bytes IS NOT NULL").fetchone() == (0,)
     assert db.execute("SELECT count(*) FROM allocation WHERE layer = 0").fetchone() >= (59,)
+
+
+def test_what_rounding_adds_is_computed_from_the_requests(record):
+    """Many small tensors fill the GPU: blocks of 512 bytes for requests of 4."""
+    code = ("import torch\nkept = []\ntry:\n    for i in range(40_000): kept.append(torch.empty(1, device='cuda'))\n"
+            "    torch.empty(1 << 40, dtype=torch.uint8, device='cuda')\nexcept torch.OutOfMemoryError:\n    pass\n")
+    run = record("-c", code, SIMCUDA_MEMORY="2GiB")
+    assert run.report()["oom"][0]["rounding_most_bytes"] == 40_000 * 508
+    text = subprocess.run([BUILD / "gpuspy", "report", run.database], text=True, stdout=subprocess.PIPE, check=True).stdout
+    assert " ".join(text.split()).find("PyTorch's allocator rounds requests up: the tensors requested 19.38 MiB less.") > 0
+    assert "requested sizes are unknown" not in text

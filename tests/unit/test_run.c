@@ -520,6 +520,42 @@ static void test_rows_that_are_live_at_moments(void **state)
     syn_end(&s);
 }
 
+/* The same with rows that only SQL can read. */
+static void test_live_rows_are_read_once(void **state)
+{
+    static const char *const odd[] = {"stream = stream", "stream = 'x'", "stream = 0.5",
+                                      "free_stack_id = hex(zeroblob(20000))"};
+    enum { ROWS = 12000, LONG = 400000 };
+    static const int64_t at[] = {150, 40000, 700025, 700075, 1199920};
+    const struct run_observer none = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        char error[1024];
+        size_t expected = 0, read = 0;
+        struct syn s;
+        syn_start(&s);
+        syn_process(&s, "r", 1, SYN_S, 1);
+        for (int row = 1; row <= ROWS; row++) {
+            const int64_t life = row % 2000 == 7 ? LONG : 50;
+            syn_alloc(&s, (struct syn_alloc){.bytes = 512, .at = row * 100, .life = life, .address = row});
+            for (size_t m = 0; m < sizeof at / sizeof *at; m++)
+                expected += row * 100 <= at[m] && at[m] < row * 100 + life;
+        }
+        for (int row = 4007; row < ROWS; row += 4000)
+            syn_sql(&s, "UPDATE allocation_row SET %s WHERE id = %d", odd[i], row);
+        syn_done(&s);
+        const char *path = s.path;
+        struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
+        assert_non_null(run);
+        assert_true(run_replay(run, &none, 1, error, sizeof error));
+        assert_true(run_each_live_at(run, 0, at, sizeof at / sizeof *at, count_live_at, &read, error, sizeof error));
+        assert_int_equal(read, expected);
+        assert_true(expected > 5);
+        run_close(run);
+        syn_end(&s);
+    }
+}
+
 static void test_native_frames_are_named_once(void **state)
 {
     (void)state;
@@ -715,6 +751,7 @@ int main(void)
         cmocka_unit_test(test_an_observer_beside_receives_the_same_events),
         cmocka_unit_test(test_an_observer_without_frees_receives_the_same_allocations),
         cmocka_unit_test(test_rows_that_are_live_at_moments),
+        cmocka_unit_test(test_live_rows_are_read_once),
         cmocka_unit_test(test_native_frames_are_named_once),
         cmocka_unit_test(test_lost_events_are_reported),
         cmocka_unit_test(test_a_second_opening_keeps_the_locks_of_the_first),

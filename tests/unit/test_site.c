@@ -7,6 +7,7 @@
 #include "tests/unit/synthetic.h"
 #include "analyzer/question/question.h"
 #include "analyzer/site/site.h"
+#include "analyzer/site/source_pairs.h"
 #include "analyzer/allocator/heap_map.h"
 
 static void test_library_files(void **state)
@@ -400,6 +401,50 @@ static void test_inlined_calls_do_not_hide_a_function(void **state)
     syn_end(&s);
 }
 
+static void test_statements_that_make_pairs(void **state)
+{
+    (void)state;
+    static const char *const pairs[] = {
+        "d = (a[:, :, None] - b[:, None]).pow(2).sum(-1)",
+        "match = keys[:, None] == table[None, :]",
+        "rel = pos[None] - pos[:, None]",
+        "d = (x.unsqueeze(1) - y.unsqueeze(0)).abs()",
+        "d = x.unsqueeze(dim=-2) - (y.unsqueeze(-3))",
+        "lt = torch.max(boxes1[:, None, :2], boxes2[:, :2][None])",
+        "iou = torch.minimum(a[:, None, 2:], b[None, :, 2:])",
+        "d = torch.cdist(x, y)",
+        "k = torch.exp(-(x[:, np.newaxis] - x[np.newaxis]).norm(dim=-1))",
+        "outer = torch.einsum('bi,bj->bij', x, y)",
+        "f = torch.outer(t, self.inv_freq)",
+        "w = a[..., None] * b[..., None, :]",
+    };
+    static const char *const others[] = {
+        "x = (x - mean[:, None, None]) / std[:, None, None]",
+        "h = h * mask[:, None]",
+        "x = x.unsqueeze(1)",
+        "scores = torch.einsum('bhid,bhjd->bhij', q, k)",
+        "y = torch.einsum('bi,io->bo', x, w)",
+        "y = torch.einsum('bi,b->bi', x, w)",
+        "out = attention(q[:, None], mask[None])",
+        "a, b = x[:, None], y[None]",
+        "y = x[None, :, 0] + bias[None]",
+        "z = linear(x.unsqueeze(1)) - y.unsqueeze(1)",
+        "y = x[idx] - x[other]",
+        "loss = router(x)",
+        "p = a @ b.T",
+        "y = torch.where(c[:, None], x, 0)",
+        "mixed = x[..., None] - y[:, None]",
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs + sizeof others / sizeof *others; i++) {
+        const bool is = i < sizeof pairs / sizeof *pairs;
+        const char *const *line = is ? &pairs[i] : &others[i - sizeof pairs / sizeof *pairs];
+        struct arena arena = {0};
+        const struct site_code code = site_code_of(&arena, line, 1);
+        if (site_statement_makes_pairs(&code.list[0], line, 1) != is) fail_msg("%s", *line);
+        arena_free(&arena);
+    }
+}
+
 static void test_holes(void **state)
 {
     (void)state;
@@ -439,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_interpreter_exit),
         cmocka_unit_test(test_autograd),
         cmocka_unit_test(test_inlined_calls_do_not_hide_a_function),
+        cmocka_unit_test(test_statements_that_make_pairs),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
