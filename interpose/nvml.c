@@ -37,7 +37,8 @@
 #define SOON_NS 100000000ull
 #define REST 20 /* samples take at most 1/REST of the time */
 #define USE_ROUNDS 4
-#define TOO_LONG_NS 5000000000ull /* a slower driver is not queried again */
+#define TOO_LONG_NS \
+    5000000000ull        /* slower twice in a row: not queried again (once: the process may have been stopped) */
 #define PATIENCE_MS 1000 /* how long the program waits for NVML at most: at its first CUDA call, in fork, at exit */
 #define LOADER_MS 20     /* the same for the loader, whose lock may be held by a thread that waits for this one */
 #define DEVICES 64
@@ -48,6 +49,7 @@ enum stage { NO_THREAD, STARTED, RUNNING, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
     pthread_mutex_t lock; /* held during calls of NVML and while the writer is used */
+    bool late;            /* the last samples took longer than TOO_LONG_NS */
     _Atomic bool slow;    /* a fork waited without success: later ones do not wait until NVML has responded */
     enum state state;
     bool listed_whole; /* process ids mean the same to NVML and to this process */
@@ -323,8 +325,11 @@ static void sample_devices(void)
     nvml.writer.impatient = true;
     for (uint64_t left = gs_device_located(); left; left &= left - 1) sample_device(__builtin_ctzll(left));
     atomic_fetch_add(&nvml.samples, 1);
-    const uint64_t now = gs_now(), rest = (now - began) * REST;
-    if (now - began > TOO_LONG_NS) nvml.state = OFF;
+    const uint64_t now = gs_now(), took = now - began;
+    const bool late = took > TOO_LONG_NS;
+    const uint64_t rest = late ? 0 : took * REST;
+    if (late && nvml.late) nvml.state = OFF;
+    nvml.late = late;
     nvml.next_ns = now + (rest > EVERY_NS ? rest : EVERY_NS);
     nvml.soonest_ns = now + (rest > SOON_NS ? rest : SOON_NS);
 }

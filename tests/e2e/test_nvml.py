@@ -191,6 +191,21 @@ for i in range(20000):
     assert recording.report()["run"]["lost_events"] == 0
 
 
+def test_a_process_that_was_stopped_during_a_sample_gets_further_ones(recording):
+    """To the recorder the stop looks like a driver that took as long."""
+    script = recording.folder / "script.py"
+    script.write_text(HOLD + "hold(0, 300 << 20)\nprint(1, flush=True)\nsys.stdin.readline()\ntime.sleep(5)\n")
+    child = subprocess.Popen([sys.executable, str(script)], cwd=recording.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             env=recording.environment(SIMCUDA_NVML="slow=1000"))
+    child.stdout.readline()
+    time.sleep(0.3)
+    child.send_signal(signal.SIGSTOP)
+    time.sleep(7)
+    child.send_signal(signal.SIGCONT)
+    child.communicate(b"\n")
+    assert child.returncode == 0 and len(samples(recording)) > 1
+
+
 def test_a_forked_child_that_uses_cuda_is_sampled_itself(recording):
     recording.python(HOLD + """
 pid = os.fork()
