@@ -38,12 +38,12 @@ static uint64_t *find_slot(uint64_t *at, size_t room, uint64_t hash)
     return &at[i];
 }
 
-static bool has_name(const struct gs_source_lists *lists, uint64_t hash)
+static bool has_listed_hash(const struct gs_source_lists *lists, uint64_t hash)
 {
     return lists->room && *find_slot(lists->at, lists->room, hash) == hash;
 }
 
-static bool add_name(struct gs_source_lists *lists, uint64_t hash)
+static bool add_listed_hash(struct gs_source_lists *lists, uint64_t hash)
 {
     if (2 * lists->count >= lists->room) {
         const size_t room = lists->room ? 2 * lists->room : 256;
@@ -62,7 +62,7 @@ static bool add_name(struct gs_source_lists *lists, uint64_t hash)
 }
 
 /* A line is `path,hash,size`. */
-static void add_lines(struct gs_source_lists *lists, uint64_t folder, const char *text, size_t length)
+static void add_listed_files(struct gs_source_lists *lists, uint64_t folder, const char *text, size_t length)
 {
     static const char tail[] = ".py,";
     for (const char *p = text, *end = text + length; p < end; p++) {
@@ -70,12 +70,12 @@ static void add_lines(struct gs_source_lists *lists, uint64_t folder, const char
         if (!line_end) line_end = end;
         const char *comma = memchr(p, ',', (size_t)(line_end - p));
         const size_t n = comma ? (size_t)(comma - p) : 0;
-        if (n > 3 && !memcmp(p + n - 3, tail, 4) && !add_name(lists, hash_of(folder, p, n))) return;
+        if (n > 3 && !memcmp(p + n - 3, tail, 4) && !add_listed_hash(lists, hash_of(folder, p, n))) return;
         p = line_end;
     }
 }
 
-static void read_record(struct gs_source_lists *lists, uint64_t folder, const char *path)
+static void read_installed_list(struct gs_source_lists *lists, uint64_t folder, const char *path)
 {
     const int fd = gs_source_open(path);
     struct stat st;
@@ -83,12 +83,12 @@ static void read_record(struct gs_source_lists *lists, uint64_t folder, const ch
     const bool fits = S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= RECORD_BYTES;
     char *text = fits ? malloc((size_t)st.st_size) : NULL;
     const ssize_t n = text ? pread(fd, text, (size_t)st.st_size, 0) : 0;
-    if (n > 0) add_lines(lists, folder, text, (size_t)n);
+    if (n > 0) add_listed_files(lists, folder, text, (size_t)n);
     free(text);
     if (gs_is_same_file(fd, &st)) close(fd);
 }
 
-static void read_folder(struct gs_source_lists *lists, uint64_t hash, const char *folder)
+static void read_lists_of_folder(struct gs_source_lists *lists, uint64_t hash, const char *folder)
 {
     static const char tail[] = ".dist-info";
     char entries[ENTRIES_BYTES] __attribute__((aligned(8))), path[PATH_MAX];
@@ -105,7 +105,7 @@ static void read_folder(struct gs_source_lists *lists, uint64_t hash, const char
             at += entry->d_reclen;
             if (size < sizeof tail || strcmp(entry->d_name + size - strlen(tail), tail) != 0) continue;
             const int m = snprintf(path, sizeof path, "%s%s/RECORD", folder, entry->d_name);
-            if (m > 0 && (size_t)m < sizeof path) read_record(lists, hash, path);
+            if (m > 0 && (size_t)m < sizeof path) read_installed_list(lists, hash, path);
         }
     }
     if (gs_is_same_file(fd, &st)) close(fd);
@@ -115,13 +115,13 @@ static void read_folder(struct gs_source_lists *lists, uint64_t hash, const char
 static bool is_listed_in(struct gs_source_lists *lists, const char *path, size_t length)
 {
     const uint64_t folder = hash_of(0, path, length);
-    if (!has_name(lists, folder)) {
+    if (!has_listed_hash(lists, folder)) {
         char name[PATH_MAX];
         snprintf(name, sizeof name, "%.*s", (int)length, path);
-        if (!add_name(lists, folder)) return false;
-        read_folder(lists, folder, name);
+        if (!add_listed_hash(lists, folder)) return false;
+        read_lists_of_folder(lists, folder, name);
     }
-    return has_name(lists, hash_of(folder, path + length, strlen(path + length)));
+    return has_listed_hash(lists, hash_of(folder, path + length, strlen(path + length)));
 }
 
 static bool is_package(const char *path, size_t length)
