@@ -36,8 +36,6 @@ const char *estimate_recipe_tool(const struct json_t *root);
 struct json_t *estimate_recipe_load_named(const char *from, const char *name);
 /* The ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */
 int64_t estimate_recipe_stage_named(const char *name);
-/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". */
-void estimate_recipe_spell(char *out, size_t size, const char *name);
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
  */
 void estimate_recipe_torchtune_model(const char *folder, const char *component, char *out, size_t size);

@@ -435,7 +435,8 @@ static bool keep_served_model(json_t *root)
     return true;
 }
 
-void estimate_recipe_spell(char *out, size_t size, const char *name)
+/* Spells "llama3_1_8b" as models are named: "llama-3.1-8b". */
+static void spell_model(char *out, size_t size, const char *name)
 {
     size_t n = 0;
 
@@ -473,14 +474,14 @@ void estimate_recipe_torchtune_model(const char *folder, const char *component, 
     if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
         snprintf(out, size, "%s", folder);
     else
-        estimate_recipe_spell(out, size, last);
+        spell_model(out, size, last);
 }
 
 void estimate_recipe_titan_model(const char *name, const char *flavor, char *out, size_t size)
 {
     char family[64];
 
-    estimate_recipe_spell(family, sizeof family, name);
+    spell_model(family, sizeof family, name);
     snprintf(out, size, "%s%s-%s", family, !strcasecmp(name, "llama3") && !strcasecmp(flavor, "405B") ? ".1" : "",
              flavor);
     for (char *c = out; *c; c++) *c = (char)tolower((unsigned char)*c);
