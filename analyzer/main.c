@@ -61,7 +61,6 @@ static int close_output(int code)
 
 static void note_nothing(int number)
 {
-    (void)number;
 }
 
 /* A limit on file sizes (ulimit -f) fails a write; it must not end gpuspy, which has another program's exit status to

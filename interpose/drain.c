@@ -29,12 +29,13 @@
 #define STACK_BYTES (512 * 1024)
 #define NICE 5            /* below the application, but not so low that a busy machine fills the spool */
 #define WAIT_MIN_MS 5     /* between two polls while many events arrive … */
-#define WAIT_SOME_MS 50   /* … while few do: the spool has room for what arrives in that time … */
-#define WAIT_MAX_MS 100   /* … and while none do */
-#define POLL_RECORDS 5000 /* many events: more than this between two polls */
+#define WAIT_MAX_MS 100   /* … and while few do: the spool has room for what arrives in that time */
+#define POLL_RECORDS 8000 /* as many events between two polls stay in the processor's caches */
+#define AHEAD 16          /* records whose memory is requested before the first of them is stored */
 #define COMMIT_ROWS 50000 /* commit a transaction of this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or of this age … */
 #define COMMIT_FILL 0.25        /* … or if the spool is this full, because only a commit frees chunks */
+#define BUSY_FILL 0.125         /* if it is this full, polls follow each other as fast as they may */
 #define HOLD_FILL 0.5           /* while readers hold the log, rows wait in the spool until it is this full */
 #define BATCH 20000             /* records between two checks whether another thread wants the lock */
 #define PROMPT_MS 1000          /* an end that takes longer does not hold signals back */
@@ -150,21 +151,29 @@ static void skip_record(const struct gs_rec *rec)
         drain.end_ns = gs_record_time(rec); /* the recording ends here: what comes later is not lost */
 }
 
+static bool store_record(uint32_t thread, const struct gs_rec *rec)
+{
+    if ((drain.bound_reached || drain.disk_full) && !gs_record_is_definition(rec)) {
+        skip_record(rec);
+    } else if (gs_store_add(drain.store, thread, rec) != 0) {
+        fail_drain();
+        return false;
+    }
+    return true;
+}
+
 /* Reads up to a batch. Returns the number of records, -1 on failure. Locked. */
 static int read_batch(void)
 {
     int n = 0;
-    uint32_t thread;
-    const struct gs_rec *rec;
     check_room_left();
-    while (n < BATCH && (rec = gs_reader_next(drain.reader, &thread))) {
-        if ((drain.bound_reached || drain.disk_full) && !gs_record_is_definition(rec)) {
-            skip_record(rec);
-        } else if (gs_store_add(drain.store, thread, rec) != 0) {
-            fail_drain();
-            return -1;
-        }
-        n++;
+    for (int read = AHEAD; n < BATCH && read == AHEAD; n += read) {
+        uint32_t threads[AHEAD];
+        const struct gs_rec *recs[AHEAD];
+        for (read = 0; read < AHEAD && (recs[read] = gs_reader_next(drain.reader, &threads[read])); read++)
+            gs_store_expect(drain.store, recs[read]);
+        for (int i = 0; i < read; i++)
+            if (!store_record(threads[i], recs[i])) return -1;
     }
     atomic_fetch_add(&drain.progress, 1);
     if (commit_is_due() && (!commit_store() || !trim_store())) return -1;
@@ -270,12 +279,12 @@ static void sleep_until_woken(unsigned ms)
     if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
 }
 
-/* Each look costs a wake-up and finds the tables of live memory outside the caches: the fewer, the cheaper an event. */
+/* Each poll costs a wake-up and finds the tables of live memory outside the caches: the fewer, the cheaper an event. */
 static unsigned next_wait(unsigned ms, int records)
 {
-    const unsigned most = records ? WAIT_SOME_MS : WAIT_MAX_MS;
-    if (records && (records > POLL_RECORDS || gs_reader_fill(drain.reader) > 0.05)) return WAIT_MIN_MS;
-    return ms * 2 < most ? ms * 2 : most;
+    if (gs_reader_fill(drain.reader) > BUSY_FILL) return WAIT_MIN_MS;
+    const uint64_t most = records > POLL_RECORDS ? (uint64_t)ms * POLL_RECORDS / (uint64_t)records : ms * 2;
+    return most < WAIT_MIN_MS ? WAIT_MIN_MS : most > WAIT_MAX_MS ? WAIT_MAX_MS : (unsigned)most;
 }
 
 /* gpuspy_flush waits for the lock, so everything that its thread recorded before has been read. Locked. */

@@ -42,11 +42,10 @@ static bool is_compiled(const char *file)
            strcmp(name + HASH, ".py") == 0 && strncmp(slash - 3, (const char[]){'/', name[1], name[2], 0}, 3) == 0;
 }
 
-/* …/ipykernel_4711/3032832350.py, or Colab's …/ipython-input-3-4282502808.py: a cell is named by the hash of its text,
- * so such a file never changes. */
-static bool is_notebook_cell(const char *file)
+bool gs_source_is_cell(const char *file)
 {
     static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
+    if (strncmp(file, "<ipython-input-", 15) == 0 || strncmp(file, "<cell", 5) == 0) return true;
     const char *p = strstr(file, kernel);
     if (p) {
         p += strlen(kernel);
@@ -148,7 +147,7 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     char path[PATH_MAX], *text = NULL;
     const int saved = errno;
     *left_out = "missing";
-    if (is_notebook_cell(file)) latest_ns = INT64_MAX;
+    if (gs_source_is_cell(file)) latest_ns = INT64_MAX;
     const int fd = gs_source_path(path, sizeof path, file, folder) ? gs_source_open(path) : -1;
     struct stat st;
     if (fd >= 0 && !gs_file_status(fd, &st)) {

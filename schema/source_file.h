@@ -18,6 +18,9 @@ enum {
 bool gs_source_is_library(const char *file);
 /* May a file of this name be the program's own? Not a library's, and not "<string>" or the like. */
 bool gs_source_is_own(const char *file);
+/* Is it a cell of a notebook? …/ipykernel_4711/3032832350.py, Colab's …/ipython-input-3-4282502808.py, or a name
+ * without a file. The numbers are a hash of the cell's text, so such a file never changes. */
+bool gs_source_is_cell(const char *file);
 
 /* A relative name is resolved in `folder`; false: that is NULL, or the path is too long. */
 bool gs_source_path(char *path, size_t size, const char *file, const char *folder);
@@ -25,9 +28,16 @@ bool gs_source_path(char *path, size_t size, const char *file, const char *folde
  * because it is the program's file. */
 int gs_source_open(const char *path);
 
+/* The folders whose lists of installed files were read, and those files: hashes. Zeroed at first; the caller frees
+ * `at`. */
+struct gs_source_lists {
+    uint64_t *at;
+    size_t count, room;
+};
+
 /* Is it listed as a file of a package that was installed outside of such folders, as by `pip install --target`? A
  * relative name is resolved in `folder`, which may be NULL. Reads folders on disk; errno is kept. */
-bool gs_source_is_installed(const char *file, const char *folder);
+bool gs_source_is_installed(struct gs_source_lists *lists, const char *file, const char *folder);
 
 /* Why a file is left out: the words of the table source. */
 #define GS_SOURCE_INSTALLED "installed"

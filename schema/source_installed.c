@@ -1,5 +1,6 @@
 /* Files of packages that are installed outside of site-packages, by the lists that pip writes beside them: RECORD in
- * NAME-VERSION.dist-info has a line for each file. An editable install's list has none of its source files. */
+ * NAME-VERSION.dist-info has a line for each file. An editable install's list has none of its source files. Each
+ * folder's lists are read once, because a folder can have hundreds, and a program hundreds of files. */
 #include "schema/source_file.h"
 
 #include <dirent.h>
@@ -18,78 +19,109 @@ enum {
     ENTRIES_BYTES = 8 * 1024,
     READS_MAX = 256,        /* of a folder: about 50,000 entries */
     RECORD_BYTES = 8 << 20, /* PyTorch's has 2 MiB */
+    NAMES_MAX = 1 << 19,    /* of all folders; the files that are listed after them count as not installed */
     PARENTS = 16
 };
 
-/* A line is `path,hash,size`. */
-static bool lists_file(const char *text, size_t length, const char *file)
+static uint64_t hash_of(uint64_t start, const char *text, size_t length)
 {
-    const size_t n = strlen(file);
-    for (const char *p = text, *end = text + length; (size_t)(end - p) > n; p++) {
-        if (!memcmp(p, file, n) && p[n] == ',') return true;
-        if (!(p = memchr(p, '\n', (size_t)(end - p)))) break;
-    }
-    return false;
+    uint64_t hash = start ^ 0xcbf29ce484222325;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
+    return hash ? hash : 1;
 }
 
-static bool record_lists(const char *path, const char *file)
+/* The slot that has this hash, or the free one for it. `room` is a power of two. */
+static uint64_t *find_slot(uint64_t *at, size_t room, uint64_t hash)
+{
+    size_t i = (hash ^ hash >> 32) & (room - 1);
+    while (at[i] && at[i] != hash) i = (i + 1) & (room - 1);
+    return &at[i];
+}
+
+static bool has_name(const struct gs_source_lists *lists, uint64_t hash)
+{
+    return lists->room && *find_slot(lists->at, lists->room, hash) == hash;
+}
+
+static bool add_name(struct gs_source_lists *lists, uint64_t hash)
+{
+    if (2 * lists->count >= lists->room) {
+        const size_t room = lists->room ? 2 * lists->room : 256;
+        uint64_t *at = room <= 2 * NAMES_MAX ? calloc(room, sizeof *at) : NULL;
+        if (!at) return false;
+        for (size_t i = 0; i < lists->room; i++)
+            if (lists->at[i]) *find_slot(at, room, lists->at[i]) = lists->at[i];
+        free(lists->at);
+        lists->at = at;
+        lists->room = room;
+    }
+    uint64_t *slot = find_slot(lists->at, lists->room, hash);
+    lists->count += !*slot;
+    *slot = hash;
+    return true;
+}
+
+/* A line is `path,hash,size`. */
+static void add_lines(struct gs_source_lists *lists, uint64_t folder, const char *text, size_t length)
+{
+    static const char tail[] = ".py,";
+    for (const char *p = text, *end = text + length; p < end; p++) {
+        const char *line_end = memchr(p, '\n', (size_t)(end - p));
+        if (!line_end) line_end = end;
+        const char *comma = memchr(p, ',', (size_t)(line_end - p));
+        const size_t n = comma ? (size_t)(comma - p) : 0;
+        if (n > 3 && !memcmp(p + n - 3, tail, 4) && !add_name(lists, hash_of(folder, p, n))) return;
+        p = line_end;
+    }
+}
+
+static void read_record(struct gs_source_lists *lists, uint64_t folder, const char *path)
 {
     const int fd = gs_source_open(path);
     struct stat st;
-    bool lists = false;
-    if (fd < 0 || gs_file_status(fd, &st)) return false;
+    if (fd < 0 || gs_file_status(fd, &st)) return;
     const bool fits = S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= RECORD_BYTES;
     char *text = fits ? malloc((size_t)st.st_size) : NULL;
     const ssize_t n = text ? pread(fd, text, (size_t)st.st_size, 0) : 0;
-    if (n > 0) lists = lists_file(text, (size_t)n, file);
+    if (n > 0) add_lines(lists, folder, text, (size_t)n);
     free(text);
     if (gs_is_same_file(fd, &st)) close(fd);
-    return lists;
 }
 
-/* "toolkit-1.0.dist-info" has the name of toolkit/x.py. Others may list it, too: opencv_python has cv2. */
-static bool has_name_of(const char *entry, const char *file)
-{
-    const size_t n = strcspn(file, "/.");
-    return !strncasecmp(entry, file, n) && entry[n] == '-';
-}
-
-/* `named`: only in lists of packages with the file's first name; else only in the others. */
-static bool folder_lists(int folder_fd, const char *folder, size_t length, const char *file, bool named)
+static void read_folder(struct gs_source_lists *lists, uint64_t hash, const char *folder)
 {
     static const char tail[] = ".dist-info";
     char entries[ENTRIES_BYTES] __attribute__((aligned(8))), path[PATH_MAX];
+    const int fd = gs_open_high(folder, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
+    struct stat st;
     long n;
-    if (lseek(folder_fd, 0, SEEK_SET)) return false;
+    if (fd < 0 || gs_file_status(fd, &st)) return;
     for (unsigned reads = 0; reads < READS_MAX; reads++) {
-        n = gs_system_call_of_six(SYS_getdents64, folder_fd, (long)entries, sizeof entries, 0, 0, 0);
+        n = gs_system_call_of_six(SYS_getdents64, fd, (long)entries, sizeof entries, 0, 0, 0);
         if (n <= 0) break;
         for (long at = 0; at < n;) {
             const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
-            const char *name = entry->d_name;
-            const size_t size = strlen(name);
+            const size_t size = strlen(entry->d_name);
             at += entry->d_reclen;
-            if (size < sizeof tail || strcmp(name + size - strlen(tail), tail) != 0 || has_name_of(name, file) != named)
-                continue;
-            const int m = snprintf(path, sizeof path, "%.*s%s/RECORD", (int)length, folder, name);
-            if (m > 0 && (size_t)m < sizeof path && record_lists(path, file)) return true;
+            if (size < sizeof tail || strcmp(entry->d_name + size - strlen(tail), tail) != 0) continue;
+            const int m = snprintf(path, sizeof path, "%s%s/RECORD", folder, entry->d_name);
+            if (m > 0 && (size_t)m < sizeof path) read_record(lists, hash, path);
         }
     }
-    return false;
+    if (gs_is_same_file(fd, &st)) close(fd);
 }
 
 /* `length` of the path, with its slash, is the folder. */
-static bool is_listed_in(const char *path, size_t length)
+static bool is_listed_in(struct gs_source_lists *lists, const char *path, size_t length)
 {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", (int)length, path);
-    const int fd = gs_open_high(folder, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
-    struct stat st;
-    if (fd < 0 || gs_file_status(fd, &st)) return false;
-    const bool is =
-        folder_lists(fd, path, length, path + length, true) || folder_lists(fd, path, length, path + length, false);
-    if (gs_is_same_file(fd, &st)) close(fd);
-    return is;
+    const uint64_t folder = hash_of(0, path, length);
+    if (!has_name(lists, folder)) {
+        char name[PATH_MAX];
+        snprintf(name, sizeof name, "%.*s", (int)length, path);
+        if (!add_name(lists, folder)) return false;
+        read_folder(lists, folder, name);
+    }
+    return has_name(lists, hash_of(folder, path + length, strlen(path + length)));
 }
 
 static bool is_package(const char *path, size_t length)
@@ -105,7 +137,7 @@ static size_t parent_length(const char *path, size_t length)
     return length;
 }
 
-bool gs_source_is_installed(const char *file, const char *folder)
+bool gs_source_is_installed(struct gs_source_lists *lists, const char *file, const char *folder)
 {
     char path[PATH_MAX];
     const int saved = errno;
@@ -116,10 +148,10 @@ bool gs_source_is_installed(const char *file, const char *folder)
         length = parent_length(path, length);
         package = length > 1 && is_package(path, length);
     }
-    is = length > 1 && is_listed_in(path, length);
+    is = length > 1 && is_listed_in(lists, path, length);
     if (!is && length > 1) { /* a package without __init__.py */
         length = parent_length(path, length);
-        is = length > 1 && is_listed_in(path, length);
+        is = length > 1 && is_listed_in(lists, path, length);
     }
     errno = saved;
     return is;

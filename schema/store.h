@@ -81,6 +81,8 @@ struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress
  * gs_store_commit. A record that contradicts earlier ones (a free of an unknown address, a number without a definition)
  * is kept as far as possible and counted in `meta`. Returns 0, or -1 with gs_store_error. */
 int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
+/* The record will be added soon: requests the memory that this will read first, so that the waits for it overlap. */
+void gs_store_expect(const struct gs_store *s, const struct gs_rec *rec);
 /* Writes the rows, and how far each thread's records were read, in one transaction. `r` NULL: the records do not come
  * from a spool. After a failure the database is as after the last commit, the rows stay in memory, and a later commit
  * may succeed; the caller must not release the spool's chunks. */

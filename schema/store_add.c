@@ -336,6 +336,19 @@ static int add_sample_row(struct gs_store *s, const struct gs_rec_sample *rec)
     return 0;
 }
 
+void gs_store_expect(const struct gs_store *s, const struct gs_rec *rec)
+{
+    const struct gs_rec_alloc *alloc = (const void *)rec;
+    const struct gs_rec_free *end = (const void *)rec;
+    const struct gs_rec_tensor *tensor = (const void *)rec;
+    switch (rec->type) {
+    case GS_REC_ALLOC: gs_live_expect(&s->live, alloc->layer & 3, alloc->address); break;
+    case GS_REC_FREE: gs_live_expect(&s->live, end->layer & 3, end->address); break;
+    case GS_REC_TENSOR: gs_live_expect(&s->live, tensor->layer, tensor->address); break;
+    default: break;
+    }
+}
+
 int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
 {
     if (gs_record_is_definition(rec)) return gs_store_define(s, thread, rec);

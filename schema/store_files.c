@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "schema/open_high.h"
+#include "schema/store_append.h"
 #include "schema/store_heap.h"
 #include "schema/store_index.h"
 #include "schema/system_call.h"
@@ -48,9 +49,11 @@ static int open_store_high(const char *path, int flags, int mode)
 {
     int fd = gs_open_high(path, flags | O_NOCTTY | O_NONBLOCK, mode);
     const size_t length = strlen(path);
+    const char *const end = length > 4 ? path + length - 4 : "";
     /* gpuspy itself also reads exports that it has unpacked and deleted: they belong to no store */
     if (fd >= 0 && (guest || (flags & O_ACCMODE) != O_RDONLY)) remember_file(fd, -1);
-    if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm")) gs_index_opened(fd);
+    if (guest && fd >= 0 && !strcmp(end, "-shm")) gs_index_opened(fd);
+    if (guest && fd >= 0 && !strcmp(end, "-wal")) gs_append_opened(fd);
     return fd;
 }
 
@@ -70,6 +73,7 @@ static int close_known(int fd)
     pthread_mutex_unlock(&lock);
     remember_file(-1, fd);
     gs_index_closed(fd);
+    gs_append_closed(fd);
     return ours ? close(fd) : 0;
 }
 
@@ -85,7 +89,10 @@ static void init_files(void)
     vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_store_high);
     vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
     vfs->xSetSystemCall(vfs, "fstat", (sqlite3_syscall_ptr)gs_file_status);
-    if (guest) gs_index_hook(vfs);
+    if (guest) {
+        gs_index_hook(vfs);
+        gs_append_hook(vfs);
+    }
 }
 
 void gs_store_files_guest(void)
@@ -124,6 +131,7 @@ void gs_store_files_forget(void)
     for (int i = 0; i < FILES_MAX; i++) {
         if (files[i].fd >= 0 && !private_table && is_store_file(&files[i])) gs_system_call(SYS_close, files[i].fd);
         gs_index_closed(files[i].fd);
+        gs_append_closed(files[i].fd);
         files[i].fd = -1;
     }
     gs_store_files_private(false);

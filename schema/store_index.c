@@ -13,6 +13,7 @@
  * start: what it changed is between the last frames (mxFrame) of the two headers, that of the file and its own. Only
  * a recovery writes everything. */
 #include "schema/store_index.h"
+#include "schema/store_append.h"
 #include "schema/system_call.h"
 
 #include <errno.h>
@@ -210,7 +211,10 @@ static int lock_index_file(int fd, int command, ...)
     struct index *x = command == F_SETLK ? find_index(fd) : NULL;
     const struct flock *lock = argument;
     const bool unlocks = x && lock->l_type == F_UNLCK;
-    if (unlocks) write_out_index(x);
+    if (unlocks) {
+        gs_append_end();
+        write_out_index(x);
+    }
     const int rc = fcntl(fd, command, argument);
     if (x && !unlocks && !rc) take_over(x);
     if (x && !rc && covers_recovery(lock)) x->recovers = lock->l_type == F_WRLCK;

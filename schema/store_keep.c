@@ -374,8 +374,10 @@ static int64_t piece_end(struct gs_store *s)
     const struct gs_keep *k = &s->keep;
     char sql[160];
     if (k->again)
-        snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
-                 tables[k->table].name, PIECE);
+        snprintf(sql, sizeof sql,
+                 "SELECT coalesce((SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT 1 OFFSET %d),max(id)) FROM %s "
+                 "WHERE id >= ?1",
+                 tables[k->table].name, PIECE - 1, tables[k->table].name);
     else
         snprintf(sql, sizeof sql, "SELECT min(id)+%d FROM %s WHERE id >= ?1", PIECE - 1, tables[k->table].name);
     return number_at(s, sql, k->next_id, -1);

@@ -27,6 +27,7 @@ int gs_store_open_sources(struct gs_store *s)
 void gs_store_free_sources(struct gs_store *s)
 {
     free(s->sources.folder);
+    free(s->sources.installed.at);
 }
 
 static sqlite3_stmt *find_file(struct gs_store *s, const char *file, size_t length)
@@ -74,7 +75,7 @@ static int add_file(struct gs_store *s, const char *file, size_t length)
     const char *left_out = GS_SOURCE_FULL;
     char *read = NULL;
     size_t n = 0;
-    if (gs_source_is_installed(file, s->sources.folder))
+    if (gs_source_is_installed(&s->sources.installed, file, s->sources.folder))
         left_out = GS_SOURCE_INSTALLED;
     else if (bytes < GS_SOURCE_TOTAL_BYTES)
         read = gs_source_read(file, s->sources.folder, s->sources.start_real_ns, true, &n, &left_out);

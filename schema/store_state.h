@@ -25,6 +25,7 @@
 
 #include <sqlite3.h>
 #include "schema/ranges.h"
+#include "schema/source_file.h"
 #include "schema/store.h"
 #include "schema/store_keep.h"
 #include "schema/store_scope.h"
@@ -325,6 +326,7 @@ struct gs_store {
         bool stored;
         char *folder; /* that relative file names refer to; NULL: unknown */
         int64_t start_real_ns;
+        struct gs_source_lists installed;
     } sources;
 
     GS_ARRAY(struct gs_row_allocation) allocations;

@@ -37,6 +37,14 @@ struct gs_live *gs_live_find(const struct gs_live_map *m, uint8_t layer, uint64_
     }
 }
 
+void gs_live_expect(const struct gs_live_map *m, uint8_t layer, uint64_t address)
+{
+    if (!m->slots) return;
+    const struct gs_live *at = &m->slots[live_slot(m, layer, address)];
+    __builtin_prefetch(at);
+    __builtin_prefetch((const char *)(at + 1) - 1);
+}
+
 static void live_put(struct gs_live_map *m, const struct gs_live *live)
 {
     size_t i = live_slot(m, live->layer, live->address);

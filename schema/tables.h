@@ -37,6 +37,8 @@ struct gs_live_map {
     size_t count, mask; /* capacity - 1 */
 };
 struct gs_live *gs_live_find(const struct gs_live_map *m, uint8_t layer, uint64_t address);
+/* Requests the memory in which gs_live_find will look first. */
+void gs_live_expect(const struct gs_live_map *m, uint8_t layer, uint64_t address);
 /* No entry with this layer and address may exist. False: out of memory. */
 bool gs_live_add(struct gs_live_map *m, const struct gs_live *live);
 /* `live` was returned by gs_live_find. */

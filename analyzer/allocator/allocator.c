@@ -53,7 +53,7 @@ static uint64_t moment_key(uint64_t address, int64_t alloc_ns)
 static void segment_add(struct allocator_replay *a, const struct run_lifetime *life)
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->segments_n;
-    if (at == a->segments_n) (void)ARENA_PUSH(a->segments, a->segments_n, a->segments_cap);
+    if (at == a->segments_n) (void)ARENA_ADD(a->segments);
     a->segments[at] = (struct allocator_segment){.address = life->address,
                                                  .bytes = life->bytes,
                                                  .alloc_ns = life->alloc_ns,
@@ -83,7 +83,7 @@ static void segment_gone(struct allocator_replay *a, const struct run_lifetime *
         if (a->unseen[i] == at) a->unseen[i] = a->unseen[--a->unseen_n];
     s->address = 0;
     s->alloc_ns = -1;
-    *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
+    *ARENA_ADD(a->spare) = at;
 }
 
 struct allocator_affinity allocator_segment_affinity(const struct allocator_replay *a, uint64_t address,
@@ -226,8 +226,7 @@ static void segments_on_process_start(void *self, uint32_t process)
     while (a->mapping_next < a->mappings_n && a->mappings[a->mapping_next].process < process) a->mapping_next++;
     for (size_t i = 0; i < 128; i++) a->peak[i] = (struct allocator_peak_now){0, -1};
     a->last_oom_ns = -1;
-    size_t n;
-    a->end_ns = run_processes(a->b->run, &n)[process].last_alloc_ns;
+    a->end_ns = run_process_at(a->b->run, process)->last_alloc_ns;
     allocator_flushes_process(a->flushes, process);
 }
 
@@ -235,7 +234,7 @@ static void segments_on_process_start(void *self, uint32_t process)
 static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct allocator_replay *a = self;
-    EACH (s, a->segments, a->segments_n) {
+    EACH_IN (s, a->segments) {
         if (s->alloc_ns >= 0) {
             *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
             *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;

@@ -22,20 +22,17 @@ struct line { /* flushes of one kind from one line */
     struct allocator_cache_flush flush;
     int64_t first_ns, last_ns, blocked_ns;
     uint64_t blocks_made; /* by then */
-    int64_t *times;
-    size_t times_n, times_cap;
+    ARENA_LIST(int64_t, times);
     uint32_t stack; /* of its first flush */
 };
 
 struct allocator_flushes {
     struct allocator_replay *a;
     struct site_builder *b;
-    struct retry *retries;
-    size_t retries_n, retries_cap;
+    ARENA_LIST(struct retry, retries);
     struct map of_thread; /* → the latest retry of the thread of this process */
     size_t open;
-    struct line *lines;
-    size_t lines_n, lines_cap;
+    ARENA_LIST(struct line, lines);
     struct map of_line; /* process, device, site and kind */
     uint8_t *named;     /* by stack: 0 not examined, 1 not by Python's frames, 2 calls empty_cache, 3 does not */
     size_t named_cap;
@@ -89,8 +86,8 @@ static size_t flush_line_of(struct allocator_flushes *f, uint32_t process, int d
     uint32_t site = site_index(f->b, stack);
     uint64_t key =
         (uint64_t)site << 32 | (uint64_t)(process & 0xffffff) << 8 | (uint64_t)(device & 127) << 1 | (uint64_t)kind;
-    return MAP_INDEX(
-        &f->of_line, key, f->lines, f->lines_n, f->lines_cap,
+    return MAP_INDEX_IN(
+        &f->of_line, key, f->lines,
         (struct line){.flush = {.process = process, .device = device, .kind = kind, .site = site_of_call(f->b, stack)},
                       .stack = stack,
                       .blocks_made = UINT64_MAX});
@@ -106,7 +103,7 @@ static void add_flush(struct allocator_flushes *f, size_t at, int64_t ns, int64_
         l->last_ns = ns;
         l->flush.count++;
         l->blocks_made = blocks_made;
-        if (l->times_n < TIMES) *ARENA_PUSH(l->times, l->times_n, l->times_cap) = ns;
+        if (l->times_n < TIMES) *ARENA_ADD(l->times) = ns;
         f->owed = 0;
     }
     l->flush.segments += segments;
@@ -203,8 +200,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
             r->requested = INT64_MAX; /* a later failure is another one */
         } else {
             *at = (uint32_t)f->retries_n;
-            *ARENA_PUSH(f->retries, f->retries_n, f->retries_cap) =
-                (struct retry){.device = -1, .requested = INT64_MAX};
+            *ARENA_ADD(f->retries) = (struct retry){.device = -1, .requested = INT64_MAX};
         }
         return;
     }
@@ -213,7 +209,7 @@ void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oo
         f->open -= r && r->open;
         if (r) r->open = false;
         *at = (uint32_t)f->retries_n;
-        r = ARENA_PUSH(f->retries, f->retries_n, f->retries_cap);
+        r = ARENA_ADD(f->retries);
         *r = (struct retry){.process = oom->process,
                             .thread = oom->thread,
                             .device = oom->device,
@@ -311,10 +307,10 @@ SORT_ORDER(order_flushes_by_bytes, struct allocator_cache_flush,
 static void give_times(struct allocator_flushes *f)
 {
     struct result_report *report = f->b->report;
-    EACH (to, report->retries, report->retries_n) {
+    EACH_IN (to, report->retries) {
         to->blocked_s = NAN;
         to->freed_bytes = RUN_UNKNOWN;
-        EACH (r, f->retries, f->retries_n) {
+        EACH_IN (r, f->retries) {
             if (r->device == to->device && r->process == to->process && !r->open &&
                 site_seconds(r->last_ns) == to->time_s) {
                 to->blocked_s = site_seconds(r->blocked_ns);
@@ -329,7 +325,7 @@ void allocator_flushes_build(struct allocator_flushes *f)
     struct result_report *report = f->b->report;
     struct allocator_cache_flush *work = arena_realloc(NULL, f->lines_n + 1, sizeof *work);
     size_t n = 0;
-    EACH (l, f->lines, f->lines_n) {
+    EACH_IN (l, f->lines) {
         if (!l->flush.count) continue; /* it only waited: there was nothing to free */
         judge_flush_line(f, l);
         l->flush.blocked_s = site_seconds(l->blocked_ns);

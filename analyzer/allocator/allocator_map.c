@@ -24,21 +24,17 @@ struct block {
 
 struct moment {
     struct allocator_state state;
-    struct piece *pieces;
-    size_t pieces_n, pieces_cap;
-    struct block *blocks;
-    size_t blocks_n, blocks_cap;
-    struct block *pooled; /* in CUDA's pool: the backend cudaMallocAsync */
-    size_t pooled_n, pooled_cap;
-    bool unsure; /* something may be pending */
+    ARENA_LIST(struct piece, pieces);
+    ARENA_LIST(struct block, blocks);
+    ARENA_LIST(struct block, pooled); /* in CUDA's pool: the backend cudaMallocAsync */
+    bool unsure;                      /* something may be pending */
 };
 
 struct allocator_map_work {
     struct moment *moments;
     int64_t *times;
     size_t n, cap;
-    struct allocator_state *states; /* of all processes */
-    size_t states_n, states_cap;
+    ARENA_LIST(struct allocator_state, states); /* of all processes */
 };
 
 static void moment_add(struct allocator_map_work *w, uint32_t process, int device, enum allocator_moment_kind kind,
@@ -53,20 +49,18 @@ SORT_ORDER(order_moments_by_time, struct moment, SORT_UP(x->state.time_ns, y->st
 /* A device counts if PyTorch reported blocks there, or allocated from CUDA's pool. */
 static bool uses_pool(const struct site_builder *b, uint32_t process, int device)
 {
-    size_t n;
     const struct run_torch_settings s = run_torch_settings(b->run, process);
     if (s.backend != RUN_BACKEND_ASYNC) return false;
-    EACH (p, b->report->peaks, b->report->peaks_n)
+    EACH_IN (p, b->report->peaks)
         if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR) return false;
-    run_devices(b->run, &n);
-    return n > 0;
+    return RUN_COUNT(run_devices, b->run) > 0;
 }
 
 static void list_map_moments(struct site_builder *b, struct allocator_map_work *w, uint32_t process)
 {
-    size_t n, failures = 0;
-    const int64_t end = run_processes(b->run, &n)[process].last_alloc_ns;
-    EACH (p, b->report->peaks, b->report->peaks_n) {
+    size_t failures = 0;
+    const int64_t end = run_process_at(b->run, process)->last_alloc_ns;
+    EACH_IN (p, b->report->peaks) {
         const bool async =
             p->layer == RUN_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 && uses_pool(b, process, p->device);
         if (p->process == process && p->device >= 0 && p->bytes > 0 && (p->layer == RUN_SERIES_TENSOR || async)) {
@@ -114,25 +108,22 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
     struct moment *m = &a->map->moments[moment];
     if (life->device != m->state.device) return;
     if (life->layer == GS_LAYER_TENSOR) {
-        *ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap) =
-            map_block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
+        *ARENA_ADD(m->blocks) = map_block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
         return;
     }
     if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) return;
     const enum run_known own = allocator_owns(b, life->location);
     if (life->space == GS_SPACE_POOL) {
         if (own != RUN_NO) {
-            struct block *block = ARENA_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
+            struct block *block = ARENA_ADD(m->pooled);
             *block = map_block_of(a, life->address, life->bytes, life->stream, false);
             block->affinity.pool = ALLOCATOR_POOL_UNKNOWN;
         }
         return;
     }
     const struct allocator_affinity affinity = allocator_segment_affinity(a, life->address, life->alloc_ns);
-    if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN)) {
-        *ARENA_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
-            (struct piece){.address = life->address, .bytes = life->bytes, .affinity = affinity};
-    }
+    if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN))
+        *ARENA_ADD(m->pieces) = (struct piece){.address = life->address, .bytes = life->bytes, .affinity = affinity};
 }
 
 /* Physical memory counts at the address where it was mapped. */
@@ -146,7 +137,7 @@ static void note_mapped_segments(struct allocator_replay *a, struct moment *m)
         const enum run_known own = allocator_maps(a->b, x->stack);
         const struct allocator_affinity affinity = a->mapping_affinity[i];
         if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN)) {
-            *ARENA_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
+            *ARENA_ADD(m->pieces) =
                 (struct piece){.address = x->address, .bytes = x->bytes, .affinity = affinity, .expandable = true};
             m->state.expandable = RUN_YES;
         }
@@ -161,7 +152,7 @@ static void holes_on_pending(void *self, size_t moment, const struct run_pending
     if (p->known == RUN_UNSURE) {
         m->unsure = true;
     } else {
-        struct block *block = ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap);
+        struct block *block = ARENA_ADD(m->blocks);
         *block = map_block_of(a, p->address, p->bytes, p->stream, p->captured);
         block->pending = true;
     }
@@ -266,7 +257,7 @@ static void place_piece(struct moment *m, struct sums *sums, struct piece *p, si
 static void doubt_streams(struct moment *m)
 {
     size_t at = 0;
-    EACH (p, m->pieces, m->pieces_n) {
+    EACH_IN (p, m->pieces) {
         const uint64_t end = p->address + (uint64_t)p->bytes;
         for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
             const struct block *b = &m->blocks[at];
@@ -386,7 +377,7 @@ void allocator_close_process(struct site_builder *b, uint32_t process)
     EACH (m, w->moments, w->n) {
         close_moment(a, m);
         if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM)
-            *ARENA_PUSH(w->states, w->states_n, w->states_cap) = m->state;
+            *ARENA_ADD(w->states) = m->state;
         ARENA_RELEASE(m->pieces, m->blocks, m->pooled);
     }
     w->n = 0;

@@ -26,11 +26,9 @@ struct allocator_replay {
     uint32_t process;   /* now replayed */
     bool streams_known; /* of the process being examined */
     /* segments: those that are live now, and those that were live at a moment that may matter */
-    struct allocator_segment *segments;
-    size_t segments_n, segments_cap;
+    ARENA_LIST(struct allocator_segment, segments);
     struct map of_address; /* live ones */
-    uint32_t *spare;
-    size_t spare_n, spare_cap;
+    ARENA_LIST(uint32_t, spare);
     struct map kept; /* address and time → freed ones that are kept; of all processes */
     struct allocator_segment *kept_list;
     size_t kept_n, kept_cap;

@@ -5,10 +5,10 @@
 
 #include <dlfcn.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/clock.h"
 #include "analyzer/attach/place.h"
 #include "analyzer/attach/thread.h"
@@ -31,10 +31,7 @@ static enum attach_result fail_attach(const struct job *j, const char *format, .
     __attribute__((format(printf, 2, 3)));
 static enum attach_result fail_attach(const struct job *j, const char *format, ...)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(j->text, ATTACH_WHY, format, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(j->text, ATTACH_WHY, format);
     return ATTACH_FAILED;
 }
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +14,12 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "analyzer/base/text.h"
 
 static bool refuse_process(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse_process(char *why, const char *format, ...)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why, ATTACH_WHY, format, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(why, ATTACH_WHY, format);
     return false;
 }
 

@@ -36,8 +36,17 @@ void arena_release(void *const *list, size_t n);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
 #define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
+/* Members: an array `name` of `name_n` elements; a list also has `name_cap`, for ARENA_ADD, which appends. */
+#define ARENA_ROWS(type, name) \
+    type *name;                \
+    size_t name##_n
+#define ARENA_LIST(type, name) \
+    ARENA_ROWS(type, name);    \
+    size_t name##_cap
+#define ARENA_ADD(list) ARENA_PUSH(list, list##_n, list##_cap)
 /* for (p = &list[0], &list[1], … of n elements); the list may be NULL if there are none */
 #define EACH(p, list, n) for (__typeof__(&*(list)) p = (list); (n) && p < (list) + (n); p++)
+#define EACH_IN(p, list) EACH (p, list, list##_n)
 
 /* A map from 64-bit keys to 32-bit values. Zero-initialise. */
 struct map {
@@ -63,6 +72,9 @@ uint32_t map_get(const struct map *map, uint64_t key); /* MAP_NEW: the key is no
         const uint32_t row_ = MAP_INDEX(map, key, list, n, cap, __VA_ARGS__); \
         &(list)[row_];                                                        \
     })
+/* The same for an ARENA_LIST. */
+#define MAP_INDEX_IN(map, key, list, ...) MAP_INDEX(map, key, list, list##_n, list##_cap, __VA_ARGS__)
+#define MAP_ROW_IN(map, key, list, ...) MAP_ROW(map, key, list, list##_n, list##_cap, __VA_ARGS__)
 void map_free(struct map *map);
 /* map_free for each: MAP_RELEASE(&paths, &sizes) */
 void map_release(struct map *const *list, size_t n);

@@ -1,7 +1,6 @@
 #include "analyzer/base/text.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
@@ -61,11 +60,7 @@ bool text_is_listed(const char *text, const char *const *words, size_t n)
 
 void text_put(char *out, size_t size, const char *format, ...)
 {
-    va_list args;
-
-    va_start(args, format);
-    int n = vsnprintf(out, size, format, args);
-    va_end(args);
+    int n = TEXT_FORMAT(out, size, format);
     if (n < 0 || (size_t)n < size || !size) return;
     size_t end = size - 1, start = end; /* also remove an incomplete character at the end */
     while (start > 0 && ((unsigned char)out[start - 1] & 0xc0) == 0x80) start--;

@@ -1,6 +1,7 @@
 /* Shortens names of files and functions for display. All functions write cleaned text (terminal_clean). */
 #pragma once
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,6 +27,15 @@ bool text_is_listed(const char *text, const char *const *words, size_t n);
 char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8);
 /* A C++ name without template arguments and parameters: "at::empty", at most `columns` wide. */
 char *text_function(char *out, size_t size, const char *function, int columns, bool utf8);
+/* vsnprintf with the arguments that follow the parameter `format` of the function. */
+#define TEXT_FORMAT(out, size, format)                                \
+    ({                                                                \
+        va_list arguments_;                                           \
+        va_start(arguments_, format);                                 \
+        const int length_ = vsnprintf(out, size, format, arguments_); \
+        va_end(arguments_);                                           \
+        length_;                                                      \
+    })
 /* snprintf for texts that may be truncated. */
 void text_put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), so that no line ends

@@ -48,14 +48,11 @@ struct area { /* of an expandable segment */
 struct caching_allocator {
     struct caching_rules rules;
     struct caching_driver driver;
-    struct caching_block *blocks;
-    size_t blocks_n, blocks_cap;
+    ARENA_LIST(struct caching_block, blocks);
     uint32_t *spare, *pending;
     size_t spare_n, spare_cap, pending_n, pending_cap;
-    struct pool *pools; /* two for each: small, large */
-    size_t pools_n, pools_cap;
-    struct area *areas;
-    size_t areas_n, areas_cap;
+    ARENA_LIST(struct pool, pools); /* two for each: small, large */
+    ARENA_LIST(struct area, areas);
     uint32_t spare_area; /* 1 + the first unused area, whose address is the next such number; 0 none */
     struct caching_totals totals;
     enum { BY_ADDRESS, BY_BLOCK, BY_SEGMENT } order; /* of free blocks with the same size */
@@ -83,7 +80,7 @@ struct caching_allocator *caching_allocator_new(const struct caching_rules *rule
 void caching_allocator_free(struct caching_allocator *a)
 {
     if (!a) return;
-    EACH (pool, a->pools, a->pools_n) {
+    EACH_IN (pool, a->pools) {
         caching_set_free(&pool->free);
         caching_set_free(&pool->unmapped);
     }
@@ -109,7 +106,7 @@ int64_t caching_cached(const struct caching_allocator *a, int64_t *largest)
 {
     int64_t sum = 0;
     *largest = 0;
-    EACH (b, a->blocks, a->blocks_n) {
+    EACH_IN (b, a->blocks) {
         if (!b->bytes || b->allocated || b->pending || !b->mapped) continue;
         sum += b->bytes;
         *largest = b->bytes > *largest ? b->bytes : *largest;
@@ -144,7 +141,7 @@ static int64_t segment_bytes(const struct caching_rules *rules, int64_t bytes)
 static uint32_t add_block(struct caching_allocator *a, struct caching_block block)
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->blocks_n;
-    if (at == a->blocks_n) (void)ARENA_PUSH(a->blocks, a->blocks_n, a->blocks_cap);
+    if (at == a->blocks_n) (void)ARENA_ADD(a->blocks);
     block.left = block.right = block.up = CACHING_NONE;
     block.priority = (uint32_t)map_hash(at + 1);
     a->blocks[at] = block;
@@ -155,15 +152,14 @@ static void drop_block(struct caching_allocator *a, uint32_t at)
 {
     a->blocks[at] = (struct caching_block){
         .prev = CACHING_NONE, .next = CACHING_NONE, .left = CACHING_NONE, .right = CACHING_NONE, .up = CACHING_NONE};
-    *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
+    *ARENA_ADD(a->spare) = at;
 }
 
 static struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
 {
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
-        *ARENA_PUSH(a->pools, a->pools_n, a->pools_cap) =
-            (struct pool){.unmapped.by_address = true, .small = at % 2 == 0, .releases = at < 2};
+        *ARENA_ADD(a->pools) = (struct pool){.unmapped.by_address = true, .small = at % 2 == 0, .releases = at < 2};
     }
     return &a->pools[pool];
 }
@@ -265,7 +261,7 @@ static bool is_split(const struct caching_block *b)
 bool caching_has_spare(const struct caching_allocator *a)
 {
     bool has = false;
-    EACH (b, a->blocks, a->blocks_n)
+    EACH_IN (b, a->blocks)
         has = has || (b->bytes && !b->allocated && !b->pending && b->mapped && b->area == CACHING_NONE &&
                       !is_split(b) && a->pools[b->pool].releases);
     return has;
@@ -319,7 +315,7 @@ static void release_pool(struct caching_allocator *a, struct pool *pool)
     for (; at != CACHING_NONE; at = next) {
         next = caching_set_find(a->blocks, &pool->free, caching_key_of(&a->blocks[at]), true);
         if (a->blocks[at].area != CACHING_NONE)
-            *ARENA_PUSH(maps, maps_n, maps_cap) = at;
+            *ARENA_ADD(maps) = at;
         else if (!is_split(&a->blocks[at]))
             release_segment(a, at);
     }
@@ -382,22 +378,29 @@ void caching_set_expandable(struct caching_allocator *a, bool expandable)
     a->rules.expandable = expandable;
 }
 
-/* [release_available_cached_blocks] */
-static bool release_available(struct caching_allocator *a, const struct request *r)
+/* `raises`: PyTorch raises an error instead. [release_available_cached_blocks] */
+static bool release_available(struct caching_allocator *a, const struct request *r, bool *raises)
 {
     const int64_t most = a->rules.max_split_bytes;
     if (most == INT64_MAX) return false;
     const struct caching_set *free = &caching_pool_of(a, r->pool)->free;
     struct caching_key key = {.stream = r->stream, .bytes = r->bytes < most ? most : r->bytes};
+    const bool spares = caching_rules_have(&a->rules, CACHING_SPARES_EXPANDABLE, NULL);
     uint32_t at = caching_set_find(a->blocks, free, key, false);
     int64_t released = 0;
-    if (at != CACHING_NONE && a->blocks[at].stream == r->stream && a->blocks[at].area == CACHING_NONE) {
-        release_segment(a, at);
-        return true;
+    if (at != CACHING_NONE && a->blocks[at].stream == r->stream) {
+        *raises = !spares && a->blocks[at].area != CACHING_NONE;
+        if (*raises) return false;
+        if (a->blocks[at].area == CACHING_NONE) {
+            release_segment(a, at);
+            return true;
+        }
     }
     for (at = caching_set_before(a->blocks, free, key); at != CACHING_NONE && released < key.bytes;) {
         const struct caching_block b = a->blocks[at];
         if (b.bytes < most || b.stream != r->stream) break;
+        *raises = !spares && b.area != CACHING_NONE;
+        if (*raises) return false;
         uint32_t before = caching_set_before(a->blocks, free, caching_key_of(&b));
         if (b.area == CACHING_NONE && !is_split(&b)) {
             release_segment(a, at);
@@ -478,7 +481,7 @@ static uint32_t add_expandable_area(struct caching_allocator *a, const struct re
 {
     const bool small = caching_pool_of(a, r->pool)->small;
     const uint32_t spare = a->spare_area, area = spare ? spare - 1 : (uint32_t)a->areas_n;
-    if (!spare) (void)ARENA_PUSH(a->areas, a->areas_n, a->areas_cap);
+    if (!spare) (void)ARENA_ADD(a->areas);
     if (spare) a->spare_area = (uint32_t)a->areas[area].address;
     a->areas[area] = (struct area){address, small ? small_segment : a->rules.large_bytes};
     uint32_t at = add_block(a, (struct caching_block){.address = address,
@@ -639,8 +642,9 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
     if (at == CACHING_NONE) {
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
         at = take_segment(a, &r);
-        if (at == CACHING_NONE && release_available(a, &r)) at = take_segment(a, &r);
-        if (at == CACHING_NONE && (!pool || may_retry_in_pool(a))) {
+        bool raises = false;
+        if (at == CACHING_NONE && release_available(a, &r, &raises)) at = take_segment(a, &r);
+        if (at == CACHING_NONE && !raises && (!pool || may_retry_in_pool(a))) {
             caching_empty_cache(a);
             a->totals.retries++;
             at = take_segment(a, &r);
@@ -669,7 +673,7 @@ void caching_release_later(struct caching_allocator *a, uint32_t block)
     count_allocated(a, -a->blocks[block].bytes);
     a->blocks[block].allocated = false;
     a->blocks[block].pending = true;
-    *ARENA_PUSH(a->pending, a->pending_n, a->pending_cap) = block;
+    *ARENA_ADD(a->pending) = block;
 }
 
 void caching_finish_pending(struct caching_allocator *a, uint32_t block)

@@ -31,8 +31,7 @@ struct place { /* a peak, or a failure; ordered by time */
     bool stated;      /* an optimizer set up state that was live */
     struct map sizes; /* size and category → blocks */
     struct map index; /* by stack and rule */
-    struct result_category_line *by_stack;
-    size_t by_stack_n, by_stack_cap;
+    ARENA_LIST(struct result_category_line, by_stack);
 };
 
 /* Live at the end of the run's work: freed by the tear-down, or never. A free without a stack may be by autograd's
@@ -57,8 +56,7 @@ struct work {
     bool died;                   /* of an OOM, or killed: the lives of the blocks that were live then were cut short */
     unsigned failed_doing;       /* of the OOM */
     int64_t end_ns, backward_ns; /* the last allocation, or the OOM; the last free in backward after it */
-    struct late *late;
-    size_t late_n, late_cap;
+    ARENA_LIST(struct late, late);
 };
 
 /* Did the run end with that failure? Handlers may still allocate something. */
@@ -72,7 +70,7 @@ static bool ended_with(const struct work *w, const struct run_process *p, int64_
 static void find_end(struct work *w, uint32_t process)
 {
     size_t n;
-    const struct run_process *p = &run_processes(w->b->run, &n)[process];
+    const struct run_process *p = run_process_at(w->b->run, process);
     const struct run_oom *ooms = run_ooms(w->b->run, &n), *last = NULL;
     for (size_t i = 0; i < n; i++) last = ooms[i].process == process && ooms[i].fatal ? &ooms[i] : last;
     w->end_ns = p->last_alloc_ns;
@@ -116,7 +114,7 @@ static struct place *place_add(struct work *w, int64_t time_ns, struct result_by
 static void list_places(struct work *w, uint32_t process)
 {
     struct result_report *r = w->b->report;
-    EACH (peak, r->peaks, r->peaks_n) {
+    EACH_IN (peak, r->peaks) {
         if (peak->process == process && peak->bytes > 0) {
             struct place *p = place_add(w, peak->time_ns, &peak->by_category);
             p->peak = peak;
@@ -125,7 +123,7 @@ static void list_places(struct work *w, uint32_t process)
             p->layer = peak->layer;
         }
     }
-    EACH (v, r->ooms, r->ooms_n) {
+    EACH_IN (v, r->ooms) {
         if (v->process == process && v->live_sum != RUN_UNKNOWN && v->live_sum > 0) {
             struct place *p = place_add(w, v->time_ns, &v->by_category);
             p->bytes = v->live_sum;
@@ -141,7 +139,7 @@ static void list_ends(struct work *w, uint32_t process)
     struct result_report *r = w->b->report;
     if (!w->b->options->watch) return;
     if (!r->ends) r->ends = arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
-    EACH (peak, r->peaks, r->peaks_n) {
+    EACH_IN (peak, r->peaks) {
         if (peak->process == process && peak->bytes > 0) {
             struct result_category_end *end = &r->ends[r->ends_n++];
             *end = (struct result_category_end){
@@ -193,8 +191,8 @@ static void count_category(struct place *p, uint32_t stack, unsigned rule, int64
     p->by_rule[rule] = arena_add_capped(p->by_rule[rule], bytes);
     p->count_by_rule[rule]++;
     struct result_category_line *line =
-        MAP_ROW(&p->index, (uint64_t)stack << 8 | rule, p->by_stack, p->by_stack_n, p->by_stack_cap,
-                (struct result_category_line){stack, category_of_rule(rule), category_evidence(rule), 0, 0, rule});
+        MAP_ROW_IN(&p->index, (uint64_t)stack << 8 | rule, p->by_stack,
+                   (struct result_category_line){stack, category_of_rule(rule), category_evidence(rule), 0, 0, rule});
     line->bytes = arena_add_capped(line->bytes, bytes);
     line->count++;
     p->stated = p->stated || category_needs_setup(rule);
@@ -225,13 +223,13 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
         .use = category_uses_of(w->b->report->uses, s->process, life->stack, life->alloc_ns, life->free_ns)};
     block.aged = w->steps && step_count_done(w->steps, p->time_ns) >= step_count_done(w->steps, life->alloc_ns) + AGE;
     if (late) {
-        *ARENA_PUSH(w->late, w->late_n, w->late_cap) = (struct late){.place = (uint32_t)moment,
-                                                                     .stack = life->stack,
-                                                                     .bytes = life->bytes,
-                                                                     .alloc_ns = life->alloc_ns,
-                                                                     .free_ns = life->free_ns,
-                                                                     .like = life->bytes,
-                                                                     .block = block};
+        *ARENA_ADD(w->late) = (struct late){.place = (uint32_t)moment,
+                                            .stack = life->stack,
+                                            .bytes = life->bytes,
+                                            .alloc_ns = life->alloc_ns,
+                                            .free_ns = life->free_ns,
+                                            .like = life->bytes,
+                                            .block = block};
     } else {
         unsigned rule = category_rule(w->categorizer, &block);
         count_category(p, life->stack, rule, life->bytes);
@@ -292,7 +290,7 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
     for (size_t i = 0; w->died && i < w->late_n; i++) category_alike_request(alike, w->late[i].stack, w->late[i].bytes);
     bool ok = category_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
     for (enum round round = KNOWN; round < ROUNDS; round++) {
-        EACH (l, w->late, w->late_n) {
+        EACH_IN (l, w->late) {
             l->round = round == KNOWN ? categorize_round(w, l, alike) : l->round;
             if (l->round != round) continue;
             if (round != KNOWN) categorize_again(w, l);
@@ -387,11 +385,9 @@ static void finish_categories(struct work *w)
 
 bool category_build(struct site_builder *b, char *error, size_t error_size)
 {
-    size_t n;
     bool ok = true;
     struct work w = start_categories(b);
-    run_processes(b->run, &n);
-    for (uint32_t i = 0; ok && i < n; i++) {
+    for (uint32_t i = 0; ok && i < RUN_COUNT(run_processes, b->run); i++) {
         start_category_process(&w, i);
         list_places(&w, i);
         list_ends(&w, i);

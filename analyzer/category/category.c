@@ -88,10 +88,9 @@ struct facts { /* of a stack */
 
 struct category_finder {
     struct run *run;
-    struct map frames; /* frame, by address → facts, packed */
-    uint32_t *stacks;  /* by stack: facts, packed; MAP_NEW not known yet */
-    size_t stacks_n;
-    struct map modules; /* class_key → 1 */
+    struct map frames;            /* frame, by address → facts, packed */
+    ARENA_ROWS(uint32_t, stacks); /* by stack: facts, packed; MAP_NEW not known yet */
+    struct map modules;           /* class_key → 1 */
     struct map pairs;   /* facts of the calls that made and freed it, tensor and use → its two rules, packed */
     uint64_t last_pair; /* the last pair that was looked up, and its rules; 0 none */
     uint32_t last_rules;

@@ -34,8 +34,7 @@ struct category_alike {
     int64_t *clock; /* when each allocation and free was: lives are compared in events, which do not depend on the
                        machine's load */
     size_t clock_n, clock_cap;
-    struct end *ends;
-    size_t ends_n, ends_cap;
+    ARENA_LIST(struct end, ends);
 };
 
 struct category_alike *category_alike_new(struct category_finder *categorizer, bool python,
@@ -90,9 +89,9 @@ static size_t calls_until(const struct category_alike *a, int64_t time_ns)
 static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct category_alike *a = self;
-    *ARENA_PUSH(a->clock, a->clock_n, a->clock_cap) = life->alloc_ns;
+    *ARENA_ADD(a->clock) = life->alloc_ns;
     if (life->free_ns > a->until_ns) return;
-    *ARENA_PUSH(a->clock, a->clock_n, a->clock_cap) = life->free_ns;
+    *ARENA_ADD(a->clock) = life->free_ns;
     if (map_get(&a->stacks, life->stack) == MAP_NEW) return;
     struct category_block block = {
         .stack = life->stack,
@@ -100,11 +99,11 @@ static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t 
         .tensor = life->layer != GS_LAYER_DEVICE,
         .python = a->python,
         .use = category_uses_of(a->uses, a->process, life->stack, life->alloc_ns, life->free_ns)};
-    *ARENA_PUSH(a->ends, a->ends_n, a->ends_cap) = (struct end){.stack = life->stack,
-                                                                .rule = category_rule(a->categorizer, &block),
-                                                                .bytes = life->bytes,
-                                                                .alloc_ns = life->alloc_ns,
-                                                                .free_ns = life->free_ns};
+    *ARENA_ADD(a->ends) = (struct end){.stack = life->stack,
+                                       .rule = category_rule(a->categorizer, &block),
+                                       .bytes = life->bytes,
+                                       .alloc_ns = life->alloc_ns,
+                                       .free_ns = life->free_ns};
 }
 
 bool category_alike_read(struct category_alike *a, struct run *run, uint32_t process, int64_t until_ns, char *error,
@@ -115,7 +114,7 @@ bool category_alike_read(struct category_alike *a, struct run *run, uint32_t pro
     if (!a->n) return true;
     bool ok = run_each_last(run, process, ROWS, alike_on_last, a, error, error_size);
     SORT(a->clock, a->clock_n, sort_int64_up);
-    EACH (e, a->ends, a->ends_n) {
+    EACH_IN (e, a->ends) {
         size_t life = calls_until(a, e->free_ns) - calls_until(a, e->alloc_ns);
         add_alike(a, alike_key(e->stack, e->bytes), e->rule, life);
         add_alike(a, alike_key(e->stack, 0), e->rule, life);

@@ -33,14 +33,12 @@ struct course {           /* of one process */
         uint64_t address, bytes;
         uint32_t stack; /* RUN_NONE: none, or it was freed */
     } newest;           /* of the blocks that the optimizer's step made */
-    struct copies *copies;
-    size_t copies_n, copies_cap;
-    int64_t *begins; /* when passes began, ascending */
-    size_t begins_n, begins_cap;
-    int64_t backward_ns;       /* the first backward pass or optimizer's step */
-    int64_t next_ns;           /* the last failure at a copy of a next batch, or at the set-up of another model */
-    int64_t again_ns, turn_ns; /* when a call path last copied again; when a step last ended */
-    size_t soon;               /* passes in two steps */
+    ARENA_LIST(struct copies, copies);
+    ARENA_LIST(int64_t, begins); /* when passes began, ascending */
+    int64_t backward_ns;         /* the first backward pass or optimizer's step */
+    int64_t next_ns;             /* the last failure at a copy of a next batch, or at the set-up of another model */
+    int64_t again_ns, turn_ns;   /* when a call path last copied again; when a step last ended */
+    size_t soon;                 /* passes in two steps */
     const struct step_list *steps;
     int64_t end_ns;
 };
@@ -49,15 +47,12 @@ struct category_uses {
     struct site_builder *b;
     struct arena arena; /* of a separate builder, see category_uses_read */
     struct category_finder *categorizer;
-    uint8_t *roles; /* by stack, + 1 */
-    size_t roles_n;
-    struct course **list;
-    size_t list_n;
+    ARENA_ROWS(uint8_t, roles); /* by stack, + 1 */
+    ARENA_ROWS(struct course *, list);
     struct course *now;
     enum category_role last; /* of the previous allocation */
     bool tensors;
-    uint32_t *waiting; /* paths that copied since something was set up or a pass began */
-    size_t waiting_n, waiting_cap;
+    ARENA_LIST(uint32_t, waiting); /* paths that copied since something was set up or a pass began */
 };
 
 static enum category_role role_of(struct category_uses *u, uint32_t stack)
@@ -105,13 +100,13 @@ static void copy_begins(struct category_uses *u, const struct run_lifetime *life
     bool first = *at == MAP_NEW;
     if (first) {
         *at = (uint32_t)c->copies_n;
-        *ARENA_PUSH(c->copies, c->copies_n, c->copies_cap) = (struct copies){.first_ns = ns, .pass_stack = RUN_NONE};
+        *ARENA_ADD(c->copies) = (struct copies){.first_ns = ns, .pass_stack = RUN_NONE};
     }
     struct copies *p = &c->copies[*at];
     if (first || p->begins != c->begins_n) {
         c->again_ns = first ? c->again_ns : ns;
         p->rounds++;
-        *ARENA_PUSH(u->waiting, u->waiting_n, u->waiting_cap) = *at;
+        *ARENA_ADD(u->waiting) = *at;
     }
     p->begins = c->begins_n;
     p->last_ns = ns;
@@ -128,7 +123,7 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
     c->turn_ns = turned ? ns : c->turn_ns;
     c->backward_ns = role != CATEGORY_ROLE_FORWARD && c->backward_ns == RUN_NEVER ? ns : c->backward_ns;
     const bool begins = role != CATEGORY_ROLE_STEP || !c->begins_n; /* clip_grad_norm_ comes before the optimizer */
-    if (begins && (turned || !between) && c->begins_n < BEGINS) *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
+    if (begins && (turned || !between) && c->begins_n < BEGINS) *ARENA_ADD(c->begins) = ns;
     for (size_t i = 0; i < u->waiting_n; i++) /* a failure counts, too */
         c->copies[u->waiting[i]].pass_stack = stack;
     u->waiting_n = 0;

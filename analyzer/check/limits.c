@@ -2,10 +2,10 @@
 #include "analyzer/check/check.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/base/exit_code.h"
@@ -32,10 +32,7 @@ static bool parse_share(const char *text, double *out)
 static void refuse_limit(char why[LIMIT_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void refuse_limit(char why[LIMIT_WHY], const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, LIMIT_WHY, format, args);
-    va_end(args);
+    TEXT_FORMAT(why, LIMIT_WHY, format);
 }
 
 /* "1MiB/step" without the step. False: too long to be a figure. */
@@ -303,10 +300,7 @@ static bool report_bad_limit(const struct reader *r, const char *format, ...) __
 static bool report_bad_limit(const struct reader *r, const char *format, ...)
 {
     char text[LIMIT_WHY + 256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    TEXT_FORMAT(text, sizeof text, format);
     snprintf(r->error, r->error_size, "%s:%zu: %s", r->name, r->line, text);
     return false;
 }

@@ -93,7 +93,7 @@ static void measure_oom(struct checking *c)
 static void explain_oom(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    EACH (v, c->report->ooms, c->report->ooms_n) {
+    EACH_IN (v, c->report->ooms) {
         if (v->fatal) {
             check_line_add(c, r, &cap, v->stack.site.known || !v->blame.known ? &v->stack.site : &v->blame, NAN,
                            v->verdict);
@@ -132,7 +132,7 @@ static void measure_peak(struct checking *c)
     check_measure_scopes(c, RUN_SERIES_DEVICE);
     if (emit_unknown_fact(c, RUN_FACT_MEMORY)) return;
     bool any = false, tensors = false;
-    EACH (p, c->report->peaks, c->report->peaks_n) {
+    EACH_IN (p, c->report->peaks) {
         tensors = tensors || (p->layer == RUN_SERIES_TENSOR && p->device >= 0);
         if (p->layer == RUN_SERIES_DEVICE) {
             emit_measure(c, p->device, (double)p->bytes, list_peak_parts(c, p->device));
@@ -150,7 +150,7 @@ static void measure_tensor_peak(struct checking *c)
     check_measure_scopes(c, RUN_SERIES_TENSOR);
     if (emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
     bool any = false, memory = false;
-    EACH (p, c->report->peaks, c->report->peaks_n) {
+    EACH_IN (p, c->report->peaks) {
         memory = memory || (p->layer == RUN_SERIES_DEVICE && p->bytes > 0);
         if (p->layer == RUN_SERIES_TENSOR && p->device >= 0) {
             emit_measure(c, p->device, (double)p->bytes, NULL);
@@ -238,7 +238,7 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     site_helpers(c->run, &helpers);
     for (size_t i = 0; i < s->n; i++) {
         const struct result_by_site new = {.site = site_of(c->run, s->list[i].stack.number, &helpers)};
-        struct result_by_site *by = MAP_ROW(&index, site_key(&new.site), sites, sites_n, sites_cap, new);
+        struct result_by_site *by = MAP_ROW_IN(&index, site_key(&new.site), sites, new);
         by->bytes = arena_add_capped(by->bytes, s->list[i].bytes);
         by->count += s->list[i].count;
     }
@@ -318,7 +318,7 @@ static const char *too_short(struct checking *c)
 static const char *keeper_text(struct checking *c, const struct result_growth *g)
 {
     const char *text = "";
-    EACH (h, g->holders, g->holders_n)
+    EACH_IN (h, g->holders)
         text = arena_printf(c->arena, "%s%s%s:%d `%s`", text, *text ? " or " : " by ", basename(h->file), h->line,
                             h->text);
     return *text ? arena_printf(c->arena, "%s (guess)", text) : text;
@@ -330,7 +330,7 @@ static void measure_grown(struct checking *c, bool per_step)
     enum { DEVICES = 64 };
     double sum[DEVICES] = {0};
     bool grows[DEVICES] = {false}, any = false;
-    EACH (g, c->report->growth, c->report->growth_n) {
+    EACH_IN (g, c->report->growth) {
         if (on_gpu(g->layer, g->device) && g->device < DEVICES) {
             sum[g->device] += per_step ? (g->by_steps ? g->bytes_per_step : (double)NAN) : (double)g->bytes;
             grows[g->device] = any = true;
@@ -359,9 +359,9 @@ static void explain_growth(struct checking *c, struct check_result *r)
 {
     bool per_step = check_gates[r->gate].unit == UNIT_BYTES_STEP;
     size_t cap = 0;
-    EACH (g, c->report->growth, c->report->growth_n) {
+    EACH_IN (g, c->report->growth) {
         if (!on_gpu(g->layer, g->device) || g->device != r->device) continue;
-        EACH (l, g->lines, g->lines_n) {
+        EACH_IN (l, g->lines) {
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
                            arena_printf(c->arena, "%llu allocation%s kept%s%s", (unsigned long long)l->count,
@@ -414,7 +414,7 @@ static void measure_leak(struct checking *c)
 static void explain_leak(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    EACH (l, c->report->leaks, c->report->leaks_n)
+    EACH_IN (l, c->report->leaks)
         if (on_gpu(l->layer, l->device))
             check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, format_count_of(c, l->count, "allocations"));
 }
@@ -477,7 +477,7 @@ static void explain_syncs(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     bool share = check_gates[r->gate].unit == UNIT_SHARE;
-    EACH (s, c->report->syncs, c->report->syncs_n) {
+    EACH_IN (s, c->report->syncs) {
         double amount = !share ? s->pace.calls_per_step : !measured_steps_of(c) ? s->share : s->pace.steady_share;
         if (amount > 0 && (share || !is_pace_rare(&s->pace)))
             check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
@@ -502,7 +502,7 @@ static void explain_copies(struct checking *c, struct check_result *r)
 {
     static const char *const words[] = {[GS_DIR_H2D] = "to the GPU", [GS_DIR_D2H] = "from the GPU"};
     size_t cap = 0;
-    EACH (t, c->report->transfers, c->report->transfers_n)
+    EACH_IN (t, c->report->transfers)
         if (with_host(t) && t->pace.calls_per_step > 0 && !is_pace_rare(&t->pace))
             check_line_add(c, r, &cap, &t->site, t->pace.calls_per_step, words[t->direction]);
 }
@@ -573,7 +573,7 @@ static void explain_retries(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     char bytes[UNITS_TEXT];
-    EACH (t, c->report->retries, c->report->retries_n) {
+    EACH_IN (t, c->report->retries) {
         check_line_add(
             c, r, &cap, &t->stack.site, NAN,
             arena_printf(c->arena, "requested %s",
@@ -595,9 +595,9 @@ static void measure_on_heap(void *self, size_t moment, const struct run_lifetime
     const struct run_series *s = run_series(h->c->run, life->series);
     const struct allocator_range range = {life->address, life->bytes};
     if (s->device == h->device && s->layer == RUN_SERIES_DEVICE)
-        *ARENA_PUSH(h->segments, h->segments_n, h->segments_cap) = range;
+        *ARENA_ADD(h->segments) = range;
     else if (s->device == h->device && s->layer == RUN_SERIES_TENSOR)
-        *ARENA_PUSH(h->blocks, h->blocks_n, h->blocks_cap) = range;
+        *ARENA_ADD(h->blocks) = range;
 }
 
 /* At the device's peak: bytes that are free in segments that contain a block, and can therefore neither be freed nor
@@ -624,7 +624,7 @@ static void measure_fragmentation(struct checking *c)
         return;
     const struct result_report *r = c->report;
     bool any = false;
-    EACH (f, r->fragmentation, r->fragmentation_n) {
+    EACH_IN (f, r->fragmentation) {
         bool pytorch = f->device >= 0 && measured_peak_of(r, RUN_SERIES_TENSOR, f->device);
         if (!pytorch) /* the cache of other allocators is not recorded */
             continue;
@@ -671,7 +671,7 @@ static void measure_budget(struct checking *c)
                      !tensors ? "PyTorch reported no tensors" : "the categories of the tensors are unknown");
         return;
     }
-    EACH (row, b->rows, b->rows_n) {
+    EACH_IN (row, b->rows) {
         if (!isnan(row->estimate_bytes)) {
             double value = (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
             one_budget(c, result_category_text(row->category), value, row->estimate_bytes, row->why);
@@ -688,8 +688,7 @@ static void explain_budget(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     const struct result_peak *p = NULL;
-    EACH (q, c->report->peaks, c->report->peaks_n)
-        p = q->layer == RUN_SERIES_TENSOR && (!p || q->bytes > p->bytes) ? q : p;
+    EACH_IN (q, c->report->peaks) p = q->layer == RUN_SERIES_TENSOR && (!p || q->bytes > p->bytes) ? q : p;
     for (size_t i = 0; p && i < p->by_stack_n; i++) {
         const struct result_by_stack *s = &p->by_stack[i];
         const char *word = result_category_text(s->category);

@@ -35,11 +35,9 @@ static void emit_scope(struct checking *c, const char *name, const struct result
 /* Did a range with this name begin, even if its memory is unknown? */
 static bool is_marked(const struct checking *c, const char *name)
 {
-    size_t n;
-    const struct run_mark_total *all = run_marks(c->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        bool range = all[i].kind == GS_MARK_PUSH || all[i].kind == GS_MARK_START;
-        if (range && all[i].name && strcmp(all[i].name, name) == 0) return true;
+    RUN_EACH (m, run_marks, c->run) {
+        bool range = m->kind == GS_MARK_PUSH || m->kind == GS_MARK_START;
+        if (range && m->name && strcmp(m->name, name) == 0) return true;
     }
     return false;
 }
@@ -47,10 +45,8 @@ static bool is_marked(const struct checking *c, const char *name)
 /* Ranges of any name may have been removed without their peaks. */
 static bool lacks_scopes(const struct checking *c)
 {
-    size_t n;
-    const struct run_process *p = run_processes(c->run, &n);
-    for (size_t i = 0; i < n; i++)
-        if (p[i].kept_from_ns && !p[i].scopes_are_known) return true;
+    RUN_EACH (p, run_processes, c->run)
+        if (p->kept_from_ns && !p->scopes_are_known) return true;
     return false;
 }
 
@@ -70,7 +66,7 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
 {
     struct check_scope *entry = scope_entry_of(c->scopes, name);
     size_t read = 0, others = 0, empty = 0, incomplete = 0;
-    EACH (s, c->report->scopes, c->report->scopes_n) {
+    EACH_IN (s, c->report->scopes) {
         if (strcmp(s->name, name) != 0) continue;
         if (s->incomplete) {
             incomplete++;

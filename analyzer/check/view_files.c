@@ -36,7 +36,7 @@ bool check_view_json(struct check *c, FILE *out)
 {
     json_t *root = json_object(), *list = json_array();
     EACH (r, c->results, c->n) {
-        json_t *o = json_object();
+        json_t *o = json_add_object(list);
         set_json(o, "check", json_out_string(check_gate_name(r->gate)));
         set_json(o, "status", json_out_string(check_status_word(r->status)));
         set_json(o, "what", json_out_string(r->what));
@@ -52,7 +52,6 @@ bool check_view_json(struct check *c, FILE *out)
         set_json(o, "why", json_out_string(r->why));
         set_json(o, "lines", LIST(r->lines, r->lines_n, check_line_json));
         set_json(o, "lines_total", json_integer((json_int_t)r->lines_total));
-        json_array_append_new(list, o);
     }
     set_json(root, "schema", json_integer(1));
     set_json(root, "view", json_out_string("check"));
@@ -110,7 +109,7 @@ static void test_case(struct check *c, const struct check_result *r, FILE *out)
     print_xml_text(out, check_sentence(c, r));
     fputs("\">", out);
     print_xml_text(out, check_sentence(c, r));
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         fputc('\n', out);
         print_xml_text(out, l->file && l->line > 0 ? l->file : l->place);
         if (l->file && l->line > 0) {

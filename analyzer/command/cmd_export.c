@@ -119,13 +119,11 @@ static void export_usual_name(const char *database, const char *suffix, char *ou
 /* Refuses to overwrite the recording that it reads. */
 static bool is_input(struct run *run, const char *path)
 {
-    size_t n;
     struct stat in, out;
-    const struct run_process *p = run_processes(run, &n);
 
     if (stat(path, &out) != 0) return false;
-    for (size_t i = 0; i < n; i++)
-        if (stat(p[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    RUN_EACH (p, run_processes, run)
+        if (stat(p->path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
             return complain_with(true, "export: '%s' is the recording itself; give another name with -o", path);
     return false;
 }
@@ -133,12 +131,11 @@ static bool is_input(struct run *run, const char *path)
 static int write_moment(const struct settings *s, struct export *e, const struct format *f)
 {
     char usual[PATH_MAX], error[1024] = "";
-    size_t n;
     struct output out;
     const char *path = s->output;
 
     if (!path) {
-        export_usual_name(run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
+        export_usual_name(run_process_at(e->run, e->process)->path, f->suffix, usual, sizeof usual);
         path = usual;
     }
     if (is_input(e->run, path) || !output_open(&out, "export", path)) return EXIT_INPUT;

@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
@@ -54,10 +54,7 @@ const struct command_text command_text_jupyter = {
 static bool put_formatted(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static bool put_formatted(char *out, size_t size, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(out, size, format, args);
-    va_end(args);
+    int n = TEXT_FORMAT(out, size, format);
     return n >= 0 && (size_t)n < size;
 }
 

@@ -148,7 +148,7 @@ static int print_symbolize_json(const struct symbolize *s, const struct files *f
     json_t *databases = json_array(), *modules = json_array();
 
     for (size_t i = 0; i < f->n; i++) json_array_append_new(databases, json_string(f->to[i] ? f->to[i] : f->path[i]));
-    EACH (m, s->modules, s->modules_n) {
+    EACH_IN (m, s->modules) {
         char hint[512];
         bool hinted = m->lack && export_package_debug_hint(m->path, hint, sizeof hint);
         json_array_append_new(modules,
@@ -170,7 +170,7 @@ static void print_lacks(const struct symbolize *s)
     char name[512], line[1024], hint[512] = "", before[512] = "";
     bool printed = false;
 
-    EACH (m, s->modules, s->modules_n) {
+    EACH_IN (m, s->modules) {
         if (!m->lack) continue;
         if (!printed) printf("\nModules without all names and lines:\n");
         printed = true;

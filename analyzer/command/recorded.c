@@ -89,7 +89,7 @@ static const struct result_peak *next_device_peak(const struct result_report *r,
 {
     const struct result_peak *next = NULL;
 
-    EACH (p, r->peaks, r->peaks_n) {
+    EACH_IN (p, r->peaks) {
         if (p->layer != RUN_SERIES_DEVICE || p->device <= device) continue;
         if (!next || p->device < next->device || (p->device == next->device && p->bytes > next->bytes)) next = p;
     }
@@ -192,9 +192,7 @@ static void print_summary(const struct command_recorded *run, const struct resul
 
 static bool failed_allocations(const struct run *run)
 {
-    size_t n;
-    (void)run_ooms(run, &n);
-    return n > 0;
+    return RUN_COUNT(run_ooms, run) > 0;
 }
 
 static void print_run(const struct command_recorded *r, const struct list *l)

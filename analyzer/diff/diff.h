@@ -84,25 +84,18 @@ struct diff {
                             total; NULL: both have it */
     const char *more;    /* a second one, about out of memory; NULL */
     struct diff_sum total;
-    struct diff_row *rows; /* largest change first */
-    size_t rows_n;
-    struct diff_sum smaller[2];  /* changes that are not listed: shrunk, grown */
-    struct diff_sum same;        /* what did not change */
-    struct diff_row *categories; /* all of them; none if no block has one */
-    size_t categories_n;
-    struct diff_unit *units;
-    size_t units_n;
+    ARENA_ROWS(struct diff_row, rows);       /* largest change first */
+    struct diff_sum smaller[2];              /* changes that are not listed: shrunk, grown */
+    struct diff_sum same;                    /* what did not change */
+    ARENA_ROWS(struct diff_row, categories); /* all of them; none if no block has one */
+    ARENA_ROWS(struct diff_unit, units);
     bool by_rank; /* they were paired by rank; else in order */
-    struct diff_figure *figures;
-    size_t figures_n;
-    struct diff_scope *scopes; /* widest change first */
-    size_t scopes_n;
-    enum run_series_layer scopes_layer; /* of whose memory */
-    struct diff_match_file *files;      /* that have another path */
-    size_t files_n;
-    size_t inferred; /* rows listed whose pairing is inferred */
-    const char **notes;
-    size_t notes_n;
+    ARENA_ROWS(struct diff_figure, figures);
+    ARENA_ROWS(struct diff_scope, scopes);     /* widest change first */
+    enum run_series_layer scopes_layer;        /* of whose memory */
+    ARENA_ROWS(struct diff_match_file, files); /* that have another path */
+    size_t inferred;                           /* rows listed whose pairing is inferred */
+    ARENA_ROWS(const char *, notes);
 };
 
 /* NULL and a line in `error` if a database could not be read. */

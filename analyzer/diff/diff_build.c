@@ -28,13 +28,11 @@ struct work {
     size_t matched[2]; /* of the sites: those that the matcher knew */
     struct diff_match *match;
     struct map functions[2]; /* function of a file → its number; for the second side also those that were renamed */
-    struct diff_row *rows;
-    size_t rows_n, rows_cap;
+    ARENA_LIST(struct diff_row, rows);
     struct map row_of;                              /* key → row */
     int64_t (*by_category)[RESULT_CATEGORIES_N][2]; /* by row */
     size_t by_category_cap;
-    struct cell *cells;
-    size_t cells_n, cells_cap;
+    ARENA_LIST(struct cell, cells);
     struct map cell_of;
     struct map unit_of; /* side, process, device → unit */
     size_t units_cap;
@@ -188,7 +186,7 @@ static enum diff_match_how how_of(const struct work *w, int side, const struct d
 
 static uint32_t row_at(struct work *w, uint64_t key)
 {
-    return MAP_INDEX(&w->row_of, key, w->rows, w->rows_n, w->rows_cap, (struct diff_row){.sum.rows = 1});
+    return MAP_INDEX_IN(&w->row_of, key, w->rows, (struct diff_row){.sum.rows = 1});
 }
 
 static void add_to(struct diff_sum *s, int side, int64_t weight, uint64_t count)
@@ -199,9 +197,9 @@ static void add_to(struct diff_sum *s, int side, int64_t weight, uint64_t count)
 
 static void add_cell(struct work *w, uint32_t row, uint32_t unit, int side, int64_t weight)
 {
-    int64_t *sum = &MAP_ROW(&w->cell_of, (uint64_t)row << 32 | unit, w->cells, w->cells_n, w->cells_cap,
-                            (struct cell){.row = row, .unit = unit})
-                        ->weight[side];
+    int64_t *sum =
+        &MAP_ROW_IN(&w->cell_of, (uint64_t)row << 32 | unit, w->cells, (struct cell){.row = row, .unit = unit})
+             ->weight[side];
     *sum = arena_add_capped(*sum, weight);
 }
 
@@ -254,7 +252,7 @@ static void sum_owners(struct work *w)
 {
     for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
         const struct result_report *r = w->side[side].report;
-        EACH (p, r->peaks, r->peaks_n) {
+        EACH_IN (p, r->peaks) {
             bool meant = p->layer == RUN_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
                          (w->wish->rank < 0 || diff_rank_of(w, side, p->process) == w->wish->rank);
             if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW)
@@ -336,7 +334,7 @@ static void list_rows(struct work *w)
     characterise_rows(w);
     SORT(w->rows, w->rows_n, by_change);
     d->rows = arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
-    EACH (r, w->rows, w->rows_n) {
+    EACH_IN (r, w->rows) {
         int64_t change = diff_change(&r->sum);
         if (change == 0) {
             add_sum(&d->same, &r->sum);

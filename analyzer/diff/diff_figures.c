@@ -23,7 +23,7 @@ static bool is_figure_meant(const struct asked *q, uint32_t process, int device)
 static double figure_most_of(const struct asked *q, enum run_series_layer layer, bool at_end)
 {
     double most = NAN;
-    EACH (p, q->report->peaks, q->report->peaks_n)
+    EACH_IN (p, q->report->peaks)
         if (p->layer == layer && is_figure_meant(q, p->process, p->device))
             most = fmax(most, (double)(at_end ? p->end_bytes : p->bytes)); /* NAN gives way */
     return most;
@@ -113,7 +113,7 @@ static double figure_copied(const struct asked *q)
 static double growth_per_step(const struct asked *q)
 {
     double sum = q->report->steps_n ? 0 : NAN;
-    EACH (g, q->report->growth, q->report->growth_n)
+    EACH_IN (g, q->report->growth)
         if (is_figure_meant(q, g->process, g->device) && g->by_steps)
             sum = (isfinite(sum) ? sum : 0) + g->bytes_per_step;
     return sum;
@@ -122,8 +122,7 @@ static double growth_per_step(const struct asked *q)
 static double figure_growth(const struct asked *q)
 {
     double sum = q->report->no_memory || q->report->no_history ? NAN : 0;
-    EACH (g, q->report->growth, q->report->growth_n)
-        sum += is_figure_meant(q, g->process, g->device) ? (double)g->bytes : 0;
+    EACH_IN (g, q->report->growth) sum += is_figure_meant(q, g->process, g->device) ? (double)g->bytes : 0;
     return sum;
 }
 
@@ -183,7 +182,7 @@ static const struct {
 static const char *figure_cause(const struct asked *q)
 {
     const struct result_oom_verdict *found = NULL;
-    EACH (v, q->report->ooms, q->report->ooms_n)
+    EACH_IN (v, q->report->ooms)
         if (is_figure_meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) found = v;
     return found ? result_cause_word(found->cause) : NULL;
 }

@@ -57,7 +57,7 @@ void diff_add_scopes(struct diff_owner *o, const struct diff_side side[2])
     d->scopes_layer = layer_of(&d->wish, side);
     for (int k = 0; k < 2; k++) {
         const struct result_report *r = side[k].report;
-        EACH (s, r->scopes, r->scopes_n) {
+        EACH_IN (s, r->scopes) {
             if (!is_meant(&d->wish, r, s)) continue;
             struct diff_scope *to = scope_at(o, &cap, s);
             to->count[k] = s->count > to->count[k] ? s->count : to->count[k];

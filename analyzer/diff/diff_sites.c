@@ -43,8 +43,7 @@ struct through {
     int64_t *weight; /* by stack, including all that it called */
     uint64_t *count;
     bool *touched;
-    struct call *calls;
-    size_t calls_n, calls_cap;
+    ARENA_LIST(struct call, calls);
 };
 
 /* In PyTorch's native frames the operation distinguishes two lines. */
@@ -68,7 +67,7 @@ static uint64_t operation_below(struct run *run, uint32_t stack, uint32_t python
 
 static void add_call(struct through *t, uint32_t site, uint64_t name)
 {
-    *ARENA_PUSH(t->calls, t->calls_n, t->calls_cap) = (struct call){site, name};
+    *ARENA_ADD(t->calls) = (struct call){site, name};
 }
 
 static void add_native(struct through *t, const struct profile_entry *e)
@@ -211,7 +210,7 @@ const struct diff_place *diff_place_of(struct diff_sites *s, uint32_t stack)
     uint32_t *at = map_at(&s->of_stack, stack);
     if (*at == MAP_NEW) {
         *at = (uint32_t)s->places_n;
-        struct diff_place *p = ARENA_PUSH(s->places, s->places_n, s->places_cap);
+        struct diff_place *p = ARENA_ADD(s->places);
         *p = (struct diff_place){.number = RUN_NONE};
         if (stack != RUN_NONE) p->site = site_of(s->run, stack, &s->helpers);
         if (p->site.exit) {

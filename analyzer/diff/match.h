@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include "analyzer/base/arena.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,12 +19,11 @@
 
 /* A line that calls, in one recording: (file, function, line) is unique. */
 struct diff_match_site {
-    const char *file, *function; /* never NULL; "" unknown */
-    int line;                    /* 0 unknown */
-    bool program;                /* in the file that was started */
-    const uint64_t *calls;       /* what it calls: hashes of names, ascending, each once */
-    size_t calls_n;
-    int64_t weight; /* of everything that it called */
+    const char *file, *function;       /* never NULL; "" unknown */
+    int line;                          /* 0 unknown */
+    bool program;                      /* in the file that was started */
+    ARENA_ROWS(const uint64_t, calls); /* what it calls: hashes of names, ascending, each once */
+    int64_t weight;                    /* of everything that it called */
     uint64_t count;
 };
 
@@ -45,11 +46,10 @@ struct diff_match_file {
 };
 
 struct diff_match {
-    uint32_t *of_a, *of_b;         /* index on the other side, DIFF_MATCH_ALONE */
-    uint8_t *how_a, *how_b;        /* enum diff_match_how */
-    uint32_t *file_a, *file_b;     /* numbers of the sites' files: equal ones were paired */
-    struct diff_match_file *files; /* that were paired, in the order of the first side's names */
-    size_t files_n;
+    uint32_t *of_a, *of_b;                     /* index on the other side, DIFF_MATCH_ALONE */
+    uint8_t *how_a, *how_b;                    /* enum diff_match_how */
+    uint32_t *file_a, *file_b;                 /* numbers of the sites' files: equal ones were paired */
+    ARENA_ROWS(struct diff_match_file, files); /* that were paired, in the order of the first side's names */
 };
 
 /* Lives until diff_match_free; the strings are the sites'. */

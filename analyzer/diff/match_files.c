@@ -9,10 +9,9 @@
 
 /* One file of one side, with the functions seen in it. */
 struct file {
-    const char *path, *library; /* diff_match_library */
-    const char **functions;     /* ascending, each once */
-    size_t functions_n;
-    size_t from, n; /* its sites, in `order` */
+    const char *path, *library;          /* diff_match_library */
+    ARENA_ROWS(const char *, functions); /* ascending, each once */
+    size_t from, n;                      /* its sites, in `order` */
     bool program;
     uint32_t partner; /* index on the other side */
 };
@@ -21,8 +20,7 @@ struct side {
     const struct diff_match_site *sites;
     size_t n;
     uint32_t *order; /* sites by file, then function */
-    struct file *files;
-    size_t files_n, files_cap;
+    ARENA_LIST(struct file, files);
     const char **functions; /* of all files */
 };
 
@@ -75,11 +73,11 @@ static void side_fill(struct side *s, const struct diff_match_site *sites, size_
     for (size_t i = 0; i < n; i++) {
         const struct diff_match_site *site = &sites[s->order[i]];
         if (!s->files_n || strcmp(s->files[s->files_n - 1].path, site->file) != 0) {
-            *ARENA_PUSH(s->files, s->files_n, s->files_cap) = (struct file){.path = site->file,
-                                                                            .library = diff_match_library(site->file),
-                                                                            .functions = &s->functions[functions],
-                                                                            .from = i,
-                                                                            .partner = DIFF_MATCH_ALONE};
+            *ARENA_ADD(s->files) = (struct file){.path = site->file,
+                                                 .library = diff_match_library(site->file),
+                                                 .functions = &s->functions[functions],
+                                                 .from = i,
+                                                 .partner = DIFF_MATCH_ALONE};
         }
         struct file *f = &s->files[s->files_n - 1];
         f->n++;

@@ -62,14 +62,13 @@ json_t *draw_json_source(const struct result_excerpt *list, size_t n)
     json_t *rows = json_array();
     EACH (e, list, n) {
         for (size_t k = 0; k < e->n; k++) {
-            json_t *o = json_object();
+            json_t *o = json_add_object(rows);
             const int line = e->first_line + (int)k;
             set_text(o, "file", e->file);
             set_json(o, "line", json_integer(line));
             set_text(o, "text", e->lines[k]);
             set_bool(o, "marked", line == e->line);
             SET_MEMBERS(o, e, role, from_disk, cell);
-            json_array_append_new(rows, o);
         }
     }
     return rows;

@@ -6,6 +6,13 @@
 #include "analyzer/base/each_argument.h"
 #include "analyzer/result/result.h"
 
+static inline json_t *json_add_object(json_t *list)
+{
+    json_t *o = json_object();
+    json_array_append_new(list, o);
+    return o;
+}
+
 static inline void set_json(json_t *o, const char *key, json_t *value)
 {
     json_object_set_new(o, key, value ? value : json_null());

@@ -1,6 +1,5 @@
 /* What the sections share: places, stacks, headings. */
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,12 +47,9 @@ void draw_title(const struct draw_text *v, enum terminal_style style, const char
 void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
 {
     char text[1024];
-    va_list args;
     int at = 0;
 
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    TEXT_FORMAT(text, sizeof text, format);
     fprintf(v->out, "\n%s", terminal_style(&v->term, style));
     /* an exception's text is in it; a mark that follows it begins no line */
     const int width = v->term.width - (*text && *text != ' ');

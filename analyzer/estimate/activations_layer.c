@@ -175,7 +175,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
     const double element = z->amp ? 2 : 4;
     double outputs = 0, kept = 0;
 
-    EACH (w, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (w, p->model->tensors) {
         const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim || m->block,
                    expert = w->role == TENSOR_EXPERT;
         const bool other = m->block ? w->kind != m->block : differ && w->kind && (w->kind == 2) != moe;

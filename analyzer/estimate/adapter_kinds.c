@@ -17,7 +17,6 @@ static double adapter_size(const struct plan *p)
 static void add_lora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
                      estimate_adapter_add *add, void *context)
 {
-    (void)t;
     add(context, adapter_size(p), cols);
     add(context, rows, adapter_size(p));
 }
@@ -67,7 +66,6 @@ static void add_lokr(const struct plan *p, const struct model_tensor *t, double 
 {
     const double out = larger_factor(rows), in = larger_factor(cols);
 
-    (void)t;
     add(context, rows / out, cols / in);
     if (adapter_size(p) < fmax(out, in) / 2) {
         add(context, out, adapter_size(p));
@@ -108,7 +106,6 @@ static void add_oft(const struct plan *p, const struct model_tensor *t, double r
 static void add_boft(const struct plan *p, const struct model_tensor *t, double rows, double cols,
                      estimate_adapter_add *add, void *context)
 {
-    (void)t;
     add(context, cols / adapter_size(p), adapter_size(p) * adapter_size(p));
     add(context, rows, 1);
 }
@@ -117,7 +114,6 @@ static void add_boft(const struct plan *p, const struct model_tensor *t, double 
 static void add_ia3(const struct plan *p, const struct model_tensor *t, double rows, double cols,
                     estimate_adapter_add *add, void *context)
 {
-    (void)p;
     add(context, t->role == TENSOR_ATTENTION ? rows : cols, 1);
 }
 
@@ -278,7 +274,6 @@ bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor 
 
 double estimate_adapter_frozen(const struct plan *p, double rows, double cols)
 {
-    (void)rows;
     return p->adapter == PLAN_ADAPTER_LORA_FA ? adapter_size(p) * cols /* the first factor */
            : p->adapter == PLAN_ADAPTER_BOFT  ? cols * cols
                                               : 0; /* boft_P, a permutation */

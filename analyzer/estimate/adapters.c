@@ -26,7 +26,7 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
     struct frozen f = {.n = estimate_shard_sum(p, stage, NULL)};
     struct estimate_shard s;
 
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         double plain = p->weights ? 16 : 8.0 * p->precision->weights, bits, n;
         if (!estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols / (divided ? estimate_shard_group(p, s.expert) : 1);
@@ -142,7 +142,7 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
     struct adapted a = {0};
     struct estimate_shard s;
 
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         if (!estimate_adapter_is_target(p, t) || !estimate_shard_of(p, stage, t, &s)) continue;
         if (p->tp > 1 && (strstr(t->name, "o_proj") || strstr(t->name, "down_proj"))) { /* divided by inputs */
             s.cols /= (double)t->rows / s.rows;

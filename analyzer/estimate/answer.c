@@ -30,7 +30,7 @@ struct estimate_interval estimate_answer_part(const struct estimate_result *r, e
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
         if (r->phase[phase].high <= 0) continue;
-        EACH (line, r->lines, r->lines_n) {
+        EACH_IN (line, r->lines) {
             if (line->part == part && !line->host && (line->phases & 1u << phase)) {
                 sum = estimate_interval_add(sum, line->bytes);
                 *phases |= 1u << phase;

@@ -30,11 +30,10 @@ enum { ANSWER_FEW = 3 };
 struct estimate_answer {
     struct plan plan; /* with what was assumed; its GPU is the first named one, if there are few */
     struct plan_assumed assumed;
-    struct estimate_result result;   /* of `plan` */
-    struct estimate floor;           /* weights, gradients and states on one device that holds all of them */
-    struct estimate_target *targets; /* owned */
-    size_t targets_n;
-    struct estimate_wires wires; /* what a step moves; no rows: nothing */
+    struct estimate_result result; /* of `plan` */
+    struct estimate floor;         /* weights, gradients and states on one device that holds all of them */
+    ARENA_ROWS(struct estimate_target, targets); /* owned */
+    struct estimate_wires wires;                 /* what a step moves; no rows: nothing */
     struct estimate_changes changes;
     size_t helped; /* the target that changes are for: the first whose verdict is not "fits", else the first */
     bool solved;

@@ -224,7 +224,7 @@ void estimate_calibration_add(struct estimate_calibration *c, const struct estim
             return;
         }
     if (c->rows_n == CALIBRATION_ROWS_MAX) memmove(c->rows, c->rows + 1, --c->rows_n * sizeof *c->rows);
-    *ARENA_PUSH(c->rows, c->rows_n, c->rows_cap) = *row;
+    *ARENA_ADD(c->rows) = *row;
 }
 
 static json_t *calibration_row_json(const struct estimate_calibration_row *row)
@@ -418,7 +418,7 @@ struct estimate_calibration_known *estimate_calibration_list(const struct estima
     *n = 0;
     for (int what = CALIBRATION_CONTEXT; what <= CALIBRATION_ACTIVATIONS; what++) {
         size_t first = *n;
-        EACH (row, c->rows, c->rows_n) {
+        EACH_IN (row, c->rows) {
             size_t k = first;
             if (isnan(calibration_value_of(row, what))) continue;
             while (k < *n && !are_rows_alike(list[k].of, row, what)) k++;

@@ -35,8 +35,7 @@ struct estimate_calibration_row {
 
 struct estimate_calibration {
     char path[4096];
-    struct estimate_calibration_row *rows; /* oldest first */
-    size_t rows_n, rows_cap;
+    ARENA_LIST(struct estimate_calibration_row, rows); /* oldest first */
 };
 
 /* $GPUSPY_CALIBRATION, else $XDG_CONFIG_HOME/gpuspy/calibration.json, else ~/.config/…; false: none of them is set, or

@@ -152,7 +152,7 @@ static double rounded_bytes(const struct plan *p, uint64_t stage)
     double waste = 0, element = estimate_states_element(p);
     struct estimate_shard s;
 
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         const double kinds[] = {p->precision->weights, p->precision->gradients};
         if (t->dims == 0 || !estimate_shard_of(p, stage, t, &s)) continue;
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -209,7 +209,7 @@ static struct estimate_interval largest_tensor(const struct plan *p, const struc
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct estimate_interval sum = {0};
-        EACH (l, r->lines, r->lines_n) {
+        EACH_IN (l, r->lines) {
             unsigned active = l->phases & estimate_phases(p);
             if (!l->host && (active & 1u << phase) &&
                 (all || (active != estimate_phases(p) && l->part != ESTIMATE_BUCKETS)))
@@ -225,8 +225,7 @@ static double outside_of(const struct estimate_result *r)
 {
     double sum = 0;
 
-    EACH (l, r->lines, r->lines_n)
-        sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
+    EACH_IN (l, r->lines) sum += l->part == ESTIMATE_CONTEXT || l->part == ESTIMATE_COMMUNICATION ? l->bytes.likely : 0;
     return sum;
 }
 
@@ -242,29 +241,71 @@ static void add_blocks(const struct plan *p, double live, double allocated, doub
     line->why = "a block of 1 MiB and more is not split if less than 1 MiB would be left";
 }
 
+/* The replay of `like`, another plan in the place of `p` unless they are one. Then what is cached beside its tensors is
+ * cached beside `live` bytes, or a part of it if these are fewer. */
+static bool replay_as(const struct plan *p, const struct plan *like, double live, double room, bool converts,
+                      struct estimate_replay_peaks *out)
+{
+    struct estimate_replay_peaks free;
+    double part;
+
+    if (p == like) return estimate_replay(p, room, workspace_of(p), converts, out);
+    if (!estimate_replay(like, INFINITY, workspace_of(p), converts, &free)) return false;
+    part = fmin(1, live / fmax(1, free.allocated));
+    *out = free;
+    if (isfinite(room))
+        estimate_replay(like, fmax(free.allocated, free.allocated + (room - live) / part), workspace_of(p), converts,
+                        out);
+    out->reserved = live + part * fmax(0, out->reserved - free.allocated);
+    out->largest *= part;
+    out->allocated = live;
+    return true;
+}
+
 /* `records`: of plan.varying_lengths. */
-static double reserved_with_lengths(const struct plan *p, unsigned records, double room, bool converts)
+static double reserved_with_lengths(const struct plan *p, const struct plan *like, double live, unsigned records,
+                                    double room, bool converts)
 {
     struct estimate_replay_peaks peaks = {0};
-    struct plan one = *p;
+    struct plan one = *like;
 
     one.varying_lengths = records;
-    estimate_replay(&one, room, workspace_of(p), converts, &peaks);
+    replay_as(p == like ? &one : p, &one, live, room, converts, &peaks);
     return peaks.reserved;
 }
 
 /* Low: as with equal lengths. High: with more of them before the longest comes, in the memory that is left, because the
  * allocator frees what it has cached before it fails. */
-static struct estimate_interval vary_lengths(const struct plan *p, const struct estimate_result *r, double room,
-                                             bool converts, double live, struct estimate_interval bytes)
+static struct estimate_interval vary_lengths(const struct plan *p, const struct plan *like,
+                                             const struct estimate_result *r, double room, bool converts, double live,
+                                             struct estimate_interval bytes)
 {
-    const double equal = reserved_with_lengths(p, 0, room, converts) - live,
-                 most = reserved_with_lengths(p, PLAN_MOST_RECORDS, INFINITY, converts) - live,
+    const double equal = reserved_with_lengths(p, like, live, 0, room, converts) - live,
+                 most = reserved_with_lengths(p, like, live, PLAN_MOST_RECORDS, INFINITY, converts) - live,
                  left = p->memory > 0 ? p->memory - largest_tensor(p, r, true).high : INFINITY,
                  unsure = bytes.high - bytes.likely; /* of the order of requests */
 
     return (struct estimate_interval){fmax(0, fmin(bytes.likely, equal)), bytes.likely,
                                       fmax(fmax(bytes.likely, equal + unsure), fmin(most + unsure, left))};
+}
+
+/* Its segment, split by smaller tensors, needs a second; cuDNN's workspaces may copy what a convolution reads and
+ * makes, where no cached segment is as large: two MobileNets took that much more. */
+static double more_segments(const struct plan *p, double largest)
+{
+    if (p->model->shape.family != MODEL_CONV) return largest;
+    return is_hopper(p) ? 0 : CUDNN_COPIES / REPLAY_HIGH * largest;
+}
+
+/* The replay of another plan shows no more than how such a training caches: the range is at least that of any. */
+static struct estimate_interval widen_likeness(const struct plan *p, const struct estimate_result *r,
+                                               struct estimate_interval bytes)
+{
+    const struct estimate_interval any =
+        scale_interval(largest_tensor(p, r, false), (struct estimate_interval){HOLES_LOW, HOLES_LIKELY, HOLES_HIGH});
+
+    return (struct estimate_interval){fmin(bytes.low, any.low), fmax(bytes.likely, any.likely),
+                                      fmax(bytes.high, any.high + SEGMENTS)};
 }
 
 /* A replay of PyTorch's allocator. On a GPU of known memory it frees cached segments before it fails, so that less is
@@ -273,38 +314,43 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
 {
     struct estimate_replay_peaks free, within, most;
     struct estimate_interval bytes;
-    const bool converts = is_hopper(p);
+    const bool converts = is_hopper(p), known = estimate_replay_knows(p), conv = p->model->shape.family == MODEL_CONV;
     struct estimate_line *line;
+    struct plan other;
+    struct model model;
+    const struct plan *like = known ? p : &other;
     /* the replay covers only the trained model */
     const double beside = p->inference ? 0 : estimate_serving_beside_bytes(p);
-    const double low = p->model->shape.family == MODEL_CONV ? REPLAY_LOW_CONV : REPLAY_LOW;
-    double holes, least, more, live = largest_tensor(p, r, true).likely - outside_of(r) - beside;
+    const struct estimate_interval all = largest_tensor(p, r, true);
+    double holes, least, live = all.likely - outside_of(r) - beside;
 
     room -= beside;
-    if (!estimate_replay_knows(p) || !estimate_replay(p, INFINITY, workspace_of(p), converts, &free)) return false;
+    if (!known && !estimate_replay_likeness(p, &other, &model)) return false;
+    if (!replay_as(p, like, live, INFINITY, converts, &free)) return false;
     within = most = free;
-    if (!converts && p->model->shape.family == MODEL_CONV) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
-    if (free.reserved > room && estimate_replay(p, room, workspace_of(p), converts, &within) && !within.fits)
-        within = free;
-    add_blocks(p, live, free.allocated, p->model->shape.family == MODEL_CONV ? 0 : REPLAY_SURE * live, r);
+    if (!converts && conv) estimate_replay(p, INFINITY, workspace_of(p), true, &most);
+    if (free.reserved > room && replay_as(p, like, live, room, converts, &within) && !within.fits) within = free;
+    add_blocks(p, live, free.allocated,
+               conv    ? 0
+               : known ? REPLAY_SURE * live
+                       : BLOCKS_SURE * (all.high - outside_of(r)),
+               r);
     live = fmax(live, free.allocated);
     holes = fmax(0, free.reserved - live);
-    /* its segment, split by smaller tensors, needs a second; cuDNN's workspaces may copy what a convolution reads and
-     * makes, where no cached segment is as large: two MobileNets took that much more */
-    more = p->model->shape.family == MODEL_CONV && !converts ? CUDNN_COPIES / REPLAY_HIGH * free.largest
-           : p->model->shape.family == MODEL_CONV            ? 0
-                                                             : free.largest;
     least = fmax(0, within.reserved - live);
     bytes = (struct estimate_interval){
-        low * least, least,
-        fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more)) + SEGMENTS, most.reserved - live)};
-    if (p->varying_lengths) bytes = vary_lengths(p, r, room, converts, live, bytes);
+        (conv ? REPLAY_LOW_CONV : REPLAY_LOW) * least, least,
+        fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more_segments(p, free.largest))) + SEGMENTS,
+             most.reserved - live)};
+    if (p->varying_lengths) bytes = vary_lengths(p, like, r, room, converts, live, bytes);
+    if (!known) bytes = widen_likeness(p, r, bytes);
     line =
         estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments", bytes);
     estimate_explain(line,
                      p->varying_lengths ? "c10/cuda/CUDACachingAllocator.cpp, replayed for lengths in a random order"
-                                        : "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps",
-                     "%.2f GiB reserved - the %.2f GiB above", within.reserved / GIB, live / GIB);
+                     : known            ? "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps"
+                                        : "c10/cuda/CUDACachingAllocator.cpp, replayed for plain layers of these sizes",
+                     "%.2f GiB reserved - the %.2f GiB above", (live + bytes.likely) / GIB, live / GIB);
     line->why = p->varying_lengths
                     ? "low: all lengths are equal; high: more lengths before the longest; none if memory runs short"
                     : "the order of requests, and workspaces of cuDNN between them";
@@ -316,7 +362,7 @@ static double activations_in(const struct estimate_result *r, enum estimate_phas
     double sum = 0;
 
     *all = 0;
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         if (l->host || !(l->phases & 1u << phase)) continue;
         *all += l->bytes.likely;
         sum += l->part == ESTIMATE_ACTIVATIONS ? l->bytes.likely : 0;
@@ -362,7 +408,7 @@ static void add_weight_segments(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     if (!p->inference || p->weights || p->tp > 1 || p->pp > 1) return;
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         const double bytes = (double)t->rows * (double)t->cols * size, n = (double)t->count;
         const double each = floor(SHARED_SEGMENT / fmax(bytes, 1));
         if (bytes >= OWN_SEGMENT)
@@ -462,7 +508,7 @@ static void add_reduced_segments(const struct plan *p, uint64_t stage, struct es
         return;
     }
     if (!p->fsdp || p->inference || p->offload != PLAN_OFFLOAD_NONE || estimate_shard_group(p, false) <= 1) return;
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         if (l->phases & IN_PHASE(FORWARD)) all += l->host ? 0 : l->bytes.likely;
         if (l->part == ESTIMATE_GRADIENTS && strcmp(l->name, "gradients") == 0 && !(l->phases & IN_PHASE(FORWARD)))
             shards += l->bytes.likely;
@@ -514,7 +560,7 @@ static void add_gradients_before(const struct plan *p, struct estimate_result *r
 
     if (p->inference || p->drop_outputs || p->fsdp || p->master_weights || p->model->shape.family == MODEL_DENOISER)
         return;
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         if (l->host) continue;
         if (l->part == ESTIMATE_GRADIENTS && l->phases & IN_PHASE(STEP) && !(l->phases & IN_PHASE(FORWARD)))
             gradients += l->bytes.likely;

@@ -1,8 +1,8 @@
 /* Lines and notes of an estimate. */
 #include "analyzer/estimate/estimate.h"
 
-#include <stdarg.h>
 #include <stdio.h>
+#include "analyzer/base/text.h"
 
 struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part part, unsigned phases,
                                    const char *name, struct estimate_interval bytes)
@@ -22,20 +22,12 @@ struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part
 
 void estimate_explain(struct estimate_line *line, const char *source, const char *formula, ...)
 {
-    va_list arguments;
-
     line->source = source;
-    va_start(arguments, formula);
-    vsnprintf(line->formula, sizeof line->formula, formula, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(line->formula, sizeof line->formula, formula);
 }
 
 void estimate_note(struct estimate_result *r, const char *text, ...)
 {
-    va_list arguments;
-
     if (r->notes_n == ESTIMATE_NOTES_MAX) return;
-    va_start(arguments, text);
-    vsnprintf(r->notes[r->notes_n++], sizeof *r->notes, text, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(r->notes[r->notes_n++], sizeof *r->notes, text);
 }

@@ -84,7 +84,7 @@ static void add_whole_model(const struct plan *p, uint64_t stage, struct estimat
     struct estimate_line *line;
 
     if (!may_come_whole(p) || (p->memory > 0 && more > p->memory)) return;
-    EACH (l, r->lines, r->lines_n)
+    EACH_IN (l, r->lines)
         if (!l->host && l->phases & IN_PHASE(FORWARD) && l->part != ESTIMATE_CONTEXT &&
             l->part != ESTIMATE_COMMUNICATION && l->part != ESTIMATE_ALLOCATOR)
             more -= l->bytes.high;

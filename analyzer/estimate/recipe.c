@@ -13,6 +13,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/recipe_value.h"
 #include "analyzer/model/model.h"
 
 enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
@@ -20,7 +21,7 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 /* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; the others: UNSET if unset. */
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
-    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
+    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
@@ -31,7 +32,7 @@ struct values {
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
-    int64_t batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens;
+    int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
@@ -60,43 +61,6 @@ static const char *const recipe_words[] = {
     "fused",     "compile",   "vocab",   "ema",       "image",         "bucket",     "activation",
     "unfrozen",  "freeze",    "adapter", "reward",    "ref_",          "teacher",    "generation",
     "gpus",      "num_nodes", "galore",  "graph",     "layers_to",     "layer_freq", "hybrid"};
-
-static const char *recipe_text_of(const json_t *value)
-{
-    const char *text = json_string_value(value);
-
-    return text ? text : "";
-}
-
-static bool is_recipe_word(const json_t *value, const char *word)
-{
-    return strcasecmp(recipe_text_of(value), word) == 0;
-}
-
-/* Not null, not false and not empty. */
-static bool is_value_given(const json_t *value)
-{
-    if (!value || json_is_null(value) || json_is_false(value)) return false;
-    if (json_is_string(value)) return *recipe_text_of(value) != 0;
-    return !(json_is_array(value) && json_array_size(value) == 0);
-}
-
-static bool says_yes(const json_t *value)
-{
-    return json_is_true(value) || json_integer_value(value) > 0 || is_recipe_word(value, "auto") ||
-           is_recipe_word(value, "true") || is_recipe_word(value, "full") || is_recipe_word(value, "yes");
-}
-
-/* Whether the text, or a text of the list, contains the word. */
-static bool value_has_word(const json_t *value, const char *word)
-{
-    size_t i;
-    json_t *item;
-
-    if (strcasestr(recipe_text_of(value), word)) return true;
-    json_array_foreach((json_t *)value, i, item) if (strcasestr(recipe_text_of(item), word)) return true;
-    return false;
-}
 
 static int64_t recipe_count_of(const json_t *value)
 {
@@ -170,10 +134,13 @@ __attribute__((format(printf, 2, 3))) static void leave_out(struct estimate_reci
 
 static bool may_matter(const char *path)
 {
-    const char *last = strrchr(path, '.');
+    const char *part = strrchr(path, '.');
 
+    part = part ? part + 1 : path;
+    if (strcmp(part, "_component_") == 0 || strcmp(part, "_target_") == 0) /* its section is what it is for */
+        while (part > path && (part[-1] != '.' || *part == '_')) part--;
     for (size_t i = 0; i < sizeof recipe_words / sizeof *recipe_words; i++)
-        if (strcasestr(last ? last + 1 : path, recipe_words[i])) return true;
+        if (strcasestr(part, recipe_words[i])) return true;
     return false;
 }
 
@@ -222,12 +189,6 @@ static bool is_written_for(const struct estimate_recipe *r, const char *tool)
     return strstr(r->tools, tool) != NULL;
 }
 
-/* Endings of the names of models with quantized weights; NULL: the adapter's own option implies the format. */
-static const struct {
-    const char *ending, *weights;
-} stored[] = {{"-gptq", "gptq"},   {"-awq", "awq"},     {"-bnb-nf4-bf16", NULL}, {"-unsloth-bnb-4bit", NULL},
-              {"-bnb-4bit", NULL}, {"-nvfp4", "nvfp4"}, {"-fp8", "fp8"}};
-
 /* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq, "…/hub/models--a--b/snapshots/…" is a/b. */
 static void put_model_name(struct estimate_recipe *r, const char *name, bool quantized)
 {
@@ -241,13 +202,13 @@ static void put_model_name(struct estimate_recipe *r, const char *name, bool qua
         if (dashes) *dashes = '/';
         name = cached;
     }
-    const size_t n = strlen(name);
+    const char *weights;
+    size_t kept;
 
-    for (size_t i = 0; quantized && i < sizeof stored / sizeof *stored; i++) {
-        const size_t end = strlen(stored[i].ending);
-        if (n <= end || strcasecmp(name + n - end, stored[i].ending) != 0) continue;
-        put_recipe_option(r, "--model=%.*s", (int)(n - end), name);
-        if (stored[i].weights) put_recipe_option(r, "--weights=%s", stored[i].weights);
+    if (quantized && estimate_recipe_stored(name, &kept, &weights)) {
+        put_recipe_option(r, "--model=%.*s", (int)kept, name);
+        if (!weights && strcmp(r->tools, "vLLM") == 0) weights = "nf4";
+        if (weights) put_recipe_option(r, "--weights=%s", weights);
         return;
     }
     put_recipe_option(r, "--model=%s", name);
@@ -291,19 +252,14 @@ static bool has_other_layers(const struct values *s)
 
 static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
-    char name[512] = "", family[64];
+    char name[512] = "";
 
     if (*recipe_text_of(s->model))
         snprintf(name, sizeof name, "%s", recipe_text_of(s->model));
     else if (s->component || s->folder)
         estimate_recipe_torchtune_model(recipe_text_of(s->folder), recipe_text_of(s->component), name, sizeof name);
-    else if (s->titan_name && s->titan_flavor) {
-        estimate_recipe_spell(family, sizeof family, recipe_text_of(s->titan_name));
-        snprintf(name, sizeof name, "%s%s-%s", family,
-                 is_recipe_word(s->titan_name, "llama3") && is_recipe_word(s->titan_flavor, "405B") ? ".1" : "",
-                 recipe_text_of(s->titan_flavor));
-        for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
-    }
+    else if (s->titan_name && s->titan_flavor)
+        estimate_recipe_titan_model(recipe_text_of(s->titan_name), recipe_text_of(s->titan_flavor), name, sizeof name);
     if (*name) {
         put_model_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
         if (!adapters && model_has_tower(name)) put_frozen(r, s);
@@ -345,19 +301,6 @@ static bool has_fsdp(const struct values *s)
            s->torch_fsdp2 > 0;
 }
 
-/* Adapters by the names that peft (peft_type) and LLaMA-Factory use. */
-static const struct {
-    const char *theirs, *ours;
-} adapter_words[] = {{"oft", "oft"},
-                     {"boft", "boft"},
-                     {"ia3", "ia3"},
-                     {"adalora", "adalora"},
-                     {"loha", "loha"},
-                     {"lokr", "lokr"},
-                     {"vera", "vera"},
-                     {"prompt_tuning", "prompt"},
-                     {"prefix_tuning", "prefix"}};
-
 static const char *recipe_adapter_of(const struct values *s)
 {
     const char *component = strrchr(recipe_text_of(s->component), '.');
@@ -367,8 +310,8 @@ static const char *recipe_adapter_of(const struct values *s)
     if (s->dora > 0) return "dora";
     if (is_recipe_word(s->adapter, "qlora") || strncmp(component, "qlora_", 6) == 0) return "qlora";
     if (is_recipe_word(s->adapter, "dora")) return "dora";
-    for (size_t i = 0; i < sizeof adapter_words / sizeof *adapter_words; i++)
-        if (is_recipe_word(s->adapter, adapter_words[i].theirs)) return adapter_words[i].ours;
+    const char *ours = estimate_recipe_adapter(recipe_text_of(s->adapter));
+    if (ours) return ours;
     if (is_recipe_word(s->adapter, "lora") || value_has_word(s->adapter, ".PeftConfig") || s->lora > 0 ||
         strncmp(component, "lora_", 5) == 0)
         return four ? "qlora" : "lora";
@@ -379,7 +322,7 @@ static const char *recipe_adapter_of(const struct values *s)
 static bool bf16_is_on(const struct estimate_recipe *r, const struct values *s)
 {
     if (s->bf16) return says_yes(s->bf16);
-    if (is_written_for(r, "AutoModel")) return true; /* the checkpoint's type; FSDP2 computes in bfloat16 */
+    if (is_written_for(r, "AutoModel")) return true; /* the default is the checkpoint's; FSDP2 computes in bfloat16 */
     if (s->mixed || s->dtype) return value_has_word(s->mixed, "bf") || value_has_word(s->dtype, "bf");
     return is_written_for(r, "torchtitan") || (is_written_for(r, "TRL") && !says_yes(s->fp16));
 }
@@ -410,7 +353,8 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
         return;
     }
     /* all in 16 bits: loaded so, and trained parameters are not converted to float32 */
-    const bool whole = adapters || is_written_for(r, "torchtune") || is_written_for(r, "AutoModel") || s->pure > 0 ||
+    const bool whole = adapters || is_written_for(r, "torchtune") || s->pure > 0 ||
+                       (is_written_for(r, "AutoModel") && !value_has_word(s->dtype, "32")) ||
                        (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
     put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
 }
@@ -534,6 +478,41 @@ static bool lengths_vary(const struct estimate_recipe *r, const struct values *s
     return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
 }
 
+static int64_t count_or_one(int64_t n)
+{
+    return n > 1 ? n : 1;
+}
+
+/* What a training on preferences or rewards is called; NULL: the training is on text. */
+static const char *preference_of(const struct estimate_recipe *r, const struct values *s)
+{
+    const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
+
+    if (is_written_for(r, "axolotl") && *recipe_text_of(s->rl)) return recipe_text_of(s->rl);
+    if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
+        return stage;
+    if (!is_written_for(r, "torchtune") || !strstr(loss, ".rlhf.")) return NULL;
+    return strstr(loss, "DPO") ? "dpo" : "ppo";
+}
+
+static bool has_pairs(const struct estimate_recipe *r, const struct values *s)
+{
+    const char *name = preference_of(r, s);
+
+    return name && estimate_recipe_has_pairs(name);
+}
+
+static void note_preference(struct estimate_recipe *r, const struct values *s, bool adapters)
+{
+    const char *name = preference_of(r, s);
+
+    if (!name) return;
+    if (!has_pairs(r, s))
+        leave_out(r, "%s: one model's training on text is estimated", name);
+    else if (!adapters && (strcmp(name, "dpo") == 0 || strcmp(name, "ipo") == 0))
+        leave_out(r, "the reference model of %s", name);
+}
+
 static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
@@ -543,19 +522,21 @@ static void put_batches(struct estimate_recipe *r, const struct values *s, int64
         batch /= s->pp;
         passes = s->pp;
     }
+    const int64_t at_once = is_written_for(r, "AutoModel") ? count_or_one(s->stage_batch) : 0;
+    if (at_once > 0 && s->pp > 1 && batch > at_once && batch % at_once == 0) {
+        passes = batch / at_once;
+        batch = at_once;
+    }
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
+    if (batch > INT64_MAX / 2) batch = 0;
+    if (has_pairs(r, s)) batch = count_or_one(batch) * 2;
     if (batch > 0) put_recipe_option(r, "--batch=%" PRId64, batch);
     if (passes > 1) put_recipe_option(r, "--accumulation=%" PRId64, passes);
     const int64_t seq = s->packed_seq > 0 ? s->packed_seq : s->seq;
     if (seq > 0) put_recipe_option(r, "--seq=%" PRId64, seq);
     if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put_recipe_option(r, "--seq=1024"); /* SFTConfig's max_length */
     if ((s->seq > 0 || strcmp(r->tools, "TRL") == 0) && lengths_vary(r, s)) put_recipe_option(r, "--varying-lengths");
-}
-
-static int64_t count_or_one(int64_t n)
-{
-    return n > 1 ? n : 1;
 }
 
 /* Chunks of layers that each pipeline stage has; torchtitan's interleaved schedules have two. */
@@ -643,6 +624,12 @@ static int64_t recipe_replicas(const struct values *s)
     return s->replicas > 1 && gpus != s->replicas && gpus % s->replicas == 0 ? s->replicas : 1;
 }
 
+/* DeepSpeed's device of what is offloaded. */
+static bool is_on_host(const json_t *device)
+{
+    return is_recipe_word(device, "cpu") || is_recipe_word(device, "nvme");
+}
+
 static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
 {
     static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
@@ -687,10 +674,24 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const bool divides_batch = s->accumulation <= 0 && s->batch > 0 && s->global_batch > s->batch;
     if ((sharding || divides_batch) && gpus <= 0)
         leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
-    if ((s->offload > 0 || is_recipe_word(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
+    if ((s->offload > 0 || is_on_host(s->offload_param)) && (s->zero == 3 || (fsdp && !grad_op)))
         put_recipe_option(r, "--offload=all");
-    else if (is_recipe_word(s->offload_optimizer, "cpu"))
+    else if (is_on_host(s->offload_optimizer))
         put_recipe_option(r, "--offload=optimizer");
+}
+
+/* Unless the model's name states the format. */
+static void put_served_weights(struct estimate_recipe *r, const char *form)
+{
+    const char *weights = estimate_recipe_weights(form);
+
+    if (!*form || strcmp(form, "bf16") == 0) return;
+    for (size_t i = 0; i < r->options_n; i++)
+        if (strncmp(r->option[i], "--weights=", 10) == 0) return;
+    if (weights)
+        put_recipe_option(r, "--weights=%s", weights);
+    else
+        leave_out(r, "quantization=%s: add --weights, the format of the checkpoint", form);
 }
 
 static void put_serving(struct estimate_recipe *r, const struct values *s)
@@ -701,9 +702,9 @@ static void put_serving(struct estimate_recipe *r, const struct values *s)
     if (s->tp > 1) put_recipe_option(r, "--tp=%" PRId64, s->tp);
     if (s->pp > 1) put_recipe_option(r, "--pp=%" PRId64, s->pp);
     if (value_has_word(s->cache, "fp8")) put_recipe_option(r, "--kv-cache=fp8");
-    if (*recipe_text_of(s->quantization))
-        put_recipe_option(r, "--weights=%s",
-                          is_recipe_word(s->quantization, "gptq") ? "gptq-4bit" : recipe_text_of(s->quantization));
+    put_served_weights(r, recipe_text_of(s->quantization));
+    if (s->recipe_form) put_served_weights(r, recipe_text_of(s->recipe_form));
+    if (s->recipe_form && s->tp <= 1) leave_out(r, "the number of GPUs, which the file does not state: add --tp N");
     if (s->requests > 0) put_recipe_option(r, "--max-num-seqs=%" PRId64, s->requests);
     if (s->pass_tokens > 0) put_recipe_option(r, "--max-num-batched-tokens=%" PRId64, s->pass_tokens);
 }
@@ -727,6 +728,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     if (s->step_in_backward > 0 && !in_backward) leave_out(r, "optimizer_in_bwd");
     put_adapter(r, s, adapter);
     put_batches(r, s, gpus > 0 ? gpus / divided : 0);
+    note_preference(r, s, adapter != NULL);
     put_activations(r, s);
     put_sharding(r, s, gpus / recipe_replicas(s));
     if (recipe_replicas(s) > 1) leave_out(r, "%" PRId64 " replicas, of which one is estimated", s->replicas);

@@ -41,7 +41,19 @@ void estimate_recipe_spell(char *out, size_t size, const char *name);
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
  */
 void estimate_recipe_torchtune_model(const char *folder, const char *component, char *out, size_t size);
+/* torchtitan's model: "llama3" and "8B". */
+void estimate_recipe_titan_model(const char *name, const char *flavor, char *out, size_t size);
 /* The optimizer that a tool's name means, NULL if none does; `lower`: the last part of the name in lower case. */
 const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size, bool *fused);
 /* Words of a tokenizer by its type, its model or its file of words, as Megatron-LM names them; GPT-2's if unknown. */
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file);
+/* recipe_words.c: whether the end of a model's name states how its weights are stored ("Llama-2-7B-GPTQ"). `kept`: the
+ * bytes of the name without it; `weights`: the format, NULL if it is bitsandbytes'. */
+bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights);
+/* The kind of adapters that peft (peft_type) and LLaMA-Factory call so; NULL: none of these, or LoRA. */
+const char *estimate_recipe_adapter(const char *name);
+/* Whether a batch of a training of this name holds the chosen and the rejected answer to each prompt, as in the
+ * trainers of TRL, LLaMA-Factory and torchtune. */
+bool estimate_recipe_has_pairs(const char *training);
+/* The format that vLLM's --quantization means; NULL: that of the checkpoint. */
+const char *estimate_recipe_weights(const char *quantization);

@@ -416,6 +416,25 @@ static void lift_arguments(json_t *root)
     json_decref(all);
 }
 
+/* A recipe of vLLM's: a model and its options. The variants, features and commands beside them are for other choices.
+ */
+static bool keep_served_model(json_t *root)
+{
+    json_t *model = json_object_get(root, "model"), *name = json_object_get(model, "model_id"),
+           *form = json_object_get(json_object_get(json_object_get(root, "variants"), "default"), "precision");
+
+    if (!json_is_string(name)) return false;
+    json_t *all = arguments_of(json_object_get(model, "base_args"));
+    if (!all) all = json_object();
+    json_object_set(all, "model", name);
+    json_object_set_new(all, "vllm serve", json_true());
+    json_object_set_new(all, "variants.default.precision", form ? json_incref(form) : json_string("bf16"));
+    json_object_clear(root);
+    json_object_update(root, all);
+    json_decref(all);
+    return true;
+}
+
 void estimate_recipe_spell(char *out, size_t size, const char *name)
 {
     size_t n = 0;
@@ -455,6 +474,16 @@ void estimate_recipe_torchtune_model(const char *folder, const char *component, 
         snprintf(out, size, "%s", folder);
     else
         estimate_recipe_spell(out, size, last);
+}
+
+void estimate_recipe_titan_model(const char *name, const char *flavor, char *out, size_t size)
+{
+    char family[64];
+
+    estimate_recipe_spell(family, sizeof family, name);
+    snprintf(out, size, "%s%s-%s", family, !strcasecmp(name, "llama3") && !strcasecmp(flavor, "405B") ? ".1" : "",
+             flavor);
+    for (char *c = out; *c; c++) *c = (char)tolower((unsigned char)*c);
 }
 
 /* Optimizers by the last part of their names in lower case ("bitsandbytes.optim.PagedAdamW8bit": "pagedadamw8bit"). */
@@ -622,7 +651,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
-    if (json_is_object(root) && !*estimate_recipe_tool(root)) lift_arguments(root);
+    if (json_is_object(root) && !*estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;

@@ -58,7 +58,6 @@ static bool give_segment(void *self, int64_t bytes, int64_t page, uint64_t *addr
 {
     struct pass *c = self;
 
-    (void)page;
     if (c->taken + (double)bytes > c->capacity) return false;
     c->taken += (double)bytes;
     *address = c->address;
@@ -70,15 +69,11 @@ static void take_segment_back(void *self, uint64_t address, int64_t bytes, int64
 {
     struct pass *c = self;
 
-    (void)address;
-    (void)page;
     c->taken -= (double)bytes;
 }
 
 static uint64_t reserve_nothing(void *self, int64_t bytes)
 {
-    (void)self;
-    (void)bytes;
     return 0; /* no expandable segments */
 }
 
@@ -172,7 +167,6 @@ static void count_reader(struct pass *c, uint32_t from, uint32_t reader)
 
 static void has_read(struct pass *c, uint32_t from, uint32_t gradient)
 {
-    (void)gradient;
     if (c->again == SIZE_MAX || from > c->again) release_tensor(c, c->nodes[from - 1].out);
 }
 
@@ -591,7 +585,6 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
     const enum model_family family = p->model->shape.family;
     const bool varying = p->varying_lengths > 0 && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;
 
-    if (family != MODEL_DENOISER && !estimate_replay_knows(p)) return false;
     c.list.converts = converts;
     c.weight = float32 ? 4 : p->precision->weights;
     c.gradient = float32 ? 4 : p->precision->gradients;

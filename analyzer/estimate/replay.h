@@ -55,6 +55,9 @@ struct estimate_replay_peaks {
 uint32_t estimate_replay_put(struct estimate_replay_list *list, struct estimate_replay_op op);
 /* Whether one GPU trains the whole model, and its operations are known one by one. */
 bool estimate_replay_knows(const struct plan *p);
+/* A training with unknown operations as the plain one that is most like it, in `like` and `model`: what the allocator
+ * leaves cached depends on the sizes and the order of tensors, which most operations share. False: none is. */
+bool estimate_replay_likeness(const struct plan *p, struct plan *like, struct model *model);
 /* The operations of a known model. */
 void estimate_replay_conv(const struct plan *p, struct estimate_replay_list *list);
 void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *list);

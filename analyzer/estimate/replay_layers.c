@@ -464,10 +464,32 @@ static uint32_t put_layer(struct build *b, uint32_t x)
     return x;
 }
 
+/* Logits and loss in pieces, of so few tokens that their logits are as large as the hidden states. Backward has made
+ * the gradient of the hidden states when forward ends (Liger's fused_linear_cross_entropy.py). */
+static void put_chunked_loss(struct build *b, uint32_t x, uint32_t embedding)
+{
+    const double vocab = (double)b->m->vocab, width = (double)b->m->hidden;
+    const double piece = fmin(b->tokens * vocab, b->tokens * width);
+
+    put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                            .from = put_cast(b, x, b->c, width),
+                                            .bytes = 4,
+                                            .extra = b->c * b->tokens * width,
+                                            .passing = (b->c + 8) * piece,
+                                            .parameters = {b->m->tied ? 0 : vocab * width},
+                                            .again = b->m->tied ? embedding : 0,
+                                            .cast = b->z.amp ? 2 * vocab * width : 0});
+}
+
 static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
 {
     const struct model_shape *m = b->m;
     double vocab = (double)m->vocab;
+
+    if (b->p->chunked_loss && m->family != MODEL_T5) {
+        put_chunked_loss(b, x, embedding);
+        return;
+    }
 
     if (m->embedding) x = put_linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
     if (m->masked_lm) {
@@ -488,16 +510,33 @@ static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
         x = put_map(b, put_map(b, put_map(b, x, 0, 0), REPLAY_KEEPS_OUTPUT, 0), held_flag(b), 0);
     }
     const uint32_t narrow = x;
-    if (!estimate_act_bare_loss(m)) x = put_cast(b, x, 4, vocab);
+    const bool bare = b->p->fused_loss || estimate_act_bare_loss(m);
+    if (!bare) x = put_cast(b, x, 4, vocab);
     const uint32_t wide = x;
-    const bool shifted =
-        !estimate_act_bare_loss(m) && b->p->transformers && b->p->transformers < 449 && b->p->batch > 1;
+    const bool shifted = !bare && b->p->transformers && b->p->transformers < 449 && b->p->batch > 1;
     if (shifted) /* a copy without each sequence's last token, which the loss reads */
         x = put_node(b, (struct estimate_replay_op){.from = x, .bytes = node_bytes(b, x) * (1 - 1 / b->z.seq)});
     x = put_map(b, x, REPLAY_KEEPS_OUTPUT, 0);
     if (b->z.amp) x = put_cast(b, x, 4, vocab);
     x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = x, .bytes = 4});
     if (shifted) hold_until(b, x, wide, b->p->transformers >= 446 && narrow != wide ? narrow : 0, 0);
+}
+
+/* Images: patches by a convolution, with a class token and positions. */
+static uint32_t put_patches(struct build *b)
+{
+    const struct model_shape *m = b->m;
+    const double width = (double)m->hidden, patch = (double)(m->channels * m->patch * m->patch);
+    const double patches = b->tokens - b->z.batch;
+    uint32_t x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
+                                                         .bytes = patches * width * b->c,
+                                                         .parameters = {patch * width, width},
+                                                         .cast = b->z.amp ? 2 * patch * width : 0});
+
+    x = put_node(b, (struct estimate_replay_op){.from = x, .bytes = b->tokens * width * b->c});
+    return put_add(b, x,
+                   put_node(b, (struct estimate_replay_op){.bytes = b->z.seq * width * b->stream,
+                                                           .parameters = {b->z.seq * width}}));
 }
 
 static uint32_t put_embeddings(struct build *b, uint32_t *tokens)
@@ -539,7 +578,9 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
         put_loss(&b, b.m->tied ? put_map(&b, x, 0, 0) : x, tokens);
         return;
     }
-    x = put_embeddings(&b, &tokens);
+    const bool images = b.m->family == MODEL_VIT;
+    if (images) list->input = 4 * b.z.batch * (double)(b.m->channels * b.m->image * b.m->image);
+    x = images ? put_patches(&b) : put_embeddings(&b, &tokens);
     b.inside = true;
     for (uint64_t i = 0; i < b.m->layers; i++) {
         size_t first = list->n;
@@ -548,6 +589,6 @@ void estimate_replay_layers(const struct plan *p, struct estimate_replay_list *l
     }
     b.inside = false;
     if (b.m->final_norm) x = put_norm_node(&b, x, (double)b.m->hidden);
-    b.list->ops[x - 1].lets_go[0] = tokens + b.h.gemma; /* inputs_embeds */
+    if (!images) b.list->ops[x - 1].lets_go[0] = tokens + b.h.gemma; /* inputs_embeds */
     if (estimate_act_has_logits(b.m)) put_loss(&b, x, tokens);
 }

@@ -1,9 +1,9 @@
 #include "analyzer/estimate/roofline.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 
 #define TOO_MUCH 1e24 /* operations or bytes: more are refused */
 
@@ -196,11 +196,7 @@ const struct estimate_roof_op *estimate_roof_op_find(const char *word)
 
 __attribute__((format(printf, 3, 4))) static bool refuse_shape(char *why, size_t size, const char *text, ...)
 {
-    va_list arguments;
-
-    va_start(arguments, text);
-    vsnprintf(why, size, text, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(why, size, text);
     return false;
 }
 

@@ -49,7 +49,7 @@ static double denoiser_bytes(const struct plan *p, double *largest)
     double sum = 0;
 
     *largest = 0;
-    EACH (t, m->tensors, m->tensors_n) {
+    EACH_IN (t, m->tensors) {
         const double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, 16) : 8 * element_bytes(p);
         const double bytes = (double)t->rows * (double)t->cols * (double)t->count * bits / 8;
         sum += bytes;

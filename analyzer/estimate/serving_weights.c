@@ -98,7 +98,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     double plain = p->weights ? 16 : plain_bits(p);
     struct sums sums = {0};
 
-    EACH (t, m->tensors, m->tensors_n) {
+    EACH_IN (t, m->tensors) {
         double share = place_share(p, stage, t) * tensor_share(p, t);
         double params = (double)t->rows * (double)t->cols * (double)t->count * share;
         double bits = bits_of(p, t, plain);
@@ -155,7 +155,7 @@ static double largest_quantised(const struct plan *p)
 {
     double most = 0;
 
-    EACH (t, p->model->tensors, p->model->tensors_n)
+    EACH_IN (t, p->model->tensors)
         if (t->dims >= 2 && bits_of(p, t, 16) != 16)
             most = fmax(most, (double)t->rows * (double)t->cols * tensor_share(p, t));
     if (p->runtime == PLAN_RUNTIME_LITGPT && p->model->shape.tied) /* its output layer is a matrix of its own */
@@ -278,7 +278,7 @@ static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_r
     double wide = 0;
     struct estimate_line *line;
 
-    EACH (t, p->model->tensors, p->model->tensors_n)
+    EACH_IN (t, p->model->tensors)
         if (gptq && t->dims >= 2 && bits_of(p, t, 16) != 16)
             wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
     if (four) {
@@ -309,7 +309,7 @@ static void add_casts(const struct plan *p, uint64_t stage, struct estimate_resu
     struct estimate_line *line;
 
     if (p->weights || !p->precision || !p->precision_given || p->precision->cast != PRECISION_CAST_AUTOCAST) return;
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         const double one = (double)t->rows * (double)t->cols * tensor_share(p, t);
         const bool tied = t->role == TENSOR_EMBEDDING && p->model->shape.tied && t->rows == p->model->shape.vocab;
         if (t->dims < 2 || t->role == TENSOR_NORM || (t->role == TENSOR_EMBEDDING && !tied)) continue;

@@ -172,7 +172,7 @@ struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stag
     struct estimate_shard_sum sum = {0};
     struct estimate_shard s;
 
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         double n;
         if ((keep && !keep(p, t)) || !estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols;
@@ -193,7 +193,7 @@ double estimate_shard_layer(const struct plan *p, uint64_t stage)
     struct estimate_shard s;
 
     if (!layers) return 0;
-    EACH (t, p->model->tensors, p->model->tensors_n) {
+    EACH_IN (t, p->model->tensors) {
         uint64_t have = t->layers && t->layers <= layers ? t->layers : layers;
         if (t->place != TENSOR_IN_LAYER || !estimate_shard_of(p, stage, t, &s)) continue;
         kinds[t->kind < KINDS ? t->kind : KINDS - 1] +=
@@ -205,7 +205,6 @@ double estimate_shard_layer(const struct plan *p, uint64_t stage)
 
 static bool is_outside_layers(const struct plan *p, const struct model_tensor *t)
 {
-    (void)p;
     return t->place != TENSOR_IN_LAYER;
 }
 

@@ -440,13 +440,11 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
 
 static bool in_float8(const struct plan *p, const struct model_tensor *t)
 {
-    (void)p;
     return t->dims == 0 || t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT;
 }
 
 static bool is_tensor_unknown(const struct plan *p, const struct model_tensor *t)
 {
-    (void)p;
     return t->dims == 0;
 }
 

@@ -1,9 +1,9 @@
 #include "analyzer/estimate/wires.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
@@ -160,12 +160,8 @@ static void add_wire(struct making *k, enum estimate_wire_kind kind, const char 
 
 __attribute__((format(printf, 2, 3))) static void note_wires(struct estimate_wires *out, const char *text, ...)
 {
-    va_list arguments;
-
     if (out->notes_n == WIRES_NOTES_MAX) return;
-    va_start(arguments, text);
-    vsnprintf(out->notes[out->notes_n++], sizeof *out->notes, text, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(out->notes[out->notes_n++], sizeof *out->notes, text);
 }
 
 /* Bytes per element of the activations that go from layer to layer. */
@@ -325,7 +321,7 @@ static double active_params(const struct model *m)
     const struct model_shape *s = &m->shape;
     double used = s->experts && s->experts_used ? (double)s->experts_used / (double)s->experts : 1, sum = 0;
 
-    EACH (t, m->tensors, m->tensors_n) {
+    EACH_IN (t, m->tensors) {
         double params = (double)t->rows * (double)t->cols * (double)t->count;
         if (t->role != TENSOR_EMBEDDING || s->tied) sum += params * (t->role == TENSOR_EXPERT ? used : 1);
     }

@@ -49,12 +49,10 @@ static void overview_on_free(void *self, const struct run_lifetime *life, const 
 
 static bool replay_overview(struct overview *o, char *error, size_t error_size)
 {
-    size_t n;
     struct run_observer observer = {
         .self = o, .process_start = overview_on_process_start, .alloc = overview_on_alloc, .free = overview_on_free};
 
-    run_processes(o->run, &n);
-    o->devices = arena_zeroed(n, sizeof *o->devices);
+    o->devices = arena_zeroed(RUN_COUNT(run_processes, o->run), sizeof *o->devices);
     return run_replay(o->run, &observer, 1, error, error_size);
 }
 
@@ -139,8 +137,7 @@ static void note_moment(struct export *e, const char *what, int device)
 static int choose_moment(const struct export_request *w, struct export *e)
 {
     char ended[UNITS_TEXT];
-    size_t n;
-    int64_t end = run_processes(e->run, &n)[e->process].end_ns;
+    int64_t end = run_process_at(e->run, e->process)->end_ns;
     bool asks_oom = w->at && strcmp(w->at, "oom") == 0;
     const struct run_oom *oom = last_oom(e, true);
 

@@ -12,8 +12,7 @@ struct export_chrome {
     bool begun;         /* an event was written, so the next one needs a comma */
     struct map tids;    /* process, the recorder's thread number → index + 1 into run_threads */
     struct map sites;   /* stack → number */
-    const char **site;
-    size_t site_n, site_cap;
+    ARENA_LIST(const char *, site);
     struct map helpers; /* of the run, see site.h */
     struct arena arena;
     uint64_t slices, slices_left; /* waits and copies that were written, and that were left out */

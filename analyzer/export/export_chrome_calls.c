@@ -60,7 +60,7 @@ static const char *site_name(struct export_chrome *c, uint32_t stack)
         char text[512], clean[512];
         struct result_site site = site_of(c->e->run, stack, &c->helpers);
         *at = (uint32_t)c->site_n;
-        *ARENA_PUSH(c->site, c->site_n, c->site_cap) =
+        *ARENA_ADD(c->site) =
             site.known ? arena_printf(&c->arena, "%s",
                                       terminal_clean(clean, sizeof clean, site_text(&site, text, sizeof text), true))
                        : NULL;
@@ -151,9 +151,8 @@ static void write_mark(struct calls *s, const struct run_mark *m, int64_t end)
 
 static void slices_on_mark(void *self, const struct run_mark *m)
 {
-    size_t n;
     struct calls *s = self;
-    int64_t end = run_processes(s->c->e->run, &n)[s->process].end_ns;
+    int64_t end = run_process_at(s->c->e->run, s->process)->end_ns;
     end = m->end_ns != RUN_NEVER ? m->end_ns : end > m->start_ns ? end : m->start_ns;
     if (!s->writing)
         count_length(&s->lengths, end - m->start_ns);
@@ -163,11 +162,9 @@ static void slices_on_mark(void *self, const struct run_mark *m)
 
 static bool each_mark(struct calls *s, bool writing, char *error, size_t error_size)
 {
-    size_t n;
     bool ok = true;
     s->writing = writing;
-    run_processes(s->c->e->run, &n);
-    for (s->process = 0; ok && s->process < n; s->process++)
+    for (s->process = 0; ok && s->process < RUN_COUNT(run_processes, s->c->e->run); s->process++)
         ok = run_each_mark(s->c->e->run, s->process, slices_on_mark, s, error, error_size);
     return ok;
 }

@@ -115,9 +115,8 @@ static void counters_on_free(void *self, const struct run_lifetime *life, const 
 
 static void counters_on_process_start(void *self, uint32_t process)
 {
-    size_t n;
     struct memory *m = self;
-    const struct run_process *p = &run_processes(m->c->e->run, &n)[process];
+    const struct run_process *p = run_process_at(m->c->e->run, process);
     m->end_ns = p->end_ns;
     m->last_alloc_ns = p->last_alloc_ns;
 }

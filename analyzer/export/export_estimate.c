@@ -65,7 +65,7 @@ static void export_estimate_lines(const struct estimate_answer *a, FILE *out)
     struct export_table t;
 
     export_table_begin(&t, out, false, "part,name,phases,low_bytes,bytes,high_bytes,host,formula,source,why");
-    EACH (l, a->result.lines, a->result.lines_n) {
+    EACH_IN (l, a->result.lines) {
         char phases[160];
         phases_text(&a->result, l->phases, phases, sizeof phases);
         EXPORT_CELLS(&t, estimate_part_key[l->part], l->name, phases);

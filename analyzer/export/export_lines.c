@@ -108,9 +108,7 @@ static void lines_on_alloc(void *self, const struct run_lifetime *life, const st
 /* Adds the allocations whose rows a bounded recording removed. */
 static void add_removed_lines(struct export_tables *x)
 {
-    size_t n;
-    const struct run_removed *removed = run_removed(x->e->run, &n);
-    EACH (r, removed, n) {
+    RUN_EACH (r, run_removed, x->e->run) {
         const enum run_series_layer layer = run_removed_layer(r);
         const int device = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST ? -1 : r->device;
         const struct run_series s = {.process = r->process, .device = device, .layer = layer};
@@ -257,8 +255,7 @@ void export_table_of_copies(struct export_tables *x)
 
 bool export_table_keys(struct export_tables *x, uint32_t process)
 {
-    size_t n;
-    const struct run_process *p = &run_processes(x->e->run, &n)[process];
+    const struct run_process *p = run_process_at(x->e->run, process);
     if (x->process != RUN_NONE && x->process != process) return false;
     EXPORT_CELLS(&x->t, p->run_id, p->host, p->pid, p->rank);
     return true;

@@ -48,9 +48,8 @@ static void put_int_label(struct metrics *m, const char *key, int64_t value)
 /* The caller adds labels, then calls end_metric() or end_real_metric(). */
 static void begin_metric(struct metrics *m, uint32_t process)
 {
-    size_t n;
     char clean[128];
-    const struct run_process *p = &run_processes(m->x.e->run, &n)[process];
+    const struct run_process *p = run_process_at(m->x.e->run, process);
     terminal_clean(clean, sizeof clean, p->run_id, true);
     for (char *c = clean; *c; c++) *c = *c == '"' || *c == '\\' ? '?' : *c;
     fprintf(m->out, "%s{run_id=\"%s\"", m->family->name, clean);
@@ -122,21 +121,19 @@ static int64_t is_process_complete(const struct run_process *p)
 
 static void device_total(struct metrics *m)
 {
-    size_t n;
-    const struct run_device *d = run_devices(m->x.e->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (export_includes_device(m->x.e, d[i].device) && d[i].total_bytes > 0) {
-            begin_metric(m, d[i].process);
-            put_int_label(m, "device", d[i].device);
-            put_metric_label(m, "name", d[i].name);
-            end_metric(m, d[i].total_bytes);
+    RUN_EACH (d, run_devices, m->x.e->run) {
+        if (export_includes_device(m->x.e, d->device) && d->total_bytes > 0) {
+            begin_metric(m, d->process);
+            put_int_label(m, "device", d->device);
+            put_metric_label(m, "name", d->name);
+            end_metric(m, d->total_bytes);
         }
     }
 }
 
 static void of_peaks(struct metrics *m)
 {
-    EACH (p, m->x.report->peaks, m->x.report->peaks_n) {
+    EACH_IN (p, m->x.report->peaks) {
         if (export_includes_device(m->x.e, p->device)) {
             begin_metric(m, p->process);
             put_int_label(m, "device", p->device);
@@ -148,7 +145,7 @@ static void of_peaks(struct metrics *m)
 
 static void put_category_bytes(struct metrics *m)
 {
-    EACH (p, m->x.report->peaks, m->x.report->peaks_n) {
+    EACH_IN (p, m->x.report->peaks) {
         for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(m->x.e, p->device); c++) {
             if (p->by_category.bytes[c] && p->layer == RUN_SERIES_TENSOR) {
                 begin_metric(m, p->process);
@@ -175,7 +172,7 @@ static void put_counted(struct metrics *m, struct export_lines *l, const char *l
 static void put_ooms(struct metrics *m)
 {
     struct export_lines l = {0};
-    EACH (o, m->x.report->ooms, m->x.report->ooms_n)
+    EACH_IN (o, m->x.report->ooms)
         if (export_includes_device(m->x.e, o->device))
             export_lines_at(&l, o->process, RUN_NONE, o->device, o->fatal)->values[0]++;
     put_counted(m, &l, "fatal");
@@ -184,7 +181,7 @@ static void put_ooms(struct metrics *m)
 static void put_retries(struct metrics *m)
 {
     struct export_lines l = {0};
-    EACH (r, m->x.report->retries, m->x.report->retries_n)
+    EACH_IN (r, m->x.report->retries)
         if (export_includes_device(m->x.e, r->device))
             export_lines_at(&l, r->process, RUN_NONE, r->device, 0)->values[0]++;
     put_counted(m, &l, NULL);
@@ -214,7 +211,7 @@ static void of_copies(struct metrics *m)
 
 static void put_utilisation(struct metrics *m)
 {
-    EACH (f, m->x.report->fragmentation, m->x.report->fragmentation_n) {
+    EACH_IN (f, m->x.report->fragmentation) {
         if (export_includes_device(m->x.e, f->device) && !isnan(f->utilisation)) {
             begin_metric(m, f->process);
             put_int_label(m, "device", f->device);

@@ -57,19 +57,13 @@ struct pprof {
     struct arena arena;
     struct export_protobuf out, message, inner;
     struct texts texts;
-    struct sample *samples;
-    size_t samples_n, samples_cap;
-    struct symbol_module *modules;
-    size_t modules_n, modules_cap;
-    struct location *locations;
-    size_t locations_n, locations_cap;
-    struct function *functions;
-    size_t functions_n, functions_cap;
+    ARENA_LIST(struct sample, samples);
+    ARENA_LIST(struct symbol_module, modules);
+    ARENA_LIST(struct location, locations);
+    ARENA_LIST(struct function, functions);
     struct map location_of, function_of, path_of;
-    struct path *paths;
-    size_t paths_n, paths_cap;
-    uint64_t *steps; /* of all paths */
-    size_t steps_n, steps_cap;
+    ARENA_LIST(struct path, paths);
+    ARENA_LIST(uint64_t, steps); /* of all paths */
 };
 
 static uint64_t put_pprof_text(struct pprof *p, const char *text)
@@ -83,7 +77,7 @@ static uint32_t pprof_module_of(struct pprof *p, const struct run_frame *f)
     size_t i = 0;
     while (i < p->modules_n && (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) i++;
     if (i == p->modules_n) {
-        *ARENA_PUSH(p->modules, p->modules_n, p->modules_cap) =
+        *ARENA_ADD(p->modules) =
             (struct symbol_module){.path = f->module, .build_id = f->build_id, .named = true, .filed = true};
     }
     struct symbol_module *m = &p->modules[i];
@@ -98,13 +92,13 @@ static uint32_t function_of(struct pprof *p, const struct run_frame *f)
     char name[PROFILE_LABEL];
     const char *file = f->file ? f->file : f->module ? f->module : "";
     struct function new = {put_pprof_text(p, profile_frame_function(f, name)), put_pprof_text(p, file)};
-    return MAP_INDEX(&p->function_of, new.name << 32 | new.file, p->functions, p->functions_n, p->functions_cap, new);
+    return MAP_INDEX_IN(&p->function_of, new.name << 32 | new.file, p->functions, new);
 }
 
 static uint64_t put_location(struct pprof *p, const struct run_frame *f)
 {
-    return 1 + MAP_INDEX(&p->location_of, (uintptr_t)f, p->locations, p->locations_n, p->locations_cap,
-                         (struct location){f, pprof_module_of(p, f), function_of(p, f)});
+    return 1 + MAP_INDEX_IN(&p->location_of, (uintptr_t)f, p->locations,
+                            (struct location){f, pprof_module_of(p, f), function_of(p, f)});
 }
 
 /* Innermost first. */
@@ -118,8 +112,8 @@ static struct path pprof_path_of(struct pprof *p, uint32_t stack)
                             .n = profile_frames(p->e->run, stack, p->e->native, frames, RUN_DEPTH_MAX)};
         *at = (uint32_t)p->paths_n;
         if (!path.n) frames[path.n++] = &unknown;
-        for (size_t i = path.n; i-- > 0;) *ARENA_PUSH(p->steps, p->steps_n, p->steps_cap) = put_location(p, frames[i]);
-        *ARENA_PUSH(p->paths, p->paths_n, p->paths_cap) = path;
+        for (size_t i = path.n; i-- > 0;) *ARENA_ADD(p->steps) = put_location(p, frames[i]);
+        *ARENA_ADD(p->paths) = path;
         return path;
     }
     return p->paths[*at];
@@ -128,7 +122,7 @@ static struct path pprof_path_of(struct pprof *p, uint32_t stack)
 static void add_pprof_profile(struct pprof *p, const struct profile *profile, size_t value)
 {
     for (size_t i = 0; i < profile->n; i++) {
-        struct sample *s = ARENA_PUSH(p->samples, p->samples_n, p->samples_cap);
+        struct sample *s = ARENA_ADD(p->samples);
         *s = (struct sample){.of = profile->entries[i]};
         s->values[value] = (int64_t)profile->entries[i].count;
         s->values[value + 1] = profile->entries[i].weight;
@@ -182,8 +176,7 @@ static void put_number_label(struct pprof *p, const char *key, int64_t value)
 
 static void write_pprof_sample(struct pprof *p, const struct sample *s, size_t values, bool memory)
 {
-    size_t n;
-    const struct run_process *process = &run_processes(p->e->run, &n)[s->of.process];
+    const struct run_process *process = run_process_at(p->e->run, s->of.process);
     struct path path = pprof_path_of(p, s->of.stack);
     export_protobuf_packed(&p->message, S_LOCATION, &p->steps[path.first], path.n);
     export_protobuf_packed(&p->message, S_VALUE, (const uint64_t *)s->values, values);

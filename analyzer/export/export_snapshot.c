@@ -301,8 +301,7 @@ static bool write_snapshot(struct snapshot *s, char *error, size_t error_size)
 
 bool export_snapshot(struct export *e, char *error, size_t error_size)
 {
-    size_t n;
-    int64_t start = run_processes(e->run, &n)[e->process].start_real_ns;
+    int64_t start = run_process_at(e->run, e->process)->start_real_ns;
     struct snapshot *s = arena_zeroed(1, sizeof *s);
     s->e = e;
     s->start_us = start == RUN_UNKNOWN ? 0 : start / 1000;

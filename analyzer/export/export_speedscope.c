@@ -19,15 +19,14 @@ struct scope_profile { /* a kind, of a process or of the run */
 struct scope {
     struct export_run *e;
     struct map index; /* frame → number */
-    const struct run_frame **frames;
-    size_t frames_n, frames_cap;
+    ARENA_LIST(const struct run_frame *, frames);
     struct scope_profile *profiles;
     size_t n, cap;
 };
 
 static uint32_t speedscope_frame_index(struct scope *s, const struct run_frame *f)
 {
-    return MAP_INDEX(&s->index, (uintptr_t)f, s->frames, s->frames_n, s->frames_cap, f);
+    return MAP_INDEX_IN(&s->index, (uintptr_t)f, s->frames, f);
 }
 
 static bool of_process(void *self, const struct profile_entry *entry)

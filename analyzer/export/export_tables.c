@@ -44,19 +44,17 @@ void export_table_of_processes(struct export_tables *x)
 
 void export_table_of_devices(struct export_tables *x)
 {
-    size_t n;
-    const struct run_device *d = run_devices(x->e->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (export_includes_device(x->e, d[i].device) && export_table_keys(x, d[i].process)) {
-            export_table_device(&x->t, d[i].device);
-            EXPORT_CELLS(&x->t, d[i].name, d[i].total_bytes);
+    RUN_EACH (d, run_devices, x->e->run) {
+        if (export_includes_device(x->e, d->device) && export_table_keys(x, d->process)) {
+            export_table_device(&x->t, d->device);
+            EXPORT_CELLS(&x->t, d->name, d->total_bytes);
         }
     }
 }
 
 void export_table_of_peaks(struct export_tables *x)
 {
-    EACH (p, x->report->peaks, x->report->peaks_n) {
+    EACH_IN (p, x->report->peaks) {
         if (export_includes_device(x->e, p->device) && export_table_keys(x, p->process)) {
             export_table_device(&x->t, p->device);
             EXPORT_CELLS(&x->t, result_series_word(p->layer), p->bytes, p->count, p->time_ns, p->end_bytes,
@@ -74,7 +72,7 @@ static uint64_t count_of_category(const struct result_by_category *c, enum resul
 
 void export_table_of_categories(struct export_tables *x)
 {
-    EACH (p, x->report->peaks, x->report->peaks_n) {
+    EACH_IN (p, x->report->peaks) {
         for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(x->e, p->device); c++) {
             if (p->by_category.bytes[c] && export_table_keys(x, p->process)) {
                 export_table_device(&x->t, p->device);
@@ -87,7 +85,7 @@ void export_table_of_categories(struct export_tables *x)
 
 void export_table_of_timeline(struct export_tables *x)
 {
-    EACH (l, x->report->timelines, x->report->timelines_n) {
+    EACH_IN (l, x->report->timelines) {
         for (size_t k = 0; k < l->n && export_includes_device(x->e, l->device); k++) {
             if (export_table_keys(x, l->process)) {
                 export_table_device(&x->t, l->device);
@@ -99,7 +97,7 @@ void export_table_of_timeline(struct export_tables *x)
 
 void export_table_of_ooms(struct export_tables *x)
 {
-    EACH (o, x->report->ooms, x->report->ooms_n) {
+    EACH_IN (o, x->report->ooms) {
         if (export_includes_device(x->e, o->device) && export_table_keys(x, o->process)) {
             export_table_device(&x->t, o->device);
             EXPORT_CELLS(&x->t, o->time_ns, o->requested_bytes, o->free_bytes, o->total_bytes, o->fatal, o->handled,
@@ -120,7 +118,7 @@ void export_table_of_steps(struct export_tables *x)
 
 void export_table_of_scopes(struct export_tables *x)
 {
-    EACH (s, x->report->scopes, x->report->scopes_n) {
+    EACH_IN (s, x->report->scopes) {
         if (export_includes_device(x->e, s->device) && export_table_keys(x, s->process)) {
             export_table_device(&x->t, s->device);
             EXPORT_CELLS(&x->t, result_series_word(s->layer), s->domain, s->name, s->count, s->open, s->peak_bytes,
@@ -167,10 +165,8 @@ void export_table_of_marks(struct export_tables *x)
 #define WORD(s, v, w) [v] = w,
     static const char *const kinds[] = {GS_MARK_KINDS(WORD)};
 #undef WORD
-    size_t n;
     char error[256]; /* the report has already stated what cannot be read */
-    run_processes(x->e->run, &n);
-    for (uint32_t p = 0; p < n; p++) {
+    for (uint32_t p = 0; p < RUN_COUNT(run_processes, x->e->run); p++) {
         struct marks s = {0};
         run_each_mark(x->e->run, p, table_on_mark, &s, error, sizeof error);
         for (size_t i = 0; i < s.n && export_table_keys(x, p); i++) {

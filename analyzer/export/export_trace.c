@@ -41,16 +41,13 @@ struct tracer {
     bool here, done;                   /* in the requested process; after the requested moment */
     bool imported;                     /* an imported snapshot: memory that existed at time 0 makes no event */
     struct export_trace_event mapping; /* delayed: consecutive mappings or unmappings are one call of the allocator */
-    struct piece *pieces;              /* in order of address */
-    size_t pieces_n, pieces_cap;
-    struct change *changes; /* in order of time */
+    ARENA_LIST(struct piece, pieces);  /* in order of address */
+    struct change *changes;            /* in order of time */
     size_t changes_n, changes_cap, change;
-    struct pending *pendings; /* sorted by address, then time */
-    size_t pendings_n, pendings_cap;
-    struct waiting *waiting; /* few, unsorted */
-    size_t waiting_n, waiting_cap;
-    int64_t next_done_ns; /* the earliest of them; RUN_NEVER */
-    bool has_pools;       /* private ones, by identity: their numbers */
+    ARENA_LIST(struct pending, pendings); /* sorted by address, then time */
+    ARENA_LIST(struct waiting, waiting);  /* few, unsorted */
+    int64_t next_done_ns;                 /* the earliest of them; RUN_NEVER */
+    bool has_pools;                       /* private ones, by identity: their numbers */
     struct map pools;
     int64_t pools_n;
     size_t fact; /* the next of the run's facts about PyTorch's allocator */
@@ -149,7 +146,7 @@ static struct piece *piece_of(struct tracer *t, uint64_t address)
 static void piece_add(struct tracer *t, struct piece piece)
 {
     size_t at = pieces_up_to(t, piece.address);
-    ARENA_PUSH(t->pieces, t->pieces_n, t->pieces_cap);
+    ARENA_ADD(t->pieces);
     memmove(&t->pieces[at + 1], &t->pieces[at], (t->pieces_n - 1 - at) * sizeof piece);
     piece.written = t->imported;
     t->pieces[at] = piece;
@@ -212,9 +209,8 @@ static void list_changes(struct tracer *t)
     const struct run_mapping *m = run_mappings(t->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (m[i].process != t->wish->process || m[i].device != t->wish->device) continue;
-        *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].map_ns, (uint32_t)i, true};
-        if (m[i].unmap_ns != RUN_NEVER)
-            *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
+        *ARENA_ADD(t->changes) = (struct change){m[i].map_ns, (uint32_t)i, true};
+        if (m[i].unmap_ns != RUN_NEVER) *ARENA_ADD(t->changes) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
     }
     SORT(t->changes, t->changes_n, order_changes);
 }
@@ -243,7 +239,7 @@ static void trace_on_pending(void *self, const struct run_pending *p)
 {
     struct tracer *t = self;
     if (p->device == t->wish->device && p->known == RUN_YES && p->done_ns > p->free_ns)
-        *ARENA_PUSH(t->pendings, t->pendings_n, t->pendings_cap) = (struct pending){p->address, p->free_ns, p->done_ns};
+        *ARENA_ADD(t->pendings) = (struct pending){p->address, p->free_ns, p->done_ns};
 }
 
 static void list_pendings(struct tracer *t)
@@ -271,7 +267,7 @@ static void tensor_free(struct tracer *t, const struct export_trace_block *b, in
         return;
     }
     emit_free(t, b, time_ns, freeing_stack(b), EXPORT_TRACE_FREE_REQUESTED);
-    *ARENA_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
+    *ARENA_ADD(t->waiting) = (struct waiting){*b, p->done_ns};
     t->waiting[t->waiting_n - 1].block.pending = true;
     t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
 }
@@ -376,11 +372,8 @@ static int64_t pool_at(const struct tracer *t, uint64_t address, bool captured)
 
 static bool has_private_pools(const struct run *run, const struct export_trace_request *wish)
 {
-    size_t n;
-    const struct run_allocator_fact *f = run_allocator_facts(run, &n);
-    for (size_t i = 0; i < n; i++)
-        if (f[i].process == wish->process && f[i].device == wish->device && f[i].kind == GS_ALLOCATOR_POOL &&
-            f[i].value > 0)
+    RUN_EACH (f, run_allocator_facts, run)
+        if (f->process == wish->process && f->device == wish->device && f->kind == GS_ALLOCATOR_POOL && f->value > 0)
             return true;
     return false;
 }
@@ -519,12 +512,10 @@ static void gather_lifetime(void *self, const struct run_lifetime *life)
 
 static void gather_trace_mappings(struct tracer *t)
 {
-    size_t n;
-    const struct run_mapping *m = run_mappings(t->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        if (m[i].process == t->wish->process && m[i].device == t->wish->device && m[i].map_ns <= t->wish->until_ns &&
-            m[i].unmap_ns > t->wish->until_ns) {
-            struct export_trace_block b = block_of_mapping(&m[i]);
+    RUN_EACH (m, run_mappings, t->run) {
+        if (m->process == t->wish->process && m->device == t->wish->device && m->map_ns <= t->wish->until_ns &&
+            m->unmap_ns > t->wish->until_ns) {
+            struct export_trace_block b = block_of_mapping(m);
             *ARENA_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
             add_whole(t, &b);
         }
@@ -535,7 +526,7 @@ static void gather_trace_mappings(struct tracer *t)
 static void gather_pieces(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
-    EACH (p, t->pieces, t->pieces_n) {
+    EACH_IN (p, t->pieces) {
         struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
         if (!p->written) continue;
         if (last && p->mapped && last->mapped && last->stream == p->stream && last->pool == p->pool &&
@@ -562,7 +553,7 @@ SORT_ORDER(order_trace_blocks, struct export_trace_block, SORT_UP(x->address, y-
 static void share_out_trace_blocks(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;
-    EACH (g, s->segments, s->segments_n) {
+    EACH_IN (g, s->segments) {
         uint64_t from = g->address, end = g->address + (uint64_t)g->bytes;
         g->first = kept;
         for (; at < s->blocks_n && s->blocks[at].address < end; at++) {
@@ -605,9 +596,8 @@ void export_trace_state_free(struct export_trace_state *state)
 bool export_trace_device(struct run *run, const struct export_trace_request *wish, struct export_trace_state *state,
                          char *error, size_t error_size)
 {
-    size_t n;
     struct tracer t = {
-        .run = run, .wish = wish, .state = state, .last_alloc_ns = run_processes(run, &n)[wish->process].last_alloc_ns};
+        .run = run, .wish = wish, .state = state, .last_alloc_ns = run_process_at(run, wish->process)->last_alloc_ns};
     struct run_observer observer = {.self = &t,
                                     .process_start = trace_on_process_start,
                                     .alloc = trace_on_alloc,

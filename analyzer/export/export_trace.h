@@ -6,6 +6,7 @@
  * allocation is a segment with one block that fills it. */
 #pragma once
 
+#include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
 
 /* clang-format off */
@@ -52,10 +53,8 @@ struct export_trace_segment {
     size_t first, n; /* its blocks, in order of address */
 };
 struct export_trace_state {
-    struct export_trace_segment *segments; /* in order of address */
-    size_t segments_n;
-    struct export_trace_block *blocks;
-    size_t blocks_n;
+    ARENA_ROWS(struct export_trace_segment, segments); /* in order of address */
+    ARENA_ROWS(struct export_trace_block, blocks);
     uint64_t refused; /* number of blocks that overlap others: the file is damaged */
 };
 void export_trace_state_free(struct export_trace_state *state);

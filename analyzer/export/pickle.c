@@ -186,7 +186,7 @@ static void write_pickle_text(struct export_pickle *p, const char *text, struct 
         put_again(p, p->memos[number]);
     } else {
         put_pickle_text(p, text, bytes);
-        *ARENA_PUSH(p->memos, p->memos_n, p->memos_cap) = export_pickle_memo(p);
+        *ARENA_ADD(p->memos) = export_pickle_memo(p);
     }
     *near = (struct export_pickle_text){text, p->memos[number]};
 }

@@ -25,8 +25,7 @@ struct export_pickle {
     unsigned depth;
     /* texts by content, and before that by address */
     struct texts texts;
-    uint32_t *memos; /* of `texts` */
-    size_t memos_n, memos_cap;
+    ARENA_LIST(uint32_t, memos); /* of `texts` */
     struct export_pickle_text {
         const char *text;
         uint32_t memo;

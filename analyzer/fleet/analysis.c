@@ -37,12 +37,12 @@ static void take_analysis(const struct result_report *report, struct fleet_analy
         a->steps = report->steps[0]->n;
         a->median_ns = report->steps[0]->median_ns;
     }
-    EACH (g, report->growth, report->growth_n) {
+    EACH_IN (g, report->growth) {
         const enum run_series_layer layer =
             report_has_tensors(report, g->device) ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
         if (in_range(g->device) && g->by_steps && g->layer == layer) a->device[g->device].growth += g->bytes_per_step;
     }
-    EACH (p, report->peaks, report->peaks_n)
+    EACH_IN (p, report->peaks)
         for (int c = 0; c < RESULT_CATEGORIES_N && in_range(p->device) && p->layer == RUN_SERIES_TENSOR; c++)
             a->device[p->device].by_category[c] = p->by_category.bytes[c];
 }

@@ -169,7 +169,7 @@ static void write_unread(struct writer *w)
 
 static void write_each_series(struct writer *w)
 {
-    EACH (s, w->r->model->series, w->r->model->series_n) {
+    EACH_IN (s, w->r->model->series) {
         const int64_t value = w->family->of_series(s);
         if (value != RUN_UNKNOWN) {
             begin_sample(w);

@@ -2,11 +2,11 @@
 
 #include <ctype.h>
 #include <sqlite3.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/texts.h"
 #include "schema/record.h"
 #include "schema/store.h"
@@ -40,12 +40,9 @@ struct import_feed {
     struct texts apis;         /* their numbers are from 1 on */
     uint32_t threads_n;
     uint32_t thread; /* the chosen thread */
-    struct numbers *last;
-    size_t last_n, last_cap;
-    struct native *natives;
-    size_t natives_n, natives_cap;
-    struct note *notes;
-    size_t notes_n, notes_cap;
+    ARENA_LIST(struct numbers, last);
+    ARENA_LIST(struct native, natives);
+    ARENA_LIST(struct note, notes);
     int64_t last_ns;
     uint64_t damaged, unblocked; /* unblocked: copies and fills for which it is unknown how long they blocked the host
                                   */
@@ -120,7 +117,7 @@ uint32_t import_feed_thread(struct import_feed *f, uint32_t tid, const char *nam
     struct gs_rec_thread r = {.rec = REC(GS_REC_THREAD, 0, 0), .tid = tid, .name_len = (uint16_t)length};
     const uint32_t chosen = f->thread;
     f->thread = ++f->threads_n;
-    *ARENA_PUSH(f->last, f->last_n, f->last_cap) = (struct numbers){0};
+    *ARENA_ADD(f->last) = (struct numbers){0};
     add_with_texts(f, &r.rec, sizeof r, &name, &length, 1);
     f->thread = chosen;
     return f->threads_n;
@@ -143,7 +140,7 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
     if (!store) return NULL;
     struct import_feed *f = arena_realloc(NULL, 1, sizeof *f);
     *f = (struct import_feed){.store = store, .path = strdup(path), .threads_n = 1, .thread = 1};
-    for (uint32_t i = 0; i <= f->threads_n; i++) *ARENA_PUSH(f->last, f->last_n, f->last_cap) = (struct numbers){0};
+    for (uint32_t i = 0; i <= f->threads_n; i++) *ARENA_ADD(f->last) = (struct numbers){0};
     for (size_t i = 0; i < sizeof usual_apis / sizeof *usual_apis; i++) import_feed_api(f, usual_apis[i]);
     import_feed_note(f, "format", "%s", source->format);
     return f;
@@ -151,10 +148,10 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
 
 static uint32_t native_index(struct import_feed *f, const struct import_frame *frame, uint64_t hash)
 {
-    return MAP_INDEX(&f->native_indexes, hash, f->natives, f->natives_n, f->natives_cap,
-                     (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
-                                     frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL,
-                                     frame->line});
+    return MAP_INDEX_IN(&f->native_indexes, hash, f->natives,
+                        (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
+                                        frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL,
+                                        frame->line});
 }
 
 /* A path of Windows ("D:\\me\\train.py") with slashes, which Windows also accepts: folders and installed packages are
@@ -433,27 +430,21 @@ void import_feed_setting(struct import_feed *f, const char *name, const char *va
 
 static struct note *add_note(struct import_feed *f)
 {
-    return ARENA_PUSH(f->notes, f->notes_n, f->notes_cap);
+    return ARENA_ADD(f->notes);
 }
 
 void import_feed_note(struct import_feed *f, const char *key, const char *format, ...)
 {
     struct note *note = add_note(f);
-    va_list args;
     snprintf(note->key, sizeof note->key, "import.%s", key);
-    va_start(args, format);
-    vsnprintf(note->text, sizeof note->text, format, args);
-    va_end(args);
+    TEXT_FORMAT(note->text, sizeof note->text, format);
 }
 
 void import_feed_remark(struct import_feed *f, uint32_t number, const char *format, ...)
 {
     struct note *note = add_note(f);
-    va_list args;
     snprintf(note->key, sizeof note->key, "import.remark.%04u", number);
-    va_start(args, format);
-    vsnprintf(note->text, sizeof note->text, format, args);
-    va_end(args);
+    TEXT_FORMAT(note->text, sizeof note->text, format);
 }
 
 static void bind_feed_text(sqlite3_stmt *st, int at, const char *text)

@@ -112,7 +112,7 @@ static void read_function(struct profile *p, struct import_message m)
         if (field.number == 4) function.file = field.integer;
     }
     *map_at(&p->function_ids, id) = (uint32_t)p->functions_n;
-    *ARENA_PUSH(p->functions, p->functions_n, p->functions_cap) = function;
+    *ARENA_ADD(p->functions) = function;
 }
 
 static void read_pprof_line(struct profile *p, struct import_message m)
@@ -123,7 +123,7 @@ static void read_pprof_line(struct profile *p, struct import_message m)
         if (field.number == 1) line.function = field.integer;
         if (field.number == 2) line.line = (int64_t)field.integer;
     }
-    *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) = line;
+    *ARENA_ADD(p->lines) = line;
 }
 
 static void read_location(struct profile *p, struct import_message m)
@@ -137,7 +137,7 @@ static void read_location(struct profile *p, struct import_message m)
     }
     location.n = p->lines_n - location.first;
     *map_at(&p->location_ids, id) = (uint32_t)p->locations_n;
-    *ARENA_PUSH(p->locations, p->locations_n, p->locations_cap) = location;
+    *ARENA_ADD(p->locations) = location;
 }
 
 static bool read_tables(struct profile *p)
@@ -150,7 +150,7 @@ static bool read_tables(struct profile *p)
         if (field.number == FUNCTION) read_function(p, field.bytes);
         if (field.number == LOCATION) read_location(p, field.bytes);
         if (field.number == STRING) {
-            *ARENA_PUSH(p->texts, p->texts_n, p->texts_cap) =
+            *ARENA_ADD(p->texts) =
                 arena_printf(&p->arena, "%.*s", (int)(field.bytes.end - field.bytes.at), (const char *)field.bytes.at);
         }
     }

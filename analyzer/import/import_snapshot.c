@@ -112,7 +112,7 @@ static void drop_piece(struct set *set, const struct import_snapshot_piece *h)
  * events, and what was live before them and not freed is unknown. */
 static void infer_end(struct importer *s)
 {
-    EACH (e, s->from.events, s->from.events_n) {
+    EACH_IN (e, s->from.events) {
         struct import_snapshot_piece h = {.address = e->address,
                                           .bytes = e->bytes,
                                           .requested = e->requested,
@@ -458,7 +458,7 @@ static int64_t write_imported_notes(struct importer *s, int64_t until_us, int64_
 static void skip_notes(struct importer *s)
 {
     size_t kept = 0;
-    EACH (note, s->from.notes, s->from.notes_n) {
+    EACH_IN (note, s->from.notes) {
         size_t k = kept;
         if (note->ends && note->time_us < s->start_us) {
             const size_t least = kept > OPEN_NOTES ? kept - OPEN_NOTES : 0;

@@ -26,8 +26,7 @@ struct writing {
     uint32_t *numbers;         /* by thread: the feed's number; 0: none yet */
     struct map stacks, chains; /* chains: correlation id and kind → 1 + the first of the GPU's copies */
     struct import_finding *finding;
-    struct import_trace_record *alone; /* sorted by time */
-    size_t alone_n, alone_cap;
+    ARENA_LIST(struct import_trace_record, alone); /* sorted by time */
     int64_t start_ns;
     bool started;
     uint32_t pid;     /* index of the name of the process, if there is one */
@@ -36,6 +35,8 @@ struct writing {
     uint32_t notes;
     uint32_t last;     /* the record that begins last: its number in the file */
     uint64_t sizeless; /* copies and fills without an entry on the GPU's side of the trace */
+    bool has_waited;   /* for a device */
+    bool waited_last;  /* and nothing else happened since */
 };
 
 bool import_is_json(const unsigned char *head, size_t n)
@@ -98,11 +99,11 @@ static void find_alone(struct writing *w)
     for (size_t i = 0; i < t->gpu_n; i++) {
         if (t->gpu[i].claimed) continue;
         t->gpu[i].next = 0;
-        *ARENA_PUSH(w->alone, w->alone_n, w->alone_cap) = (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
-                                                                                       .duration_ns = -1,
-                                                                                       .thread = UINT32_MAX,
-                                                                                       .a = (uint32_t)i + 1,
-                                                                                       .kind = IMPORT_TRACE_ALONE};
+        *ARENA_ADD(w->alone) = (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
+                                                            .duration_ns = -1,
+                                                            .thread = UINT32_MAX,
+                                                            .a = (uint32_t)i + 1,
+                                                            .kind = IMPORT_TRACE_ALONE};
     }
     SORT(w->alone, w->alone_n, order_records_by_time);
 }
@@ -255,11 +256,18 @@ static void write_call(struct writing *w, const struct import_trace_record *r, s
     write_gpu(w, e, r->a, graph ? 0 : blocked_ns);
 }
 
+static bool is_device_wait(const struct import_trace_record *r)
+{
+    return r->kind == IMPORT_TRACE_WAIT && r->sync == GS_SYNC_DEVICE;
+}
+
 /* When torch.profiler stops, it waits for the GPU itself (__exit__ in torch/autograd/profiler.py). Without stacks, that
- * is the last event of the trace, outside of all operators. */
+ * is the last event of the trace, outside of all operators. If the program waits for the GPU, too, such as after each
+ * step, the last wait is the profiler's only if it follows one of the program's: other tools record without that wait.
+ */
 static bool is_profiler_end(const struct writing *w, const struct import_trace_record *r)
 {
-    return r->kind == IMPORT_TRACE_WAIT && r->sync == GS_SYNC_DEVICE && r->number == w->last && w->t->processes_n == 1;
+    return is_device_wait(r) && r->number == w->last && w->t->processes_n == 1 && (!w->has_waited || w->waited_last);
 }
 
 static uint32_t trace_call_stack(struct writing *w, const struct import_trace_record *r)
@@ -279,6 +287,7 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         return;
     }
     if (r->kind == IMPORT_TRACE_OP || r->kind == IMPORT_TRACE_PYTHON) {
+        w->waited_last = false;
         import_lane_open(&w->lanes[r->thread], r);
         return;
     }
@@ -301,13 +310,14 @@ static void write_record(struct writing *w, const struct import_trace_record *r)
         break;
     default: e.stack = trace_call_stack(w, r); write_call(w, r, &e);
     }
+    w->waited_last = is_device_wait(r) || (w->waited_last && r->kind == IMPORT_TRACE_RANGE_END);
+    w->has_waited = w->has_waited || is_device_wait(r);
 }
 
 static void write_before(struct writing *w)
 {
     const uint32_t stack = w->levels.before_n ? import_feed_before(w->feed) : 0;
-    for (size_t i = 0; i < w->levels.before_n; i++) {
-        const struct import_before *b = &w->levels.before[i];
+    EACH_IN (b, w->levels.before) {
         struct import_event e = {.device = b->device,
                                  .address = import_trace_address(b->address, b->process),
                                  .bytes = b->bytes,

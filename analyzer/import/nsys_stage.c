@@ -4,10 +4,10 @@
  * thread: globalTid. */
 #include "analyzer/import/nsys_stage.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/import/nsys_calls.h"
 #include "schema/event.h"
@@ -62,11 +62,8 @@ static bool exec_staging(struct staging *g, const char *sql)
 static bool exec_staging_format(struct staging *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool exec_staging_format(struct staging *g, const char *format, ...)
 {
-    va_list args;
     char sql[4096];
-    va_start(args, format);
-    int n = vsnprintf(sql, sizeof sql, format, args);
-    va_end(args);
+    int n = TEXT_FORMAT(sql, sizeof sql, format);
     return n < (int)sizeof sql && exec_staging(g, sql);
 }
 

@@ -137,7 +137,7 @@ static size_t take_event(void *taker, const struct import_value *pairs, size_t n
     struct import_snapshot *s = taker;
     struct import_snapshot_event e;
     if (n < 2 || !read_snapshot_event(s, pairs, n, &e)) return 0;
-    *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
+    *ARENA_ADD(s->events) = e;
     s->has_pool_ids = s->has_pool_ids || e.pool != IMPORT_POOL_UNKNOWN;
     return s->events_n;
 }
@@ -167,7 +167,7 @@ static void place_event(struct placing *p, const struct import_value *item, uint
     e.device = device;
     s->timed = s->timed && e.time_us != INT64_MIN;
     s->events_n = p->n;
-    *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
+    *ARENA_ADD(s->events) = e;
     p->n = s->events_n;
 }
 
@@ -253,7 +253,7 @@ static void settle_skipped(struct import_snapshot *s)
 {
     size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
     bool seen[IMPORT_DEVICES + 1] = {0};
-    EACH (e, s->events, s->events_n) {
+    EACH_IN (e, s->events) {
         n[e->action]++;
         later_n += e->action == IMPORT_COMPLETED && seen[e->device];
         seen[e->device] = true;
@@ -365,7 +365,7 @@ static void read_notes(struct import_snapshot *s, const struct import_value *not
                                          .name = import_text(import_member(v, "name")),
                                          .device = (int)import_integer(import_member(v, "device"), -1)};
         n.ends = stage && strcmp(stage, "END") == 0;
-        if (n.name && n.time_us > 0 && stage) *ARENA_PUSH(s->notes, s->notes_n, s->notes_cap) = n;
+        if (n.name && n.time_us > 0 && stage) *ARENA_ADD(s->notes) = n;
     }
     SORT(s->notes, s->notes_n, order_notes_by_time);
 }

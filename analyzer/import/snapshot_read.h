@@ -73,13 +73,11 @@ struct import_snapshot {
     const char *settings; /* PYTORCH_CUDA_ALLOC_CONF; NULL: unknown */
     const char *torch;    /* a version of PyTorch that writes such members; NULL: unknown */
     bool has_pool_ids;    /* events have pool ids */
-    struct import_snapshot_event *events;
-    size_t events_n, events_cap;
+    ARENA_LIST(struct import_snapshot_event, events);
     const char *skipped; /* events that the program did not record, so that the others were dropped; NULL: none */
     bool timed;
     struct import_snapshot_pieces segments, blocks;
-    struct import_snapshot_note *notes; /* sorted by time */
-    size_t notes_n, notes_cap;
+    ARENA_LIST(struct import_snapshot_note, notes); /* sorted by time */
     struct import_snapshot_total totals[IMPORT_TOTALS_N];
     uint64_t segments_n, refused; /* refused: damaged segments, blocks and events */
     struct map pools;             /* segment_pool_id → enum import_pool */

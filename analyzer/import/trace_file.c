@@ -20,8 +20,8 @@ struct reading {
 static uint32_t thread_of(struct import_trace *t, const struct import_trace_event *e)
 {
     uint32_t pid = import_name_of(&t->names, e->pid), tid = import_name_of(&t->names, e->tid);
-    return MAP_INDEX(&t->thread_index, (uint64_t)pid << 32 | tid, t->threads, t->threads_n, t->threads_cap,
-                     (struct import_trace_thread){.pid = pid, .tid = tid});
+    return MAP_INDEX_IN(&t->thread_index, (uint64_t)pid << 32 | tid, t->threads,
+                        (struct import_trace_thread){.pid = pid, .tid = tid});
 }
 
 static struct import_trace_record *keep_trace_record(struct import_trace *t, const struct import_trace_event *e,
@@ -215,7 +215,7 @@ static void keep_gpu(struct import_trace *t, const struct import_trace_event *e,
         t->undirected++;
         return;
     }
-    *ARENA_PUSH(t->gpu, t->gpu_n, t->gpu_cap) = g;
+    *ARENA_ADD(t->gpu) = g;
 }
 
 static void keep_event(struct reading *r)

@@ -15,8 +15,7 @@ struct import_finding {
     struct import_trace_levels *l;
     struct map live;  /* address → any value; `freed`: it was freed */
     struct map sizes; /* size → 1 + the youngest one in `waiting` */
-    struct waiting *waiting;
-    size_t waiting_n, waiting_cap;
+    ARENA_LIST(struct waiting, waiting);
     uint32_t spare; /* 1 + the first unused entry of `waiting` */
     uint64_t next_address;
 };
@@ -56,7 +55,7 @@ static struct import_level *import_level_of(struct import_trace_levels *l, uint3
 static void add_before(struct import_finding *f, const struct import_level *level, uint64_t address, int64_t bytes)
 {
     struct import_trace_levels *l = f->l;
-    *ARENA_PUSH(l->before, l->before_n, l->before_cap) =
+    *ARENA_ADD(l->before) =
         (struct import_before){.address = address, .bytes = bytes, .process = level->process, .device = level->device};
 }
 
@@ -75,7 +74,7 @@ static void place_record(struct import_finding *f, struct import_level *level, s
     if (m->bytes > 0) {
         m->address = make_address(f, m->bytes);
         const uint32_t spare = f->spare;
-        struct waiting *w = spare ? &f->waiting[spare - 1] : ARENA_PUSH(f->waiting, f->waiting_n, f->waiting_cap);
+        struct waiting *w = spare ? &f->waiting[spare - 1] : ARENA_ADD(f->waiting);
         if (spare) f->spare = w->next;
         *w = (struct waiting){m->address, *top};
         *top = (uint32_t)(w - f->waiting) + 1;

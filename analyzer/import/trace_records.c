@@ -24,9 +24,8 @@ struct import_records {
     uint64_t count;
     int pieces_fd, sorted_fd; /* -1: none */
     uint64_t pieces_end, sorted_end;
-    struct piece *pieces; /* a heap, by the first record that is not merged yet */
-    size_t pieces_n, pieces_cap;
-    struct piece all; /* the sorted file */
+    ARENA_LIST(struct piece, pieces); /* a heap, by the first record that is not merged yet */
+    struct piece all;                 /* the sorted file */
     int error;
 };
 
@@ -120,7 +119,7 @@ static void write_piece(struct import_records *s, size_t n)
     struct piece p = {.at = s->pieces_end};
     if (!s->error) write_to(s, s->pieces_fd, &s->pieces_end, s->held, n);
     p.end = s->pieces_end;
-    if (!s->error) *ARENA_PUSH(s->pieces, s->pieces_n, s->pieces_cap) = p;
+    if (!s->error) *ARENA_ADD(s->pieces) = p;
     if (s->n > n) s->held[0] = s->held[n];
     s->n -= n;
 }

@@ -17,9 +17,8 @@ enum { SHARED_PAIRS = 8 }; /* a frame has 3 */
 enum { LEAST_GROWN = 8, MOST_SETTLED = 1024 };
 
 struct import_pickle {
-    struct arena arena;         /* texts, heads of lists, and items of lists that never grew */
-    struct import_list **lists; /* lists that grew */
-    size_t lists_n, lists_cap;
+    struct arena arena;                      /* texts, heads of lists, and items of lists that never grew */
+    ARENA_LIST(struct import_list *, lists); /* lists that grew */
     struct import_value root;
     bool has_more; /* another pickle follows */
 };
@@ -48,8 +47,7 @@ struct reader {
     size_t texts_n, texts_cap, shared_n, shared_cap;
     char *long_text; /* a text that does not fit in the buffer */
     size_t long_cap;
-    size_t *marks;
-    size_t marks_n, marks_cap;
+    ARENA_LIST(size_t, marks);
     struct import_reading reading;
     uint64_t next_progress;
     char *error;
@@ -142,7 +140,7 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
 
 static inline void push_value(struct reader *r, struct import_value v)
 {
-    *ARENA_PUSH(r->stack, r->stack_n, r->stack_cap) = v;
+    *ARENA_ADD(r->stack) = v;
 }
 
 static struct import_value *top_value(struct reader *r)
@@ -221,7 +219,7 @@ static struct import_value *shared_items(struct reader *r, const struct import_v
     }
     *at = (uint32_t)r->shared_n;
     struct import_value *own = own_items(r, items, n);
-    *ARENA_PUSH(r->shared, r->shared_n, r->shared_cap) = (struct import_list){.items = own, .n = n};
+    *ARENA_ADD(r->shared) = (struct import_list){.items = own, .n = n};
     return own;
 }
 
@@ -231,7 +229,7 @@ static void grow_stack(struct reader *r, struct import_list *list, size_t n)
     const struct import_value *before = list->items;
     size_t half = list->n + list->n / 2, cap = list->n + n > half ? list->n + n : half;
     cap = cap < LEAST_GROWN ? LEAST_GROWN : cap;
-    if (!list->cap) *ARENA_PUSH(r->p->lists, r->p->lists_n, r->p->lists_cap) = list;
+    if (!list->cap) *ARENA_ADD(r->p->lists) = list;
     list->items = arena_realloc(list->cap ? list->items : NULL, cap, sizeof *list->items);
     if (!list->cap && list->n) memcpy(list->items, before, list->n * sizeof *before);
     list->cap = cap;
@@ -331,7 +329,7 @@ static void push_bytes(struct reader *r, const char *bytes, size_t n)
         uint32_t *at = map_at(&r->text_index, map_hash_bytes(0, bytes, n));
         if (*at == MAP_NEW) {
             *at = (uint32_t)r->texts_n;
-            *ARENA_PUSH(r->texts, r->texts_n, r->texts_cap) = text = new_text(r, bytes, n);
+            *ARENA_ADD(r->texts) = text = new_text(r, bytes, n);
         } else if (r->texts[*at]->length == n && memcmp(r->texts[*at]->bytes, bytes, n) == 0) {
             text = r->texts[*at];
         }
@@ -518,7 +516,7 @@ static void put_memo(struct reader *r, uint64_t at)
     /* An index far beyond the last one is damage, and would take memory. */
     if (at > r->memo_n + (1 << 20)) fail_unpickle(r, "memo %llu is out of range", (unsigned long long)at);
     memo_entry entry = memo_entry_of(r, top_value(r));
-    while (r->memo_n <= at) *ARENA_PUSH(r->memo, r->memo_n, r->memo_cap) = 0;
+    while (r->memo_n <= at) *ARENA_ADD(r->memo) = 0;
     r->memo[at] = entry;
 }
 
@@ -608,7 +606,7 @@ static bool unpickle_step(struct reader *r, unsigned code)
         break;
     case 0x95: take_little(r, 8); break; /* FRAME */
     case '.': return false;              /* STOP */
-    case '(': *ARENA_PUSH(r->marks, r->marks_n, r->marks_cap) = r->stack_n; break;
+    case '(': *ARENA_ADD(r->marks) = r->stack_n; break;
     case '0': /* POP */
         if (r->marks_n && r->marks[r->marks_n - 1] == r->stack_n)
             r->marks_n--;

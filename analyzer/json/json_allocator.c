@@ -35,8 +35,8 @@ static json_t *stream_json(const struct allocator_pool_share *h)
 json_t *json_allocator(const struct result_report *r)
 {
     json_t *list = json_array();
-    EACH (s, r->allocator, r->allocator_n) {
-        json_t *o = json_object();
+    EACH_IN (s, r->allocator) {
+        json_t *o = json_add_object(list);
         draw_json_where(o, r, s->process, s->device);
         set_text(o, "moment", allocator_moment_word(s->moment));
         set_real(o, "time_s", (double)s->time_ns / 1e9);
@@ -53,7 +53,6 @@ json_t *json_allocator(const struct result_report *r)
         set_count(o, "blocks_outside", s->strays);
         set_json(o, "by_pool", LIST(s->by_pool, s->by_pool_n, pool_json));
         set_json(o, "by_stream", LIST(s->by_stream, s->by_stream_n, stream_json));
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -61,8 +60,8 @@ json_t *json_allocator(const struct result_report *r)
 json_t *json_flushes(const struct result_report *r)
 {
     json_t *list = json_array();
-    EACH (f, r->flushes, r->flushes_n) {
-        json_t *o = json_object();
+    EACH_IN (f, r->flushes) {
+        json_t *o = json_add_object(list);
         draw_json_where(o, r, f->process, f->device);
         set_text(o, "kind", allocator_flush_word(f->kind));
         SET_MEMBERS(o, f, count, segments, bytes);
@@ -70,7 +69,6 @@ json_t *json_flushes(const struct result_report *r)
         SET_MEMBERS(o, f, blocked_s, per_step, matters, first_s, last_s);
         set_json(o, "site", draw_json_site(&f->site));
         set_text(o, "advice", f->advice);
-        json_array_append_new(list, o);
     }
     return list;
 }

@@ -88,7 +88,7 @@ static json_t *side_json(const struct diff_side *s, const char *path)
 static json_t *figures_json(const struct diff *d)
 {
     json_t *all = json_object();
-    EACH (f, d->figures, d->figures_n) {
+    EACH_IN (f, d->figures) {
         json_t *o = json_object();
         set_text(o, "unit", f->unit);
         set_real(o, "before", f->value[0]);
@@ -106,8 +106,8 @@ static json_t *figures_json(const struct diff *d)
 static json_t *scopes_json(const struct diff *d)
 {
     json_t *all = json_array();
-    EACH (s, d->scopes, d->scopes_n) {
-        json_t *o = json_object();
+    EACH_IN (s, d->scopes) {
+        json_t *o = json_add_object(all);
         SET_MEMBERS(o, s, name, domain);
         set_text(o, "layer", result_series_word(d->scopes_layer));
         set_real(o, "before", s->peak[0]);
@@ -115,7 +115,6 @@ static json_t *scopes_json(const struct diff *d)
         set_real(o, "change", s->peak[1] - s->peak[0]);
         set_count(o, "count_before", s->count[0]);
         set_count(o, "count_after", s->count[1]);
-        json_array_append_new(all, o);
     }
     return all;
 }
@@ -128,11 +127,10 @@ static json_t *files_json(const struct diff *d)
                                         [DIFF_MATCH_PATH_RENAMED] = "functions"};
     json_t *list = json_array();
     for (size_t i = 0; i < d->files_n; i++) {
-        json_t *o = json_object();
+        json_t *o = json_add_object(list);
         set_text(o, "before", d->files[i].a);
         set_text(o, "after", d->files[i].b);
         set_text(o, "paired_by", words[d->files[i].path]);
-        json_array_append_new(list, o);
     }
     return list;
 }

@@ -154,7 +154,7 @@ static json_t *estimate_lines_json(const struct estimate_result *r)
 {
     json_t *list = json_array();
 
-    EACH (l, r->lines, r->lines_n) {
+    EACH_IN (l, r->lines) {
         json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name", json_clean_text(l->name),
                               "phases", phase_bits_json(r, l->phases));
         json_object_update_new(o, interval_json(l->bytes));

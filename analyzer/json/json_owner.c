@@ -40,8 +40,8 @@ void json_set_owners(json_t *o, const struct result_by_owner *list, size_t n)
 json_t *json_preallocations(const struct result_report *r)
 {
     json_t *list = json_array();
-    EACH (p, r->preallocations, r->preallocations_n) {
-        json_t *o = json_object();
+    EACH_IN (p, r->preallocations) {
+        json_t *o = json_add_object(list);
         set_json(o, "device", json_integer(p->device));
         set_count(o, "pid", r->processes[p->process].pid);
         set_bytes(o, "rank", r->processes[p->process].rank);
@@ -51,7 +51,6 @@ json_t *json_preallocations(const struct result_report *r)
         set_text(o, "text", p->sentence);
         set_text(o, "advice", p->advice);
         set_json(o, "site", draw_json_site(&p->site));
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -72,8 +71,8 @@ static void set_unknown(const struct result_report *r, json_t *o)
 json_t *json_ranks(const struct result_report *r)
 {
     json_t *list = json_array();
-    EACH (k, r->ranks, r->ranks_n) {
-        json_t *o = json_object();
+    EACH_IN (k, r->ranks) {
+        json_t *o = json_add_object(list);
         set_bytes(o, "rank", k->rank);
         set_count(o, "pid", r->processes[k->process].pid);
         SET_MEMBERS(o, k, device, gpu, tensor_peak_bytes, device_peak_bytes, blocked_s);
@@ -86,7 +85,6 @@ json_t *json_ranks(const struct result_report *r)
         set_bool(o, "started_again", k->again);
         set_bool(o, "child", k->child);
         set_unknown(r, o);
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -118,14 +116,13 @@ json_t *json_rank_findings(const struct result_report *r)
     static const char *const kinds[] = {RESULT_RANK_KINDS(KIND)};
 #undef KIND
     json_t *list = json_array();
-    EACH (f, r->rank_findings, r->rank_findings_n) {
-        json_t *o = json_object();
+    EACH_IN (f, r->rank_findings) {
+        json_t *o = json_add_object(list);
         set_text(o, "kind", kinds[f->kind]);
         set_count(o, "pid", r->processes[f->process].pid);
         set_bytes(o, "rank", r->processes[f->process].rank);
         SET_MEMBERS(o, f, device, ranks, bytes, text, advice);
         set_json(o, "site", draw_json_site(&f->site));
-        json_array_append_new(list, o);
     }
     return list;
 }

@@ -161,7 +161,7 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     set_bytes(o, "live_bytes", v->device_live);
     set_bytes(o, "outside_bytes", v->outside);
     set_bytes(o, "graph_bytes", v->graphs);
-    EACH (e, v->evidence, v->evidence_n)
+    EACH_IN (e, v->evidence)
         set_json(evidence, e->key, e->is_text ? json_string(e->text) : report_real_or_null(e->value));
     set_json(o, "evidence", evidence);
     set_json(o, "advice", LIST_OF(v->advice_n, i, json_string(v->advice[i])));
@@ -316,14 +316,13 @@ static json_t *mark_json(const struct run_mark_total *m)
 json_t *json_scopes(const struct result_report *r)
 {
     json_t *list = json_array();
-    EACH (s, r->scopes, r->scopes_n) {
-        json_t *o = json_object();
+    EACH_IN (s, r->scopes) {
+        json_t *o = json_add_object(list);
         SET_MEMBERS(o, s, name, domain);
         draw_json_where(o, r, s->process, s->device);
         set_text(o, "layer", result_series_word(s->layer));
         SET_MEMBERS(o, s, peak_bytes, peak_time_s, entry_bytes, exit_bytes, count, open, total_s);
         set_bool(o, "complete", !s->incomplete);
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -366,8 +365,8 @@ static json_t *advice_json(const struct result_advice *a)
 static json_t *budget_rows_json(const struct result_budget *b)
 {
     json_t *list = json_array();
-    EACH (r, b->rows, b->rows_n) {
-        json_t *o = json_object();
+    EACH_IN (r, b->rows) {
+        json_t *o = json_add_object(list);
         set_text(o, "category", result_category_word(r->category));
         set_json(o, "estimate_bytes", report_real_or_null(r->estimate_bytes));
         set_bytes(o, "measured_bytes", r->peak_bytes);
@@ -377,7 +376,6 @@ static json_t *budget_rows_json(const struct result_budget *b)
         set_json(o, "estimate_high_bytes", report_real_or_null(r->expected.high));
         set_json(o, "inside", r->inside >= 0 ? json_boolean(r->inside) : NULL);
         set_text(o, "why", r->why);
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -385,8 +383,8 @@ static json_t *budget_rows_json(const struct result_budget *b)
 static json_t *budget_levels_json(const struct result_budget *b)
 {
     json_t *list = json_array();
-    EACH (l, b->levels, b->levels_n) {
-        json_t *o = json_object();
+    EACH_IN (l, b->levels) {
+        json_t *o = json_add_object(list);
         set_text(o, "level", result_level_key(l->level));
         set_text(o, "what", result_level_text(l->level));
         set_json(o, "estimate_low_bytes", report_real_or_null(l->expected.low));
@@ -394,7 +392,6 @@ static json_t *budget_levels_json(const struct result_budget *b)
         set_json(o, "estimate_high_bytes", report_real_or_null(l->expected.high));
         set_json(o, "measured_bytes", report_real_or_null(l->measured_bytes));
         set_json(o, "inside", l->inside >= 0 ? json_boolean(l->inside) : NULL);
-        json_array_append_new(list, o);
     }
     return list;
 }

@@ -60,15 +60,19 @@ static const struct model_config_type *config_type_of(const char *name)
     return NULL;
 }
 
-/* Whether all numbers of a decoder's shape are present. */
+/* Whether all numbers of a decoder's shape are present, and none of encoders of text, sound and images (BERT, wav2vec2,
+ * BEiT) or of RWKV. */
 static bool like_decoder(json_t *json)
 {
     static const char *const keys[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"};
+    static const char *const others[] = {"type_vocab_size", "projection_dim", "conv_dim",
+                                         "patch_size",      "image_size",     "attention_hidden_size"};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_number(json_object_get(json, keys[i]))) return false;
-    return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size") &&
-           !json_object_get(json, "projection_dim");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (json_object_get(json, others[i])) return false;
+    return !json_is_true(json_object_get(json, "is_encoder_decoder"));
 }
 
 /* A type that is unknown has the form of a Llama, except for what its keys state. */

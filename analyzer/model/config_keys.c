@@ -1,32 +1,25 @@
 /* Looks up keys of a config.json, and keeps the first problem and the notes. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/model/config_reading.h"
 
 #define NUMBER_MAX 1000000000u
 
 void model_config_reject(struct model_reading *r, const char *format, ...)
 {
-    va_list arguments;
-
     if (*r->problem) return;
-    va_start(arguments, format);
-    vsnprintf(r->problem, sizeof r->problem, format, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(r->problem, sizeof r->problem, format);
 }
 
 void model_config_note(struct model_reading *r, const char *format, ...)
 {
     const size_t n = strlen(r->note);
-    va_list arguments;
 
     if (n + 32 > sizeof r->note) return;
     if (n) strcpy(r->note + n, "; ");
-    va_start(arguments, format);
-    vsnprintf(r->note + n + (n ? 2 : 0), sizeof r->note - n - (n ? 2 : 0), format, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(r->note + n + (n ? 2 : 0), sizeof r->note - n - (n ? 2 : 0), format);
 }
 
 json_t *model_config_find(struct model_reading *r, const char *keys, char name[64])

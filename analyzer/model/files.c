@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
@@ -16,11 +16,7 @@
 bool model_file_reject(const struct model_file *f, const char *format, ...)
 {
     char text[512];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(text, sizeof text, format);
     /* "'x.gguf' is cut off", "'x.gguf': tensor 'y' has …" */
     const bool predicate =
         strncmp(text, "is ", 3) == 0 || strncmp(text, "has ", 4) == 0 || strncmp(text, "cannot ", 7) == 0;

@@ -12,7 +12,7 @@ struct model_tensor *model_add(struct model *m, const char *name, enum model_ten
     struct model_tensor *t;
 
     if (params > MODEL_PARAMS_MAX || params * count > MODEL_PARAMS_MAX - m->params) return NULL;
-    t = ARENA_PUSH(m->tensors, m->tensors_n, m->tensors_cap);
+    t = ARENA_ADD(m->tensors);
     *t = (struct model_tensor){
         .role = role, .place = place, .rows = rows, .cols = cols, .dims = cols > 1 ? 2 : 1, .count = count};
     snprintf(t->name, sizeof t->name, "%s", name);
@@ -56,7 +56,7 @@ static uint64_t expert_params(const struct model *m)
     uint64_t params = 0;
     bool expert = false;
 
-    EACH (t, m->tensors, m->tensors_n) {
+    EACH_IN (t, m->tensors) {
 
         expert = t->role == TENSOR_EXPERT || (expert && t->role == TENSOR_BIAS);
         if (expert) params += t->rows * t->cols * t->count;

@@ -7,6 +7,8 @@
  * without a config.json beside it, no shape. */
 #pragma once
 
+#include "analyzer/base/arena.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -248,13 +250,12 @@ struct model {
     char name[64];      /* the preset's name, or the file's base name */
     const char *source; /* "preset", "config.json", "safetensors", "gguf", "options", "--params" */
     struct model_shape shape;
-    struct model_tensor *tensors; /* owned */
-    size_t tensors_n, tensors_cap;
-    uint64_t params;     /* exact: the sum over the tensors */
-    double stored_bytes; /* from the files; 0: not from files */
-    double other_bytes;  /* the part of stored_bytes that is not parameters (masks, scales of quantised weights) */
-    char stored_as[64];  /* types in the files: "BF16", "F32 + BF16", "Q4_K + Q6_K"; "": not from files */
-    char note[320];      /* one or two sentences about how a file was read, if that is necessary; else "" */
+    ARENA_LIST(struct model_tensor, tensors); /* owned */
+    uint64_t params;                          /* exact: the sum over the tensors */
+    double stored_bytes;                      /* from the files; 0: not from files */
+    double other_bytes; /* the part of stored_bytes that is not parameters (masks, scales of quantised weights) */
+    char stored_as[64]; /* types in the files: "BF16", "F32 + BF16", "Q4_K + Q6_K"; "": not from files */
+    char note[320];     /* one or two sentences about how a file was read, if that is necessary; else "" */
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */

@@ -211,15 +211,16 @@ static bool says_a_size(const char *rest)
 static bool changes_shape(const char *name)
 {
     static const char *const words[] = {
-        "vl",    "v",         "vision",   "llava",      "audio",    "omni",      "moe",   "pro",    "draft",
-        "eagle", "eagle3",    "medusa",   "mtp",        "pruned",   "reap",      "merge", "reward", "rm",
-        "prm",   "embedding", "reranker", "classifier", "expanded", "minitron",  "aqlm",  "gguf",   "exl2",
-        "hqq",   "gptq",      "awq",      "bnb",        "nf4",      "4bit",      "8bit",  "int4",   "int8",
-        "fp8",   "nvfp4",     "mxfp4",    "w4a16",      "w8a8",     "speculator"};
+        "vl",    "v",         "vision",   "llava",      "audio",     "omni",       "moe",   "pro",       "draft",
+        "eagle", "eagle3",    "medusa",   "mtp",        "pruned",    "reap",       "merge", "reward",    "rm",
+        "prm",   "embedding", "reranker", "classifier", "expanded",  "minitron",   "aqlm",  "gguf",      "exl2",
+        "hqq",   "gptq",      "awq",      "bnb",        "nf4",       "4bit",       "8bit",  "int4",      "int8",
+        "fp8",   "nvfp4",     "mxfp4",    "w4a16",      "w8a8",      "speculator", "fp4",   "quantized", "w8a16",
+        "w4a8",  "2bit",      "3bit",     "6bit",       "autoround", "mlx",        "onnx"};
 
-    for (const char *word = name; *word; word += strcspn(word, "-"), word += *word == '-')
+    for (const char *word = name; *word; word += strcspn(word, "-."), word += *word != 0)
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            if (strcspn(word, "-") == strlen(words[i]) && strncmp(word, words[i], strlen(words[i])) == 0) return true;
+            if (strcspn(word, "-.") == strlen(words[i]) && strncmp(word, words[i], strlen(words[i])) == 0) return true;
     return false;
 }
 

@@ -39,7 +39,7 @@ static void read_map(struct index *x)
 
     if (!model_scan_expect(&x->scan, '{')) return;
     while (model_scan_key(&x->scan, &first, &name, &n) && model_scan_string(&x->scan, &shard, &shard_n)) {
-        (*ARENA_PUSH(x->names, x->names_n, x->names_cap)).text = name;
+        (*ARENA_ADD(x->names)).text = name;
         x->names[x->names_n - 1].n = n;
         add_shard(x, shard, shard_n);
     }

@@ -76,7 +76,7 @@ static struct model_stored_form *form_of(struct model_stored *s, const char *pat
         if (s->forms_n == FORMS_MAX) return NULL;
         *at = (uint32_t)s->forms_n;
         uint32_t *first = map_at(&s->patterns, of_pattern);
-        *ARENA_PUSH(s->forms, s->forms_n, s->forms_cap) = (struct model_stored_form){
+        *ARENA_ADD(s->forms) = (struct model_stored_form){
             .pattern = arena_printf(&s->arena, "%s", pattern),
             .type = t->type,
             .rank = t->rank,

@@ -24,8 +24,7 @@ struct model_stored {
     struct map names;    /* hashes of names */
     struct map forms_by; /* hash of pattern and form → index */
     struct map patterns; /* hash of pattern → index of its first form */
-    struct model_stored_form *forms;
-    size_t forms_n, forms_cap;
+    ARENA_LIST(struct model_stored_form, forms);
     uint64_t tensors;
     uint64_t header_bytes; /* of all files */
     uint64_t layers;       /* one more than the highest number of a layer */

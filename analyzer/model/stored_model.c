@@ -375,7 +375,7 @@ static void guess_shape(const struct model_stored *s, struct model_shape *shape)
     const struct model_stored_form *table = NULL;
 
     *shape = (struct model_shape){.family = MODEL_UNKNOWN, .layers = s->layers};
-    EACH (t, s->forms, s->forms_n) {
+    EACH_IN (t, s->forms) {
         if (t->rank == 2 &&
             (text_ends_with(t->pattern, "embed_tokens.weight") || text_ends_with(t->pattern, "wte.weight") ||
              text_ends_with(t->pattern, "word_embeddings.weight") || text_ends_with(t->pattern, "embed_in.weight") ||

@@ -38,10 +38,8 @@ struct capture {
     uint32_t series;         /* RUN_NONE: nothing was ever live there */
     int64_t allocated_bytes; /* over the whole run until then */
     uint64_t allocations;    /* likewise */
-    struct oom_live *live;
-    size_t live_n, live_cap;
-    struct result_by_owner *by_owner;
-    size_t by_owner_n;
+    ARENA_LIST(struct oom_live, live);
+    ARENA_ROWS(struct result_by_owner, by_owner);
     struct oom_window window; /* of the pass that failed here */
     struct oom_facts facts;   /* those that the replay shows at that moment */
 };
@@ -64,10 +62,8 @@ struct oom_failures {
     struct come *come;
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
-    const struct run_oom *rows;
-    size_t rows_n;
-    struct group *groups;
-    size_t groups_n, groups_cap;
+    ARENA_ROWS(const struct run_oom, rows);
+    ARENA_LIST(struct group, groups);
     uint32_t *group_of; /* by row: the group that it ends and that needs a capture, else RUN_NONE */
     struct capture captures[CAPTURES];
     size_t captures_n;
@@ -135,8 +131,7 @@ static void make_groups(struct oom_failures *o)
         uint32_t *at = map_at(&open, (uint64_t)row->process << 32 | row->thread);
         if (*at == MAP_NEW || !belongs_to_group(o, &o->groups[*at], i)) {
             *at = (uint32_t)o->groups_n;
-            *ARENA_PUSH(o->groups, o->groups_n, o->groups_cap) =
-                (struct group){.first = i, .free = RUN_UNKNOWN, .total = RUN_UNKNOWN};
+            *ARENA_ADD(o->groups) = (struct group){.first = i, .free = RUN_UNKNOWN, .total = RUN_UNKNOWN};
         }
         join_group(&o->groups[*at], row, i);
     }
@@ -192,9 +187,8 @@ struct span { /* of the live blocks of a location: the first and the last alloca
 
 struct ranges {
     int device;
-    const struct oom_history *history; /* by location */
-    size_t history_n;
-    struct span *spans; /* by location */
+    ARENA_ROWS(const struct oom_history, history); /* by location */
+    struct span *spans;                            /* by location */
     size_t spans_cap;
     struct allocator_range *segments, *blocks;
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
@@ -203,15 +197,14 @@ struct ranges {
     int64_t rounding; /* as in oom_facts */
     struct map index; /* location, space → taken */
     struct map sizes; /* location, size → 0 */
-    struct oom_taken *taken;
-    size_t taken_n, taken_cap;
+    ARENA_LIST(struct oom_taken, taken);
 };
 
 static void take_range(struct ranges *r, const struct run_lifetime *life)
 {
     struct oom_taken *t =
-        MAP_ROW(&r->index, (uint64_t)life->location << 8 | life->space, r->taken, r->taken_n, r->taken_cap,
-                (struct oom_taken){.location = life->location, .stack = life->stack, .space = life->space});
+        MAP_ROW_IN(&r->index, (uint64_t)life->location << 8 | life->space, r->taken,
+                   (struct oom_taken){.location = life->location, .stack = life->stack, .space = life->space});
     t->bytes = arena_add_capped(t->bytes, life->bytes);
     t->count++;
 }
@@ -242,7 +235,7 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     if (device) {
         take_range(r, life);
         if (life->space != GS_SPACE_VMM) /* its address is a handle */
-            *ARENA_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
+            *ARENA_ADD(r->segments) = range;
         if (life->bytes > r->largest) {
             r->largest = life->bytes;
             r->largest_stack = life->stack;
@@ -250,7 +243,7 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     } else {
         const bool known = r->rounding != RUN_UNKNOWN && run_requested(life) != RUN_UNKNOWN;
         r->rounding = known ? arena_add_capped(r->rounding, life->bytes - run_requested(life)) : RUN_UNKNOWN;
-        *ARENA_PUSH(r->blocks, r->blocks_n, r->blocks_cap) = range;
+        *ARENA_ADD(r->blocks) = range;
     }
 }
 
@@ -262,13 +255,10 @@ static void gather_mapped_ranges(const struct run *run, const struct run_oom *oo
 {
     size_t n, first = r->segments_n;
     const struct run_mapping *m = run_mappings(run, &n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (m[i].process == oom->process && m[i].device == r->device && m[i].map_ns <= oom->time_ns &&
-            m[i].unmap_ns > oom->time_ns) {
-            *ARENA_PUSH(r->segments, r->segments_n, r->segments_cap) =
-                (struct allocator_range){m[i].address, m[i].bytes};
-        }
-    }
+            m[i].unmap_ns > oom->time_ns)
+            *ARENA_ADD(r->segments) = (struct allocator_range){m[i].address, m[i].bytes};
     if (r->segments_n - first < 2) return;
     qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, order_ranges_by_address);
     size_t last = first;
@@ -323,7 +313,7 @@ static void capture_live(struct oom_failures *o, struct capture *c)
     for (size_t i = 0; i < run_location_count(run); i++) {
         const struct run_location *l = run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
-            struct oom_live *live = ARENA_PUSH(c->live, c->live_n, c->live_cap);
+            struct oom_live *live = ARENA_ADD(c->live);
             *live = (struct oom_live){.location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
             live->times = SITE_REACH(o->history, i, o->history_cap)->times;
             live->made = i < o->passes.made_cap ? o->passes.made[i] : 0;
@@ -450,10 +440,9 @@ static void begin_after(struct oom_failures *o, struct capture *c)
 static void capture_totals(const struct run *run, const struct run_oom *oom, const struct run_series *s,
                            struct capture *c)
 {
-    size_t n;
     uint64_t count = 0;
     int64_t bytes = 0;
-    const bool known = oom->time_ns >= run_processes(run, &n)[oom->process].kept_from_ns ||
+    const bool known = oom->time_ns >= run_process_at(run, oom->process)->kept_from_ns ||
                        run_removed_since(run, oom, s, &count, &bytes);
     c->allocations = s->allocations - count;
     c->allocated_bytes = s->allocated_bytes - bytes;
@@ -498,8 +487,7 @@ static void failures_on_reserved(void *self, const struct run_reserved *reserved
 static void failures_on_process_start(void *self, uint32_t process)
 {
     struct oom_failures *o = self;
-    size_t n;
-    o->kept_from_ns = run_processes(o->b->run, &n)[process].kept_from_ns;
+    o->kept_from_ns = run_process_at(o->b->run, process)->kept_from_ns;
     oom_passes_start(&o->passes);
     oom_trials_start(&o->trials, OOM_TRIAL_OF_MODULES);
     oom_trials_start(&o->optimizers, OOM_TRIAL_OF_OPTIMIZERS);
@@ -529,11 +517,9 @@ struct oom_failures *oom_start(struct site_builder *b, struct run_observer *obse
 
 static int64_t first_outside(const struct site_builder *b, uint32_t process, int device)
 {
-    size_t n;
-    EACH (m, b->report->memory, b->report->memory_n)
+    EACH_IN (m, b->report->memory)
         if (m->process == process && m->device == device) return m->outside_first_bytes;
-    const struct run_device *devices = run_devices(b->run, &n);
-    EACH (d, devices, n)
+    RUN_EACH (d, run_devices, b->run)
         if (d->process == process && d->device == device && d->total_bytes != RUN_UNKNOWN &&
             d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes)
             return d->total_bytes - d->free_bytes;
@@ -542,12 +528,10 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
 
 /* A snapshot does not state what PyTorch requested from CUDA. If less was free than the segment for such a request
  * takes, CUDA refused it. Returns that segment's size; 0: it was not refused, or is known otherwise. */
-static int64_t refused_segment(const struct run *run, const struct group *g, int64_t requested)
+static int64_t refused_segment(struct run *run, const struct group *g, const struct run_oom *row)
 {
-    enum { SMALL = 1 << 20, SEGMENT = 20 << 20, STEP = 2 << 20 };
-    const int64_t bytes = requested <= SMALL       ? STEP
-                          : requested < 10 * SMALL ? SEGMENT
-                                                   : arena_add_capped(requested, STEP - 1) / STEP * STEP;
+    const int64_t bytes =
+        oom_segment_bytes(row->requested_bytes, run_torch_settings(run, row->process).expandable == RUN_YES);
     return run_is_imported(run) && !g->device_failed && run_is_known(g->free) && g->free < bytes ? bytes : 0;
 }
 
@@ -563,7 +547,7 @@ static double growing_turnover(const struct oom_failures *o, const struct captur
 static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
-    const int64_t refused = refused_segment(o->b->run, g, row->requested_bytes);
+    const int64_t refused = refused_segment(o->b->run, g, row);
     size_t processes;
     struct oom_facts f = c ? c->facts : (struct oom_facts){.largest_stack = RUN_NONE};
     f.row = row;
@@ -656,7 +640,7 @@ static void list_retries(struct oom_failures *o)
     size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top, n = 0;
     struct result_retry_line *lines = arena_realloc(NULL, report->retries_total + 1, sizeof *lines);
     report->retries = arena_alloc(o->b->arena, room * sizeof *report->retries);
-    EACH (g, o->groups, o->groups_n) {
+    EACH_IN (g, o->groups) {
         const struct run_oom *row = &o->rows[g->shown];
         if (is_retry(g)) {
             lines[n++] = (struct result_retry_line){.count = 1,
@@ -733,11 +717,11 @@ static bool handled_later(const struct oom_failures *o, size_t group)
 static void find_handled(struct oom_failures *o)
 {
     uint32_t process = RUN_NONE, raised = RUN_NONE;
-    EACH (g, o->groups, o->groups_n) {
+    EACH_IN (g, o->groups) {
         g->handled = !g->fatal && g->tensor_failed;
         g->outcome = g->fatal ? RESULT_OUTCOME_ENDED : g->handled ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_RETRIED;
     }
-    EACH (c, o->captures, o->captures_n) {
+    EACH_IN (c, o->captures) {
         struct group *g = &o->groups[c->group];
         if (has_group_failed(g)) {
             const struct run_oom *row = &o->rows[g->last];

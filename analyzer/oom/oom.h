@@ -75,9 +75,8 @@ struct oom_facts {
     double turnover;                  /* share of the bytes ever allocated in the layer that were freed; NAN unknown */
     int64_t growing, growing_in_pass; /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
-    uint32_t growing_stack;         /* the largest of them */
-    const uint32_t *growing_stacks; /* all of them, ascending */
-    size_t growing_stacks_n;
+    uint32_t growing_stack;                     /* the largest of them */
+    ARENA_ROWS(const uint32_t, growing_stacks); /* all of them, ascending */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
     uint64_t growing_times; /* all of them, freed or not */
@@ -127,9 +126,8 @@ struct oom_facts {
     uint32_t holder_stack; /* the stack that held most */
     int64_t holder;
     struct allocator_heap_map map;
-    const struct oom_layout *layout; /* oom_layout.h; NULL unknown */
-    const struct oom_taken *taken;   /* of the device's layer */
-    size_t taken_n;
+    const struct oom_layout *layout;           /* oom_layout.h; NULL unknown */
+    ARENA_ROWS(const struct oom_taken, taken); /* of the device's layer */
     enum result_oom_outcome outcome;
     struct oom_after after; /* only if `examined` */
 };

@@ -89,8 +89,7 @@ static enum result_oom_outcome at_success(const struct oom_after *a, const struc
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *a)
 {
-    size_t n;
-    const struct run_process *p = &run_processes(b->run, &n)[row->process];
+    const struct run_process *p = run_process_at(b->run, row->process);
     const struct step_list *steps = step_list_of(b, row->process);
     a->exit_status = p->exit_status;
     if (a->raised) return RESULT_OUTCOME_ENDED;
@@ -111,8 +110,7 @@ bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, c
 
 static const char *end_text(struct oom_words *w, const struct oom_after *a)
 {
-    size_t n;
-    const struct run_process *p = &run_processes(w->b->run, &n)[w->f->row->process];
+    const struct run_process *p = run_process_at(w->b->run, w->f->row->process);
     return a->exit_status >= 0 ? TEXT(w, "the program exited with status %d", a->exit_status)
            : p->recording      ? "the program was still running when gpuspy read this"
            : p->complete       ? "how the program ended was not recorded"
@@ -121,9 +119,8 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
 
 bool oom_after_rows_are_missing(const struct oom_words *w)
 {
-    size_t n;
     const struct run_oom *row = w->f->row;
-    return row->time_ns < run_processes(w->b->run, &n)[row->process].kept_from_ns;
+    return row->time_ns < run_process_at(w->b->run, row->process)->kept_from_ns;
 }
 
 static const char *what_followed(struct oom_words *w, const struct oom_after *a)

@@ -114,7 +114,7 @@ const char *oom_place_text(struct oom_words *w, uint32_t stack)
 
 void oom_measure_holes(struct result_report *report, const struct oom_facts *f)
 {
-    EACH (g, report->fragmentation, report->fragmentation_n) {
+    EACH_IN (g, report->fragmentation) {
         if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
             g->segments) /* the failure that ended the program comes first and stays */
             continue;

@@ -22,6 +22,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/sort.h"
+#include "schema/source_file.h"
 
 /* In a backward pass, by its Python frames; a thread without Python frames that allocates tensors is autograd's. */
 enum { OUTSIDE, BY_BACKWARD, BY_GRAD }; /* torch.autograd.grad(), whose result may itself become part of the graph */
@@ -118,7 +120,7 @@ static bool is_script(const struct run *run, uint32_t stack)
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
         outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) ? frame : outermost;
     const char *end = outermost && outermost->file ? strrchr(outermost->file, '.') : NULL;
-    return end && strcmp(end, ".py") == 0 && !strstr(outermost->file, "ipykernel") && outermost->function &&
+    return end && strcmp(end, ".py") == 0 && !gs_source_is_cell(outermost->file) && outermost->function &&
            strcmp(outermost->function, "<module>") == 0;
 }
 
@@ -152,19 +154,44 @@ static bool occurs_each_time(uint64_t count, double times)
     return is && count >= LEAST;
 }
 
+/* What is known of a line that freed its blocks after each pass. */
+struct freed {
+    int64_t each, last_ns; /* each: bytes of a block */
+    uint64_t times;
+};
+
+SORT_ORDER(order_freed_by_size, struct freed, SORT_DOWN(x->each, y->each) ?: SORT_DOWN(x->times, y->times))
+
+/* The lines that copy to the GPU, outside of passes, what is freed soon. One that is smaller, rarer and older than
+ * another is left out. */
+static struct freed *list_freed(const struct site_builder *b, const struct oom_live *live, size_t n, size_t *listed)
+{
+    struct freed *list = arena_zeroed(n + 1, sizeof *list);
+    size_t found = 0;
+    EACH (o, live, n) {
+        const uint32_t stack = run_location(b->run, o->location)->stack;
+        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && oom_enters_device(b->run, stack))
+            list[found++] = (struct freed){o->bytes / (int64_t)o->count, o->last_ns, o->times};
+    }
+    SORT(list, found, order_freed_by_size);
+    *listed = 0;
+    for (size_t i = 0; i < found; i++) {
+        bool more = true;
+        for (size_t k = 0; k < *listed && more; k++)
+            more = list[i].times > list[k].times || list[i].last_ns > list[k].last_ns;
+        if (more) list[(*listed)++] = list[i];
+    }
+    return list;
+}
+
 /* Was a larger block of the same batch freed after each pass, as images are whose labels the program keeps? */
-static bool larger_freed(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_live *l)
+static bool larger_freed(const struct freed *freed, size_t n, const struct oom_live *l)
 {
     enum { LARGER = 4 };
     const int64_t each = l->bytes / (int64_t)l->count, others = (int64_t)(l->times - l->count);
     if (l->made && others > 0 && (l->made - l->bytes) / others > LARGER * each) return true; /* copied at one line */
-    EACH (o, live, n) {
-        const uint32_t stack = run_location(b->run, o->location)->stack;
-        if (o->count <= 2 && o->times >= l->count && o->bytes / (int64_t)o->count > LARGER * each &&
-            o->last_ns >= l->middle_ns && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
-            oom_enters_device(b->run, stack))
-            return true;
-    }
+    for (size_t i = 0; i < n && freed[i].each > LARGER * each; i++)
+        if (freed[i].times >= l->count && freed[i].last_ns >= l->middle_ns) return true;
     return false;
 }
 
@@ -176,14 +203,17 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
     enum { LINES = 4 };
     const bool any = f->growing_sites >= LINES;
     double times = (double)f->growing_passes;
-    EACH (l, live, n) {
+    size_t freed_n;
+    struct freed *freed = list_freed(b, live, n, &freed_n);
+    bool is = false;
+    for (const struct oom_live *l = live; !is && l < live + n; l++) {
         uint32_t stack = run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_middle_ns && (any || l->first_ns <= f->heaviest_first_ns);
-        if (meanwhile && occurs_each_time(l->count, times) && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
-            !larger_freed(b, live, n, l))
-            return true;
+        is = meanwhile && occurs_each_time(l->count, times) && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
+             !larger_freed(freed, freed_n, l);
     }
-    return false;
+    free(freed);
+    return is;
 }
 
 /* The call of the outermost module in a stack; RUN_NONE: none, or in a backward pass. */

@@ -180,7 +180,7 @@ static bool is_widened(struct site_builder *b, const struct oom_live *l, const s
 static bool is_queued(const struct site_builder *b, uint32_t stack)
 {
     const uint32_t line = run_stack_python(b->run, stack);
-    EACH (g, b->report->growth, b->report->growth_n)
+    EACH_IN (g, b->report->growth)
         if (g->holders_n && run_stack_python(b->run, g->stack.number) == line && strstr(g->holders[0].text, ".put("))
             return true;
     return false;
@@ -366,8 +366,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
         if (!kept && !does_growth_count(b, l, continued, f)) continue;
         stacks[f->growing_stacks_n++] = stack;
-        add_growth_path(MAP_ROW(&index, site_index(b, stack), lines, lines_n, lines_cap, (struct line){0}), l, stack,
-                        continued);
+        add_growth_path(MAP_ROW_IN(&index, site_index(b, stack), lines, (struct line){0}), l, stack, continued);
         add_growing(b, l, stack, kept, f);
         last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
     }
@@ -459,7 +458,7 @@ void oom_find_demand(struct site_builder *b, struct oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;
-    EACH (t, b->report->timelines, b->report->timelines_n) {
+    EACH_IN (t, b->report->timelines) {
         if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) continue;
         f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
         for (size_t p = 0; p < t->n && t->points[p].time_s < site_seconds(began); p++) {
@@ -474,12 +473,9 @@ void oom_find_demand(struct site_builder *b, struct oom_facts *f)
  * what fell was freed. */
 double oom_levels_turnover(const struct run *run, const struct oom_facts *f)
 {
-    size_t n;
-    const struct run_level *levels = run_levels(run, &n);
     int64_t freed = 0, high = 0;
     bool any = false;
-    for (size_t i = 0; i < n; i++) {
-        const struct run_level *l = &levels[i];
+    RUN_EACH (l, run_levels, run) {
         if (l->process != f->row->process || l->device != f->row->device || l->layer != f->layer ||
             l->start_ns > f->row->time_ns)
             continue;

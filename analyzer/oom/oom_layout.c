@@ -79,8 +79,7 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     char error[256];
     if (row->layer != GS_LAYER_TENSOR || row->device < 0) return NULL;
     run_each_live(b->run, take_layout_lifetime, &t);
-    size_t n;
-    const char *version = run_processes(b->run, &n)[row->process].torch_version;
+    const char *version = run_process_at(b->run, row->process)->torch_version;
     const bool replays =
         whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
     rules.allowed_bytes = INT64_MAX; /* a limit of PyTorch's own: the callers know how the request failed */

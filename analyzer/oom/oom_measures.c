@@ -49,7 +49,7 @@ static void drop_small(struct result_oom_verdict *v)
     size_t kept = 0;
     for (size_t i = 0; i < v->measures_n; i++)
         most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
-    EACH (m, v->measures, v->measures_n) {
+    EACH_IN (m, v->measures) {
         const bool setting =
             (m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING) || m->effort == OOM_EFFORT_DEVICE;
         if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY)
@@ -135,8 +135,7 @@ static int64_t bytes_of_kind(const struct oom_sight *s,
                              bool (*is)(const struct oom_sight *, const struct result_category_line *))
 {
     int64_t bytes = 0;
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n)
-        bytes = arena_add_capped(bytes, is(s, l) ? l->bytes : 0);
+    EACH_IN (l, s->v->by_category.lines) bytes = arena_add_capped(bytes, is(s, l) ? l->bytes : 0);
     return bytes;
 }
 
@@ -511,7 +510,7 @@ static void measure_untrained(struct oom_sight *s)
     uint32_t heaviest = RUN_NONE;
     int64_t most = 0;
     if (!s->trains || s->evaluates) return;
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         if (l->bytes > most && is_of_untrained(s, l)) {
             most = l->bytes;
             heaviest = site_untrained_call(s->b, l->stack);
@@ -540,7 +539,7 @@ static void measure_chunked_loss(struct oom_sight *s)
     enum { CHUNKS = 8 };
     const struct run *run = s->b->run;
     int64_t held = 0, block = s->f->stack != RUN_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         block = in_loss(run, l->stack) && each > block ? each : block;
     }
@@ -637,7 +636,7 @@ static void measure_data(struct oom_sight *s)
 {
     uint32_t heaviest = RUN_NONE;
     int64_t most = 0;
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         if (is_data(s, l) && l->bytes > most) {
             most = l->bytes;
             heaviest = l->stack;

@@ -3,16 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "schema/source_file.h"
 
 const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
 {
     const struct run_frame *f, *cell = NULL;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        const bool is = f->kind == GS_FRAME_PYTHON && f->file &&
-                        (strncmp(f->file, "<ipython-input-", 15) == 0 || strstr(f->file, "/ipykernel_") ||
-                         strstr(f->file, "/ipython-input-") || strncmp(f->file, "<cell", 5) == 0);
-        if (is) cell = f;
-    }
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->kind == GS_FRAME_PYTHON && f->file && gs_source_is_cell(f->file)) cell = f;
     return cell;
 }
 

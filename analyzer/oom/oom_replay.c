@@ -6,8 +6,7 @@
 struct oom_replays {
     struct whatif_scenario scenarios[OOM_REPLAY_SETTINGS];
     size_t scenarios_n; /* the first ones: each costs a replay */
-    const struct run_oom *rows;
-    size_t rows_n;
+    ARENA_ROWS(const struct run_oom, rows);
     bool unsure;
 };
 
@@ -47,7 +46,7 @@ struct oom_replays *oom_replay_start(struct site_builder *b)
 {
     char error[256];
     size_t needed = 0;
-    EACH (v, b->report->ooms, b->report->ooms_n) {
+    EACH_IN (v, b->report->ooms) {
         const size_t of = v->cause == RESULT_CAUSE_FRAGMENTATION ? OOM_REPLAY_SETTINGS : OOM_REPLAY_EXPANDABLE + 1;
         if (is_candidate(v) && of > needed) needed = of;
     }

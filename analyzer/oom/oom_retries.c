@@ -24,12 +24,8 @@ SORT_ORDER(order_retries_by_count, struct result_retry_line,
 
 void oom_retry_lines(struct site_builder *b, const struct result_retry_line *retries, size_t n)
 {
-    static const struct site_line_form form = {.size = sizeof(struct result_retry_line),
-                                               .site = offsetof(struct result_retry_line, site),
-                                               .paths = offsetof(struct result_retry_line, paths),
-                                               .add = add_retries,
-                                               .path = retry_path_of,
-                                               .order = order_retries_by_count};
+    static const struct site_line_form form = SITE_LINE_FORM(struct result_retry_line, site, .add = add_retries,
+                                                             .path = retry_path_of, .order = order_retries_by_count);
     b->report->retry_lines =
         site_lines_of(b, retries, n, &form, &b->report->retry_lines_n, &b->report->retry_lines_total);
 }

@@ -203,8 +203,7 @@ static void judge_layers(struct oom_sight *s)
     int64_t largest = 0, all = 0;
     uint64_t alike = 0;
     for (size_t again = 0; again < 2; again++) {
-        for (size_t i = 0; i < of->lines_n; i++) {
-            const struct result_category_line *l = &of->lines[i];
+        EACH_IN (l, of->lines) {
             const bool passes = l->category == RESULT_CATEGORY_ACTIVATIONS ||
                                 (l->category == RESULT_CATEGORY_TEMPORARIES && oom_is_in_pass(run, l->stack));
             const int64_t each = passes && l->count ? l->bytes / (int64_t)l->count : 0;

@@ -24,7 +24,7 @@ static int64_t block_of(uint64_t elements, int64_t size)
 static bool has_vector(const struct oom_sight *s, uint64_t side)
 {
     static const int64_t sizes[] = {4, 8, 2};
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         const bool data = l->category != RESULT_CATEGORY_PARAMETERS && l->category != RESULT_CATEGORY_GRADIENTS &&
                           l->category != RESULT_CATEGORY_OPTIMIZER_STATE && l->count;
         for (size_t i = 0; data && i < sizeof sizes / sizeof *sizes; i++)
@@ -62,7 +62,7 @@ static bool find_square(const struct oom_sight *s, struct square *square)
 {
     int64_t most = 0;
     *square = (struct square){.stack = s->f->stack};
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    EACH_IN (l, s->v->by_category.lines) {
         const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         const uint64_t side = each >= most && may_be_square(s, l->stack, each) ? square_side_of(s, each) : 0;
         if (!side) continue;
@@ -70,7 +70,7 @@ static bool find_square(const struct oom_sight *s, struct square *square)
         square->stack = l->stack;
         square->side = side;
     }
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n)
+    EACH_IN (l, s->v->by_category.lines)
         if (most && l->count && l->bytes / (int64_t)l->count == most)
             square->bytes = arena_add_capped(square->bytes, l->bytes);
     if (!most && may_be_square(s, s->f->stack, s->f->requested)) square->side = square_side_of(s, s->f->requested);

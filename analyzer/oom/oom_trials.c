@@ -277,7 +277,7 @@ void oom_explain_optimizers(struct oom_words *w)
     const struct result_by_category *by = &w->v->by_category;
     uint32_t *stacks = arena_alloc(w->b->arena, (by->lines_n + 1) * sizeof *stacks);
     struct oom_drop drop = {.stacks = stacks, .from_ns = e->from_ns, .before_ns = e->since_ns};
-    EACH (l, by->lines, by->lines_n)
+    EACH_IN (l, by->lines)
         if (run_stack_is_in(w->b->run, l->stack, optimizers, state_maker)) stacks[drop.stacks_n++] = l->stack;
     SORT(stacks, drop.stacks_n, sort_uint32_up);
     if (drop.stacks_n) oom_layout_decide(w->b, w->f, &drop, "without the earlier optimizers", &m);

@@ -255,7 +255,7 @@ void oom_explain_preallocation(struct oom_words *w)
 static const struct result_growth *growth_at(const struct oom_words *w, const struct result_site *site)
 {
     const struct result_report *r = w->b->report;
-    EACH (g, r->growth, r->growth_n)
+    EACH_IN (g, r->growth)
         if (g->process == w->v->process && g->layer == RUN_SERIES_DEVICE && g->stack.site.line == site->line &&
             g->stack.site.file && site->file && strcmp(g->stack.site.file, site->file) == 0)
             return g;
@@ -334,7 +334,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     const struct result_held_part *parts[RESULT_HELD_N];
     size_t n = 0, named = 0;
     int64_t live = run_is_known(f->free) ? f->total - f->free : 0;
-    EACH (part, w->v->waterfall, w->v->waterfall_n) {
+    EACH_IN (part, w->v->waterfall) {
         if (bytes_beside(f, part->what) && n < RESULT_HELD_N) {
             parts[n++] = part;
             live -= part->bytes;

@@ -313,7 +313,7 @@ static bool is_memoised(const facts *f, const struct result_oom_verdict *v)
 
 static int64_t live_at_site(struct oom_words *w, const struct result_site *site)
 {
-    EACH (l, w->v->live_lines, w->v->live_lines_n)
+    EACH_IN (l, w->v->live_lines)
         if (site_key(&l->site) == site_key(site)) return l->bytes;
     return 0;
 }

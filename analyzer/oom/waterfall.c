@@ -146,7 +146,7 @@ static struct oom_waterfall_facts waterfall_facts_of(struct site_builder *b, con
                                     .nvml_free = f->nvml ? f->nvml->free_bytes : RUN_UNKNOWN,
                                     .nvml_own = f->nvml ? f->nvml->own_bytes : RUN_UNKNOWN,
                                     .nvml_others = f->nvml ? f->nvml->other_bytes : RUN_UNKNOWN};
-    EACH (t, f->taken, f->taken_n) {
+    EACH_IN (t, f->taken) {
         w.managed = arena_add_capped(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
         w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_waterfall_segment(b, v, t) ? t->bytes : 0);
     }
@@ -256,12 +256,12 @@ static void list_tensor_lines(struct site_builder *b, struct result_oom_verdict 
 struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_verdict *v)
 {
     struct oom_idle idle = {0};
-    EACH (s, r->allocator, r->allocator_n) {
+    EACH_IN (s, r->allocator) {
         if (s->moment != ALLOCATOR_MOMENT_OOM || s->process != v->process || s->device != v->device ||
             s->time_ns != v->time_ns)
             continue;
         idle.pending = or_zero(s->pending);
-        EACH (share, s->by_pool, s->by_pool_n) {
+        EACH_IN (share, s->by_pool) {
             if (share->pool != ALLOCATOR_POOL_PRIVATE_SMALL && share->pool != ALLOCATOR_POOL_PRIVATE_LARGE) continue;
             idle.private = arena_add_capped(idle.private, or_zero(share->reserved - share->active));
             idle.shared = idle.shared || share->active > 0;
@@ -308,7 +308,7 @@ static void list_direct_lines(struct site_builder *b, const struct result_oom_ve
         const struct result_category_line *l = &v->by_category.lines[i];
         if (is_tensor(v, l->category)) *map_at(&tensors, l->stack) = 0;
     }
-    EACH (t, f->taken, f->taken_n) {
+    EACH_IN (t, f->taken) {
         bool pool = t->space == GS_SPACE_POOL;
         if (pool == (part->what == RESULT_HELD_POOLS) && map_get(&tensors, t->stack) == MAP_NEW &&
             !is_waterfall_segment(b, v, t))
@@ -323,7 +323,7 @@ static int64_t bytes_taken_by(const struct site_builder *b, uint32_t process, co
 {
     const struct result_report *r = b->report;
     int64_t bytes = 0;
-    EACH (t, r->timelines, r->timelines_n) {
+    EACH_IN (t, r->timelines) {
         if (t->process == process && t->layer == RUN_SERIES_DEVICE &&
             strcmp(question_gpu_word(b, process, t->device), gpu) == 0)
             for (size_t p = 0; p < t->n && t->points[p].time_s <= (double)at_ns / 1e9; p++) bytes = t->points[p].bytes;

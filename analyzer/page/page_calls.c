@@ -36,10 +36,8 @@ struct page_calls {
     struct question_signer *signer;
     struct question_waits *waits;
     struct map of;
-    struct place *places;
-    size_t places_n, places_cap;
-    struct bin *bins;
-    size_t bins_n, bins_cap;
+    ARENA_LIST(struct place, places);
+    ARENA_LIST(struct bin, bins);
 };
 
 static struct place *calls_place_at(struct page_calls *c, const struct place *key)
@@ -48,7 +46,7 @@ static struct place *calls_place_at(struct page_calls *c, const struct place *ke
     k ^= map_hash((uint64_t)key->what << 32 | (uint32_t)key->device << 16 | (unsigned)key->kind << 8 |
                   (unsigned)key->host_memory << 2 | key->copy);
     for (;; k++) {
-        struct place *p = MAP_ROW(&c->of, k, c->places, c->places_n, c->places_cap, *key);
+        struct place *p = MAP_ROW_IN(&c->of, k, c->places, *key);
         if (p->process == key->process && p->stack == key->stack && p->what == key->what && p->device == key->device &&
             p->kind == key->kind && p->copy == key->copy && p->host_memory == key->host_memory)
             return p;
@@ -57,8 +55,7 @@ static struct place *calls_place_at(struct page_calls *c, const struct place *ke
 
 static unsigned bin_index(const struct page_calls *c, uint32_t process, int64_t ns)
 {
-    size_t n;
-    int64_t end = run_processes(c->run, &n)[process].end_ns;
+    int64_t end = run_process_at(c->run, process)->end_ns;
     double at = end > 0 ? (double)ns / (double)end * BINS : 0;
     return at < 0 ? 0 : at >= BINS ? BINS - 1 : (unsigned)at;
 }
@@ -69,7 +66,7 @@ static void add_page_call(struct page_calls *c, const struct place *key, int64_t
     struct place *p = calls_place_at(c, key);
     unsigned number = bin_index(c, key->process, start_ns);
     if (!p->last || (c->bins[p->last - 1].number < number && c->bins_n < BINS_KEPT)) {
-        *ARENA_PUSH(c->bins, c->bins_n, c->bins_cap) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
+        *ARENA_ADD(c->bins) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
         *(p->last ? &c->bins[p->last - 1].next : &p->first) = (uint32_t)c->bins_n;
         p->last = (uint32_t)c->bins_n;
     }

@@ -87,8 +87,7 @@ struct name { /* per process: every `stride`-th of its marks is kept */
 };
 struct marks {
     uint32_t process;
-    struct name *names;
-    size_t names_n, names_cap;
+    ARENA_LIST(struct name, names);
     struct map of;
     uint64_t left_out;
 };
@@ -105,8 +104,8 @@ static void events_on_mark(void *self, const struct run_mark *m)
     struct marks *all = self;
     uint64_t key =
         map_hash((uintptr_t)m->name) ^ map_hash((uintptr_t)m->domain * 3 + m->kind) ^ map_hash(~(uint64_t)all->process);
-    const uint32_t number = MAP_INDEX(
-        &all->of, key, all->names, all->names_n, all->names_cap,
+    const uint32_t number = MAP_INDEX_IN(
+        &all->of, key, all->names,
         (struct name){.process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1});
     struct name *name = &all->names[number];
     if (name->seen++ % name->stride) return;

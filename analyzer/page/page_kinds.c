@@ -29,8 +29,7 @@ struct page_kinds {
     uint8_t *fates;        /* by stack that frees, NO_FATE not computed; the last for RUN_NONE */
     size_t stacks;
     struct map outlived; /* of the process: series and stack → category */
-    struct memo *memos;
-    size_t memos_n;
+    ARENA_ROWS(struct memo, memos);
 };
 
 struct page_kinds *page_kinds_new(struct run *run, const struct result_report *report)
@@ -88,7 +87,7 @@ void page_kinds_process(struct page_kinds *k, uint32_t process)
             list_outlived(k, &r->ends[i]);
         }
     }
-    EACH (p, r->peaks, r->peaks_n)
+    EACH_IN (p, r->peaks)
         if (p->process == process && p->layer == RUN_SERIES_TENSOR && p->device >= 0 && p->device < DEVICES)
             k->torch_device[p->device] = true;
 }

@@ -45,10 +45,8 @@ struct address_map {
     bool oom, tensors;
     size_t index; /* of the report's peak or oom */
     int64_t time_ns;
-    struct block *blocks;
-    size_t blocks_n, blocks_cap;
-    struct segment *segments;
-    size_t segments_n, segments_cap;
+    ARENA_LIST(struct block, blocks);
+    ARENA_LIST(struct segment, segments);
     /* blocks that are missing in the map */
     uint64_t refused, merged, left_out;
     int64_t left_out_bytes;
@@ -76,7 +74,7 @@ static void map_add(struct page_maps *m, uint32_t process, int device, bool oom,
 
 static bool map_has_tensors(const struct result_report *r, uint32_t process, int device)
 {
-    EACH (p, r->peaks, r->peaks_n)
+    EACH_IN (p, r->peaks)
         if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0) return true;
     return false;
 }
@@ -120,22 +118,21 @@ static void blocks_on_live(void *self, size_t moment, const struct run_lifetime 
     if (life->device != map->device || !life->bytes || (!tensor && !is_in_device(life))) return;
     uint8_t category = (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), free_stack);
     if (tensor) {
-        *ARENA_PUSH(map->blocks, map->blocks_n, map->blocks_cap) =
-            (struct block){.address = life->address,
-                           .stream = life->stream,
-                           .bytes = life->bytes,
-                           .stack = life->stack,
-                           .category = category,
-                           .private = life->space == GS_SPACE_POOL,
-                           .alloc_ns = life->alloc_ns,
-                           .free_ns = life->free_ns};
+        *ARENA_ADD(map->blocks) = (struct block){.address = life->address,
+                                                 .stream = life->stream,
+                                                 .bytes = life->bytes,
+                                                 .stack = life->stack,
+                                                 .category = category,
+                                                 .private = life->space == GS_SPACE_POOL,
+                                                 .alloc_ns = life->alloc_ns,
+                                                 .free_ns = life->free_ns};
     } else {
-        *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) = (struct segment){.address = life->address,
-                                                                                          .bytes = life->bytes,
-                                                                                          .stack = life->stack,
-                                                                                          .category = category,
-                                                                                          .alloc_ns = life->alloc_ns,
-                                                                                          .free_ns = life->free_ns};
+        *ARENA_ADD(map->segments) = (struct segment){.address = life->address,
+                                                     .bytes = life->bytes,
+                                                     .stack = life->stack,
+                                                     .category = category,
+                                                     .alloc_ns = life->alloc_ns,
+                                                     .free_ns = life->free_ns};
     }
 }
 
@@ -143,14 +140,14 @@ static void blocks_on_pending(void *self, size_t moment, const struct run_pendin
 {
     struct address_map *map = self;
     if (p->device == map->device && p->known == RUN_YES && p->bytes > 0) {
-        *ARENA_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = p->address,
-                                                                                  .stream = p->stream,
-                                                                                  .bytes = p->bytes,
-                                                                                  .stack = RUN_NONE,
-                                                                                  .category = RESULT_CATEGORY_UNKNOWN,
-                                                                                  .pending = true,
-                                                                                  .alloc_ns = RUN_UNKNOWN,
-                                                                                  .private = p->captured};
+        *ARENA_ADD(map->blocks) = (struct block){.address = p->address,
+                                                 .stream = p->stream,
+                                                 .bytes = p->bytes,
+                                                 .stack = RUN_NONE,
+                                                 .category = RESULT_CATEGORY_UNKNOWN,
+                                                 .pending = true,
+                                                 .alloc_ns = RUN_UNKNOWN,
+                                                 .private = p->captured};
     }
 }
 
@@ -161,12 +158,11 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
     for (size_t i = 0; i < n; i++) {
         if (all[i].process == map->process && all[i].device == map->device && all[i].bytes > 0 &&
             all[i].map_ns <= map->time_ns && all[i].unmap_ns > map->time_ns) {
-            *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) =
-                (struct segment){.address = all[i].address,
-                                 .bytes = all[i].bytes,
-                                 .stack = all[i].stack,
-                                 .category = RESULT_CATEGORY_UNKNOWN,
-                                 .mapped = true};
+            *ARENA_ADD(map->segments) = (struct segment){.address = all[i].address,
+                                                         .bytes = all[i].bytes,
+                                                         .stack = all[i].stack,
+                                                         .category = RESULT_CATEGORY_UNKNOWN,
+                                                         .mapped = true};
         }
     }
 }
@@ -213,8 +209,7 @@ static void add_strays(struct address_map *map)
         while (at < known && range_end(map->segments[at].address, map->segments[at].bytes) <= b->address) at++;
         bool free_room = at == known || is_range_within(b->address, b->bytes, map->segments[at].address);
         if (free_room && b->address >= taken) {
-            *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) =
-                (struct segment){.address = b->address, .bytes = b->bytes, .stack = RUN_NONE};
+            *ARENA_ADD(map->segments) = (struct segment){.address = b->address, .bytes = b->bytes, .stack = RUN_NONE};
             taken = range_end(b->address, b->bytes);
         }
     }
@@ -238,7 +233,7 @@ static void own_block(struct segment *s, const struct block *b)
 static void share_out_blocks(struct address_map *map)
 {
     size_t at = 0, kept = 0;
-    EACH (s, map->segments, map->segments_n) {
+    EACH_IN (s, map->segments) {
         uint64_t from = s->address, end = range_end(s->address, s->bytes);
         s->first = kept;
         for (; at < map->blocks_n && map->blocks[at].address < end; at++) {
@@ -283,7 +278,7 @@ static bool do_blocks_touch(const struct block *a, const struct block *b)
 static void merge_small(struct address_map *map, int64_t size)
 {
     size_t kept = 0;
-    EACH (s, map->segments, map->segments_n) {
+    EACH_IN (s, map->segments) {
         size_t first = kept;
         for (size_t k = s->first; k < s->first + s->n; k++) {
             struct block *b = &map->blocks[k], *last = kept > first ? &map->blocks[kept - 1] : NULL;
@@ -395,7 +390,7 @@ static bool is_own_block(const struct segment *s)
 static void put_segments(const struct address_map *map, struct page_stacks *stacks, struct page_writer *w)
 {
     struct page_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0}, blocks = {0};
-    EACH (s, map->segments, map->segments_n) {
+    EACH_IN (s, map->segments) {
         bool streamed = s->n && s->stream_known;
         page_column_step(&address, (int64_t)s->address);
         page_column_add(&bytes, s->bytes);
@@ -438,7 +433,7 @@ static int64_t timed_from(const struct address_map *map)
 {
     size_t n = 0;
     int64_t *sizes = arena_realloc(NULL, map->blocks_n + map->segments_n + 1, sizeof *sizes), from = 0;
-    EACH (s, map->segments, map->segments_n) {
+    EACH_IN (s, map->segments) {
         for (size_t k = s->first; k < s->first + s->n; k++) sizes[n++] = map->blocks[k].bytes;
         if (is_own_block(s)) sizes[n++] = s->bytes;
     }
@@ -487,7 +482,7 @@ static void put_times(const struct address_map *map, struct page_writer *w)
 static void put_blocks(const struct address_map *map, int64_t unit, struct page_stacks *stacks, struct page_writer *w)
 {
     struct page_column c = {0};
-    EACH (s, map->segments, map->segments_n) {
+    EACH_IN (s, map->segments) {
         uint64_t from = s->address;
         for (size_t k = s->first; k < s->first + s->n; k++) {
             const struct block *b = &map->blocks[k];
@@ -512,7 +507,7 @@ static void put_blocks(const struct address_map *map, int64_t unit, struct page_
 static int64_t map_unit_of(const struct address_map *map)
 {
     uint64_t unit = 0;
-    EACH (s, map->segments, map->segments_n) {
+    EACH_IN (s, map->segments) {
         for (size_t k = s->first; k < s->first + s->n; k++) {
             unit = page_column_unit(unit, map->blocks[k].bytes);
             unit = page_column_unit(unit, (int64_t)(map->blocks[k].address - s->address));

@@ -72,7 +72,6 @@ static bool is_level_of_failure(uint32_t process, int device, const struct run_o
 static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct page_series *p = self;
-    (void)index;
     for (uint32_t i = 0; oom->fatal && i < p->curves_cap && i < run_series_count(p->run); i++) {
         const struct run_series *s = run_series(p->run, i);
         if (is_level_of_failure(s->process, s->device, oom)) page_curve_keep_last(&p->curves[i]);
@@ -263,7 +262,7 @@ static void prepare_buckets(struct page_series *p, struct page_level *l)
     list_cuts(p, l);
     list_buckets(l, moments, n, &cap);
     free(moments);
-    EACH (v, p->report->ooms, p->report->ooms_n)
+    EACH_IN (v, p->report->ooms)
         if (v->process == l->process && (v->device == l->device || l->device < 0) && v->fatal &&
             v->time_ns >= l->buckets[0].start_ns && l->buckets_n < 2 * l->buckets_room)
             add_page_moment(l, &cap, v->time_ns);
@@ -296,7 +295,7 @@ static void change_line(struct page_series *p, struct page_level *l, uint32_t nu
     line->now = arena_add_capped(line->now, bytes);
     line->now_n += blocks;
     l->total = arena_add_capped(l->total, bytes);
-    if (!line->changed) *ARENA_PUSH(l->changed, l->changed_n, l->changed_cap) = number;
+    if (!line->changed) *ARENA_ADD(l->changed) = number;
     line->changed = true;
 }
 
@@ -305,8 +304,7 @@ static void close_line(struct page_level *l, struct page_line *line, uint32_t nu
 {
     line->changed = false;
     if (line->now == line->out && line->now_n == line->out_n) return;
-    *ARENA_PUSH(l->changes, l->changes_n, l->changes_cap) =
-        (struct page_change){line->now - line->out, number, (int32_t)(line->now_n - line->out_n)};
+    *ARENA_ADD(l->changes) = (struct page_change){line->now - line->out, number, (int32_t)(line->now_n - line->out_n)};
     line->out = line->now;
     line->out_n = line->now_n;
     line->most = line->now > line->most ? line->now : line->most;
@@ -347,7 +345,7 @@ static struct page_level *page_level_of(struct page_series *p, const struct run_
 
 static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
 {
-    *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) =
+    *ARENA_ADD(p->lines) =
         (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
     struct page_level *l = &p->levels[level];
     p->lines[p->lines_n - 1].singles = page_singles_add(&l->singles, (uint32_t)p->lines_n - 1);
@@ -418,7 +416,7 @@ static void add_end(struct page_series *p, struct page_level *l, uint32_t line, 
     if (at != RUN_NONE)
         p->pending_free = p->pending[at].next;
     else
-        (void)ARENA_PUSH(p->pending, p->pending_n, p->pending_cap), at = (uint32_t)p->pending_n - 1;
+        (void)ARENA_ADD(p->pending), at = (uint32_t)p->pending_n - 1;
     p->pending[at] = (struct page_end){life->bytes, line, l->ends[bucket]};
     l->ends[bucket] = at;
 }
@@ -443,7 +441,7 @@ static int64_t *list_moments(const struct page_series *p, uint32_t process, size
     int64_t *moments = NULL;
     size_t cap = 0;
     *n = 0;
-    EACH (l, p->levels, p->levels_n)
+    EACH_IN (l, p->levels)
         for (size_t i = 0; l->process == process && i < l->buckets_n; i++)
             *ARENA_PUSH(moments, *n, cap) = l->buckets[i].high_ns;
     SORT(moments, *n, sort_int64_up);
@@ -458,16 +456,14 @@ bool page_series_read(struct page_series *p, const struct result_report *report,
     p->stacks = stacks;
     list_levels(p);
     choose_lines(p);
-    size_t n;
-    run_processes(p->run, &n);
-    for (uint32_t process = 0; process < n; process++) {
+    for (uint32_t process = 0; process < RUN_COUNT(run_processes, p->run); process++) {
         page_kinds_process(kinds, process);
         size_t moments_n;
         int64_t *moments = list_moments(p, process, &moments_n);
         const bool ok = run_each_lasting(p->run, process, moments, moments_n, series_on_row, p, error, error_size);
         free(moments);
         if (!ok) return false;
-        EACH (l, p->levels, p->levels_n)
+        EACH_IN (l, p->levels)
             while (l->process == process && l->at < l->buckets_n) close_bucket(p, l);
     }
     return true;

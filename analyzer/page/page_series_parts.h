@@ -65,17 +65,14 @@ struct page_level { /* a series */
     int64_t last_ns; /* of the last event */
     size_t buckets_room, lines_room;
     /* buckets are cut at these times, and after these numbers of events */
-    int64_t *cuts;
-    size_t cuts_n;
+    ARENA_ROWS(int64_t, cuts);
     uint64_t every;
     struct page_bucket *buckets;
     size_t buckets_n, at; /* at: the one whose memory is being collected */
     uint32_t *ends;       /* by bucket: index into `pending` of a block that ends before its moment; RUN_NONE */
     int64_t total;
-    uint32_t *changed; /* lines that may differ from the previous bucket */
-    size_t changed_n, changed_cap;
-    struct page_change *changes;
-    size_t changes_n, changes_cap;
+    ARENA_LIST(uint32_t, changed); /* lines that may differ from the previous bucket */
+    ARENA_LIST(struct page_change, changes);
     uint32_t merged[RESULT_CATEGORIES_N]; /* lines */
     struct map site_lines;                /* site and category → line */
     size_t sites_n;
@@ -90,20 +87,16 @@ struct page_series {
     int64_t *most; /* by location, in the first pass */
     size_t most_cap;
     struct map worth; /* series and stack → 1: it has a line */
-    struct page_level *levels;
-    size_t levels_n;
+    ARENA_ROWS(struct page_level, levels);
     uint32_t *level_of; /* by the run's series */
     size_t level_of_cap;
-    struct page_line *lines;
-    size_t lines_n, lines_cap;
-    uint32_t *line_of; /* by location and category; from 1 on */
-    size_t line_of_n;
-    struct page_curve *curves; /* by the run's series */
+    ARENA_LIST(struct page_line, lines);
+    ARENA_ROWS(uint32_t, line_of); /* by location and category; from 1 on */
+    struct page_curve *curves;     /* by the run's series */
     size_t curves_cap;
-    struct page_end *pending; /* of blocks that are live */
-    size_t pending_n, pending_cap;
-    uint32_t pending_free; /* a list of unused ones */
-    int64_t unshown_most;  /* of call paths without their own line */
+    ARENA_LIST(struct page_end, pending); /* of blocks that are live */
+    uint32_t pending_free;                /* a list of unused ones */
+    int64_t unshown_most;                 /* of call paths without their own line */
 };
 
 /* The calls that two stacks share, from the outermost on; RUN_NONE none. */

@@ -26,8 +26,7 @@ struct putting { /* one series */
     struct page_series *p;
     struct page_level *l;
     struct page_stacks *stacks;
-    struct written *lines;
-    size_t lines_n, lines_cap;
+    ARENA_LIST(struct written, lines);
     struct map number_of; /* stack and category → number */
     struct map site_of;   /* site and category → number of those merged by line of code */
     size_t sites_n, sites_room;
@@ -59,14 +58,13 @@ static void find_unit(struct putting *t)
 static void weigh_lines(struct putting *t)
 {
     find_unit(t);
-    EACH (c, t->l->changes, t->l->changes_n)
+    EACH_IN (c, t->l->changes)
         t->p->lines[c->line].put += 1 + count_digits(c->bytes / (int64_t)t->unit) + count_digits(c->blocks);
 }
 
 static uint32_t add_line_index(struct putting *t, uint32_t stack, unsigned category, bool merged)
 {
-    *ARENA_PUSH(t->lines, t->lines_n, t->lines_cap) =
-        (struct written){.stack = stack, .category = (uint8_t)category, .merged = merged};
+    *ARENA_ADD(t->lines) = (struct written){.stack = stack, .category = (uint8_t)category, .merged = merged};
     return (uint32_t)t->lines_n - 1;
 }
 
@@ -144,7 +142,7 @@ static void exact_add(struct putting *t, struct map *of, uint32_t stack, unsigne
     uint32_t *at = map_at(of, line_key(stack, category));
     if (*at == MAP_NEW) {
         *at = (uint32_t)t->exact_n;
-        *ARENA_PUSH(t->exact, t->exact_n, t->exact_cap) = (struct exact){.stack = stack, .category = (uint8_t)category};
+        *ARENA_ADD(t->exact) = (struct exact){.stack = stack, .category = (uint8_t)category};
     }
     t->exact[*at].bytes += bytes;
     t->exact[*at].blocks += blocks;
@@ -180,7 +178,7 @@ static bool list_exact(struct putting *t)
     const struct result_by_category *by = &peak->by_category;
     struct map of = {0};
     int64_t sum = 0, blocks = 0;
-    EACH (line, by->lines, by->lines_n) {
+    EACH_IN (line, by->lines) {
         exact_add(t, &of, line->stack, line->category, line->bytes, (int64_t)line->count);
         sum = arena_add_capped(sum, line->bytes);
         blocks += (int64_t)line->count;
@@ -309,7 +307,7 @@ static void put_buckets(const struct putting *t, struct page_writer *w)
     const struct page_level *l = t->l;
     struct page_column start = {0}, time = {0}, high = {0}, low = {0};
     int64_t unit = (int64_t)t->unit;
-    EACH (b, l->buckets, l->buckets_n) {
+    EACH_IN (b, l->buckets) {
         page_column_step(&start, b->start_ns);
         page_column_step(&time, b->high_ns);
         page_column_step(&high, b->high / unit);
@@ -333,7 +331,7 @@ static void put_lines(const struct putting *t, struct page_stacks *stacks, struc
 static void put_singles(const struct putting *t, size_t room, struct page_writer *w, struct page_resolution *r)
 {
     struct page_singles *s = &t->l->singles;
-    EACH (path, s->paths, s->paths_n) {
+    EACH_IN (path, s->paths) {
         const struct page_line *line = &t->p->lines[path->line];
         const struct written *written = &t->lines[line->number];
         path->whole = !written->merged;

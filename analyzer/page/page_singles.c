@@ -17,8 +17,7 @@ struct page_candidate {
 
 uint32_t page_singles_add(struct page_singles *s, uint32_t line)
 {
-    *ARENA_PUSH(s->paths, s->paths_n, s->paths_cap) =
-        (struct page_singles_path){.line = line, .stack = RUN_NONE, .number = MAP_NEW};
+    *ARENA_ADD(s->paths) = (struct page_singles_path){.line = line, .stack = RUN_NONE, .number = MAP_NEW};
     return (uint32_t)s->paths_n - 1;
 }
 
@@ -32,7 +31,7 @@ static void enqueue_path(struct page_singles *s, uint32_t path)
 {
     if (!s->paths[path].queued) {
         s->paths[path].queued = true;
-        *ARENA_PUSH(s->queue, s->queue_n, s->queue_cap) = path;
+        *ARENA_ADD(s->queue) = path;
     }
 }
 

@@ -28,8 +28,7 @@ struct page_singles_path { /* a call path's blocks of one category */
 struct page_singles { /* of a series; zero-initialise */
     struct page_singles_path *paths;
     size_t paths_n, paths_cap, most; /* most: allocations to keep */
-    uint32_t *queue;                 /* paths that may have a candidate that no moment lists yet */
-    size_t queue_n, queue_cap;
+    ARENA_LIST(uint32_t, queue);     /* paths that may have a candidate that no moment lists yet */
     struct page_single *list;
     size_t n, cap;
 };

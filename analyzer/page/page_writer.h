@@ -32,14 +32,13 @@ void page_column_free(struct page_column *c);
 uint64_t page_column_unit(uint64_t unit, int64_t value);
 
 struct page_writer {
-    FILE *out;  /* NULL: what is written is kept */
-    char *kept; /* not terminated */
-    size_t kept_n, kept_cap;
-    bool follows;      /* an element was written before, in this array or object */
-    uint64_t cut;      /* texts that were cut */
-    size_t text_bytes; /* bytes of texts written */
-    size_t text_most;  /* if texts must be shorter still; or 0 */
-    size_t bytes;      /* bytes written in total */
+    FILE *out;              /* NULL: what is written is kept */
+    ARENA_LIST(char, kept); /* not terminated */
+    bool follows;           /* an element was written before, in this array or object */
+    uint64_t cut;           /* texts that were cut */
+    size_t text_bytes;      /* bytes of texts written */
+    size_t text_most;       /* if texts must be shorter still; or 0 */
+    size_t bytes;           /* bytes written in total */
 };
 void page_put_bytes(struct page_writer *w, const char *bytes, size_t n);
 /* key NULL: an element of an array. */

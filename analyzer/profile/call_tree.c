@@ -22,8 +22,7 @@ struct tree {
     uint32_t *frame_next; /* chain of those with one hash */
     size_t frames_n, frames_cap;
     struct map children; /* parent's number, frame's number → node */
-    struct node **nodes;
-    size_t nodes_n, nodes_cap;
+    ARENA_LIST(struct node *, nodes);
 };
 
 static uint64_t hash_frame(const struct run_frame *f)
@@ -53,7 +52,7 @@ static uint32_t frame_id(struct tree *t, const struct run_frame *f)
     size_t cap = t->frames_cap;
     t->frame_next = arena_grow(t->frame_next, t->frames_n, &cap, sizeof *t->frame_next);
     t->frame_next[t->frames_n] = *head;
-    *ARENA_PUSH(t->frames, t->frames_n, t->frames_cap) = f;
+    *ARENA_ADD(t->frames) = f;
     return *known = *head = (uint32_t)(t->frames_n - 1);
 }
 
@@ -71,7 +70,7 @@ static uint32_t node_new(struct tree *t, uint32_t parent, const struct run_frame
         p->public.children_n++;
         t->public.depth = n->public.depth > t->public.depth ? n->public.depth : t->public.depth;
     }
-    *ARENA_PUSH(t->nodes, t->nodes_n, t->nodes_cap) = n;
+    *ARENA_ADD(t->nodes) = n;
     return number;
 }
 

@@ -10,10 +10,9 @@
 struct profile_call_node {
     const struct run_frame *frame; /* NULL: the root */
     struct profile_call_node *parent;
-    struct profile_call_node **children; /* heaviest first */
-    size_t children_n;
-    uint32_t depth;      /* 0 the root; at most RUN_DEPTH_MAX */
-    int64_t self, total; /* weight: of this call only; including all that it called */
+    ARENA_ROWS(struct profile_call_node *, children); /* heaviest first */
+    uint32_t depth;                                   /* 0 the root; at most RUN_DEPTH_MAX */
+    int64_t self, total;                              /* weight: of this call only; including all that it called */
     uint64_t self_count, total_count;
 };
 

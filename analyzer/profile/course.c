@@ -107,9 +107,7 @@ static void put_course_levels(const struct building *w, struct line *l, size_t c
     const int64_t from = c->from_ns + (int64_t)((double)column * width), to = from + (int64_t)width;
     struct profile_course_column *k = &l->course.columns[column];
     struct profile_course_column levels = {.known = true, .high = -1, .low = INT64_MAX, .high_ns = from};
-    size_t n;
-    const struct run_level *list = run_levels(w->run, &n);
-    EACH (x, list, n) {
+    RUN_EACH (x, run_levels, w->run) {
         if (x->process != l->course.process || x->device != l->course.device || x->layer != l->course.layer ||
             x->end_ns <= from || x->start_ns > to)
             continue;

@@ -42,10 +42,8 @@ struct profile_courses {
     size_t n;
     size_t columns_n;
     int64_t from_ns, to_ns; /* the time range that is shown */
-    struct profile_course_steps *steps;
-    size_t steps_n;
-    struct profile_course_scope *scopes; /* highest peak first */
-    size_t scopes_n;
+    ARENA_ROWS(struct profile_course_steps, steps);
+    ARENA_ROWS(struct profile_course_scope, scopes); /* highest peak first */
 };
 
 struct profile_course_request {

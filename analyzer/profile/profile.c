@@ -128,12 +128,10 @@ static void sum_on_row(void *self, const struct run_lifetime *life, uint32_t fre
 /* The rows in any order of their frees: after a replay, which found the uses. */
 static bool sum_by_category(struct build *b, char *error, size_t error_size)
 {
-    size_t n;
-    run_processes(b->run, &n);
     profile_sums_start(&b->sums, b->run, true);
     b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, error, error_size);
     bool ok = b->b.report->uses != NULL;
-    for (uint32_t i = 0; ok && i < n; i++) {
+    for (uint32_t i = 0; ok && i < RUN_COUNT(run_processes, b->run); i++) {
         b->process = i;
         profile_sums_start_process(&b->sums, i);
         ok = !process_is_chosen(b, i) || run_each_last(b->run, i, RUN_LAST_ALL, sum_on_row, b, error, error_size);
@@ -360,9 +358,7 @@ static void add_locations(struct build *b)
 /* From rows that a recording of bounded size lost; their categories are unknown. */
 static void add_removed_allocations(struct build *b)
 {
-    size_t n;
-    const struct run_removed *removed = run_removed(b->run, &n);
-    EACH (r, removed, n) {
+    RUN_EACH (r, run_removed, b->run) {
         const enum run_series_layer layer = run_removed_layer(r);
         const bool host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
         const struct run_series s = {.process = r->process, .device = host ? -1 : r->device, .layer = layer};
@@ -424,9 +420,7 @@ static void profile_on_call_wait(void *self, const struct run_copy *copy, const 
 /* From rows that a recording of bounded size lost. */
 static void add_removed_copies(struct build *b)
 {
-    size_t n;
-    const struct run_removed *removed = run_removed(b->run, &n);
-    EACH (r, removed, n)
+    RUN_EACH (r, run_removed, b->run)
         if (r->what == GS_REMOVED_COPY) add_calls_of(b, r->process, r->stack, r->device, r->bytes, r->count);
 }
 

@@ -56,9 +56,7 @@ static void statistics_on_alloc(void *self, const struct run_lifetime *life, con
  * */
 static void add_removed_statistics(struct profile_statistics *s, uint32_t process)
 {
-    size_t n;
-    const struct run_removed *removed = run_removed(s->run, &n);
-    EACH (r, removed, n) {
+    RUN_EACH (r, run_removed, s->run) {
         if (r->what != GS_REMOVED_ALLOCATION || r->process != process) continue;
         struct profile_statistics_layer *l = &s->layers[run_removed_layer(r)];
         l->allocations += r->count;

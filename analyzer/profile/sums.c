@@ -10,8 +10,7 @@ void profile_sums_start(struct profile_sums *s, struct run *run, bool categories
 
 void profile_sums_start_process(struct profile_sums *s, uint32_t process)
 {
-    size_t n;
-    s->last_alloc_ns = run_processes(s->run, &n)[process].last_alloc_ns;
+    s->last_alloc_ns = run_process_at(s->run, process)->last_alloc_ns;
 }
 
 void profile_sums_add(struct profile_sums *s, const struct run_lifetime *life, uint32_t free_stack, unsigned use)

@@ -189,7 +189,6 @@ static void add_by_word(struct tallying *w, const struct profile_entry *e, uint6
 struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
                                           bool native, bool inner)
 {
-    size_t n;
     struct run_observer unused;
     struct tallying *w = arena_realloc(NULL, 1, sizeof *w);
     struct profile_tally *t = arena_realloc(NULL, 1, sizeof *t);
@@ -197,7 +196,7 @@ struct profile_tally *profile_tally_build(struct run *run, const struct profile 
     *t = (struct profile_tally){.private = arena_realloc(NULL, 1, sizeof *t->private)};
     *t->private = (struct tally_private){0};
     *w = (struct tallying){
-        .t = t, .run = run, .by = by, .native = native, .inner = inner, .cwd = run_processes(run, &n)[0].cwd};
+        .t = t, .run = run, .by = by, .native = native, .inner = inner, .cwd = run_process_at(run, 0)->cwd};
     w->b = (struct site_builder){.run = run, .report = &w->report, .arena = &t->private->arena};
     site_helpers(run, &w->b.helpers);
     site_owners_start(&w->b, &unused);

@@ -58,7 +58,7 @@ static void of_ooms(struct advices *a)
 static int64_t peak_of_growth(const struct result_report *r, const struct result_growth *g)
 {
     int64_t most = 0;
-    EACH (p, r->peaks, r->peaks_n) {
+    EACH_IN (p, r->peaks) {
         const bool counts = g->layer == RUN_SERIES_HOST || (p->device == g->device && p->layer == g->layer);
         if (p->process == g->process && counts && p->bytes > most) most = p->bytes;
     }
@@ -84,7 +84,7 @@ static bool is_covered_by_oom(const struct result_report *r, const struct result
  * have named it. */
 static bool died_of_something_else(const struct result_report *r, const struct result_growth *g)
 {
-    EACH (o, r->ooms, r->ooms_n)
+    EACH_IN (o, r->ooms)
         if (o->fatal && o->process == g->process && o->device == g->device) return o->cause != RESULT_CAUSE_LEAK;
     return false;
 }
@@ -232,7 +232,7 @@ static void of_polling(struct advices *a)
 {
     enum { OFTEN = 5000 }; /* per second */
     const struct result_report *r = a->b->report;
-    EACH (c, r->calls, r->calls_n) {
+    EACH_IN (c, r->calls) {
         char times[UNITS_TEXT];
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
@@ -275,7 +275,7 @@ static void of_retries(struct advices *a)
     const struct result_report *r = a->b->report;
     double blocked = 0;
     const struct result_retry *worst = NULL;
-    EACH (x, r->retries, r->retries_n) {
+    EACH_IN (x, r->retries) {
         blocked += x->blocked_s > 0 ? x->blocked_s : 0;
         worst = !worst || x->blocked_s > worst->blocked_s ? x : worst;
     }
@@ -330,7 +330,7 @@ static void of_fragmentation(struct advices *a)
     bool asked = false, replayed = false;
     struct whatif_outcome was = {0}, is = {0};
     char before[UNITS_TEXT], after[UNITS_TEXT];
-    EACH (f, r->fragmentation, r->fragmentation_n) {
+    EACH_IN (f, r->fragmentation) {
         if (!is_wasted(a, f)) continue;
         if (!asked) replayed = replay_expandable(a, &was, &is);
         asked = true;

@@ -28,9 +28,8 @@ struct question_budgets {
 static void budget_on_process_start(void *self, uint32_t process)
 {
     struct question_budgets *g = self;
-    size_t n;
     g->process = process;
-    g->last_alloc_ns = run_processes(g->b->run, &n)[process].last_alloc_ns;
+    g->last_alloc_ns = run_process_at(g->b->run, process)->last_alloc_ns;
 }
 
 static unsigned budget_rule_of(struct question_budgets *g, const struct run_lifetime *life)
@@ -105,7 +104,7 @@ static const struct result_peak *largest_peak(const struct result_report *r)
 {
     const struct result_peak *best = NULL;
     for (size_t p = 0; p < sizeof preferred / sizeof *preferred && !best; p++) {
-        EACH (peak, r->peaks, r->peaks_n)
+        EACH_IN (peak, r->peaks)
             if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : RUN_UNKNOWN)) best = peak;
     }
     return best;
@@ -145,7 +144,7 @@ static size_t ranks_with_tensors(const struct result_report *r)
 static void collect_shares(struct question_budget_facts *f)
 {
     const struct result_by_category *by = &f->budget->by_category;
-    EACH (s, by->shares, by->shares_n) {
+    EACH_IN (s, by->shares) {
         const char *during = category_while_word(s->rule);
         f->blocks[s->category] += s->count;
         if (s->category == RESULT_CATEGORY_GRADIENTS && strcmp(during, "BUCKETS") == 0) {
@@ -265,7 +264,7 @@ static void compare_with_budget(struct question_budgets *g, const struct result_
 
 static const struct result_peak *peak_of_rank(const struct result_report *r, const struct result_rank *rank)
 {
-    EACH (p, r->peaks, r->peaks_n)
+    EACH_IN (p, r->peaks)
         if (p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) return p;
     return NULL;
 }
@@ -275,7 +274,7 @@ static void ranks_build(struct question_budgets *g, struct result_budget *all)
 {
     const struct result_report *r = g->b->report;
     struct result_budget *ranks = arena_alloc(g->b->arena, (r->ranks_n + 1) * sizeof *ranks);
-    EACH (rank, r->ranks, r->ranks_n) {
+    EACH_IN (rank, r->ranks) {
         const struct result_peak *peak = peak_of_rank(r, rank);
         if (peak && !rank->again && !rank->child) {
             ranks[all->ranks_n] = (struct result_budget){.rank = rank};

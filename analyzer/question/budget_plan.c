@@ -51,7 +51,7 @@ static struct estimate_interval sum_lines(const struct estimate_result *e, int p
                                           bool (*keep)(const struct estimate_line *, int), int which)
 {
     struct estimate_interval all = {0};
-    EACH (l, e->lines, e->lines_n)
+    EACH_IN (l, e->lines)
         if (!l->host && (l->phases & 1u << phase) && keep(l, which)) all = estimate_interval_add(all, l->bytes);
     return all;
 }

@@ -23,7 +23,6 @@ static double most_of_row(const struct result_budget_row *row)
 
 static const char *as_estimated(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    (void)f;
     return is_near_estimate((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
 }
 
@@ -88,7 +87,6 @@ static const char *more_or_less(const struct question_budget_facts *f, const str
 
 static const char *not_estimated(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    (void)f;
     static const char *const what[RESULT_CATEGORIES_N] = {
         [RESULT_CATEGORY_ACTIVATIONS] = "not estimated: what forward keeps for backward",
         [RESULT_CATEGORY_INPUTS] = "not estimated: the batches on the GPU",
@@ -102,8 +100,6 @@ static const char *not_estimated(const struct question_budget_facts *f, const st
 
 static const char *not_explained(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    (void)f;
-    (void)row;
     return "not explained";
 }
 
@@ -146,7 +142,6 @@ static const char *live_at_other_times(const struct question_budget_facts *f, co
 
 static const char *none_recognised(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    (void)f;
     return most_of_row(row) > 0 ? NULL : "not explained: no block has this category";
 }
 
@@ -264,7 +259,6 @@ static const char *state_ratio(const struct question_budget_facts *f, const stru
 /* Many blocks are those of foreach. A single one can be as large in a model with one large matrix. */
 static const char *optimizer_temporaries(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    (void)row;
     double then = (double)f->of[RESULT_CATEGORY_PARAMETERS]->peak_bytes;
     double share = then > 0 ? (double)f->in_step / then : 0;
     return share < 0.25 ? NULL
@@ -278,7 +272,6 @@ static const char *optimizer_temporaries(const struct question_budget_facts *f, 
 
 static const char *autocast_copies(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    (void)row;
     return f->budget->estimate.cast_copies > 0
                ? TEXT(f,
                       "not estimated: what forward keeps for backward; autocast's 16-bit copies of "

@@ -41,8 +41,7 @@ struct question_churns {
 static void churn_on_process_start(void *self, uint32_t process)
 {
     struct question_churns *c = self;
-    size_t n;
-    c->all = run_processes(c->b->run, &n)[process].allocations;
+    c->all = run_process_at(c->b->run, process)->allocations;
     c->allocations = 0;
     c->warm_ns = INT64_MAX;
 }
@@ -50,7 +49,6 @@ static void churn_on_process_start(void *self, uint32_t process)
 static void churn_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_churns *c = self;
-    (void)series;
     if (c->warm_ns == INT64_MAX && !question_in_warm_up(c->allocations++, c->all)) c->warm_ns = life->alloc_ns;
 }
 
@@ -213,13 +211,9 @@ static struct result_line_path churn_path_of(const void *row)
 /* `work` is sorted. */
 static void list_churn_lines(struct site_builder *b, struct result_churn *work, size_t n)
 {
-    static const struct site_line_form form = {.size = sizeof(struct result_churn),
-                                               .site = offsetof(struct result_churn, stack.site),
-                                               .paths = offsetof(struct result_churn, paths),
-                                               .kind = churn_kind_of,
-                                               .add = add_churn,
-                                               .path = churn_path_of,
-                                               .order = order_churn_by_count};
+    static const struct site_line_form form =
+        SITE_LINE_FORM(struct result_churn, stack.site, .kind = churn_kind_of, .add = add_churn, .path = churn_path_of,
+                       .order = order_churn_by_count);
     for (size_t i = 0; i < n; i++)
         work[i].stack = (struct result_trace){.number = RUN_NONE, .site = site_of_call(b, work[i].stack.number)};
     b->report->churn_lines = site_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
@@ -246,7 +240,7 @@ void question_churns_finish(struct question_churns *c)
                                   .mean_life_s = mean / 1e9,
                                   .pace = churn_pace_of(c, p, s->process),
                                   .stack = {.number = l->stack}};
-        *ARENA_PUSH(asked, asked_n, asked_cap) =
+        *ARENA_ADD(asked) =
             (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = RUN_NONE, .churn = n - 1};
     }
     recognise_all(c, work, asked, n);

@@ -78,8 +78,7 @@ struct question_growths {
     int64_t kept_from_ns;             /* from this time on all of its events exist */
     uint32_t piece;                   /* of the last event */
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
-    int64_t *end_bytes;               /* by series */
-    size_t end_bytes_n;
+    ARENA_ROWS(int64_t, end_bytes);   /* by series */
     struct question_grown *list;
     size_t n, cap;
 };
@@ -127,7 +126,6 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
 {
     struct question_growths *g = self;
     struct site_growth *s = SITE_REACH(g->sites, life->location, g->sites_cap);
-    (void)series;
     if (life->alloc_ns < g->kept_from_ns) { /* others of that time were removed: it existed from the beginning */
         s->first = 1;
         s->live += life->bytes;
@@ -163,7 +161,6 @@ static void growth_on_free(void *self, const struct run_lifetime *life, const st
 {
     struct question_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
-    (void)series;
     if (life->free_ns < g->kept_from_ns) {
         s->live -= life->bytes;
         s->least = s->live;
@@ -177,26 +174,25 @@ static void growth_on_free(void *self, const struct run_lifetime *life, const st
 
 static int64_t growth_end_of(const struct run *run, uint32_t process, struct span *span)
 {
-    size_t n, ooms_n;
+    size_t ooms_n;
     const uint32_t failure = question_ending_failure(run, process);
     const struct run_oom *ooms = run_ooms(run, &ooms_n);
     span->oom = failure != RUN_NONE;
     span->in_thread = span->oom && run_stack_is_in(run, ooms[failure].stack, "threading", "_bootstrap");
-    return span->oom ? ooms[failure].time_ns : run_processes(run, &n)[process].last_alloc_ns;
+    return span->oom ? ooms[failure].time_ns : run_process_at(run, process)->last_alloc_ns;
 }
 
 static void growth_on_process_start(void *self, uint32_t process)
 {
     struct question_growths *g = self;
-    size_t n;
-    uint64_t allocations = run_processes(g->b->run, &n)[process].allocations;
-    g->kept_from_ns = run_processes(g->b->run, &n)[process].kept_from_ns;
+    uint64_t allocations = run_process_at(g->b->run, process)->allocations;
+    g->kept_from_ns = run_process_at(g->b->run, process)->kept_from_ns;
     g->span = SITE_REACH(g->spans, process, g->spans_cap);
     g->span->end_ns = growth_end_of(g->b->run, process, g->span);
     g->from = run_location_count(g->b->run);
     g->events = 0;
     /* the number of allocations up to the end is not known in advance: pieces begin small and are joined */
-    g->goes_on = g->span->oom && g->span->end_ns < run_processes(g->b->run, &n)[process].last_alloc_ns;
+    g->goes_on = g->span->oom && g->span->end_ns < run_process_at(g->b->run, process)->last_alloc_ns;
     g->per_piece = g->next = allocations / PIECES / (g->goes_on ? PIECES : 1) + 1;
     g->piece = 0;
 }
@@ -205,8 +201,6 @@ static void growth_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     enum { ROUNDS = 3 };
     struct question_growths *g = self;
-    (void)process;
-    (void)end_ns;
     for (size_t i = g->from; i < run_location_count(g->b->run) && i < g->sites_cap; i++) {
         g->sites[i].once =
             g->sites[i].stayed > 0 && step_module_calls(g->b, run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
@@ -479,9 +473,8 @@ static bool is_of_ensemble(const struct question_growths *g, const struct run_lo
 static bool is_freed_set(const struct question_growths *g, const struct site_growth *s, uint32_t process,
                          const struct step_list *steps)
 {
-    size_t n;
     return !steps && !s->never && !g->spans[process].oom && !g->b->report->imported &&
-           !run_processes(g->b->run, &n)[process].python_version;
+           !run_process_at(g->b->run, process)->python_version;
 }
 
 /* The blocks that stay, and their bytes. */

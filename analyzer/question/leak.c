@@ -40,13 +40,9 @@ static struct result_line_path leak_path_of(const void *row)
 /* `work` is sorted. */
 static void list_leak_lines(struct site_builder *b, struct result_leak *work, size_t n)
 {
-    static const struct site_line_form form = {.size = sizeof(struct result_leak),
-                                               .site = offsetof(struct result_leak, stack.site),
-                                               .paths = offsetof(struct result_leak, paths),
-                                               .kind = leak_kind_of,
-                                               .add = add_leak,
-                                               .path = leak_path_of,
-                                               .order = compare_leaks};
+    static const struct site_line_form form =
+        SITE_LINE_FORM(struct result_leak, stack.site, .kind = leak_kind_of, .add = add_leak, .path = leak_path_of,
+                       .order = compare_leaks);
     for (size_t i = 0; i < n; i++)
         work[i].stack = (struct result_trace){.number = RUN_NONE, .site = site_of_call(b, work[i].stack.number)};
     b->report->leak_lines = site_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);

@@ -123,7 +123,7 @@ static bool has_learned_figure(const struct estimate_calibration_row *row)
 void question_learn(const struct result_report *r, const char *path, const struct estimate_result *result,
                     struct question_learned *out)
 {
-    EACH (m, r->memory, r->memory_n) {
+    EACH_IN (m, r->memory) {
         const struct run_process *process = &r->processes[m->process];
         const char *gpu = learned_gpu_name(r, m);
         struct question_learned_row *l = ARENA_PUSH(out->rows, out->n, out->cap);

@@ -13,7 +13,7 @@ static const char advice[] =
 static void explain_ooms(struct site_builder *b)
 {
     struct result_report *r = b->report;
-    EACH (o, r->ooms, r->ooms_n) {
+    EACH_IN (o, r->ooms) {
         if (!o->fatal && o->outcome != RESULT_OUTCOME_UNKNOWN) continue;
         o->cause = RESULT_CAUSE_CAPACITY;
         o->verdict = arena_printf(b->arena,

@@ -76,12 +76,10 @@ const struct run_device_sample *question_sample_near(const struct site_builder *
     static const int64_t near_ns = 3000000000; /* three periods of the sampler */
     const struct run_device_sample *best = NULL;
     int64_t distance = near_ns;
-    size_t n;
-    const struct run_device_sample *all = run_process_samples(b->run, process, &n);
-    for (size_t i = 0; i < n; i++) {
-        int64_t away = llabs(all[i].time_ns - time_ns);
-        if (all[i].device == device && away <= distance) {
-            best = &all[i];
+    RUN_EACH (s, run_process_samples, b->run, process) {
+        int64_t away = llabs(s->time_ns - time_ns);
+        if (s->device == device && away <= distance) {
+            best = s;
             distance = away;
         }
     }

@@ -41,8 +41,7 @@ struct question_memory {
     struct card cards[CARDS];
     struct result_device_memory *list;
     size_t n, cap;
-    struct result_fragmentation *fragmentation;
-    size_t fragmentation_n, fragmentation_cap;
+    ARENA_LIST(struct result_fragmentation, fragmentation);
 };
 
 static const struct nvml no_nvml = {RUN_UNKNOWN, RUN_UNKNOWN, RUN_UNKNOWN};
@@ -191,7 +190,6 @@ static void memory_on_sample(void *self, const struct run_sample *sample)
 
 static void memory_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
-    (void)index;
     struct question_memory *m = self;
     struct card *c = card_of_device(m, oom->device);
     if (c && oom->space != GS_SPACE_PINNED) {
@@ -204,15 +202,13 @@ static void memory_on_oom(void *self, const struct run_oom *oom, size_t index)
 static void memory_on_process_start(void *self, uint32_t process)
 {
     struct question_memory *m = self;
-    size_t n;
-    const struct run_device *devices = run_devices(m->b->run, &n);
     memset(m->cards, 0, sizeof m->cards);
     m->process = process;
     m->nvml_at = 0;
     m->nvml_ns = INT64_MIN;
-    for (size_t i = 0; i < n; i++) {
-        struct card *c = devices[i].process == process ? card_of_device(m, devices[i].device) : NULL;
-        if (c) c->first = &devices[i];
+    RUN_EACH (d, run_devices, m->b->run) {
+        struct card *c = d->process == process ? card_of_device(m, d->device) : NULL;
+        if (c) c->first = d;
     }
 }
 
@@ -266,11 +262,10 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
         .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
         .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN};
     /* memory that PyTorch had allocated before gpuspy attached is also in use, as part of its reserved memory */
-    size_t n;
-    const bool attached = run_processes(m->b->run, &n)[process].attached_after_s > 0;
+    const bool attached = run_process_at(m->b->run, process)->attached_after_s > 0;
     bool totals = torch && c->reserved_peak != RUN_UNKNOWN && !attached;
     int64_t reserved = totals ? c->peak_reserved : torch ? RUN_UNKNOWN : c->peak_live;
-    *ARENA_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct result_fragmentation){
+    *ARENA_ADD(m->fragmentation) = (struct result_fragmentation){
         .process = process,
         .device = device,
         .time_s = site_seconds(c->peak_ns),
@@ -286,7 +281,6 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
 static void memory_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct question_memory *m = self;
-    (void)end_ns;
     add_nvml_samples(m, INT64_MAX);
     for (int device = 0; device < CARDS; device++) {
         const struct card *c = &m->cards[device];

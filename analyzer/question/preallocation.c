@@ -62,8 +62,7 @@ struct question_preallocations {
     size_t n, cap;
     struct map index;
     uint32_t process;
-    struct result_preallocation *found;
-    size_t found_n, found_cap;
+    ARENA_LIST(struct result_preallocation, found);
 };
 
 static struct holder *preallocation_holder_of(struct question_preallocations *p, const struct run_lifetime *life)
@@ -162,7 +161,7 @@ static const char *share_set(const struct site_builder *b, uint32_t process, con
 static struct result_preallocation *find_preallocation(struct question_preallocations *p, uint32_t process, int device,
                                                        int64_t bytes, uint32_t stack)
 {
-    struct result_preallocation *f = ARENA_PUSH(p->found, p->found_n, p->found_cap);
+    struct result_preallocation *f = ARENA_ADD(p->found);
     int64_t total = question_device_total(p->b, process, device);
     *f = (struct result_preallocation){.process = process,
                                        .device = device,
@@ -288,7 +287,7 @@ void question_preallocations_finish(struct question_preallocations *p)
 
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)
 {
-    EACH (f, r->preallocations, r->preallocations_n)
+    EACH_IN (f, r->preallocations)
         if (f->process == process && f->device == device && f->in_advance && !f->within) return f;
     return NULL;
 }

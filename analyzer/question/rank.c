@@ -13,10 +13,8 @@ enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a forged file *
 static void ranks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_ranks *r = self;
-    if (series->layer == RUN_SERIES_DEVICE && series->allocations == 1) {
-        *ARENA_PUSH(r->firsts, r->firsts_n, r->firsts_cap) =
-            (struct question_rank_first){series->process, life->stack, series->device};
-    }
+    if (series->layer == RUN_SERIES_DEVICE && series->allocations == 1)
+        *ARENA_ADD(r->firsts) = (struct question_rank_first){series->process, life->stack, series->device};
 }
 
 struct question_ranks *question_ranks_start(struct site_builder *b, struct run_observer *observer)
@@ -91,7 +89,7 @@ static int *homes_of(struct question_ranks *r, size_t n)
         const struct result_peak *p = &report->peaks[i];
         *map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
     }
-    EACH (p, report->peaks, report->peaks_n) {
+    EACH_IN (p, report->peaks) {
         if (p->process < n && p->layer == RUN_SERIES_DEVICE && p->bytes > 0) {
             const struct result_peak *t = rank_peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
             uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
@@ -174,7 +172,7 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
                                          const char *gpu)
 {
     const struct result_report *report = r->b->report;
-    EACH (rank, report->ranks, report->ranks_n)
+    EACH_IN (rank, report->ranks)
         if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) return rank;
     return NULL;
 }

@@ -8,8 +8,7 @@ enum { NAMED = 6 };
 
 const char *question_rank_label(const struct site_builder *b, const struct result_rank *rank)
 {
-    size_t n;
-    const struct run_process *p = &run_processes(b->run, &n)[rank->process];
+    const struct run_process *p = run_process_at(b->run, rank->process);
     return p->rank >= 0 ? arena_printf(b->arena, "rank %lld", (long long)p->rank)
                         : arena_printf(b->arena, "process %u", p->pid);
 }
@@ -48,7 +47,7 @@ struct result_rank_finding *question_rank_add_finding(struct question_ranks *r, 
                                                       const struct result_rank *rank, int device, int64_t bytes,
                                                       uint32_t stack)
 {
-    struct result_rank_finding *f = ARENA_PUSH(r->found, r->found_n, r->found_cap);
+    struct result_rank_finding *f = ARENA_ADD(r->found);
     *f = (struct result_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};
     if (stack != RUN_NONE) f->site = site_of_call(r->b, stack);
     return f;

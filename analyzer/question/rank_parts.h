@@ -16,15 +16,13 @@ struct question_rank_first { /* the first allocation of a process on a device */
 
 struct question_ranks {
     struct site_builder *b;
-    struct question_rank_first *firsts;
-    size_t firsts_n, firsts_cap;
+    ARENA_LIST(struct question_rank_first, firsts);
     struct map peaks;                  /* process, device, layer → peak */
     struct question_rank_calls *calls; /* by process */
     size_t calls_cap;
     uint8_t *collective; /* by stack: 1 no, 2 below torch.distributed */
     size_t collective_cap;
-    struct result_rank_finding *found;
-    size_t found_n, found_cap;
+    ARENA_LIST(struct result_rank_finding, found);
 };
 
 struct result_rank_finding *question_rank_add_finding(struct question_ranks *r, enum result_rank_kind kind,

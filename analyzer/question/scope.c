@@ -55,11 +55,9 @@ struct question_scopes {
     int64_t kept_from_ns; /* … from this time on all rows exist; 0: from the start */
     bool known;           /* … and the peaks of all ranges before that */
     struct map index;     /* name, domain → scope */
-    struct scope *scopes;
-    size_t scopes_n, scopes_cap;
-    uint32_t last;    /* of the list of open ones */
-    struct end *ends; /* a heap, the earliest first */
-    size_t ends_n, ends_cap;
+    ARENA_LIST(struct scope, scopes);
+    uint32_t last;                /* of the list of open ones */
+    ARENA_LIST(struct end, ends); /* a heap, the earliest first */
     struct series series[SERIES];
     size_t series_n;
     uint64_t left_out; /* names */
@@ -69,7 +67,7 @@ struct question_scopes {
 
 static void ends_push(struct question_scopes *s, struct end e)
 {
-    (void)ARENA_PUSH(s->ends, s->ends_n, s->ends_cap);
+    (void)ARENA_ADD(s->ends);
     size_t i = s->ends_n - 1;
     for (; i && s->ends[(i - 1) / 2].ns > e.ns; i = (i - 1) / 2) s->ends[i] = s->ends[(i - 1) / 2];
     s->ends[i] = e;
@@ -103,7 +101,7 @@ static uint32_t scope_of_mark(struct question_scopes *s, const char *full, const
     uint32_t *at = map_at(&s->index, key);
     if (*at == MAP_NEW && s->scopes_n < SCOPES) {
         *at = (uint32_t)s->scopes_n;
-        *ARENA_PUSH(s->scopes, s->scopes_n, s->scopes_cap) = (struct scope){.name = name, .domain = domain};
+        *ARENA_ADD(s->scopes) = (struct scope){.name = name, .domain = domain};
     } else if (*at == MAP_NEW) {
         *at = NOBODY - 1;
         s->left_out++;
@@ -119,11 +117,9 @@ static uint32_t scope_of_removed(struct question_scopes *s, const struct run_rem
 /* Corrects the live memory at the beginning of the visit that was open at the last removal of rows. */
 static void correct_entries(struct question_scopes *s, uint32_t number)
 {
-    size_t n;
-    const struct run_removed_scope *all = run_removed_scopes(s->b->run, &n);
     for (size_t i = 0; i < s->series_n; i++) {
         const struct run_series *series = run_series(s->b->run, s->series[i].number);
-        EACH (r, all, n) {
+        RUN_EACH (r, run_removed_scopes, s->b->run) {
             bool same = r->process == series->process && r->device == series->device && r->layer == series->layer;
             if (same && r->open_entry_bytes != RUN_UNKNOWN && scope_of_removed(s, r) == number)
                 s->scopes[number].of[i].entry = r->open_entry_bytes;
@@ -393,7 +389,6 @@ static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct question_scopes *s = self;
     char error[256]; /* of a damaged table: other questions report it */
-    (void)end_ns;
     pass_time(s, RUN_NEVER - 1);
     for (uint32_t at = s->last, before; at != NOBODY; at = before) {
         before = s->scopes[at].before;

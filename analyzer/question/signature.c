@@ -85,10 +85,8 @@ struct question_signer {
     struct map frames;
     struct facts *facts; /* by stack + 1, so that RUN_NONE has its own entry */
     size_t facts_cap;
-    uint64_t *bits; /* by frames: facts of frames */
-    size_t bits_n, bits_cap;
-    const char **operators; /* numbers from 1 on */
-    size_t operators_n, operators_cap;
+    ARENA_LIST(uint64_t, bits);          /* by frames: facts of frames */
+    ARENA_LIST(const char *, operators); /* numbers from 1 on */
 };
 
 struct question_signer *question_signer_new(struct run *run, struct arena *arena)
@@ -118,7 +116,7 @@ static uint64_t frame_bits(struct question_signer *s, const struct run_frame *f)
         for (size_t i = 0; i < FRAME_ROWS; i++)
             bits |= signature_row_fits(&frame_rows[i], f) ? F(frame_rows[i].fact) : 0;
         *at = (uint32_t)s->bits_n;
-        *ARENA_PUSH(s->bits, s->bits_n, s->bits_cap) = bits;
+        *ARENA_ADD(s->bits) = bits;
     }
     return s->bits[*at];
 }
@@ -139,7 +137,7 @@ static uint32_t operator_of(struct question_signer *s, const struct run_frame *f
     for (size_t i = 0; i < s->operators_n; i++)
         if (strncmp(s->operators[i], name, length) == 0 && !s->operators[i][length]) return (uint32_t)i + 1;
     if (!length || s->operators_n == MOST) return 0;
-    *ARENA_PUSH(s->operators, s->operators_n, s->operators_cap) = arena_printf(s->arena, "%.*s", (int)length, name);
+    *ARENA_ADD(s->operators) = arena_printf(s->arena, "%.*s", (int)length, name);
     return (uint32_t)s->operators_n;
 }
 

@@ -38,8 +38,7 @@ struct question_syncs {
     struct site_builder *b;
     struct question_signer *signer;
     struct step_clock clock;
-    struct wait *waits;
-    size_t waits_n, waits_cap;
+    ARENA_LIST(struct wait, waits);
     struct map index;
     struct question_waits *calls;
 };
@@ -47,13 +46,8 @@ struct question_syncs {
 static struct wait *wait_at(struct question_syncs *s, uint32_t stack, unsigned kind, enum question_shape shape)
 {
     uint32_t site = site_index(s->b, stack), signature = question_sign(s->signer, stack, shape);
-    uint32_t *at = map_at(&s->index, (uint64_t)site << 32 | signature << 3 | kind);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)s->waits_n;
-        *ARENA_PUSH(s->waits, s->waits_n, s->waits_cap) =
-            (struct wait){.stack = stack, .signature = signature, .kind = (uint8_t)kind};
-    }
-    return &s->waits[*at];
+    return MAP_ROW_IN(&s->index, (uint64_t)site << 32 | signature << 3 | kind, s->waits,
+                      (struct wait){.stack = stack, .signature = signature, .kind = (uint8_t)kind});
 }
 
 /* A thread that writes results while the steps go on may wait. Those of nn.DataParallel make the steps. */
@@ -202,13 +196,9 @@ static struct result_line_path wait_path_of(const void *row)
     return (struct result_line_path){.count = x->count, .blocked_s = x->blocked_s, .site = x->site};
 }
 
-static const struct site_line_form line_form = {.size = sizeof(struct result_sync_site),
-                                                .site = offsetof(struct result_sync_site, site),
-                                                .paths = offsetof(struct result_sync_site, paths),
-                                                .kind = wait_kind_of,
-                                                .add = add_wait,
-                                                .path = wait_path_of,
-                                                .order = order_waits_by_time};
+static const struct site_line_form line_form =
+    SITE_LINE_FORM(struct result_sync_site, site, .kind = wait_kind_of, .add = add_wait, .path = wait_path_of,
+                   .order = order_waits_by_time);
 
 void question_syncs_finish(struct question_syncs *s)
 {

@@ -59,9 +59,7 @@ static struct flow *flow_at(struct question_transfers *t, const struct run_copy 
 /* The sums of rows that a recording of bounded size lost. */
 static void add_removed_flows(struct question_transfers *t)
 {
-    size_t n;
-    const struct run_removed *removed = run_removed(t->b->run, &n);
-    EACH (r, removed, n) {
+    RUN_EACH (r, run_removed, t->b->run) {
         if (r->what != GS_REMOVED_COPY) continue;
         struct flow *f = flow_at(t, &(struct run_copy){.process = r->process,
                                                        .stack = r->stack,
@@ -79,13 +77,12 @@ static void add_removed_flows(struct question_transfers *t)
 
 void question_transfers_add(struct question_transfers *t, const struct run_copy *copy, const struct run_sync *sync)
 {
-    size_t n;
     const uint32_t process = copy ? copy->process : sync->process;
     const uint64_t earlier = process == t->process ? t->calls : 0;
     t->process = process;
     t->calls = earlier + 1;
     if (!copy) return;
-    const bool early = question_in_warm_up(earlier, run_processes(t->b->run, &n)[process].calls);
+    const bool early = question_in_warm_up(earlier, run_process_at(t->b->run, process)->calls);
     struct flow *f = flow_at(t, copy);
     f->count++;
     f->seen++;
@@ -127,11 +124,8 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
 /* As far as the recording shows: a recording of another tool may have no stacks. */
 static bool has_python_program(const struct site_builder *b)
 {
-    size_t n;
-    const struct run_process *list = run_processes(b->run, &n);
     bool has = step_has_tensors(b) || category_has_python(b->run);
-    for (size_t i = 0; i < n; i++)
-        has = has || list[i].python_version || (list[i].command && strstr(list[i].command, "python"));
+    RUN_EACH (p, run_processes, b->run) has = has || p->python_version || (p->command && strstr(p->command, "python"));
     return has;
 }
 
@@ -216,13 +210,9 @@ static struct result_line_path transfer_path_of(const void *row)
     return (struct result_line_path){.bytes = x->bytes, .count = x->count, .blocked_s = x->blocked_s, .site = x->site};
 }
 
-static const struct site_line_form line_form = {.size = sizeof(struct result_transfer),
-                                                .site = offsetof(struct result_transfer, site),
-                                                .paths = offsetof(struct result_transfer, paths),
-                                                .kind = transfer_kind_of,
-                                                .add = add_copies,
-                                                .path = transfer_path_of,
-                                                .order = order_flows_by_bytes};
+static const struct site_line_form line_form =
+    SITE_LINE_FORM(struct result_transfer, site, .kind = transfer_kind_of, .add = add_copies, .path = transfer_path_of,
+                   .order = order_flows_by_bytes);
 
 void question_transfers_finish(struct question_transfers *t)
 {

@@ -20,17 +20,14 @@ struct form {
 
 struct question_waits {
     struct run *run;
-    struct run_removed *removed; /* those of copies and waits; NULL: none */
-    size_t removed_n;
-    struct map form_of; /* process, stack of a wait → form, if any row was removed */
-    struct form *forms;
-    size_t forms_n, forms_cap;
+    ARENA_ROWS(struct run_removed, removed); /* those of copies and waits; NULL: none */
+    struct map form_of;                      /* process, stack of a wait → form, if any row was removed */
+    ARENA_LIST(struct form, forms);
     struct question_signer *signer;
     question_wait_fn each;
     void *self;
     struct map threads;
-    struct readback *readbacks;
-    size_t readbacks_n, readbacks_cap;
+    ARENA_LIST(struct readback, readbacks);
 };
 
 /* Does the copy itself block the host? */
@@ -70,12 +67,7 @@ static void report_copy(struct question_waits *w, const struct run_copy *c)
 
 static struct readback *readback_of(struct question_waits *w, uint32_t process, uint32_t thread)
 {
-    uint32_t *at = map_at(&w->threads, (uint64_t)process << 32 | thread);
-    if (*at == MAP_NEW) {
-        *at = (uint32_t)w->readbacks_n;
-        *ARENA_PUSH(w->readbacks, w->readbacks_n, w->readbacks_cap) = (struct readback){0};
-    }
-    return &w->readbacks[*at];
+    return MAP_ROW_IN(&w->threads, (uint64_t)process << 32 | thread, w->readbacks, (struct readback){0});
 }
 
 static void settle_readback(struct question_waits *w, struct readback *r)
@@ -126,7 +118,7 @@ static void note_form(struct question_waits *w, const struct question_wait *wait
     uint32_t *at = form_at(w, wait->process, wait->stack);
     if (*at == MAP_NEW) {
         *at = (uint32_t)w->forms_n;
-        *ARENA_PUSH(w->forms, w->forms_n, w->forms_cap) = *form;
+        *ARENA_ADD(w->forms) = *form;
     } else if (form->copy != RUN_NONE) {
         w->forms[*at] = *form;
     }
@@ -230,7 +222,7 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
                                  .count = sync->count,
                                  .start_ns = RUN_UNKNOWN,
                                  .blocked_ns = sync->ns};
-    EACH (r, w->removed, w->removed_n) {
+    EACH_IN (r, w->removed) {
         if (!copy_belongs_to_sync(w, r, sync, form)) continue;
         const struct run_copy copy = copy_of(r);
         wait.shape = form ? wait.shape : copy_shape_of(&copy);
@@ -246,7 +238,7 @@ static void pass_removed_calls(struct question_waits *w)
 {
     for (size_t i = 0; i < w->removed_n; i++)
         if (w->removed[i].what == GS_REMOVED_SYNC) pass_removed_sync(w, &w->removed[i]);
-    EACH (r, w->removed, w->removed_n) {
+    EACH_IN (r, w->removed) {
         if (r->what == GS_REMOVED_COPY && r->count) {
             struct run_copy copy = copy_of(r);
             report_copies(w, &copy, r->count, r->ns, r->bytes);

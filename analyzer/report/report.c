@@ -284,7 +284,7 @@ static void describe_run(struct site_builder *b)
     r->complete = true;
     uint64_t damaged = 0;
     char count[UNITS_TEXT];
-    EACH (p, r->processes, r->processes_n) {
+    EACH_IN (p, r->processes) {
         r->lost_events += p->lost_events;
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;

@@ -23,15 +23,12 @@ struct result_peak {
     uint64_t end_count;
     uint64_t allocations, frees; /* over the whole run */
     int64_t allocated_bytes;     /* over the whole run: all bytes that were allocated, freed or not */
-    struct result_by_stack *by_stack;
-    size_t by_stack_n, by_stack_total;
-    struct result_by_site *by_site;
-    size_t by_site_n, by_site_total;
-    struct result_by_site *by_line; /* the same by line */
-    size_t by_line_n, by_line_total;
-    int64_t by_space[8];              /* enum gs_space; layer device only */
-    struct result_by_owner *by_owner; /* layer device only; the sum is `bytes`; PyTorch's segments are included */
-    size_t by_owner_n;
+    RESULT_CUT(struct result_by_stack, by_stack);
+    RESULT_CUT(struct result_by_site, by_site);
+    RESULT_CUT(struct result_by_site, by_line); /* the same by line */
+    int64_t by_space[8];                        /* enum gs_space; layer device only */
+    ARENA_ROWS(struct result_by_owner,
+               by_owner); /* layer device only; the sum is `bytes`; PyTorch's segments are included */
     struct result_by_category by_category;
 };
 
@@ -196,9 +193,8 @@ struct result_held_part {
     enum result_category category; /* of TENSORS, which has one part per category */
     const char *text;
     int64_t bytes;
-    double share;                   /* of the device */
-    struct result_held_line *lines; /* their sum is at most `bytes` */
-    size_t lines_n, lines_total;
+    double share;                               /* of the device */
+    RESULT_CUT(struct result_held_line, lines); /* their sum is at most `bytes` */
 };
 
 /* How certain a statement is. Every view uses the words of result_certainty_word(): "recorded" (the calls state it),
@@ -254,26 +250,18 @@ struct result_oom_verdict {
     const char *verdict;             /* the cause in one sentence, with the numbers that show it */
     enum result_certainty certainty; /* of the cause */
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
-    struct result_evidence *evidence;
-    size_t evidence_n; /* in order of importance */
-    const char **advice;
-    size_t advice_n;                 /* at most 4 */
-    struct result_measure *measures; /* the same, with their amounts */
-    size_t measures_n;
+    ARENA_ROWS(struct result_evidence, evidence); /* in order of importance */
+    ARENA_ROWS(const char *, advice);             /* at most 4 */
+    ARENA_ROWS(struct result_measure, measures);  /* the same, with their amounts */
     struct result_trace stack;
-    struct result_excerpt *source; /* the blamed line and the line that failed, if they are known */
-    size_t source_n;
-    struct result_holder *holders; /* of a leak; two are equally likely */
-    size_t holders_n;
-    struct result_by_site *live;
-    size_t live_n, live_total;         /* live memory then, of the tensor layer if it exists */
-    struct result_by_site *live_lines; /* the same by line */
-    size_t live_lines_n, live_lines_total;
+    ARENA_ROWS(struct result_excerpt, source);     /* the blamed line and the line that failed, if they are known */
+    ARENA_ROWS(struct result_holder, holders);     /* of a leak; two are equally likely */
+    RESULT_CUT(struct result_by_site, live);       /* live memory then, of the tensor layer if it exists */
+    RESULT_CUT(struct result_by_site, live_lines); /* the same by line */
     enum run_series_layer live_layer;
-    struct result_by_owner *by_owner; /* of device_live */
-    size_t by_owner_n;
-    struct result_held_part *waterfall; /* the sum of the parts is total_bytes; none: some part is unknown */
-    size_t waterfall_n;
+    ARENA_ROWS(struct result_by_owner, by_owner); /* of device_live */
+    ARENA_ROWS(struct result_held_part,
+               waterfall); /* the sum of the parts is total_bytes; none: some part is unknown */
     int64_t rounding_most; /* PyTorch's allocator rounds requests up: at most this many of those bytes are unused */
     bool rounding_known;   /* exactly this many */
 };
@@ -315,18 +303,16 @@ struct result_growth {
                                         alive */
     enum result_certainty certainty; /* that this is a leak, and of its explanation */
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
-    struct result_growth_line *lines;
-    size_t lines_n, lines_total;   /* at least one */
-    struct result_site newest;     /* the last of the lines in a step, not by a backward pass if there are others */
-    int64_t newest_bytes;          /* of one block of it */
-    uint32_t newest_stack;         /* its call path */
-    uint32_t creates;              /* the stack of a backward(create_graph=True) among them; RUN_NONE: there is none */
-    struct result_site under;      /* the innermost line that called all of the lines; not known: none */
-    struct result_trace stack;     /* of the heaviest call path */
-    struct result_excerpt *source; /* the last line in a step and the line with most bytes, if they are known */
-    size_t source_n;
-    struct result_holder *holders; /* as in result_oom_verdict */
-    size_t holders_n;
+    RESULT_CUT(struct result_growth_line, lines); /* at least one */
+    struct result_site newest; /* the last of the lines in a step, not by a backward pass if there are others */
+    int64_t newest_bytes;      /* of one block of it */
+    uint32_t newest_stack;     /* its call path */
+    uint32_t creates;          /* the stack of a backward(create_graph=True) among them; RUN_NONE: there is none */
+    struct result_site under;  /* the innermost line that called all of the lines; not known: none */
+    struct result_trace stack; /* of the heaviest call path */
+    ARENA_ROWS(struct result_excerpt,
+               source); /* the last line in a step and the line with most bytes, if they are known */
+    ARENA_ROWS(struct result_holder, holders); /* as in result_oom_verdict */
 };
 
 /* In which phase of the program a call site is called, see cadence.h. */
@@ -546,37 +532,24 @@ struct result_report {
     double lost_first_s; /* NAN */
     bool complete;       /* every process ended normally and no event was lost */
     uint64_t events;     /* recorded calls: allocations, frees, copies, fills, waits, failures, … */
-    const struct run_process *processes;
-    size_t processes_n;
+    ARENA_ROWS(const struct run_process, processes);
     const char *const *notes;
-    size_t notes_n; /* what a reader must know first */
-    const struct run_device *devices;
-    size_t devices_n; /* each one once, in order of index */
-    struct result_peak *peaks;
-    size_t peaks_n; /* by process, device, layer */
-    struct result_timeline *timelines;
-    size_t timelines_n; /* same order as peaks; then those of layer graph */
-    struct result_device_memory *memory;
-    size_t memory_n;
-    struct result_rank *ranks;
-    size_t ranks_n; /* in order of rank; empty if fewer than two processes held device memory */
+    size_t notes_n;                                /* what a reader must know first */
+    ARENA_ROWS(const struct run_device, devices);  /* each one once, in order of index */
+    ARENA_ROWS(struct result_peak, peaks);         /* by process, device, layer */
+    ARENA_ROWS(struct result_timeline, timelines); /* same order as peaks; then those of layer graph */
+    ARENA_ROWS(struct result_device_memory, memory);
+    ARENA_ROWS(struct result_rank, ranks); /* in order of rank; empty if fewer than two processes held device memory */
     struct result_rank_spread rank_spread[RESULT_RANK_FIGURES_N]; /* set if there are ranks */
     size_t rank_hosts;
-    struct result_rank_finding *rank_findings;
-    size_t rank_findings_n;
-    struct result_preallocation *preallocations;
-    size_t preallocations_n; /* by process, the largest first */
-    struct result_oom_verdict *ooms;
-    size_t ooms_n, ooms_total; /* fatal first, then by time */
-    struct result_leak *leaks;
-    size_t leaks_n, leaks_total;
-    struct result_leak *leak_lines; /* this list and those below that end in _lines: the same by line */
-    size_t leak_lines_n, leak_lines_total;
-    bool leaks_at_end;              /* the run ended normally: "never freed"; else "live when it died" */
-    const struct step_list **steps; /* see step.h; by process, only of processes with steps */
-    size_t steps_n;
-    struct result_growth *growth;
-    size_t growth_n, growth_total;
+    ARENA_ROWS(struct result_rank_finding, rank_findings);
+    ARENA_ROWS(struct result_preallocation, preallocations); /* by process, the largest first */
+    RESULT_CUT(struct result_oom_verdict, ooms);             /* fatal first, then by time */
+    RESULT_CUT(struct result_leak, leaks);
+    RESULT_CUT(struct result_leak, leak_lines);  /* this list and those below that end in _lines: the same by line */
+    bool leaks_at_end;                           /* the run ended normally: "never freed"; else "live when it died" */
+    ARENA_ROWS(const struct step_list *, steps); /* see step.h; by process, only of processes with steps */
+    RESULT_CUT(struct result_growth, growth);
     struct result_sync_site *syncs, *sync_lines;
     size_t syncs_n, syncs_total;
     size_t sync_lines_n, sync_lines_total;
@@ -591,40 +564,24 @@ struct result_report {
     size_t lacks_n;
     bool unknown[RUN_FACT_N]; /* the same by fact */
     const char *loop;         /* of a dry run: a sentence about the loop that waits for values; NULL: none */
-    struct result_transfer *transfers;
-    size_t transfers_n, transfers_total;
-    struct result_transfer *transfer_lines;
-    size_t transfer_lines_n, transfer_lines_total;
-    struct result_call *calls;
-    size_t calls_n, calls_total;
-    struct result_fragmentation *fragmentation;
-    size_t fragmentation_n;
-    struct result_churn *churn;
-    size_t churn_n, churn_total;
-    struct result_churn *churn_lines;
-    size_t churn_lines_n, churn_lines_total;
-    struct result_retry *retries;
-    size_t retries_n, retries_total;       /* in order of time */
-    struct result_retry_line *retry_lines; /* of all retries, the most frequent first */
-    size_t retry_lines_n, retry_lines_total;
-    struct allocator_state *allocator; /* allocator.h; by process, device, time */
-    size_t allocator_n;
-    struct allocator_cache_flush *flushes; /* those that matter first */
-    size_t flushes_n, flushes_total;
+    RESULT_CUT(struct result_transfer, transfers);
+    RESULT_CUT(struct result_transfer, transfer_lines);
+    RESULT_CUT(struct result_call, calls);
+    ARENA_ROWS(struct result_fragmentation, fragmentation);
+    RESULT_CUT(struct result_churn, churn);
+    RESULT_CUT(struct result_churn, churn_lines);
+    RESULT_CUT(struct result_retry, retries);          /* in order of time */
+    RESULT_CUT(struct result_retry_line, retry_lines); /* of all retries, the most frequent first */
+    ARENA_ROWS(struct allocator_state, allocator);     /* allocator.h; by process, device, time */
+    RESULT_CUT(struct allocator_cache_flush, flushes); /* those that matter first */
     struct result_budget budget;
-    struct run_mark_total *marks; /* the longest first, then the most frequent */
-    size_t marks_n, marks_total;
-    struct result_scope *scopes; /* the highest peak first */
-    size_t scopes_n, scopes_total;
-    struct result_sample_line *samples;
-    size_t samples_n;
-    struct result_advice *advice;
-    size_t advice_n;
-    struct result_category_end *ends;
-    size_t ends_n;              /* in the order of peaks */
-    struct category_uses *uses; /* category_use.h; freed with the report */
-    const struct run_tensor_check *checks;
-    size_t checks_n; /* gpuspy's totals compared with PyTorch's */
+    RESULT_CUT(struct run_mark_total, marks); /* the longest first, then the most frequent */
+    RESULT_CUT(struct result_scope, scopes);  /* the highest peak first */
+    ARENA_ROWS(struct result_sample_line, samples);
+    ARENA_ROWS(struct result_advice, advice);
+    ARENA_ROWS(struct result_category_end, ends);      /* in the order of peaks */
+    struct category_uses *uses;                        /* category_use.h; freed with the report */
+    ARENA_ROWS(const struct run_tensor_check, checks); /* gpuspy's totals compared with PyTorch's */
 };
 
 /* Lets a view observe the passes that a report makes, so that it needs no pass of its own. The report then also keeps

@@ -5,7 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/run/run.h"
+
+/* Rows that are cut to options.top; `name_total`: how many there were. */
+#define RESULT_CUT(type, name) \
+    ARENA_ROWS(type, name);    \
+    size_t name##_total
 
 /* What a block is for: see category.h. */
 /* clang-format off */
@@ -131,11 +137,9 @@ struct result_category_line {
     unsigned rule;
 };
 struct result_by_category {
-    int64_t bytes[RESULT_CATEGORIES_N];   /* their sum is the live bytes; all 0: not classified */
-    struct result_category_share *shares; /* by rule */
-    size_t shares_n;
-    struct result_category_line *lines; /* of peaks if options.watch is set: by stack and rule, unordered */
-    size_t lines_n;
+    int64_t bytes[RESULT_CATEGORIES_N];               /* their sum is the live bytes; all 0: not classified */
+    ARENA_ROWS(struct result_category_share, shares); /* by rule */
+    ARENA_ROWS(struct result_category_line, lines); /* of peaks if options.watch is set: by stack and rule, unordered */
 };
 
 /* Device memory by the library that allocated it, see owner.h. */

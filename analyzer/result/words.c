@@ -117,7 +117,7 @@ const char *result_moment_text(int phase)
 
 const struct run_device *result_device_of(const struct result_report *r, int device)
 {
-    EACH (d, r->devices, r->devices_n)
+    EACH_IN (d, r->devices)
         if (d->device == device) return d;
     return NULL;
 }

@@ -181,7 +181,7 @@ static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, 
         int64_t other = b->list[b->open[i]].close_ns;
         mixed = other > mixed ? other : mixed;
     }
-    if (b->open_n < OPEN_MAX) *ARENA_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
+    if (b->open_n < OPEN_MAX) *ARENA_ADD(b->open) = (uint32_t)b->n;
     *ARENA_PUSH(b->list, b->n, b->cap) =
         (struct run_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
 }

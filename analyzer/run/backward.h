@@ -33,23 +33,20 @@ struct run_window {
     uint32_t thread;
 };
 
-struct run_backward { /* per process */
-    uint8_t *threads; /* by number: 1 is one of autograd's threads */
-    size_t threads_n;
-    struct run_window *list; /* in order of open_ns */
+struct run_backward {             /* per process */
+    ARENA_ROWS(uint8_t, threads); /* by number: 1 is one of autograd's threads */
+    struct run_window *list;      /* in order of open_ns */
     size_t n, cap;
-    uint32_t *open; /* those of them that may be open */
-    size_t open_n, open_cap;
-    size_t hint;   /* where the last one was found */
-    bool complete; /* a replay has completed */
+    ARENA_LIST(uint32_t, open); /* those of them that may be open */
+    size_t hint;                /* where the last one was found */
+    bool complete;              /* a replay has completed */
 };
 
 struct run_backwards { /* per run */
     struct run_backward *process;
     size_t n;
-    uint8_t *marks; /* by stack, for those in the databases */
-    size_t marks_n;
-    bool any;            /* some stack opens windows */
+    ARENA_ROWS(uint8_t, marks); /* by stack, for those in the databases */
+    bool any;                   /* some stack opens windows */
     uint32_t only;       /* what the bases of all windows that the stacks can open have in common; RUN_NONE: no line */
     struct map grafts;   /* stack, base → stack */
     struct map autograd; /* a stack without Python → 1: autograd's, 0: not */

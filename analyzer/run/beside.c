@@ -32,10 +32,9 @@ struct run_beside {
     struct run *run;
     struct relay relay;
     pthread_t thread;
-    struct run_observer *observers; /* they receive the batches */
-    size_t observers_n, observers_cap;
-    bool passed[RUN_BESIDE_RESERVED + 1]; /* kinds of events that one of them receives */
-    struct batch *batches, *filled;       /* RELAY_SLOTS; the one that is being filled */
+    ARENA_LIST(struct run_observer, observers); /* they receive the batches */
+    bool passed[RUN_BESIDE_RESERVED + 1];       /* kinds of events that one of them receives */
+    struct batch *batches, *filled;             /* RELAY_SLOTS; the one that is being filled */
     uint32_t process;
     /* only the thread uses them, so they are in a cache line of their own: lifetimes by number */
     _Alignas(64) struct run_lifetime *lives;
@@ -134,7 +133,7 @@ static void release_batches(struct run_beside *b)
 
 static void add_observer(struct run_beside *b, const struct run_observer *o)
 {
-    *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = *o;
+    *ARENA_ADD(b->observers) = *o;
     b->passed[RUN_BESIDE_FREE] |= o->free != NULL;
     b->passed[RUN_BESIDE_ALLOC] |= o->alloc || o->free;
     b->passed[RUN_BESIDE_OOM] |= o->oom != NULL;

@@ -78,18 +78,13 @@ static void read_sync_row(sqlite3_context *context, int n, sqlite3_value **v)
     };
 }
 
-static void no_result(sqlite3_context *context)
-{
-    sqlite3_result_null(context);
-}
-
 static void open_cursor(struct cursor *c, struct run_database *db, uint32_t process, const char *name,
                         void (*read)(sqlite3_context *, int, sqlite3_value **), const char *rows, const char *table)
 {
     char sql[256];
     *c = (struct cursor){.db = db, .process = process, .next_id = INT64_MIN};
-    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read, no_result) ==
-        SQLITE_OK) {
+    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read,
+                                sqlite3_result_null) == SQLITE_OK) {
         snprintf(sql, sizeof sql, rows, table);
         c->rows = run_database_prepare(db, sql);
         snprintf(sql, sizeof sql, "SELECT min(id) FROM %s WHERE id >= ?1", table);

@@ -116,11 +116,6 @@ static void extra_on_row(sqlite3_context *context, int n, sqlite3_value **v)
     r->each(r->self, &row);
 }
 
-static void extra_on_rows_end(sqlite3_context *context)
-{
-    sqlite3_result_null(context);
-}
-
 bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self, char *error, size_t error_size)
 {
     struct run_database *db = &run->databases[run->processes[process].database];
@@ -128,7 +123,7 @@ bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self
     sqlite3_stmt *st = NULL;
     char sql[200];
     if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL, extra_on_row,
-                                extra_on_rows_end) == SQLITE_OK) {
+                                sqlite3_result_null) == SQLITE_OK) {
         snprintf(
             sql, sizeof sql,
             "SELECT gs_each(alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s NOT INDEXED WHERE alloc_ns >= "

@@ -82,7 +82,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
     };
     p.run_id = p.run_id ? p.run_id : "";
     run_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
-    *ARENA_PUSH(run->processes, run->processes_n, run->processes_cap) = p;
+    *ARENA_ADD(run->processes) = p;
     return true;
 }
 
@@ -90,7 +90,7 @@ static bool add_api(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
     run_ids_set(&l->db->apis, sqlite3_column_int64(st, 0), (uint32_t)run->api_names_n);
-    *ARENA_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = run_column_text(run, st, 1);
+    *ARENA_ADD(run->api_names) = run_column_text(run, st, 1);
     return true;
 }
 
@@ -142,7 +142,7 @@ static bool add_physical(struct load *l, sqlite3_stmt *st)
 {
     const uint32_t process = read_process_number(l, st, 0);
     const int device = read_device_column(st, 1);
-    EACH (d, l->run->devices, l->run->devices_n)
+    EACH_IN (d, l->run->devices)
         if (d->process == process && d->device == device && d->total_bytes < read_positive(st, 2))
             d->physical_bytes = read_positive(st, 2);
     return true;
@@ -183,8 +183,7 @@ static bool add_thread(struct load *l, sqlite3_stmt *st)
                            .number = column_uint(st, 1),
                            .tid = run_column_int(st, 3),
                            .name = run_column_text(run, st, 2)};
-    if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX)
-        *ARENA_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
+    if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX) *ARENA_ADD(run->threads) = t;
     run_backward_add_thread(l->run, read_process_number(l, st, 0), run_column_int(st, 1),
                             (const char *)sqlite3_column_text(st, 2));
     return true;
@@ -281,8 +280,7 @@ static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
                                          .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
                                          .address = (uint64_t)sqlite3_column_int64(st, 4),
                                          .value = sqlite3_column_int64(st, 5)};
-    if (f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1)
-        *ARENA_PUSH(run->allocator_facts, run->allocator_facts_n, run->allocator_facts_cap) = f;
+    if (f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1) *ARENA_ADD(run->allocator_facts) = f;
     return run->allocator_facts_n < SMALL_TABLE_MAX / 4;
 }
 
@@ -337,7 +335,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
     const int64_t blocks = sqlite3_column_type(st, 2) == SQLITE_NULL ? -1 : run_bounded(sqlite3_column_int64(st, 2));
     char run_for[UNITS_TEXT], bytes[UNITS_TEXT], count[UNITS_TEXT], had[2 * UNITS_TEXT + 256] = "";
 
-    EACH (p, l->run->processes, l->run->processes_n) {
+    EACH_IN (p, l->run->processes) {
         if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
         p->attached_after_s = after;
         units_format_bytes(bytes, (uint64_t)(tensors > 0 ? tensors : 0));
@@ -360,7 +358,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
 
 static bool add_meta(struct load *l, sqlite3_stmt *st)
 {
-    EACH (p, l->run->processes, l->run->processes_n) {
+    EACH_IN (p, l->run->processes) {
         if (p->database == l->database) {
             const char *key = (const char *)sqlite3_column_text(st, 0);
             int64_t value = run_bounded(sqlite3_column_int64(st, 1));
@@ -411,7 +409,7 @@ static bool add_setting(struct load *l, sqlite3_stmt *st)
     struct run *run = l->run;
     const char *name = run_column_text(run, st, 0), *value = run_column_text(run, st, 1);
     if (name && value && run->processes_n) {
-        *ARENA_PUSH(run->settings, run->settings_n, run->settings_cap) =
+        *ARENA_ADD(run->settings) =
             (struct run_setting){.process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
     }
     return run->settings_n < SMALL_TABLE_MAX;

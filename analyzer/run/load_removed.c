@@ -61,7 +61,7 @@ static void load_totals(struct run *run, struct run_database *db, uint32_t proce
         r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 3));
         r.bytes = run_bounded(sqlite3_column_int64(st, 4));
         r.ns = run_bounded(sqlite3_column_int64(st, 5));
-        if (r.count) *ARENA_PUSH(run->removed, run->removed_n, run->removed_cap) = r;
+        if (r.count) *ARENA_ADD(run->removed) = r;
     }
     sqlite3_finalize(st);
 }
@@ -74,8 +74,7 @@ static bool load_after(struct run *run, struct run_database *db, uint32_t proces
         struct run_removed r = decode_removed_kind(GS_REMOVED_ALLOCATION, sqlite3_column_int64(st, 1));
         r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2));
         r.bytes = run_bounded(sqlite3_column_int64(st, 3));
-        *ARENA_PUSH(run->removed_after, run->removed_after_n, run->removed_after_cap) =
-            (struct run_removed_after){process, r, sqlite3_column_int64(st, 0)};
+        *ARENA_ADD(run->removed_after) = (struct run_removed_after){process, r, sqlite3_column_int64(st, 0)};
     }
     sqlite3_finalize(st);
     return st;
@@ -99,7 +98,7 @@ bool run_removed_since(const struct run *run, const struct run_oom *oom, const s
     *count = 0;
     *bytes = 0;
     if (!run->processes[oom->process].removed_after_is_known || !is_failure_kept(run, oom)) return false;
-    EACH (after, run->removed_after, run->removed_after_n) {
+    EACH_IN (after, run->removed_after) {
         const struct run_removed *r = &after->removed;
         if (after->after_ns < oom->time_ns || after->process != series->process ||
             run_removed_layer(r) != series->layer || (series->device >= 0 && r->device != series->device))
@@ -125,8 +124,7 @@ static void load_levels(struct run *run, struct run_database *db, uint32_t proce
             .low_bytes = run_bounded(sqlite3_column_int64(st, 4)),
             .high_bytes = run_bounded(sqlite3_column_int64(st, 5)),
         };
-        if (series >= 0 && series < GS_SERIES_COUNT && level.end_ns > level.start_ns)
-            *ARENA_PUSH(run->levels, run->levels_n, run->levels_cap) = level;
+        if (series >= 0 && series < GS_SERIES_COUNT && level.end_ns > level.start_ns) *ARENA_ADD(run->levels) = level;
     }
     sqlite3_finalize(st);
 }
@@ -157,7 +155,7 @@ static bool load_scopes(struct run *run, struct run_database *db, uint32_t proce
             .ended_ns = run_bounded(sqlite3_column_int64(st, 10)),
             .until_ns = run_bounded(sqlite3_column_int64(st, 11)),
         };
-        if (scope.name) *ARENA_PUSH(run->removed_scopes, run->removed_scopes_n, run->removed_scopes_cap) = scope;
+        if (scope.name) *ARENA_ADD(run->removed_scopes) = scope;
     }
     sqlite3_finalize(st);
     return st;

@@ -2,11 +2,11 @@
  * and does not write that file, so a cell with the same hash is the one that ran. */
 #include "analyzer/run/run_internal.h"
 #include "schema/mask.h"
+#include "schema/source_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -94,12 +94,11 @@ static void add_cells(struct run *run, const json_t *root, const char *notebook)
             const char *shown = skip_empty_lines(text);
             const size_t length = strlen(shown), size = 2 * length + 16; /* a mask can be longer than a secret */
             char *masked = arena_alloc(&run->arena, size);
-            *ARENA_PUSH(run->cells, run->cells_n, run->cells_cap) =
-                (struct run_cell){.hash = hash_cell(text, strlen(text)),
-                                  .text = masked,
-                                  .length = gs_mask_source(masked, size, shown, length),
-                                  .notebook = notebook,
-                                  .number = number};
+            *ARENA_ADD(run->cells) = (struct run_cell){.hash = hash_cell(text, strlen(text)),
+                                                       .text = masked,
+                                                       .length = gs_mask_source(masked, size, shown, length),
+                                                       .notebook = notebook,
+                                                       .number = number};
         }
         free(text);
     }
@@ -123,7 +122,7 @@ const struct run_cell *run_notebook_cell(struct run *run, const char *file, cons
 {
     const char *name = strrchr(file, '/');
     char *end = NULL;
-    const unsigned long hash = name && strstr(file, "/ipykernel_") ? strtoul(name + 1, &end, 10) : 0;
+    const unsigned long hash = name && gs_source_is_cell(file) ? strtoul(name + 1, &end, 10) : 0;
     if (!end || end == name + 1 || strcmp(end, ".py") != 0 || !folder || *folder != '/') return NULL;
     if (!run->cells_folder || strcmp(run->cells_folder, folder) != 0) {
         run->cells_n = 0;

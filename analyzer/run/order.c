@@ -150,7 +150,7 @@ static void give_back_number(struct run_order *o, uint32_t number)
         memmove(o->spare, o->spare + o->spare_first, o->spare_n * sizeof *o->spare);
         o->spare_first = 0;
     }
-    *ARENA_PUSH(o->spare, o->spare_n, o->spare_cap) = number;
+    *ARENA_ADD(o->spare) = number;
 }
 
 /* The frees up to that moment of the lifetimes that have begun: of the rows, the first `begun`. */

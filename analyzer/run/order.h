@@ -20,8 +20,7 @@ struct run_rows {
     struct run_stored rows[RUN_ROWS_BATCH];
     size_t n, read; /* read: with those that were left out */
     /* In order of time: the number of the next row's lifetime, which begins, or with RUN_ROWS_FREE of one that ends. */
-    uint32_t *events;
-    size_t events_n, events_cap;
+    ARENA_LIST(uint32_t, events);
 };
 
 /* What is checked in a row. */

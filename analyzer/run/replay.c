@@ -18,16 +18,14 @@ struct last_series { /* of one process; zero-initialise */
 
 struct run_replay {
     struct run *run;
-    const struct run_observer *observers;
-    size_t observers_n;
+    ARENA_ROWS(const struct run_observer, observers);
     struct call *on_alloc, *on_free;
     size_t on_alloc_n, on_free_n;
     struct run_beside *beside; /* passes events to other observers, or NULL */
     uint32_t process;
     _Alignas(64) int64_t now; /* from here on written for each event: not in a cache line that another core reads */
     /* live lifetimes; an unused slot has location RUN_NONE */
-    struct run_lifetime *live;
-    size_t live_n, live_cap;
+    ARENA_LIST(struct run_lifetime, live);
     uint32_t *free_stacks; /* by slot; only if `detailed` */
     bool detailed;         /* addresses, streams and the calls that freed are read */
     /* positions in the small tables; side_ns is the earliest of the three */
@@ -135,7 +133,7 @@ enum run_series_layer run_removed_layer(const struct run_removed *removed)
 /* Its totals begin with those of the rows that a recording of bounded size lost. */
 static void add_removed_totals(const struct run *run, struct run_series *s)
 {
-    EACH (r, run->removed, run->removed_n) {
+    EACH_IN (r, run->removed) {
         if (r->what != GS_REMOVED_ALLOCATION || r->process != s->process || run_removed_layer(r) != s->layer ||
             (s->device >= 0 && r->device != s->device))
             continue;
@@ -158,7 +156,7 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
     uint32_t *at = &table[(device + 1) * RUN_SERIES_LAYERS + (int)layer];
     if (*at == RUN_NONE) {
         *at = (uint32_t)run->series_n;
-        *ARENA_PUSH(run->series, run->series_n, run->series_cap) =
+        *ARENA_ADD(run->series) =
             (struct run_series){.process = process, .device = device, .layer = (enum run_series_layer)layer};
         add_removed_totals(run, &run->series[*at]);
     }
@@ -170,8 +168,8 @@ static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
 {
     uint32_t *last = stack < run->last_location_n ? &run->last_location[stack] : NULL;
     if (last && *last != RUN_NONE && run->locations[*last].series == series) return *last;
-    const uint32_t at = MAP_INDEX(&run->location_map, (uint64_t)series << 32 | stack, run->locations, run->locations_n,
-                                  run->locations_cap, (struct run_location){.series = series, .stack = stack});
+    const uint32_t at = MAP_INDEX_IN(&run->location_map, (uint64_t)series << 32 | stack, run->locations,
+                                     (struct run_location){.series = series, .stack = stack});
     if (last) *last = at;
     return at;
 }
@@ -411,7 +409,7 @@ static void list_replay_calls(struct run_replay *r)
 {
     r->on_alloc = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
     r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
-    EACH (o, r->observers, r->observers_n) {
+    EACH_IN (o, r->observers) {
         if (o->beside && r->beside) continue;
         if (o->alloc) r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
         if (o->free) r->on_free[r->on_free_n++] = (struct call){o->self, o->free};

@@ -67,7 +67,7 @@ static bool hand_over(struct reader *r, bool last)
 {
     if (r->order) run_order_batch(r->order, r->batch, last);
     if (!r->batch->read && !r->batch->events_n) return true;
-    if (r->zones && r->batch->n) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
+    if (r->zones && r->batch->n) *ARENA_ADD(r->db->zones) = r->zone;
     if (r->relay)
         relay_put(r->relay);
     else
@@ -142,11 +142,6 @@ static void add_sql_row(sqlite3_context *context, int n, sqlite3_value **v)
     (void)add_lifetime_row(sqlite3_user_data(context), &row);
 }
 
-static void end_rows(sqlite3_context *context)
-{
-    sqlite3_result_null(context);
-}
-
 static bool prepare_rows(struct reader *r, const char *where)
 {
     char sql[512] = "SELECT gs_row(id";
@@ -154,7 +149,7 @@ static bool prepare_rows(struct reader *r, const char *where)
         snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ", %s", names[selected[i]]);
     snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ") FROM %s NOT INDEXED %s", r->db->allocations, where);
     if (sqlite3_create_function(r->db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, add_sql_row,
-                                end_rows) == SQLITE_OK)
+                                sqlite3_result_null) == SQLITE_OK)
         r->statement = run_database_prepare(r->db, sql);
     return r->statement;
 }

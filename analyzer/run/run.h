@@ -363,6 +363,22 @@ void run_close(struct run *run);
 
 /* The small tables, read when the run is opened. */
 const struct run_process *run_processes(const struct run *run, size_t *n);
+static inline const struct run_process *run_process_at(const struct run *run, size_t index)
+{
+    size_t n;
+    return &run_processes(run, &n)[index];
+}
+/* How many rows a list such as run_processes has, and a loop over them: RUN_EACH (d, run_devices, run) */
+#define RUN_COUNT(list, ...)    \
+    ({                          \
+        size_t n_;              \
+        list(__VA_ARGS__, &n_); \
+        n_;                     \
+    })
+#define RUN_EACH(x, list, ...)                                                                   \
+    for (__typeof__(list(__VA_ARGS__, NULL)) x = list(__VA_ARGS__, &(size_t){0}),                \
+                                             x##_end = x ? x + RUN_COUNT(list, __VA_ARGS__) : x; \
+         x < x##_end; x++)
 /* "process 71", "processes 71 (rank 0), 72 (rank 1)": the first 16. */
 void run_list_processes(const struct run *run, char *out, size_t size);
 const struct run_device *run_devices(const struct run *run, size_t *n);

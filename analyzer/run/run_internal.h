@@ -43,10 +43,9 @@ struct run_database {
     bool foreign;   /* another tool's: `opened` is the converted file */
     /* where the packed rows are: separate tables from schema version 2 on */
     const char *allocations, *copies;
-    struct run_ids processes, stacks, apis; /* apis: → index into run->api_names */
-    struct run_rows_zone *zones;            /* of the table of allocations, in order of id (rows.c) */
-    size_t zones_n, zones_cap;
-    bool zoned; /* they cover all of it */
+    struct run_ids processes, stacks, apis;  /* apis: → index into run->api_names */
+    ARENA_LIST(struct run_rows_zone, zones); /* of the table of allocations, in order of id (rows.c) */
+    bool zoned;                              /* they cover all of it */
 };
 
 /* A code cell of a notebook, without secrets. */
@@ -61,90 +60,60 @@ struct run_cell {
 struct run {
     struct run_options options;
     struct arena arena;
-    struct run_database *databases;
-    size_t databases_n, databases_cap;
+    ARENA_LIST(struct run_database, databases);
     struct texts strings;
-    struct run_process *processes;
-    size_t processes_n, processes_cap;
-    struct run_device *devices;
-    size_t devices_n, devices_cap;
-    struct run_oom *ooms;
-    size_t ooms_n, ooms_cap;
-    struct run_sample *samples;
-    size_t samples_n, samples_cap;
-    struct run_device_sample *device_samples;
-    size_t device_samples_n, device_samples_cap;
-    struct run_mark_total *marks;
-    size_t marks_n, marks_cap;
-    struct run_reserved *reserved;
-    size_t reserved_n, reserved_cap;
-    struct run_mapping *mappings;
-    size_t mappings_n, mappings_cap;
-    struct run_graph_memory *graphs;
-    size_t graphs_n, graphs_cap;
-    struct run_pool_memory *pools;
-    size_t pools_n, pools_cap;
-    struct run_allocator_fact *allocator_facts;
-    size_t allocator_facts_n, allocator_facts_cap;
-    struct run_counted *counted;
-    size_t counted_n, counted_cap;
-    struct run_tensor_check *checks;
-    size_t checks_n, checks_cap;
-    struct run_thread *threads;
-    size_t threads_n, threads_cap;
-    struct run_mapper *mappers;
-    size_t mappers_n, mappers_cap;
-    struct run_removed *removed;
-    size_t removed_n, removed_cap;
-    struct run_level *levels;
-    size_t levels_n, levels_cap;
+    ARENA_LIST(struct run_process, processes);
+    ARENA_LIST(struct run_device, devices);
+    ARENA_LIST(struct run_oom, ooms);
+    ARENA_LIST(struct run_sample, samples);
+    ARENA_LIST(struct run_device_sample, device_samples);
+    ARENA_LIST(struct run_mark_total, marks);
+    ARENA_LIST(struct run_reserved, reserved);
+    ARENA_LIST(struct run_mapping, mappings);
+    ARENA_LIST(struct run_graph_memory, graphs);
+    ARENA_LIST(struct run_pool_memory, pools);
+    ARENA_LIST(struct run_allocator_fact, allocator_facts);
+    ARENA_LIST(struct run_counted, counted);
+    ARENA_LIST(struct run_tensor_check, checks);
+    ARENA_LIST(struct run_thread, threads);
+    ARENA_LIST(struct run_mapper, mappers);
+    ARENA_LIST(struct run_removed, removed);
+    ARENA_LIST(struct run_level, levels);
     struct run_removed_after {
         uint32_t process;
         struct run_removed removed;
         int64_t after_ns;
     } * removed_after;
     size_t removed_after_n, removed_after_cap;
-    struct run_removed_scope *removed_scopes;
-    size_t removed_scopes_n, removed_scopes_cap;
-    struct run_context *contexts;
-    size_t contexts_n, contexts_cap;
-    struct run_setting *settings;
-    size_t settings_n, settings_cap;
-    const char **notes;
-    size_t notes_n, notes_cap;
-    const char **api_names;
-    size_t api_names_n, api_names_cap;
-    struct map installed;             /* source.c: files of installed packages, by the strings' addresses */
-    struct run_source_file **sources; /* source.c: files that were requested */
-    size_t sources_n, sources_cap;
-    struct run_cell *cells; /* notebook.c: those of the notebooks in cells_folder */
-    size_t cells_n, cells_cap;
+    ARENA_LIST(struct run_removed_scope, removed_scopes);
+    ARENA_LIST(struct run_context, contexts);
+    ARENA_LIST(struct run_setting, settings);
+    ARENA_LIST(const char *, notes);
+    ARENA_LIST(const char *, api_names);
+    struct map installed; /* source.c: files of installed packages, by the strings' addresses */
+    ARENA_LIST(struct run_source_file *, sources); /* source.c: files that were requested */
+    ARENA_LIST(struct run_cell, cells);            /* notebook.c: those of the notebooks in cells_folder */
     const char *cells_folder;
     /* frames and stacks */
-    struct run_frame *frames;
-    size_t frames_n, frames_cap;
+    ARENA_LIST(struct run_frame, frames);
     struct map frame_map; /* hash → first frame with it */
     uint32_t *frame_next; /* chain of equal hashes */
     struct run_stack_node {
         uint32_t parent, frame, depth;
     } * stacks;
     size_t stacks_n, stacks_cap;
-    struct map stack_map;                /* parent, frame → stack */
-    const struct run_frame **operations; /* run_operation_frame's, each once */
-    size_t operations_n, operations_cap;
+    struct map stack_map;                             /* parent, frame → stack */
+    ARENA_LIST(const struct run_frame *, operations); /* run_operation_frame's, each once */
     struct run_backwards backward;
     /* replay */
-    struct run_series *series;
-    size_t series_n, series_cap;
+    ARENA_LIST(struct run_series, series);
     uint32_t **series_of; /* by process: [(device + 1) * RUN_SERIES_LAYERS + layer] */
-    struct run_location *locations;
-    size_t locations_n, locations_cap;
+    ARENA_LIST(struct run_location, locations);
     struct map location_map;
-    uint32_t *last_location; /* by stack; RUN_NONE none yet */
-    size_t last_location_n;
-    struct run_replay *replay; /* while one runs */
-    bool replayed;             /* one was begun */
-    _Atomic bool stopped;      /* the replay that runs ends early */
+    ARENA_ROWS(uint32_t, last_location); /* by stack; RUN_NONE none yet */
+    struct run_replay *replay;           /* while one runs */
+    bool replayed;                       /* one was begun */
+    _Atomic bool stopped;                /* the replay that runs ends early */
     const char *why_unknown[RUN_FACT_N];
     bool imported;
     uint64_t unblocked; /* copies of an import whose blocked time is unknown */

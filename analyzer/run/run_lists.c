@@ -1,20 +1,17 @@
 /* Accessors of an open run: its lists, settings and notes. */
+#include "analyzer/base/text.h"
 #include "analyzer/run/run_internal.h"
 #include "analyzer/base/sort.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 void run_add_note(struct run *run, const char *format, ...)
 {
     char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    *ARENA_PUSH(run->notes, run->notes_n, run->notes_cap) = run_text(run, line, sizeof line);
+    TEXT_FORMAT(line, sizeof line, format);
+    *ARENA_ADD(run->notes) = run_text(run, line, sizeof line);
 }
 
 #define LIST(name, type, member)                              \
@@ -96,7 +93,7 @@ bool run_device_is_simulated(const char *name)
 
 static const struct run_setting *find_setting(const struct run *run, uint32_t process, const char *name)
 {
-    EACH (s, run->settings, run->settings_n)
+    EACH_IN (s, run->settings)
         if (s->process == process && strcmp(s->name, name) == 0) return s;
     return NULL;
 }

@@ -42,7 +42,7 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
     struct stat st = {0};
     stat(path, &st);
     size_t at = run->databases_n;
-    struct run_database *db = ARENA_PUSH(run->databases, run->databases_n, run->databases_cap);
+    struct run_database *db = ARENA_ADD(run->databases);
     *db = (struct run_database){.device = st.st_dev, .inode = st.st_ino};
     int recovered = run_database_recover(db, path, recovery, sizeof recovery);
     if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) return false;
@@ -267,7 +267,7 @@ static void note_when(const struct run *run)
 {
     const struct run_symbol_more *more = run->options.symbol_more;
     int64_t last = 0;
-    EACH (p, run->processes, run->processes_n)
+    EACH_IN (p, run->processes)
         if (p->start_real_ns != RUN_UNKNOWN && arena_add_capped(p->start_real_ns, p->end_ns) > last)
             last = arena_add_capped(p->start_real_ns, p->end_ns);
     if (run->options.symbol && more && more->recorded) more->recorded(run->options.symbol_data, last);

@@ -102,12 +102,10 @@ enum run_known run_is_called_by(const struct run *run, uint32_t stack, const cha
 /* A mapping by PyTorch's allocator is an expandable segment. Without native frames it may be another library's. */
 static enum run_known has_mapped_segments(const struct run *run, uint32_t process)
 {
-    size_t n;
-    const struct run_mapper *m = run_mappers(run, &n);
     enum run_known seen = RUN_NO;
-    for (size_t i = 0; i < n; i++) {
-        if (m[i].process == process) {
-            enum run_known by = run_is_called_by(run, m[i].stack, "libc10_cuda");
+    RUN_EACH (m, run_mappers, run) {
+        if (m->process == process) {
+            enum run_known by = run_is_called_by(run, m->stack, "libc10_cuda");
             if (by == RUN_YES) return RUN_YES;
             seen = by == RUN_UNSURE ? RUN_UNSURE : seen;
         }

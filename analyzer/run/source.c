@@ -178,7 +178,7 @@ static const struct run_source_text *text_of_file(struct run *run, const char *f
     struct run_source_file *f = arena_alloc(&run->arena, sizeof *f);
     f->file = name;
     f->library = library;
-    *ARENA_PUSH(run->sources, run->sources_n, run->sources_cap) = f;
+    *ARENA_ADD(run->sources) = f;
     bool found = false;
     for (size_t i = 0; i < run->databases_n && !found; i++) found = from_database(run, &run->databases[i], f);
     if (!found) from_disk(run, f);

@@ -1,9 +1,9 @@
 /* Frames and stacks of all databases in one numbering. */
-#include "analyzer/base/text.h"
 #include "analyzer/run/run_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 
 const struct run_frame *run_operation_frame(struct run *run, const char *name)
 {
@@ -11,7 +11,7 @@ const struct run_frame *run_operation_frame(struct run *run, const char *name)
         if (run->operations[i]->function == name) return run->operations[i];
     struct run_frame *f = arena_alloc(&run->arena, sizeof *f);
     *f = (struct run_frame){.kind = GS_FRAME_NATIVE, .symbolised = true, .function = name};
-    *ARENA_PUSH(run->operations, run->operations_n, run->operations_cap) = f;
+    *ARENA_ADD(run->operations) = f;
     return f;
 }
 
@@ -31,7 +31,7 @@ static uint32_t add_frame(struct run *run, const struct run_frame *f)
     size_t cap = run->frames_cap;
     run->frame_next = arena_grow(run->frame_next, run->frames_n, &cap, sizeof *run->frame_next);
     run->frame_next[run->frames_n] = *head;
-    *ARENA_PUSH(run->frames, run->frames_n, run->frames_cap) = *f;
+    *ARENA_ADD(run->frames) = *f;
     return *head = (uint32_t)(run->frames_n - 1);
 }
 
@@ -62,8 +62,7 @@ static bool load_modules(struct run *run, struct run_database *db, struct run_na
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         seen_row(&seen->module, sqlite3_column_int64(st, 0));
         run_ids_set(&seen->modules, sqlite3_column_int64(st, 0), (uint32_t)seen->list_n);
-        *ARENA_PUSH(seen->list, seen->list_n, seen->list_cap) =
-            (struct run_module_name){run_column_text(run, st, 1), run_column_text(run, st, 2)};
+        *ARENA_ADD(seen->list) = (struct run_module_name){run_column_text(run, st, 1), run_column_text(run, st, 2)};
     }
     return finish_stack_rows(db, st, rc, error, error_size);
 }
@@ -118,8 +117,8 @@ uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame)
         parent = RUN_NONE;
         depth = 1;
     }
-    return MAP_INDEX(&run->stack_map, (uint64_t)parent << 32 | frame, run->stacks, run->stacks_n, run->stacks_cap,
-                     (struct run_stack_node){.parent = parent, .frame = frame, .depth = depth});
+    return MAP_INDEX_IN(&run->stack_map, (uint64_t)parent << 32 | frame, run->stacks,
+                        (struct run_stack_node){.parent = parent, .frame = frame, .depth = depth});
 }
 
 /* Adds the row and every caller of it that is missing, root first. Parents usually come before their children; a chain

@@ -18,19 +18,16 @@ struct site_builder {
     const struct run_options *options;
     struct map helpers; /* functions, see site_helpers */
     /* sites, each (site, caller) once */
-    struct result_site *sites;
-    size_t sites_n, sites_cap;
+    ARENA_LIST(struct result_site, sites);
     struct map site_of_key;
     uint32_t *site_of_stack;
     size_t site_of_stack_cap;
     struct site_owners *owners;          /* see owner.h */
     struct allocator_replay *allocators; /* see allocator.h */
     /* by location: its verdict on growth, from growth.c, for oom.c and the leaks */
-    uint8_t *growing;
-    size_t growing_n;
-    struct site_file_code *codes; /* of source files, for holder.c */
-    size_t codes_n, codes_cap;
-    struct step_finder *steps; /* use step_list_of, step.h */
+    ARENA_ROWS(uint8_t, growing);
+    ARENA_LIST(struct site_file_code, codes); /* of source files, for holder.c */
+    struct step_finder *steps;                /* use step_list_of, step.h */
     struct question_budgets *budgets;
 };
 
@@ -80,6 +77,10 @@ struct site_line_form {
     struct result_line_path (*path)(const void *row);
     int (*order)(const void *, const void *);
 };
+#define SITE_LINE_FORM(type, its_site, ...)                                                                 \
+    {                                                                                                       \
+        .size = sizeof(type), .site = offsetof(type, its_site), .paths = offsetof(type, paths), __VA_ARGS__ \
+    }
 /* `work` is sorted, largest first, and each row has its site: the first path of a line gets the caller and library that
  * all of its paths share. */
 void *site_lines_of(struct site_builder *b, const void *work, size_t n, const struct site_line_form *form,

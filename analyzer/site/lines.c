@@ -50,10 +50,8 @@ static void add_line_path(struct listed_path *to, const struct result_line_path 
 struct lines {
     const struct site_line_form *form;
     struct map line_index, path_index;
-    char *rows;
-    size_t rows_n;
-    struct listed_path *paths;
-    size_t paths_n;
+    ARENA_ROWS(char, rows);
+    ARENA_ROWS(struct listed_path, paths);
 };
 
 static void add_line_row(struct lines *l, char *from)

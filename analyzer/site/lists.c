@@ -11,7 +11,7 @@ uint32_t site_index(struct site_builder *b, uint32_t stack)
     uint32_t *of_stack = SITE_REACH(b->site_of_stack, (uint32_t)(stack + 1), b->site_of_stack_cap);
     if (*of_stack) return *of_stack - 1;
     struct result_site site = site_of(b->run, stack, &b->helpers);
-    const uint32_t of_key = MAP_INDEX(&b->site_of_key, site_key(&site), b->sites, b->sites_n, b->sites_cap, site);
+    const uint32_t of_key = MAP_INDEX_IN(&b->site_of_key, site_key(&site), b->sites, site);
     *of_stack = of_key + 1;
     return of_key;
 }
@@ -141,12 +141,8 @@ static struct result_line_path path_of_site(const void *row)
 struct result_by_site *site_list_by_line(struct site_builder *b, const struct site_share *shares, size_t n,
                                          size_t *listed, size_t *total)
 {
-    static const struct site_line_form form = {.size = sizeof(struct result_by_site),
-                                               .site = offsetof(struct result_by_site, site),
-                                               .paths = offsetof(struct result_by_site, paths),
-                                               .add = add_site,
-                                               .path = path_of_site,
-                                               .order = compare_sites};
+    static const struct site_line_form form =
+        SITE_LINE_FORM(struct result_by_site, site, .add = add_site, .path = path_of_site, .order = compare_sites);
     size_t work_n;
     struct result_by_site *work = list_shares_by_site(b, shares, n, &work_n);
     SORT(work, work_n, compare_sites);

@@ -10,7 +10,7 @@ struct site_code site_code_of_text(struct site_builder *b, const struct run_sour
     for (size_t i = 0; i < b->codes_n; i++)
         if (b->codes[i].lines == text->lines) return b->codes[i].code;
     const struct site_code code = site_code_of(b->arena, text->lines, text->n);
-    *ARENA_PUSH(b->codes, b->codes_n, b->codes_cap) = (struct site_file_code){text->lines, code};
+    *ARENA_ADD(b->codes) = (struct site_file_code){text->lines, code};
     return code;
 }
 
@@ -247,7 +247,6 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
 
 static bool ends_no_graph(const char *code, const void *none)
 {
-    (void)none;
     return !strstr(code, "backward(") && !calls_without(code, "grad(", "create_graph");
 }
 

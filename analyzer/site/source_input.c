@@ -216,8 +216,7 @@ static bool binds_object(struct arena *arena, const struct site_statement *st, c
 static bool is_made_to_evaluate(struct arena *arena, const struct site_code *code, const char *object)
 {
     const struct site_statement *fresh = NULL;
-    for (size_t i = 0; i < code->n; i++) {
-        const struct site_statement *st = &code->list[i];
+    EACH (st, code->list, code->n) {
         struct site_assignment a;
         if (binds_object(arena, st, object, &a)) {
             if (strstr(a.value, ".eval()")) return true;

@@ -242,8 +242,7 @@ static void read_flow_range(struct flow *f, const struct site_code *code, size_t
 
 static void read_files(struct flow *f)
 {
-    for (size_t k = 0; k < f->files_n; k++) {
-        const struct site_code *code = &f->files[k];
+    EACH_IN (code, f->files) {
         read_flow_range(f, code, 0, code->n, NULL);
         for (size_t i = 0; i < code->n; i++) {
             const char *name = defined_name(f, &code->list[i]);

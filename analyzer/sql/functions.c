@@ -78,7 +78,7 @@ static const struct result_site *known_site(struct sql_session *s, uint32_t stac
 {
     if (!s->site_of_stack[stack]) {
         const struct result_site site = site_of(s->run, run_backward_stack_of_line(s->run, stack), &s->helpers);
-        *ARENA_PUSH(s->sites, s->sites_n, s->sites_cap) = site;
+        *ARENA_ADD(s->sites) = site;
         s->site_of_stack[stack] = (uint32_t)s->sites_n;
     }
     return &s->sites[s->site_of_stack[stack] - 1];

@@ -45,8 +45,7 @@ struct table {
     const struct sql_printer *p;
     sqlite3_stmt *st;
     int n, *width;
-    struct row *rows;
-    size_t rows_n, rows_cap;
+    ARENA_LIST(struct row, rows);
 };
 
 static int widest_line(const char *text)
@@ -178,7 +177,7 @@ static int print_sql_table(const struct sql_printer *p, sqlite3_stmt *st)
             free_sql_row(&t, &r);
             continue;
         }
-        *ARENA_PUSH(t.rows, t.rows_n, t.rows_cap) = r;
+        *ARENA_ADD(t.rows) = r;
         if (t.rows_n == MEASURED) {
             print_measured_table(&t);
             head = true;

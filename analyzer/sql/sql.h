@@ -28,8 +28,7 @@ struct sql_session {
     struct map helpers;
     uint32_t *python;        /* by stack: from its innermost Python frame on */
     uint32_t *site_of_stack; /* place in `sites`, from 1; 0: not asked for yet */
-    struct result_site *sites;
-    size_t sites_n, sites_cap;
+    ARENA_LIST(struct result_site, sites);
     run_symbol_fn symbol;
     void *symbol_data;
 };

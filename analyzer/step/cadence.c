@@ -233,10 +233,8 @@ char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT])
 
 bool step_is_simulated(const struct site_builder *b)
 {
-    size_t n;
-    const struct run_device *d = run_devices(b->run, &n);
-    for (size_t i = 0; i < n; i++)
-        if (run_device_is_simulated(d[i].name)) return true;
+    RUN_EACH (d, run_devices, b->run)
+        if (run_device_is_simulated(d->name)) return true;
     return false;
 }
 

@@ -14,8 +14,7 @@ struct step_finder {
     struct site_builder *b;
     struct step_place_tree tree, calls; /* of allocations; of copies and waits */
     bool tensors;                       /* PyTorch has reported tensors in this process */
-    const struct step_list **of_process;
-    size_t of_process_n;
+    ARENA_ROWS(const struct step_list *, of_process);
     int64_t kept_from_ns; /* of the process: earlier events are incomplete */
 };
 
@@ -308,9 +307,8 @@ static struct step_list *choose_step_list(struct step_finder *f, uint32_t proces
 static void steps_on_process_start(void *self, uint32_t process)
 {
     struct step_finder *f = self;
-    size_t n;
     f->tensors = false;
-    f->kept_from_ns = run_processes(f->b->run, &n)[process].kept_from_ns;
+    f->kept_from_ns = run_process_at(f->b->run, process)->kept_from_ns;
     if (run_why_unknown(f->b->run, RUN_FACT_WAITS)) f->kept_from_ns = 1; /* at 0 is what was live before, in no order */
     step_places_restart(&f->tree, false);
 }

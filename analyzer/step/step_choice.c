@@ -121,7 +121,7 @@ struct step_moments step_moments_of_calls(struct step_place_tree *t, unsigned ki
         for (to = from + 1; to < n && t->places[found[to]].first_ns <= last; to++)
             last = t->places[found[to]].last_ns > last ? t->places[found[to]].last_ns : last;
         uint32_t anchor = whole_step(t, anchor_of(t, found + from, to - from));
-        if (anchor != RUN_NONE) *ARENA_PUSH(anchors, anchors_n, anchors_cap) = anchor;
+        if (anchor != RUN_NONE) *ARENA_ADD(anchors) = anchor;
     }
     if (anchors_n) join_anchors(t, anchors, anchors_n, &m);
     ARENA_RELEASE(found, anchors);

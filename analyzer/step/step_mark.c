@@ -2,7 +2,8 @@
  * batch counts wherever it is; others only if no other range contains them and they fill the time between the first and
  * the last of them: nearly all of it, or most of it if they are evenly spread. Those of several threads at once are the
  * requests of a server, those of torch.compile are before the steps. Of several, the one with the most time
- * in it, because a step contains its parts. */
+ * in it, because a step contains its parts; of PyTorch's ranges around an optimizer's step and around the fetch of a
+ * batch, the rarer one: an evaluation fetches batches too, and a program can have two optimizers. */
 #include "analyzer/step/step_moments.h"
 #include "analyzer/base/sort.h"
 
@@ -24,10 +25,9 @@ struct finder {
     struct map index; /* name, domain, kind → series */
     struct series *list;
     size_t n, cap;
-    struct map threads; /* → ends */
-    int64_t *ends;      /* by thread: where the outermost open range ends */
-    size_t ends_n, ends_cap;
-    int64_t kept_from_ns; /* earlier marks are incomplete */
+    struct map threads;        /* → ends */
+    ARENA_LIST(int64_t, ends); /* by thread: where the outermost open range ends */
+    int64_t kept_from_ns;      /* earlier marks are incomplete */
 };
 
 static int64_t *sorted_gaps(const int64_t *times, size_t n)
@@ -125,7 +125,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
     struct finder *f = self;
     if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT || mark->start_ns < f->kept_from_ns)
         return;
-    int64_t *end = MAP_ROW(&f->threads, mark->thread, f->ends, f->ends_n, f->ends_cap, 0);
+    int64_t *end = MAP_ROW_IN(&f->threads, mark->thread, f->ends, 0);
     struct series *s = mark_series_of(f, mark);
     s->elsewhere += s->thread != mark->thread;
     if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */
@@ -148,8 +148,20 @@ static bool is_series_repeated(const struct series *s)
     return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));
 }
 
+static bool is_named_like(const struct series *s, const char *start)
+{
+    return strncmp(s->name, start, strlen(start)) == 0;
+}
+
+static bool is_step_beside_fetch(const struct series *a, const struct series *b)
+{
+    return is_named_like(a, "Optimizer.step#") && is_named_like(b, "enumerate(DataLoader)#");
+}
+
 static bool is_series_better(const struct series *a, const struct series *b)
 {
+    if ((is_step_beside_fetch(a, b) || is_step_beside_fetch(b, a)) && a->moments.count != b->moments.count)
+        return a->moments.count < b->moments.count;
     bool own_a = a->named && !a->library, own_b = b->named && !b->library;
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }

@@ -29,12 +29,9 @@ struct unit {
     Dwarf_Die die;  /* in the file itself: contains the lines */
     Dwarf_Die tree; /* contains the functions: in a .dwo file, or the same */
     bool read;
-    struct scope *scopes;
-    size_t scopes_n, scopes_cap;
-    struct function *functions; /* by low */
-    size_t functions_n, functions_cap;
-    struct named *named; /* by offset */
-    size_t named_n, named_cap;
+    ARENA_LIST(struct scope, scopes);
+    ARENA_LIST(struct function, functions); /* by low */
+    ARENA_LIST(struct named, named);        /* by offset */
     unsigned visits;
 };
 
@@ -46,8 +43,7 @@ struct range {
 struct symbol_units {
     struct unit *list;
     size_t n, cap;
-    struct range *ranges; /* by low */
-    size_t ranges_n, ranges_cap;
+    ARENA_LIST(struct range, ranges); /* by low */
 };
 
 #define BY(name, type, member)                    \
@@ -68,7 +64,7 @@ static void add_unit(struct symbol_units *u, Dwarf_Die *die)
 
     /* The linker has discarded functions that start at 0. */
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
-        if (low && low < high) *ARENA_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
+        if (low && low < high) *ARENA_ADD(u->ranges) = (struct range){low, high, number};
     if (u->ranges_n != before) *ARENA_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
 }
 
@@ -111,10 +107,9 @@ static void add_function(struct unit *u, Dwarf_Die *die, uint32_t scope)
 {
     Dwarf_Addr base, low, high;
 
-    *ARENA_PUSH(u->named, u->named_n, u->named_cap) = (struct named){dwarf_dieoffset(die), scope};
+    *ARENA_ADD(u->named) = (struct named){dwarf_dieoffset(die), scope};
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
-        if (low && low < high)
-            *ARENA_PUSH(u->functions, u->functions_n, u->functions_cap) = (struct function){low, high, *die};
+        if (low && low < high) *ARENA_ADD(u->functions) = (struct function){low, high, *die};
 }
 
 static const char unnamed[] = "(unnamed)";
@@ -124,7 +119,7 @@ static uint32_t add_inline_scope(struct unit *u, Dwarf_Die *die, uint32_t parent
     const char *name = dwarf_diename(die);
 
     if (!name) name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : unnamed;
-    *ARENA_PUSH(u->scopes, u->scopes_n, u->scopes_cap) = (struct scope){name, parent};
+    *ARENA_ADD(u->scopes) = (struct scope){name, parent};
     return (uint32_t)u->scopes_n;
 }
 

@@ -1,10 +1,10 @@
 #include "analyzer/symbol/symbolize.h"
 
 #include <sqlite3.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
@@ -24,11 +24,7 @@ static bool report_symbolize_failure(char *error, size_t size, const char *forma
     __attribute__((format(printf, 3, 4)));
 static bool report_symbolize_failure(char *error, size_t size, const char *format, ...)
 {
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
+    TEXT_FORMAT(error, size, format);
     return false;
 }
 
@@ -67,7 +63,7 @@ static struct symbolize_module *symbolize_module_of(struct symbolize *s, const c
     for (size_t i = s->modules_n; i-- > 0;)
         if (strcmp(s->modules[i].path, path) == 0 && strcmp(s->modules[i].build_id, build_id) == 0)
             return &s->modules[i];
-    struct symbolize_module *m = ARENA_PUSH(s->modules, s->modules_n, s->modules_cap);
+    struct symbolize_module *m = ARENA_ADD(s->modules);
     *m = (struct symbolize_module){.path = strdup(path), .build_id = strdup(build_id)};
     return m;
 }
@@ -296,7 +292,7 @@ SORT_ORDER(by_frames, struct symbolize_module, SORT_DOWN(x->frames, y->frames) ?
 
 void symbolize_finish(struct symbolize *s)
 {
-    EACH (m, s->modules, s->modules_n) {
+    EACH_IN (m, s->modules) {
         const char *build_id;
         m->lack = m->lines == m->frames
                       ? NULL

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/symbol/symbol.h"
 
 /* One module over all databases. */
@@ -23,8 +24,7 @@ struct symbolize {
     void (*progress)(uint64_t done, uint64_t all); /* NULL: no progress is reported */
     /* the result: of native frames */
     uint64_t frames, named, lines, inlined, changed, nowhere; /* nowhere: their address is in no file */
-    struct symbolize_module *modules;                         /* most frames first, once finished */
-    size_t modules_n, modules_cap;
+    ARENA_LIST(struct symbolize_module, modules);             /* most frames first, once finished */
 };
 
 /* All or nothing, even if the process is killed. False and one line in `error`. */

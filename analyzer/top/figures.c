@@ -70,7 +70,7 @@ double top_allocation_rate(const struct top_model *m, uint32_t source)
 {
     double rate = 0;
     const enum top_layer layer = top_layer_of(m, source);
-    EACH (s, m->series, m->series_n) {
+    EACH_IN (s, m->series) {
         if (s->source == source && s->layer == layer) {
             struct top_sum sum = top_ring_sum(&s->ring, m->sources[source].now_ns, TOP_RATE_S);
             rate += sum.seconds > 0 ? (double)sum.count / sum.seconds : 0;

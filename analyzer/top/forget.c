@@ -7,14 +7,14 @@ static const struct top_progress none = {TOP_NO_ROW, TOP_NO_ROW, TOP_NO_ROW};
 void top_forget_allocations(struct top_model *m, uint32_t source)
 {
     struct top_source *s = &m->sources[source];
-    EACH (p, m->places, m->places_n) {
+    EACH_IN (p, m->places) {
         if (m->series[p->series].source != source) continue;
         p->bytes = 0;
         p->count = 0;
         p->before = s->before_known ? p->before : 0;
         p->ring = (struct top_ring){0};
     }
-    EACH (series, m->series, m->series_n) {
+    EACH_IN (series, m->series) {
         if (series->source != source) continue;
         series->bytes = 0;
         series->count = 0;

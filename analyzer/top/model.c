@@ -33,7 +33,7 @@ struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 void top_model_free(struct top_model *m)
 {
     if (!m) return;
-    EACH (s, m->sources, m->sources_n) {
+    EACH_IN (s, m->sources) {
         run_database_close(&s->db);
         run_names_seen_free(&s->names);
         ARENA_RELEASE(s->devices, s->alive);
@@ -47,7 +47,7 @@ void top_model_free(struct top_model *m)
 
 void top_model_add(struct top_model *m, const char *path)
 {
-    struct top_source *s = ARENA_PUSH(m->sources, m->sources_n, m->sources_cap);
+    struct top_source *s = ARENA_ADD(m->sources);
     *s = (struct top_source){
         .db = {.path = strdup(path)},
         .names = {.module = INT64_MIN, .frame = INT64_MIN, .stack = INT64_MIN},
@@ -66,7 +66,7 @@ SORT_ORDER(order_sources_by_rank, struct top_source, SORT_UP(x->rank, y->rank) ?
 void top_model_sort(struct top_model *m)
 {
     char error[512];
-    EACH (s, m->sources, m->sources_n) {
+    EACH_IN (s, m->sources) {
         sqlite3_stmt *st = run_database_begin_read(&s->db, error, sizeof error)
                                ? run_database_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
                                : NULL;
@@ -226,7 +226,7 @@ bool top_model_update(struct top_model *m, int64_t budget_ns)
 int64_t top_model_unread(const struct top_model *m)
 {
     int64_t rows = 0;
-    EACH (s, m->sources, m->sources_n) rows = arena_add_capped(rows, readable_rows(s));
+    EACH_IN (s, m->sources) rows = arena_add_capped(rows, readable_rows(s));
     return rows;
 }
 

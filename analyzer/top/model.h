@@ -150,8 +150,7 @@ struct top_source {
     int64_t now_ns;        /* the moment for which it is shown */
     int64_t age_ns;        /* maximum age of the data; 0: nothing waits in the spool */
     int64_t waiting_bytes; /* in the spool, not in the database yet */
-    struct top_device *devices;
-    size_t devices_n, devices_cap;
+    ARENA_LIST(struct top_device, devices);
     struct top_failure failures[TOP_FAILURES_MAX]; /* newest first */
     size_t failures_n;
     uint64_t failures_total;
@@ -183,12 +182,9 @@ struct top_source {
 
 struct top_model {
     struct run *run; /* only for names */
-    struct top_source *sources;
-    size_t sources_n, sources_cap;
-    struct top_series *series;
-    size_t series_n, series_cap;
-    struct top_place *places;
-    size_t places_n, places_cap;
+    ARENA_LIST(struct top_source, sources);
+    ARENA_LIST(struct top_series, series);
+    ARENA_LIST(struct top_place, places);
     struct map place_map;
     struct top_calls *copies, *syncs;
     size_t copies_n, copies_cap, syncs_n, syncs_cap;

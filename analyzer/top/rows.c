@@ -56,8 +56,8 @@ static enum top_layer row_layer_of(unsigned layer, unsigned space, int device)
 
 static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stack)
 {
-    return MAP_INDEX(&m->place_map, (uint64_t)series << 32 | stack, m->places, m->places_n, m->places_cap,
-                     (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
+    return MAP_INDEX_IN(&m->place_map, (uint64_t)series << 32 | stack, m->places,
+                        (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
 }
 
 /* Another tool's recording has at time 0 what was allocated before it: that is not growth. */
@@ -113,7 +113,7 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
     const int64_t end = live ? INT64_MAX : arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4)));
     begin_block(r->m, place, bytes, time);
     if (live)
-        *ARENA_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
+        *ARENA_ADD(s->alive) = (struct top_alive){id, bytes, place};
     else
         end_block(r->m, place, bytes, end);
     if (r->older && !s->before_known && end > s->first_ns)
@@ -321,7 +321,7 @@ static bool read_api(struct reading *r, sqlite3_stmt *st)
     int64_t id = sqlite3_column_int64(st, 0);
     if (run_ids_get(apis, id) == RUN_NONE) {
         run_ids_set(apis, id, (uint32_t)run->api_names_n);
-        *ARENA_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = run_column_text(run, st, 1);
+        *ARENA_ADD(run->api_names) = run_column_text(run, st, 1);
     }
     return true;
 }
@@ -577,8 +577,7 @@ static bool read_top_events(struct reading *r)
     }
     if (!read_pieces(r, true, began + r->m->turn_ns / 2) || !read_pieces(r, false, began + r->m->turn_ns)) return false;
     s->unread_rows = 0;
-    for (int what = 0; what < TOP_ROWS_N; what++) {
-        const struct top_progress *p = &s->read[what];
+    EACH (p, s->read, TOP_ROWS_N) {
         const int64_t newer = rows_between(p->last, p->newest), older = rows_between(TOP_NO_ROW, p->left);
         s->unread_rows = arena_add_capped(s->unread_rows, arena_add_capped(newer, older));
     }
@@ -604,7 +603,7 @@ static int64_t unknown_excess(const struct top_model *m, uint32_t source, bool *
 {
     int64_t sum = 0;
     *all_known = true;
-    EACH (s, m->series, m->series_n) {
+    EACH_IN (s, m->series) {
         if (s->source != source || s->layer == TOP_SHARED) continue;
         *all_known = *all_known && (s->known != RUN_UNKNOWN || s->bytes == 0);
         int64_t more = s->known == RUN_UNKNOWN ? 0 : arena_add_capped(s->bytes, -s->known);
@@ -731,7 +730,7 @@ static void fill_known(struct top_model *m, uint32_t source)
 /* A recording can have blocks on a GPU about which it has nothing else. */
 static void add_unnamed_devices(struct top_model *m, uint32_t source)
 {
-    EACH (s, m->series, m->series_n)
+    EACH_IN (s, m->series)
         if (s->source == source && s->device >= 0) top_device_at(&m->sources[source], s->device);
 }
 

@@ -41,7 +41,7 @@ struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int sec
 
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
 {
-    EACH (s, m->series, m->series_n)
+    EACH_IN (s, m->series)
         if (s->source == source && s->device == device && s->layer == layer) return s;
     return NULL;
 }
@@ -50,7 +50,7 @@ uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum to
 {
     struct top_series *s = top_series_find(m, source, device, layer);
     if (!s) {
-        s = ARENA_PUSH(m->series, m->series_n, m->series_cap);
+        s = ARENA_ADD(m->series);
         *s = (struct top_series){.source = source,
                                  .device = device,
                                  .layer = layer,
@@ -65,7 +65,7 @@ struct top_device *top_device_at(struct top_source *s, int device)
 {
     for (size_t i = 0; i < s->devices_n; i++)
         if (s->devices[i].device == device) return &s->devices[i];
-    struct top_device *d = ARENA_PUSH(s->devices, s->devices_n, s->devices_cap);
+    struct top_device *d = ARENA_ADD(s->devices);
     *d = (struct top_device){.device = device,
                              .total_bytes = RUN_UNKNOWN,
                              .free_bytes = RUN_UNKNOWN,

@@ -85,7 +85,7 @@ static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bo
 
 enum top_layer top_layer_of(const struct top_model *m, uint32_t source)
 {
-    EACH (s, m->series, m->series_n)
+    EACH_IN (s, m->series)
         if (s->source == source && s->layer == TOP_TENSOR &&
             (s->count > 0 || (s->peak != RUN_UNKNOWN && s->peak > 0) || s->ring.newest > 0))
             return TOP_TENSOR;
@@ -126,7 +126,7 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
     uint8_t *is_chosen = arena_realloc(NULL, m->series_n + 1, 1);
     for (size_t i = 0; i < m->series_n; i++) is_chosen[i] = is_series_chosen(m, c, &m->series[i]);
     struct top_groups *g = &t->groups[function][c->native];
-    EACH (p, m->places, m->places_n) {
+    EACH_IN (p, m->places) {
         if (!is_chosen[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) continue;
         uint32_t group = group_of(t, p->stack, function, c->native);
         while (t->n < g->n) {

@@ -2,7 +2,6 @@
 #include "analyzer/top/view_parts.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 #include <time.h>
 #include "analyzer/base/text.h"
@@ -55,10 +54,7 @@ static void add_head_piece(struct top_line *l, enum terminal_style style, const 
 static void add_head_piece(struct top_line *l, enum terminal_style style, const char *format, ...)
 {
     char text[TOP_LINE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    TEXT_FORMAT(text, sizeof text, format);
     if (l->at + terminal_columns(text) <= l->v->columns) top_put(l, style, "%s", text);
 }
 
@@ -318,7 +314,7 @@ void top_title_line(struct top_line *l)
     char text[UNITS_TEXT], clock[32], path[1024];
     int64_t age = 0;
     bool any = false;
-    EACH (s, m->sources, m->sources_n) {
+    EACH_IN (s, m->sources) {
         any = any || s->state == TOP_RECORDING;
         age = s->state == TOP_RECORDING && s->age_ns > age ? s->age_ns : age;
     }

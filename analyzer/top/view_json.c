@@ -84,13 +84,12 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
     for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next; k++) {
         const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
         struct result_site site = top_site(t, w->stack, false);
-        json_t *o = json_object();
+        json_t *o = json_add_object(list);
         set_real(o, "time_s", seconds_of_ns(w->start_ns));
         set_real(o, "blocked_s", seconds_of_ns(w->blocked_ns));
         set_text(o, "kind", sync_kinds[w->kind & 7]);
         set_text(o, "api", top_api(t->model, s, w->api));
         set_json(o, "site", draw_json_site(&site));
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -98,12 +97,11 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
 static json_t *ranges_json(const struct top_source *s)
 {
     json_t *list = json_array();
-    EACH (r, s->ranges, s->ranges_n) {
-        json_t *o = json_object();
+    EACH_IN (r, s->ranges) {
+        json_t *o = json_add_object(list);
         set_text(o, "name", r->name);
         set_text(o, "domain", *r->domain ? r->domain : NULL);
         set_real(o, "open_s", seconds_of_ns(top_max(s->now_ns - r->start_ns, 0)));
-        json_array_append_new(list, o);
     }
     return list;
 }
@@ -180,12 +178,11 @@ static json_t *users_json(const struct top_users *users)
 {
     json_t *list = users->known ? json_array() : NULL;
     for (size_t i = 0; i < users->n; i++) {
-        json_t *o = json_object();
+        json_t *o = json_add_object(list);
         set_count(o, "pid", users->at[i].pid);
         set_count(o, "device", (uint64_t)users->at[i].device);
         set_bytes(o, "bytes", users->at[i].bytes < 0 ? RUN_UNKNOWN : users->at[i].bytes);
         set_text(o, "command", users->at[i].command);
-        json_array_append_new(list, o);
     }
     return list;
 }

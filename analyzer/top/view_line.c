@@ -2,7 +2,6 @@
 #include "analyzer/top/view_parts.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/draw/view.h"
@@ -10,10 +9,7 @@
 void top_put(struct top_line *l, enum terminal_style style, const char *format, ...)
 {
     char raw[TOP_LINE], text[TOP_LINE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(raw, sizeof raw, format, args);
-    va_end(args);
+    TEXT_FORMAT(raw, sizeof raw, format);
     terminal_clean(text, sizeof text, raw, l->v->term.utf8);
     size_t n = terminal_fit(text, l->v->columns - l->at);
     text[n] = 0;

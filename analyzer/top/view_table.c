@@ -260,7 +260,7 @@ static const char *why_empty(const struct top_view *v)
     };
     const struct top_model *m = v->tables->model;
     bool unknown = true, ended = true;
-    EACH (s, m->sources, m->sources_n) {
+    EACH_IN (s, m->sources) {
         unknown = unknown && s->lacks[rows[v->choice.table].fact];
         ended = ended && s->state != TOP_RECORDING && s->state != TOP_WAITING;
     }

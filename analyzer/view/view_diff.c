@@ -362,7 +362,7 @@ static void view_rows(const struct view_diff *v)
         g.head[at++] = "for";
     }
     g.head[at] = "";
-    EACH (r, d->rows, d->rows_n) {
+    EACH_IN (r, d->rows) {
         struct line *l = sum_line(v, &g, &r->sum);
         if (!r->present[0]) text_put(l->cell[1], LINE, "new");
         if (!r->present[1]) text_put(l->cell[2], LINE, "gone");
@@ -509,7 +509,7 @@ static void view_figures(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
     struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
-    EACH (f, d->figures, d->figures_n) {
+    EACH_IN (f, d->figures) {
         struct line *l = add_grid_line(&g);
         text_put(l->cell[0], LINE, "%s", f->name);
         diff_figure_text(f, f->value[0], f->text[0], l->cell[1]);
@@ -558,7 +558,7 @@ static void view_pairings(const struct view_diff *v)
         fputc('\n', v->out);
         print_wrapped_diff(v, INDENT, "", line);
     }
-    EACH (f, d->files, d->files_n) {
+    EACH_IN (f, d->files) {
         libraries += f->path == DIFF_MATCH_PATH_LIBRARY;
         if (f->path == DIFF_MATCH_PATH_LIBRARY || shown >= 4) continue;
         char a[LINE], b[LINE];
@@ -600,7 +600,7 @@ static void view_next_diffs(const struct view_diff *v)
     bool any = false;
     text_path_here(before, sizeof before, v->path[DIFF_BEFORE]);
     text_path_here(after, sizeof after, v->path[DIFF_AFTER]);
-    EACH (f, d->figures, d->figures_n) {
+    EACH_IN (f, d->figures) {
         if (!f->lines || d->wish.what != PROFILE_PEAK || d->wish.layer == RUN_SERIES_PINNED ||
             !(f->value[1] > f->value[0] * (1 + least)))
             continue;

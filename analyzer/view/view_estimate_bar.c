@@ -220,7 +220,7 @@ const struct estimate_target *view_estimate_smallest(const struct view_estimate 
 {
     const struct estimate_target *best = NULL;
 
-    EACH (t, v->a->targets, v->a->targets_n)
+    EACH_IN (t, v->a->targets)
         if (!best || t->fit.verdict < best->fit.verdict ||
             (t->fit.verdict == best->fit.verdict && t->memory < best->memory))
             best = t;

@@ -139,7 +139,7 @@ void view_estimate_way(const struct view_estimate *v)
     snprintf(text, sizeof text, "%s; then it needs %s: %s.", estimate_answer_way(a, options, sizeof options),
              view_estimate_bytes(peak, last->peak.likely), estimate_fit_words[last->fit.verdict]);
     view_estimate_wrap(v, INDENT, at, text);
-    EACH (c, a->changes.way, a->changes.way_n) {
+    EACH_IN (c, a->changes.way) {
         snprintf(text, sizeof text, "%s: %s; %s%.*s", c->option, c->what,
                  strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", is_clause(c->cost), c->cost);
         fprintf(v->out, "%*s", INDENT, "");

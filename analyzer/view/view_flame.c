@@ -103,7 +103,7 @@ static void print_flame_row(const struct flame *f)
 {
     int at = 0;
 
-    EACH (c, f->row, f->row_n) {
+    EACH_IN (c, f->row) {
         int from = flame_column(f, c->start), to = flame_column(f, c->start + flame_share_of(f, c->b));
         fprintf(f->v->out, "%*s", from - at, "");
         print_flame_cell(f, c, to - from);
@@ -124,7 +124,7 @@ static void descend_flame(struct flame *f)
         for (size_t k = 0; k < shown; k++) {
             double share = flame_share_of(f, b->children[k]);
             if (flame_column(f, start + share) > flame_column(f, start))
-                *ARENA_PUSH(f->next, f->next_n, f->next_cap) = (struct cell){b->children[k], start};
+                *ARENA_ADD(f->next) = (struct cell){b->children[k], start};
             start += share;
         }
     }
@@ -183,7 +183,7 @@ void view_flame(const struct draw_text *v, const struct profile *p, const struct
         arena_free(&arena);
         return;
     }
-    *ARENA_PUSH(f.row, f.row_n, f.row_cap) = (struct cell){root, 0};
+    *ARENA_ADD(f.row) = (struct cell){root, 0};
     while (f.row_n) {
         print_flame_row(&f);
         if (limits->depth && depth++ >= limits->depth) break;

@@ -1,8 +1,8 @@
 #include "analyzer/view/view_roofline.h"
 
-#include <stdarg.h>
 #include <string.h>
 #include <jansson.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
@@ -52,11 +52,7 @@ static const char *plain_characters(const struct terminal *term, const char *tex
 __attribute__((format(printf, 3, 4))) static void append_text(char *text, size_t size, const char *format, ...)
 {
     size_t n = strlen(text);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text + n, size - n, format, arguments);
-    va_end(arguments);
+    TEXT_FORMAT(text + n, size - n, format);
 }
 
 /* Given by --peak and --bandwidth: it has one roof. */
@@ -279,7 +275,7 @@ static json_t *ways_json(const struct view_roofline *r)
 {
     json_t *list = json_array();
 
-    EACH (w, r->ways, r->ways_n) {
+    EACH_IN (w, r->ways) {
         json_t *one = json_pack("{s:s, s:f, s:f, s:f}", "name", w->name, "flops", w->flops, "bytes", w->bytes,
                                 "intensity", w->flops / w->bytes);
         if (r->op) {

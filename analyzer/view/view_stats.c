@@ -349,14 +349,13 @@ static json_t *lines_json(const struct profile_tally *t, size_t top, bool names)
     for (size_t i = 0; i < t->n && (i < top || names); i++) {
         const struct profile_tally_row *r = &t->rows[i];
         if (!r->own_count) continue;
-        json_t *o = json_object();
+        json_t *o = json_add_object(a);
         if (names)
             set_text(o, "category", r->name);
         else
             set_json(o, "frame", r->frame ? draw_json_frame(r->frame) : NULL);
         set_bytes(o, "bytes", r->own);
         set_count(o, "count", r->own_count);
-        json_array_append_new(a, o);
     }
     return a;
 }

@@ -206,12 +206,10 @@ static void print_lost(const struct draw_text *v)
 static bool became_another_program(const struct result_report *r, size_t i)
 {
     const struct run_process *p = &r->processes[i];
-    for (size_t n = 0; n < r->processes_n; n++) {
-        const struct run_process *o = &r->processes[n];
+    EACH_IN (o, r->processes)
         if (o->pid == p->pid && o->start_real_ns > p->start_real_ns && o->host && p->host &&
             !strcmp(o->host, p->host) && !strcmp(o->run_id, p->run_id))
             return true;
-    }
     return false;
 }
 

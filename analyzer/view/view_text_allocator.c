@@ -16,7 +16,7 @@ static const struct allocator_state *allocator_state_of(const struct result_repo
     bool fatal = false;
     for (size_t i = 0; i < r->ooms_n; i++)
         fatal = fatal || (r->ooms[i].fatal && r->ooms[i].process == process && r->ooms[i].device == device);
-    EACH (s, r->allocator, r->allocator_n)
+    EACH_IN (s, r->allocator)
         if (s->process == process && s->device == device &&
             s->moment == (fatal ? ALLOCATOR_MOMENT_OOM : ALLOCATOR_MOMENT_PEAK))
             best = s; /* of failures the last one */
@@ -54,7 +54,7 @@ static void private_pools(const struct draw_text *v, const struct allocator_stat
     char line[256], held[UNITS_TEXT], used[UNITS_TEXT];
     int64_t reserved = 0, allocated = 0;
 
-    EACH (h, s->by_pool, s->by_pool_n) {
+    EACH_IN (h, s->by_pool) {
         if (h->pool == ALLOCATOR_POOL_PRIVATE_SMALL || h->pool == ALLOCATOR_POOL_PRIVATE_LARGE) {
             reserved += h->reserved;
             allocated += h->allocated;

@@ -46,7 +46,7 @@ static void add_budget_categories(struct text_table *t, const struct result_budg
 {
     char what[1024], of[128];
 
-    EACH (r, b->rows, b->rows_n) {
+    EACH_IN (r, b->rows) {
         format_budget_range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
         if (r->inside == 0 && !r->why)
             snprintf(of, sizeof of, "%s",
@@ -61,7 +61,7 @@ static void add_budget_levels(struct text_table *t, const struct result_budget *
 {
     char what[1024], of[128];
 
-    EACH (l, b->levels, b->levels_n) {
+    EACH_IN (l, b->levels) {
         format_budget_range(of, sizeof of, &l->expected, l->measured_bytes, l->inside);
         snprintf(what, sizeof what, "%s%s", result_level_text(l->level), of);
         add_budget_row(t, what, l->expected.likely,
@@ -164,7 +164,7 @@ static void rank_line(const struct draw_text *v, const struct result_budget *b)
                           !b->rows_n              ? ", and no category was recognised"
                           : count_rows_outside(b) ? ""
                                                   : ", as estimated");
-    EACH (r, b->rows, b->rows_n) {
+    EACH_IN (r, b->rows) {
         if (!is_row_outside(b, r) || at >= sizeof line) continue;
         units_format_bytes(low, units_whole(r->expected.low));
         units_format_bytes(high, units_whole(r->expected.high));
@@ -183,7 +183,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
     bool few = b->ranks_n <= RANKS;
     char line[128];
 
-    EACH (k, b->ranks, b->ranks_n) {
+    EACH_IN (k, b->ranks) {
         if (k->rank == b->rank) continue;
         if (few || (shown < RANKS && count_rows_outside(k))) {
             rank_line(v, k);

@@ -172,7 +172,7 @@ void view_text_retries(const struct draw_text *v)
 
 void view_text_fragmentation(const struct draw_text *v)
 {
-    EACH (f, v->report->fragmentation, v->report->fragmentation_n) {
+    EACH_IN (f, v->report->fragmentation) {
         char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
         /* It matters below 90 % of what is held (STAlloc's threshold). */
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||

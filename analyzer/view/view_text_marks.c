@@ -38,7 +38,7 @@ void view_text_marks(const struct draw_text *v)
 
 static const struct result_scope *tensors_of(const struct result_report *r, const struct result_scope *s)
 {
-    EACH (t, r->scopes, r->scopes_n) {
+    EACH_IN (t, r->scopes) {
         bool same = t->name == s->name && t->domain == s->domain && t->process == s->process;
         if (same && t->device == s->device && t->layer == RUN_SERIES_TENSOR) return t;
     }
@@ -77,7 +77,7 @@ void view_text_scopes(const struct draw_text *v)
     const enum run_series_layer layer = of[RUN_SERIES_DEVICE] ? RUN_SERIES_DEVICE : RUN_SERIES_TENSOR;
     const bool tensors = of[RUN_SERIES_DEVICE] && of[RUN_SERIES_TENSOR];
     struct text_table *t = tensors ? &both : &plain;
-    EACH (s, r->scopes, r->scopes_n) {
+    EACH_IN (s, r->scopes) {
         if (s->device < 0 || s->layer != layer || all++ >= v->top) continue;
         if (!t->n) {
             char title[64];

@@ -7,7 +7,7 @@ void view_text_preallocations(const struct draw_text *v, uint32_t process, int d
 {
     const struct result_report *r = v->report;
 
-    EACH (p, r->preallocations, r->preallocations_n) {
+    EACH_IN (p, r->preallocations) {
         char line[512];
         if (p->process != process || p->device != device) continue;
         terminal_clean(line, sizeof line, p->sentence, v->term.utf8);

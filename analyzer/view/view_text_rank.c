@@ -208,7 +208,7 @@ void view_text_ranks(const struct draw_text *v)
         print_spread(v);
         print_outliers(v, &c);
     }
-    EACH (f, r->rank_findings, r->rank_findings_n) {
+    EACH_IN (f, r->rank_findings) {
         print_rank_sentence(v, v->term.utf8 ? "• " : "- ", f->text);
         if (f->advice) print_rank_sentence(v, "  ", f->advice);
     }

@@ -197,7 +197,7 @@ static const struct result_peak *fullest_peak(const struct result_report *r, boo
     double best_share = -1;
 
     *total = RUN_UNKNOWN;
-    EACH (p, r->peaks, r->peaks_n) {
+    EACH_IN (p, r->peaks) {
         bool on_gpu = p->layer == RUN_SERIES_DEVICE || p->layer == RUN_SERIES_TENSOR;
         if (on_gpu != gpu || p->layer == RUN_SERIES_SHARED || p->bytes <= 0) continue;
         int64_t size = RUN_UNKNOWN;
@@ -222,7 +222,7 @@ static const char *format_failure(const struct result_report *r, char *out, size
     size_t failed = 0;
     char how[RUN_FAILURE_TEXT], first[RUN_FAILURE_TEXT] = "", rank[32] = "";
 
-    EACH (p, r->processes, r->processes_n) {
+    EACH_IN (p, r->processes) {
         if (!run_process_failure(p, how, sizeof how)) continue;
         if (!failed++) {
             snprintf(first, sizeof first, "%s", how);
@@ -256,7 +256,7 @@ static const char *no_allocation_text(const struct draw_text *v, char *out, size
     int64_t graphs = 0;
     char bytes[UNITS_TEXT];
     if (v->report->no_history) return "no GPU memory was live";
-    EACH (d, v->report->devices, v->report->devices_n) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
+    EACH_IN (d, v->report->devices) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
     if (!graphs) return "no GPU memory was allocated";
     text_put(out, size, "no GPU memory was allocated but %s for graphs", draw_bytes(bytes, graphs));
     return out;
@@ -270,7 +270,7 @@ static const char *peak_moment(const struct draw_text *v, const struct result_pe
 
     draw_moment(v, out, size, p);
     if (!r->imported || p->time_ns != 0) return out;
-    EACH (t, r->peaks, r->peaks_n)
+    EACH_IN (t, r->peaks)
         if (t->layer == RUN_SERIES_TENSOR && t->process == p->process && t->device == p->device && t != p)
             text_put(out, size, "from the start; tensors %s %s", draw_bytes(bytes, t->bytes),
                      draw_moment(v, at, sizeof at, t));

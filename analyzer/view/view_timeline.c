@@ -313,7 +313,7 @@ static void scope_rows(const struct chart *k)
 {
     size_t all = 0;
 
-    EACH (s, k->c->scopes, k->c->scopes_n) {
+    EACH_IN (s, k->c->scopes) {
         const bool same = s->scope.process == k->front->process && s->scope.device == k->front->device;
         if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
         if (all == 1) {
@@ -568,11 +568,10 @@ void view_timeline_json(json_t *o, struct run *run, const struct result_report *
         json_array_append_new(steps, s);
     }
     for (size_t i = 0; i < n; i++) {
-        json_t *f = json_object();
+        json_t *f = json_add_object(failures);
         draw_json_where(f, r, ooms[i].process, ooms[i].device);
         set_real(f, "time_s", (double)ooms[i].time_ns / 1e9);
         set_bool(f, "fatal", ooms[i].fatal);
-        json_array_append_new(failures, f);
     }
     set_real(o, "from_s", (double)c->from_ns / 1e9);
     set_real(o, "to_s", (double)c->to_ns / 1e9);

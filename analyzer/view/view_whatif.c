@@ -326,7 +326,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     outcome_json(recorded, w, &p->recorded);
     set_json(o, "recorded", recorded);
     EACH (s, w->scenarios, w->n) {
-        json_t *x = json_object();
+        json_t *x = json_add_object(list);
         set_text(x, "name", s->name);
         set_json(x, "settings", settings_json(s));
         set_bool(x, "exact", p->exact && !s->error && !s->outcome.doubts);
@@ -339,7 +339,6 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
             set_bytes(x, "cached_bytes", s->outcome.cached_bytes);
             set_bytes(x, "largest_free_bytes", s->outcome.largest_free_bytes);
         }
-        json_array_append_new(list, x);
     }
     set_json(o, "whatif", list);
     set_bool(replay, "exact", p->exact);

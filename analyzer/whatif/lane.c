@@ -112,7 +112,7 @@ static uint64_t take_recorded(struct whatif_lane *l, uint64_t bytes)
     if (!is_free) return 0;
     l->recorded[i] = l->recorded[--l->recorded_n];
     whatif_space_take_out(&l->freed, r.address, r.bytes);
-    (void)ARENA_PUSH(l->taken, l->taken_n, l->taken_cap);
+    (void)ARENA_ADD(l->taken);
     insert_hole(l->taken, l->taken_n - 1, at, r);
     return r.address;
 }
@@ -133,8 +133,7 @@ static bool give_back_recorded(struct whatif_lane *l, uint64_t address)
 
 void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t bytes)
 {
-    if (!l->parted)
-        *ARENA_PUSH(l->recorded, l->recorded_n, l->recorded_cap) = (struct whatif_hole){address, (uint64_t)bytes};
+    if (!l->parted) *ARENA_ADD(l->recorded) = (struct whatif_hole){address, (uint64_t)bytes};
 }
 
 static uint64_t mirrored_address(const struct whatif_lane *l, uint64_t address, int64_t bytes)
@@ -210,10 +209,22 @@ static void number_room(struct whatif_lane *l, uint32_t number)
     memset(l->block_of + n, 0xff, (l->block_of_n - n) * sizeof *l->block_of);
 }
 
+void whatif_lane_note_thread(struct whatif_lane *l, uint32_t thread, uint32_t pool)
+{
+    if (pool)
+        l->pool_thread = thread + 1;
+    else if (l->pool_thread == thread + 1)
+        l->pool_thread = 0;
+    l->pool_elsewhere = !pool && l->pool_thread;
+}
+
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool)
 {
+    const uint64_t retries = caching_totals(l->allocator)->retries;
     number_room(l, number);
     l->block_of[number] = caching_allocate(l->allocator, bytes, stream, pool);
+    if (l->pool_elsewhere && l->block_of[number] != CACHING_NO_BLOCK)
+        l->unsure_retry = l->unsure_retry || caching_totals(l->allocator)->retries != retries;
     if (l->recorded_n) part_lane(l); /* segments that the lane does not need */
     return l->block_of[number];
 }
@@ -262,7 +273,7 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
                                   first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
                                   p->pool);
             l->other = arena_add_capped(l->other, p->bytes);
-            *ARENA_PUSH(l->taken, l->taken_n, l->taken_cap) = (struct whatif_hole){p->address, (uint64_t)p->bytes};
+            *ARENA_ADD(l->taken) = (struct whatif_hole){p->address, (uint64_t)p->bytes};
         } else {
             const uint32_t block = caching_place_block(l->allocator, p->address, p->bytes);
             if (block != CACHING_NO_BLOCK) *map_at(&l->placed, p->address) = block;

@@ -17,22 +17,22 @@ struct whatif_space {
 
 struct whatif_lane {
     struct caching_allocator *allocator;
-    uint32_t *block_of; /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
-    size_t block_of_n;
-    struct map placed; /* recorded address → the block, of those that whatif_lane_place made */
+    ARENA_ROWS(uint32_t, block_of); /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
+    struct map placed;              /* recorded address → the block, of those that whatif_lane_place made */
     struct whatif_space space;
-    struct whatif_hole *recorded; /* segments that the recorded allocator requested since the last tensor */
-    size_t recorded_n, recorded_cap;
-    struct whatif_hole *taken; /* segments that have their recorded addresses, ascending */
-    size_t taken_n, taken_cap;
-    struct whatif_space freed; /* where such segments were freed before the lane parted */
-    bool mirrored;             /* of two segments, the one that would have the higher address has the lower one */
-    bool parted;       /* from the recorded segments: new ones are placed as the recorded driver did most often */
-    bool left_out;     /* unused segments were not placed, because they do not fit */
-    int64_t capacity;  /* bytes that the driver can allocate in total; INT64_MAX: unknown */
-    int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */
-    uint64_t reserved; /* address space, bytes */
-    uint64_t missing;  /* frees of blocks that the replay does not have, because they are older than the recording */
+    ARENA_LIST(struct whatif_hole, recorded); /* segments that the recorded allocator requested since the last tensor */
+    ARENA_LIST(struct whatif_hole, taken);    /* segments that have their recorded addresses, ascending */
+    struct whatif_space freed;                /* where such segments were freed before the lane parted */
+    bool mirrored;        /* of two segments, the one that would have the higher address has the lower one */
+    bool parted;          /* from the recorded segments: new ones are placed as the recorded driver did most often */
+    bool left_out;        /* unused segments were not placed, because they do not fit */
+    uint32_t pool_thread; /* 1 + the thread whose latest request was in a private pool; 0 none */
+    bool pool_elsewhere;  /* the next request is in the default pool, while that thread may use its private one */
+    bool unsure_retry;    /* such a request freed the cache and then got memory */
+    int64_t capacity;     /* bytes that the driver can allocate in total; INT64_MAX: unknown */
+    int64_t other;        /* of it held now: by this allocator, the context, libraries, other processes */
+    uint64_t reserved;    /* address space, bytes */
+    uint64_t missing;     /* frees of blocks that the replay does not have, because they are older than the recording */
 };
 
 /* With its own driver, which refuses requests that exceed capacity - other. */
@@ -42,6 +42,8 @@ void whatif_lane_forget(struct whatif_lane *l); /* frees only which recorded blo
 /* The recorded allocator requested a segment for the next tensor: it has the same address in the lane if that requested
  * the same segments so far. */
 void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t bytes);
+/* Before a request: its thread and pool. */
+void whatif_lane_note_thread(struct whatif_lane *l, uint32_t thread, uint32_t pool);
 /* For the lifetime of this number. Returns the block; CACHING_NO_BLOCK: out of memory. */
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool);
 /* The lifetime's block, which the caller frees; if it has none, the placed one at its recorded address.

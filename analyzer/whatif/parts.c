@@ -29,7 +29,7 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
     if (!known) *at = (uint32_t)w->devices_n;
     w->device = *at;
     if (known) return w->device;
-    struct whatif_device *d = ARENA_PUSH(w->devices, w->devices_n, w->devices_cap);
+    struct whatif_device *d = ARENA_ADD(w->devices);
     *d = (struct whatif_device){.process = process,
                                 .device = device,
                                 .total = INT64_MAX,
@@ -194,7 +194,7 @@ int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struc
 void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct whatif_device *d)
 {
     whatif_lane_place(l, d->pieces, d->pieces_n);
-    EACH (p, d->pieces, d->pieces_n) {
+    EACH_IN (p, d->pieces) {
         const uint32_t block = p->block && p->until_ns ? whatif_lane_take_placed(l, p->address) : CACHING_NO_BLOCK;
         if (block != CACHING_NO_BLOCK) whatif_release_at(dues, l->allocator, block, p->until_ns);
     }

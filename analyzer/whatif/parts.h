@@ -15,33 +15,28 @@ struct whatif_moment {
 struct whatif_device {
     uint32_t process;
     int device;
-    struct caching_rules rules;  /* as recorded */
-    int64_t total;               /* bytes of the device; INT64_MAX unknown */
-    struct whatif_moment *bases; /* memory in use on the device that was not recorded, from that time on */
-    size_t bases_n, bases_cap;
-    size_t bases_settled;           /* of them, the first that no later query lowers */
-    struct whatif_moment *switches; /* switches of expandable_segments while the program ran; bytes: 1 on, 0 off */
-    size_t switches_n, switches_cap;
-    struct whatif_moment *flushes; /* when the program emptied the cache; bytes: the private pool, 0 all of it */
-    size_t flushes_n, flushes_cap;
-    struct whatif_moment *retries; /* requests that waited for other streams; bytes: the time from which on they did */
-    size_t retries_n, retries_cap;
-    struct whatif_moment *ends; /* of steps, as the program's lines show; bytes: how many have ended */
-    size_t ends_n, ends_cap;
-    struct whatif_piece *pieces; /* that existed when the recording began */
-    size_t pieces_n, pieces_cap;
+    struct caching_rules rules;              /* as recorded */
+    int64_t total;                           /* bytes of the device; INT64_MAX unknown */
+    ARENA_LIST(struct whatif_moment, bases); /* memory in use on the device that was not recorded, from that time on */
+    size_t bases_settled;                    /* of them, the first that no later query lowers */
+    ARENA_LIST(struct whatif_moment,
+               switches); /* switches of expandable_segments while the program ran; bytes: 1 on, 0 off */
+    ARENA_LIST(struct whatif_moment,
+               flushes); /* when the program emptied the cache; bytes: the private pool, 0 all of it */
+    ARENA_LIST(struct whatif_moment,
+               retries); /* requests that waited for other streams; bytes: the time from which on they did */
+    ARENA_LIST(struct whatif_moment, ends);  /* of steps, as the program's lines show; bytes: how many have ended */
+    ARENA_LIST(struct whatif_piece, pieces); /* that existed when the recording began */
     struct whatif_facts facts;
     struct map failed_in; /* index of run_ooms → private pool in which the request was made, if PyTorch did not retry */
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
-    uint64_t *streams;    /* streams on which tensors were allocated */
-    size_t streams_n, streams_cap;
-    uint32_t *unsplit; /* private pools that never split a block */
-    size_t unsplit_n, unsplit_cap;
-    bool user_pools;    /* torch.cuda.MemPool */
-    bool captures;      /* CUDA graphs */
-    uint32_t thread;    /* the last one on which a script or a thread that it started allocated; RUN_NONE */
-    uint32_t turns;     /* how often that was another thread than before */
-    bool freed_unknown; /* segments were freed by a call without a stack: for a request, or by the program */
+    ARENA_LIST(uint64_t, streams); /* streams on which tensors were allocated */
+    ARENA_LIST(uint32_t, unsplit); /* private pools that never split a block */
+    bool user_pools;               /* torch.cuda.MemPool */
+    bool captures;                 /* CUDA graphs */
+    uint32_t thread;               /* the last one on which a script or a thread that it started allocated; RUN_NONE */
+    uint32_t turns;                /* how often that was another thread than before */
+    bool freed_unknown;            /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
     struct whatif_outcome recorded;
@@ -60,14 +55,16 @@ struct whatif {
     uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
     uint8_t *spread; /* likewise: bit 0 allocates within steps, bit 1 in the pauses between them; if there are pauses */
     size_t owners_n;
-    struct run_pending *pending; /* of all processes, by process, in order of free_ns */
-    size_t pending_n, pending_cap;
-    struct category_finder *categorizer; /* NULL until a scenario scales a category */
+    ARENA_LIST(struct run_pending, pending); /* of all processes, by process, in order of free_ns */
+    struct category_finder *categorizer;     /* NULL until a scenario scales a category */
     struct category_uses *uses;
-    struct map parameters;       /* bytes requested for parameters → 1 */
-    struct site_builder sources; /* only what site/source_context.h needs */
-    struct map scripts;          /* call path → 1: of a script or of a thread that it starts, 0 */
-    unsigned source_facts;       /* enum whatif_source; known once source_was_read */
+    struct map parameters, gradients; /* bytes requested for parameters, for gradients → 1 */
+    struct map activations;           /* likewise for activations and inputs */
+    struct map graders;               /* call paths that allocate gradients → 1 */
+    struct map varying;               /* others that allocate a size that is no parameter's → 1 */
+    struct site_builder sources;      /* only what site/source_context.h needs */
+    struct map scripts;               /* call path → 1: of a script or of a thread that it starts, 0 */
+    unsigned source_facts;            /* enum whatif_source; known once source_was_read */
     bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */
     bool until_parted;      /* the replay ends where it diverges from the recording */

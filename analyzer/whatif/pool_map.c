@@ -57,7 +57,7 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
             if (!fact.value && pools == POOLS_MAX) fact.value = UNKNOWN;
             if (!fact.value) {
                 fact.value = ++pools;
-                *ARENA_PUSH(known, known_n, known_cap) = (struct numbered){a->value, fact.value};
+                *ARENA_ADD(known) = (struct numbered){a->value, fact.value};
             }
         } else if (a->kind == GS_ALLOCATOR_UNUSED) {
             fact.value = pool_number_of(known, known_n, a->value);

@@ -34,8 +34,9 @@ struct beside { /* a device, while its recording is replayed */
     uint32_t last_private; /* of the last request in a private pool */
     uint32_t last_kept;    /* of the last request, if it is a MemPool whose requests free no cached segment; else 0 */
     uint32_t last_line;    /* likewise: the stack of its Python code */
-    uint64_t *areas; /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
-    size_t areas_n, areas_cap;
+    ARENA_LIST(
+        uint64_t,
+        areas); /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
     int64_t device_live, reserved; /* bytes, as recorded */
     int64_t asked_ns, most_live; /* when the memory in use on the device was last queried; most live bytes since then */
     int64_t allocated;
@@ -72,7 +73,7 @@ enum { AREA_BITS = 45 };
 
 static uint64_t add_proof_area(struct beside *b)
 {
-    *ARENA_PUSH(b->areas, b->areas_n, b->areas_cap) = 0;
+    *ARENA_ADD(b->areas) = 0;
     return (uint64_t)b->areas_n << AREA_BITS;
 }
 
@@ -163,7 +164,7 @@ static struct beside *beside_of(struct proof *p, uint32_t process, int device)
 static void find_pools(struct beside *b)
 {
     struct whatif_device *d = device_at(b);
-    EACH (p, d->pieces, d->pieces_n) {
+    EACH_IN (p, d->pieces) {
         const int64_t pool = p->block ? 0 : whatif_pool_map_at(&b->map, &d->facts, 0, p->address);
         p->pool = pool > 0 ? (uint32_t)pool : 0;
     }
@@ -242,7 +243,7 @@ static void settle_pending(struct beside *b, bool requests)
         const size_t before = b->from;
         const struct whatif_moment flush = {b->proof->now_ns, emptied_pool(b, &next)};
         whatif_empty_as_recorded(proof_allocator_of(b), &flush);
-        *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = flush;
+        *ARENA_ADD(d->flushes) = flush;
         if (b->from == before) {
             part_replay(b, "the recorded allocator freed segments in which the replay has blocks");
             b->from = next;
@@ -263,7 +264,7 @@ static int64_t finished_until(struct beside *b, int64_t alloc_ns)
     const bool frees_unasked = rules->gc_threshold > 0 || rules->max_split_bytes != INT64_MAX;
     if (!b->refused && (next == first || frees_unasked)) return alloc_ns;
     const struct whatif_moment retry = {alloc_ns, b->refused ? b->refused_ns : b->event_ns};
-    *ARENA_PUSH(d->retries, d->retries_n, d->retries_cap) = retry;
+    *ARENA_ADD(d->retries) = retry;
     return retry.bytes;
 }
 
@@ -298,7 +299,7 @@ static void see_live(struct beside *b, int64_t bytes)
 static void push_base(struct whatif_device *d, int64_t since_ns, int64_t bytes)
 {
     if (d->bases_n && d->bases[d->bases_n - 1].bytes == bytes) return;
-    *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){since_ns, bytes};
+    *ARENA_ADD(d->bases) = (struct whatif_moment){since_ns, bytes};
 }
 
 /* A context grows when its kernels and libraries are loaded, at any time since the device was last queried (from 518 to
@@ -373,7 +374,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     if (!page) count_peak(b); /* pages count with the tensor: a failed request unmaps its pages at once */
     if (!w->imported && whatif_is_gone(w, d->process, life)) return;
     if (!freed && whatif_was_before(w, d->process, life)) {
-        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
+        *ARENA_ADD(d->pieces) =
             (struct whatif_piece){.address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes};
         (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
@@ -387,13 +388,13 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
         if (!page && b->last_segment) d->ascents += life->address > b->last_segment ? 1 : -1;
         b->last_segment = page ? b->last_segment : life->address;
     }
-    *ARENA_PUSH(b->calls, b->calls_n, b->calls_cap) = (struct call){life->address,
-                                                                    life->bytes,
-                                                                    b->proof->now_ns,
-                                                                    freed ? run_free_stack(w->run, life) : life->stack,
-                                                                    freed && pool > 0 ? (uint32_t)pool : 0,
-                                                                    freed,
-                                                                    page};
+    *ARENA_ADD(b->calls) = (struct call){life->address,
+                                         life->bytes,
+                                         b->proof->now_ns,
+                                         freed ? run_free_stack(w->run, life) : life->stack,
+                                         freed && pool > 0 ? (uint32_t)pool : 0,
+                                         freed,
+                                         page};
 }
 
 enum { STREAMS = 64 };
@@ -406,7 +407,7 @@ static void note_stream(struct beside *b, uint64_t stream)
     b->last_stream = stream;
     for (size_t i = 0; i < d->streams_n; i++)
         if (d->streams[i] == stream) return;
-    if (d->streams_n < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = stream;
+    if (d->streams_n < STREAMS) *ARENA_ADD(d->streams) = stream;
 }
 
 static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream, uint32_t pool)
@@ -430,7 +431,7 @@ static void refuse_replay(struct beside *b, const struct run_oom *failure, size_
     if (pool) *map_at(&d->failed_in, oom) = pool;
     if (is_refused(b, bytes, b->last_stream, pool)) return;
     const size_t known = d->streams_n;
-    if (known < STREAMS) *ARENA_PUSH(d->streams, d->streams_n, d->streams_cap) = new_stream;
+    if (known < STREAMS) *ARENA_ADD(d->streams) = new_stream;
     for (size_t i = 0; i < d->streams_n; i++) {
         if (d->streams[i] == b->last_stream || !is_refused(b, bytes, d->streams[i], pool)) continue;
         *map_at(&d->failed_on, oom) = (uint32_t)i;
@@ -445,7 +446,7 @@ static void switch_expandable(struct beside *b, int64_t ns)
     struct whatif_device *d = device_at(b);
     b->expandable = !b->expandable;
     caching_set_expandable(b->allocator, b->expandable);
-    *ARENA_PUSH(d->switches, d->switches_n, d->switches_cap) = (struct whatif_moment){ns, b->expandable};
+    *ARENA_ADD(d->switches) = (struct whatif_moment){ns, b->expandable};
 }
 
 static bool finds_recorded_block(struct beside *b, const struct run_lifetime *life, int64_t bytes)
@@ -507,7 +508,7 @@ static uint32_t allocate_as_recorded(struct beside *b, const struct run_lifetime
         caching_set_expandable(b->allocator, !b->expandable);
     block = allocate_again(b, life, bytes, pool, block);
     const bool same = block != CACHING_NO_BLOCK && !difference_of(b, life, block);
-    if (same && pool) *ARENA_PUSH(d->unsplit, d->unsplit_n, d->unsplit_cap) = pool;
+    if (same && pool) *ARENA_ADD(d->unsplit) = pool;
     if (same && !pool) switch_expandable(b, life->alloc_ns);
     if (same) return block;
     if (pool)
@@ -526,8 +527,7 @@ static void note_step(struct beside *b, int64_t ns)
     const size_t done = steps ? step_count_done(steps, ns) : 0;
     if (done == b->steps_done) return;
     b->steps_done = done;
-    *ARENA_PUSH(d->ends, d->ends_n, d->ends_cap) =
-        (struct whatif_moment){b->begin_ns ? b->begin_ns : ns, (int64_t)done};
+    *ARENA_ADD(d->ends) = (struct whatif_moment){b->begin_ns ? b->begin_ns : ns, (int64_t)done};
 }
 
 static void note_beginning(struct beside *b, const struct run_lifetime *life)
@@ -549,11 +549,11 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         const bool gone = whatif_is_gone(w, d->process, life);
         const int64_t until = gone ? whatif_waits_until(w, d->process, life) : 0;
         if (gone && !until) return;
-        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){.address = life->address,
-                                                                                   .stream = proof_stream_of(life),
-                                                                                   .bytes = life->bytes,
-                                                                                   .until_ns = until,
-                                                                                   .block = true};
+        *ARENA_ADD(d->pieces) = (struct whatif_piece){.address = life->address,
+                                                      .stream = proof_stream_of(life),
+                                                      .bytes = life->bytes,
+                                                      .until_ns = until,
+                                                      .block = true};
         return;
     }
     struct caching_allocator *a = proof_allocator_of(b);
@@ -719,7 +719,7 @@ static void conclude_proof(struct whatif *w)
 {
     struct whatif_proof *p = &w->proof;
     const struct whatif_device *worst = NULL;
-    EACH (d, w->devices, w->devices_n) {
+    EACH_IN (d, w->devices) {
         settle_bases(d);
         assume_context(w, d);
         d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;

@@ -32,8 +32,7 @@ enum result_category whatif_category(struct whatif *w, const struct run_lifetime
 static enum result_category category_of_tensor(const struct whatif *w, const struct run_lifetime *life,
                                                uint32_t process)
 {
-    size_t n;
-    const bool kept = life->free_ns > run_processes(w->run, &n)[process].last_alloc_ns;
+    const bool kept = life->free_ns > run_process_at(w->run, process)->last_alloc_ns;
     const unsigned use = category_uses_of(w->uses, process, life->stack, life->alloc_ns, life->free_ns);
     return category_of_rule(
         category_rule_of(w->categorizer, true, life->stack, run_free_stack(w->run, life), kept, use));
@@ -45,27 +44,59 @@ static int64_t bytes_of_request(const struct run_lifetime *life)
     return requested == RUN_UNKNOWN ? life->bytes : requested;
 }
 
-static void note_parameter(void *self, const struct run_lifetime *life, const struct run_series *series)
+static void note_size(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct whatif *w = self;
-    if (life->layer == GS_LAYER_TENSOR && category_of_tensor(w, life, series->process) == RESULT_CATEGORY_PARAMETERS)
-        *map_at(&w->parameters, (uint64_t)bytes_of_request(life)) = 1;
+    if (life->layer != GS_LAYER_TENSOR) return;
+    const uint64_t bytes = (uint64_t)bytes_of_request(life);
+    switch (category_of_tensor(w, life, series->process)) {
+    case RESULT_CATEGORY_PARAMETERS: *map_at(&w->parameters, bytes) = 1; break;
+    case RESULT_CATEGORY_GRADIENTS:
+        *map_at(&w->gradients, bytes) = 1;
+        *map_at(&w->graders, life->stack) = 1;
+        break;
+    case RESULT_CATEGORY_ACTIVATIONS:
+    case RESULT_CATEGORY_INPUTS: *map_at(&w->activations, bytes) = 1; break;
+    default: break;
+    }
+}
+
+/* A copy, an average or a sum of weights, in their precision, half of it or twice of it. Weights that belong to no
+ * module are not known as parameters, but their gradients have their sizes. */
+static bool has_size_of_parameter(const struct whatif *w, int64_t bytes)
+{
+    const struct map *sizes = w->parameters.n ? &w->parameters : &w->gradients;
+    return map_get(sizes, (uint64_t)bytes) != MAP_NEW || map_get(sizes, (uint64_t)bytes * 2) != MAP_NEW ||
+           (bytes % 2 == 0 && map_get(sizes, (uint64_t)bytes / 2) != MAP_NEW);
+}
+
+static bool is_in_backward(const struct whatif *w, const struct run_lifetime *life)
+{
+    const enum category_role role = category_role(w->categorizer, life->stack);
+    return role == CATEGORY_ROLE_BACKWARD || role == CATEGORY_ROLE_THREAD;
+}
+
+static void note_varying(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    (void)series;
+    struct whatif *w = self;
+    if (life->layer != GS_LAYER_TENSOR || map_get(&w->graders, life->stack) != MAP_NEW) return;
+    if (!has_size_of_parameter(w, bytes_of_request(life))) *map_at(&w->varying, life->stack) = 1;
 }
 
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
 {
-    const struct run_observer observer = {.self = w, .alloc = note_parameter};
+    const struct run_observer sizes = {.self = w, .alloc = note_size}, varying = {.self = w, .alloc = note_varying};
     if (w->uses) return true;
     w->uses = category_uses_read(w->run, error, error_size);
-    return w->uses && categorizer_of(w) && run_replay(w->run, &observer, 1, error, error_size);
+    return w->uses && categorizer_of(w) && run_replay(w->run, &sizes, 1, error, error_size) &&
+           run_replay(w->run, &varying, 1, error, error_size);
 }
 
-/* A copy, an average or a sum of weights, in their precision, half of it or twice of it. */
-static bool has_size_of_parameter(const struct whatif *w, int64_t bytes)
+/* A call path that makes no gradients, and whose sizes are not all those of parameters, makes no weights. */
+static bool is_like_parameter(const struct whatif *w, const struct run_lifetime *life)
 {
-    return map_get(&w->parameters, (uint64_t)bytes) != MAP_NEW ||
-           map_get(&w->parameters, (uint64_t)bytes * 2) != MAP_NEW ||
-           (bytes % 2 == 0 && map_get(&w->parameters, (uint64_t)bytes / 2) != MAP_NEW);
+    return has_size_of_parameter(w, bytes_of_request(life)) && map_get(&w->varying, life->stack) == MAP_NEW;
 }
 
 /* Does the size of a tensor depend on the batch, as far as its category and call path show? */
@@ -78,7 +109,10 @@ static bool is_of_batch(const struct whatif *w, enum result_category category, c
     case RESULT_CATEGORY_INPUTS:
     case RESULT_CATEGORY_KV_CACHE: return true;
     case RESULT_CATEGORY_TEMPORARIES:
-    case RESULT_CATEGORY_UNKNOWN: return !has_size_of_parameter(w, bytes_of_request(life));
+    case RESULT_CATEGORY_UNKNOWN: return !is_like_parameter(w, life);
+    case RESULT_CATEGORY_GRADIENTS: /* of an activation, if only that has this size */
+        return is_in_backward(w, life) && w->parameters.n && !has_size_of_parameter(w, bytes_of_request(life)) &&
+               map_get(&w->activations, (uint64_t)bytes_of_request(life)) != MAP_NEW;
     default: return false;
     }
 }

@@ -366,6 +366,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
     caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
     const uint32_t number = run_live_number(p->w->run, life);
+    whatif_lane_note_thread(&t->lane, life->thread, pool);
     if (whatif_lane_allocate(&t->lane, number, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
@@ -388,8 +389,8 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     }
     const enum result_category category = whatif_category(p->w, life);
     const bool needed = category == RESULT_CATEGORY_PARAMETERS || category == RESULT_CATEGORY_OPTIMIZER_STATE;
-    *ARENA_PUSH(t->without, t->without_n, t->without_cap) = (struct left_out){
-        number, life->address, life->free_ns, needed, match == MATCH_GRAPH && may_hold_others(p, t, life)};
+    *ARENA_ADD(t->without) = (struct left_out){number, life->address, life->free_ns, needed,
+                                               match == MATCH_GRAPH && may_hold_others(p, t, life)};
 }
 
 static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
@@ -532,7 +533,7 @@ static bool are_pauses_idle(struct whatif *w)
     bool idle = true;
     for (size_t i = 0; i <= w->owners_n; i++)
         idle = idle && (w->spread[i] != 2 || whatif_is_of_step(w, i < w->owners_n ? (uint32_t)i : RUN_NONE));
-    EACH (d, w->devices, w->devices_n) {
+    EACH_IN (d, w->devices) {
         const struct step_list *steps = whatif_steps_of(w, d->process);
         for (size_t k = 0; k < d->flushes_n && steps; k++) idle = idle && !whatif_is_in_pause(steps, d->flushes[k].ns);
     }
@@ -649,6 +650,7 @@ static void conclude_play(struct play *p)
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
         if (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
         if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
+        if (t->lane.unsure_retry && !caching_rules_have(&t->rules, CACHING_POOL_RETRY, NULL)) o->doubts |= WHATIF_POOL;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
         if (failed) break;
@@ -713,11 +715,9 @@ static bool is_same_outcome(const struct whatif_outcome *a, const struct whatif_
 static struct recorded_totals *new_totals(const struct whatif *w)
 {
     struct recorded_totals *totals = arena_zeroed(w->devices_n + 1, sizeof *totals);
-    size_t n;
-    const struct run_device_sample *list = run_device_samples(w->run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t at = map_get(&w->device_at, whatif_device_key(list[i].process, list[i].device));
-        if (at != MAP_NEW && list[i].other_bytes > totals[at].others) totals[at].others = list[i].other_bytes;
+    RUN_EACH (s, run_device_samples, w->run) {
+        const uint32_t at = map_get(&w->device_at, whatif_device_key(s->process, s->device));
+        if (at != MAP_NEW && s->other_bytes > totals[at].others) totals[at].others = s->other_bytes;
     }
     return totals;
 }

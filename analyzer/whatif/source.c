@@ -38,8 +38,7 @@ struct figure_search {
     struct arena *arena;
     struct own_file files[FILES];
     size_t files_n;
-    const char **functions; /* of all call paths, each once */
-    size_t functions_n, functions_cap;
+    ARENA_LIST(const char *, functions); /* of all call paths, each once */
     struct figure_value values[VALUES];
     size_t values_n;
     unsigned used;
@@ -90,8 +89,7 @@ static void read_own_files(struct figure_search *s)
             if (!frame->installed) add_own_file(s, frame->file);
             s->third_party = s->third_party || site_is_third_party(frame);
         }
-        if (is_first(&functions, frame->function))
-            *ARENA_PUSH(s->functions, s->functions_n, s->functions_cap) = frame->function;
+        if (is_first(&functions, frame->function)) *ARENA_ADD(s->functions) = frame->function;
     }
     MAP_RELEASE(&files, &functions);
     for (size_t i = 0; i < s->files_n; i++)

@@ -48,12 +48,14 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "other addresses in another run, and then the result differs",
     "When the recording began, PyTorch had reserved more than fits here. The replay assumes that it had not cached the "
     "segments that were unused; what ran before the recording may need more",
+    "A request had to free cached segments while another thread may have used a torch.cuda.MemPool, as around "
+    "backward(). While a pool is used, PyTorch before 2.13 does not free them, and the request fails",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
 {
     struct whatif *w = self;
-    *ARENA_PUSH(w->pending, w->pending_n, w->pending_cap) = *pending;
+    *ARENA_ADD(w->pending) = *pending;
 }
 
 /* Why nothing can be replayed; NULL: something may be. */
@@ -158,7 +160,7 @@ void whatif_free(struct whatif *w)
     forget_devices(w);
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
-    MAP_RELEASE(&w->parameters, &w->scripts);
+    MAP_RELEASE(&w->parameters, &w->gradients, &w->activations, &w->graders, &w->varying, &w->scripts);
     ARENA_RELEASE(w->sources.codes, w->devices, w->pending);
     arena_free(&w->arena);
     free(w);

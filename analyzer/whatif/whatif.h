@@ -45,8 +45,9 @@ enum whatif_doubt {
     WHATIF_OWN_CONF = 262144, /* the program sets the variable whose settings the scenario changes */
     WHATIF_ADDRESSES = 524288, /* the result depends on the addresses of segments, which CUDA chooses */
     WHATIF_BEFORE = 1048576,   /* what was reserved when the recording began does not fit */
+    WHATIF_POOL = 2097152,     /* a request freed the cache, while another thread may have used a private pool */
 };
-enum { WHATIF_DOUBTS = 21 };
+enum { WHATIF_DOUBTS = 22 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

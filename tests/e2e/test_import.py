@@ -508,6 +508,19 @@ def test_pytorch_refuses_only_if_the_segment_would_have_fitted(tmp_path, request
     assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
 
 
+@pytest.mark.parametrize("requested, free, capped", [(12, 14, False), (12, 21, True), (0.5, 1, False), (30, 39, False), (30, 41, True)])
+def test_an_expandable_segment_grows_by_whole_pages(tmp_path, requested, free, capped):
+    run = Run()
+    run.event(0, "segment_map", 1 << 41, 60 * MIB, 3)
+    run.alloc(0, 1 << 41, 60 * MIB, line=9)
+    run.segments[0, 1 << 41] = 60 * MIB, []
+    run.oom(0, int(requested * MIB), free * MIB, line=12)
+    snapshot = run.snapshot(expandable=True)
+    snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "expandable_segments": True}
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", snapshot)).stdout)
+    assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
+
+
 def test_every_segment_of_a_snapshot_is_pytorchs(tmp_path):
     """Also those without stacks and blocks, and those with frames that do not name the allocator."""
     run = Run()

@@ -471,11 +471,16 @@ def test_a_copy_that_waits_by_itself_is_named_by_its_operator(tmp_path, call):
     assert wait["pattern"] == ".item()" and "every N steps" in wait["advice"]
 
 
-@pytest.mark.parametrize("case, named", [("last", True), ("within an operator", False), ("an operator later", False), ("a stream's", False)])
+@pytest.mark.parametrize("case, named", [("last", True), ("within an operator", False), ("an operator later", False), ("a stream's", False),
+                                         ("after each step", False), ("after each step and at the end", True)])
 def test_the_wait_that_ends_the_recording_is_the_profilers(tmp_path, case, named):
     trace = Trace()
     for step in range(3):
         read_back(trace, trace.us + step * 10_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4)
+        if "step" in case:
+            trace.slice("cuda_runtime", "cudaDeviceSynchronize", trace.us + step * 10_000 + 8000, 900)
+    if case == "after each step":
+        read_back(trace, trace.us + 30_000, ("aten::item", "aten::_local_scalar_dense"), "d2h", 4)
     at = trace.us + 40_000
     if case == "within an operator":
         trace.slice("cpu_op", "mine::wait", at - 10, 6_000)
@@ -540,6 +545,21 @@ def test_ranges_within_ranges_of_the_same_name_are_not_steps(tmp_path):
             trace.slice("user_annotation", "Optimizer.step#CombinedOptimizer.step", trace.us + 10_000 * step + depth, 9_000 - 2 * depth)
     assert [(s["n"], s["evidence"]) for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == \
         [(3, 'range "Optimizer.step#CombinedOptimizer.step", 3 times')]
+
+
+FETCH, UPDATE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"
+
+
+@pytest.mark.parametrize("fetches, updates, name, steps", [(2, 1, UPDATE, 6), (1, 2, FETCH, 6), (1, 1, FETCH, 6)])
+def test_batches_of_an_evaluation_and_second_optimizers_are_not_steps(tmp_path, fetches, updates, name, steps):
+    trace = Trace()
+    for i in range(6):
+        for k in range(fetches):
+            trace.slice("user_annotation", FETCH, trace.us + 10_000 * i + 1000 * k, 900)
+        for k in range(updates):
+            trace.slice("user_annotation", UPDATE, trace.us + 10_000 * i + 5000 + 100 * k, 90)
+    trace.slice("cpu_op", "aten::empty", trace.us, 50)
+    assert [(s["n"], s["evidence"]) for s in report_of(trace.write(tmp_path / "t.json"))["steps"]] == [(steps, f'range "{name}", {steps} times')]
 
 
 STEPS = ("train_step", "TrainStep", "Training step", "Optimizer.step#SGD.step", "iteration", "Iter", "run_training_batch", "micro_batch",

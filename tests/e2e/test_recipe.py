@@ -498,6 +498,7 @@ def test_what_a_model_of_images_does_not_train(tmp_path, text, frozen):
     ("TechxGenus/Meta-Llama-3-8B-Instruct-AWQ", "TechxGenus/Meta-Llama-3-8B-Instruct", ["--weights=awq"]),
     ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "hugging-quants/Meta-Llama-3.1-405B", []),
     ("unsloth/llama-3-8b-bnb-4bit", "unsloth/llama-3-8b", []),
+    ("hugging-quants/Meta-Llama-3.1-8B-Instruct-GPTQ-INT4", "hugging-quants/Meta-Llama-3.1-8B-Instruct", ["--weights=gptq"]),
 ])
 def test_names_of_quantized_weights(tmp_path, name, model, weights):
     (tmp_path / "c.yaml").write_text(f"base_model: {name}\nadapter: lora\nbf16: true\n")
@@ -505,6 +506,89 @@ def test_names_of_quantized_weights(tmp_path, name, model, weights):
     assert config["options"][:1 + len(weights)] == [f"--model={model}", *weights]
     (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # such weights cannot be trained
     assert gpuspy(tmp_path, "--config", "c.yaml").returncode in (2, 3)
+
+
+@pytest.mark.parametrize("name, quantization, model, weights", [
+    ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "gptq_marlin", "Qwen/Qwen2.5-7B-Instruct", "gptq-8bit"),
+    ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "", "RedHatAI/Meta-Llama-3.1-8B-Instruct", "gptq"),
+    ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "compressed-tensors", "RedHatAI/Meta-Llama-3.1-8B-Instruct", "fp8"),
+    ("nvidia/Llama-3.1-8B-Instruct-FP4", "", "nvidia/Llama-3.1-8B-Instruct", "nvfp4"),
+    ("unsloth/Llama-3.2-1B-bnb-4bit", "", "unsloth/Llama-3.2-1B", "nf4"),
+    ("meta-llama/Llama-3.1-8B-Instruct", "gptq", "meta-llama/Llama-3.1-8B-Instruct", "gptq"),
+    ("meta-llama/Llama-3.1-8B-Instruct", "awq_marlin", "meta-llama/Llama-3.1-8B-Instruct", "awq"),
+    ("meta-llama/Llama-3.1-8B-Instruct", "bitsandbytes", "meta-llama/Llama-3.1-8B-Instruct", "nf4"),
+    ("meta-llama/Llama-3.1-8B-Instruct", "torchao", "meta-llama/Llama-3.1-8B-Instruct", None),
+])
+def test_weights_that_vllm_serves(tmp_path, name, quantization, model, weights):
+    (tmp_path / "c.yaml").write_text(f"model: {name}\nmax-model-len: 4096\n" + (f"quantization: {quantization}\n" if quantization else ""))
+    _, config = read_as(tmp_path, "--config", "c.yaml", "--gpu", "h100-80g")
+    assert config["options"][0] == f"--model={model}"
+    assert [o for o in config["options"] if o.startswith("--weights")] == ([f"--weights={weights}"] if weights else [])
+    assert bool(config["not_considered"]) == (weights is None)
+
+
+def test_a_name_with_a_format_is_not_the_16_bit_model(tmp_path):
+    done = gpuspy(tmp_path, "--model", "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "--inference")
+    assert done.returncode == 2 and "did you mean 'llama-3.1-8b'" in done.stderr
+
+
+RECIPE = """
+model: {model_id: meta-llama/Llama-3.2-1B, base_args: [--max-model-len, "8192"]}
+features: {long: {args: [--max-num-seqs, "4"]}}
+variants: {default: {precision: FORM}, other: {precision: nvfp4, model_id: meta-llama/Llama-3.1-8B}}
+guide: |
+  vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2
+"""
+
+
+@pytest.mark.parametrize("form, weights", [("bf16", []), ("fp8", ["--weights=fp8"])])
+def test_a_recipe_of_vllm_is_its_first_model(tmp_path, form, weights):
+    (tmp_path / "c.yaml").write_text(RECIPE.replace("FORM", form))
+    _, config = read_as(tmp_path, "--config", "c.yaml", "--gpu", "h100-80g")
+    assert config["options"] == ["--model=meta-llama/Llama-3.2-1B", "--serve=vllm", "--seq=8192", *weights]
+    assert config["not_considered"] == ["the number of GPUs, which the file does not state: add --tp N"]
+
+
+PAIRS = "base_model: llama-3.2-1b\nmicro_batch_size: 2\nsequence_len: 1024\nbf16: true\nrl: "
+
+
+@pytest.mark.parametrize("text, batch, note", [
+    (PAIRS + "dpo\nadapter: lora\n", 4, None),
+    (PAIRS + "dpo\n", 4, "the reference model of dpo"),
+    (PAIRS + "orpo\n", 4, None),
+    (PAIRS + "kto\nadapter: lora\n", 2, "kto: one model's training on text is estimated"),
+    ("model_name_or_path: llama-3.2-1b\nstage: dpo\nfinetuning_type: lora\nbf16: true\ncutoff_len: 1024\n", 2, None),
+    ("model_name_or_path: llama-3.2-1b\nstage: sft\nfinetuning_type: lora\nbf16: true\nper_device_train_batch_size: 3\n", 3, None),
+    ("model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b}\ncheckpointer: {checkpoint_dir: /tmp/Llama-3.2-1B/}\n"
+     "batch_size: 3\nloss: {_component_: torchtune.rlhf.loss.DPOLoss}\n", 6, None),
+])
+def test_a_training_on_pairs_has_twice_the_sequences(tmp_path, text, batch, note):
+    (tmp_path / "c.yaml").write_text(text)
+    answer, config = read_as(tmp_path, "--config", "c.yaml")
+    assert answer["plan"]["batch"] == batch and config["not_considered"] == ([note] if note else [])
+
+
+AUTOMODEL_PARTS = """
+step_scheduler: {global_batch_size: 32, local_batch_size: 8}
+model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B, torch_dtype: TYPE}
+distributed: {strategy: fsdp2, dp_size: 2, pp_size: 2, pipeline: {pp_microbatch_size: 2}}
+"""
+
+
+@pytest.mark.parametrize("kind, precision", [("bf16", "bf16"), ("auto", "bf16"), ("float32", "amp-bf16")])
+def test_automodels_types_and_micro_batches(tmp_path, kind, precision):
+    (tmp_path / "c.yaml").write_text(AUTOMODEL_PARTS.replace("TYPE", kind))
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert f"--precision={precision}" in config["options"] and {"--batch=2", "--accumulation=4"} < set(config["options"])
+    assert config["not_considered"] == []
+
+
+def test_what_a_component_is_for_is_listed(tmp_path):
+    text = "model: {_component_: torchtune.models.llama3_2.llama3_2_1b}\ncheckpointer: {checkpoint_dir: /tmp/Llama-3.2-1B/}\n"
+    (tmp_path / "c.yaml").write_text(text + "quantizer: {_component_: torchtune.QAT}\n")
+    assert read_as(tmp_path, "--config", "c.yaml")[1]["not_considered"] == ["quantizer._component_=torchtune.QAT"]
+    (tmp_path / "c.yaml").write_text(text.replace(".llama3_2_1b", ".lora_llama3_2_1b").replace("1b}", "1b, quantize_base: True}"))
+    assert "--weights=nf4-double" in read_as(tmp_path, "--config", "c.yaml")[1]["options"]
 
 
 @pytest.mark.parametrize("text, options", [

@@ -320,3 +320,20 @@ def test_packages_that_are_installed_elsewhere(recording, record, path, line):
     assert peak["site"]["file"].endswith(line), peak["site"]
     stored = {file.rsplit("/", 1)[1]: (left_out, bool(text)) for file, (left_out, text) in sources(recording).items()}
     assert stored["device.py"] == (("installed", False) if line == "script.py" else (None, True))
+
+
+def test_many_files_beside_many_packages(recording):
+    """Each list of installed files is read once, not once per file of the program: the exit waits for it."""
+    libs = recording.folder / "libs"
+    lines = "".join(f"other/module_{n}.py,sha256=abcdefghijklmnopqrstuvwxyz,1234\n" for n in range(1500))
+    for n in range(300):
+        (libs / f"Other{n}-1.dist-info").mkdir(parents=True)
+        (libs / f"Other{n}-1.dist-info" / "RECORD").write_text(lines + f"listed{n}.py,,\n")
+        (libs / f"listed{n}.py").write_text("def part(step):\n    return step(7)\n")
+        (libs / f"part{n}.py").write_text("def part(step):\n    return step(7)\n")
+    calls = "".join(f"import {name}{n}\n{name}{n}.part(step)\n" for n in range(300) for name in ("part", "listed"))
+    recording.python(PROGRAM + calls, PYTHONPATH=libs, SIMCUDA_MEMORY="200GiB")
+    assert recording.sql("select complete from process") == [(1,)]
+    found = {os.path.basename(file): why for file, (why, _) in sources(recording).items()}
+    assert {found[f"part{n}.py"] for n in range(300)} == {None}
+    assert {found[f"listed{n}.py"] for n in range(300)} == {"installed"}

@@ -90,6 +90,50 @@ def test_another_batch_needs_about_what_the_what_if_states(once, program, base, 
     assert not ours["exact"] and "inference" in ours["doubts"][0] and ours["settings"]["scale"] == {"batch": factor}
 
 
+HANDWRITTEN = """import sys, torch
+def batch(n): return int(n * FACTOR)
+weights = [(torch.randn(1200, 1200, device="cuda") / 40).requires_grad_() for _ in range(6)]
+momentum = [torch.zeros_like(w) for w in weights]
+for step in range(6):
+    x = torch.randn(batch(500 + 64 * (step % 5)), 1200, device="cuda")
+    for w in weights:
+        x = torch.tanh(x @ w)
+    gradients = torch.autograd.grad(x.square().mean(), weights)
+    for i, g in enumerate(gradients):
+        momentum[i] = 0.9 * momentum[i] + g
+        weights[i] = (weights[i] - 0.01 * momentum[i]).detach().requires_grad_()
+"""
+# For a batch of 800, an activation has the size of a weight.
+COINCIDENCE = """import sys, torch
+def batch(n): return int(n * FACTOR)
+model = torch.nn.Sequential(torch.nn.Linear(800, 1600), torch.nn.ReLU(), torch.nn.Linear(1600, 1600), torch.nn.ReLU(), torch.nn.Linear(1600, 800)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+kept = []
+for step in range(9):
+    x = torch.rand(batch(650 + 50 * (step % 4)), 800, device="cuda")
+    y = model(x * 2)
+    kept.append(torch.cat([x, y.detach()], 1))
+    y.mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("factor", [0.5, 2])
+@pytest.mark.parametrize("text", [HANDWRITTEN, COINCIDENCE], ids=["handwritten", "coincidence"])
+def test_what_is_as_large_as_a_weight(once, tmp_path_factory, text, factor):
+    """Weights of no module keep their size; an activation that once has the size of a weight follows the batch."""
+    runs = []
+    for part in (1, factor):
+        script = tmp_path_factory.getbasetemp() / f"as_large_{part}_{zlib.crc32(text.encode())}.py"
+        script.write_text(text.replace("FACTOR", str(part)))
+        runs.append(once(f"as large as a weight {zlib.crc32(text.encode())} {part}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB"))
+        assert runs[-1].code == 0, runs[-1].stderr[-2000:]
+    ours, real = asked(runs[0].database, "--scale", f"batch={factor}")["whatif"][0], recorded_of(runs[1])
+    for figure in ("peak_allocated_bytes", "peak_reserved_bytes"):
+        assert abs(ours[figure] / real[figure] - 1) <= (0.05 if text is HANDWRITTEN else 0.1), (figure, ours, real)
+
+
 LOOP = """import queue, threading, torch
 model, kept, seen, ready = torch.nn.Linear(512, 512), [], [], queue.Queue(1)
 model.cuda()  # weights

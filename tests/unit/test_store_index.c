@@ -1,8 +1,11 @@
 /* The index of the log that SQLite keeps in ordinary memory: the file agrees with the log after each transaction,
- * whatever this process and another one did before. The other one uses SQLite as it is, with the file mapped. */
+ * whatever this process and another one did before. The other one uses SQLite as it is, with the file mapped. And the
+ * log itself, to which this process appends many pages at once. */
 #include "tests/unit/events.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -241,11 +244,77 @@ static void a_cut_file_has_its_first_bytes(void **state)
     sqlite3_close(s);
 }
 
+/* ---------------------------------------------------------------- appending */
+
+static long writes_so_far(void)
+{
+    char line[100];
+    long n = -1;
+    FILE *io = fopen("/proc/self/io", "r");
+    while (io && n < 0 && fgets(line, sizeof line, io)) (void)sscanf(line, "syscw: %ld", &n);
+    if (io) fclose(io);
+    return n;
+}
+
+static void a_commit_needs_few_system_calls(void **state)
+{
+    uint32_t before, after;
+    sqlite3 *s = open_database();
+    sql(s, "CREATE TABLE IF NOT EXISTS few(id INTEGER PRIMARY KEY, x); PRAGMA cache_size=4000");
+    (void)wrong_frames(&before);
+    sql(s, "BEGIN IMMEDIATE; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) "
+           "INSERT INTO few(x) SELECT zeroblob(400) FROM n");
+    const long begun = writes_so_far();
+    sql(s, "COMMIT");
+    const long calls = writes_so_far() - begun;
+    assert_int_equal(wrong_frames(&after), 0);
+    print_message("%u pages in %ld system calls\n", after - before, calls);
+    assert_true(after - before >= 2000);
+    if (begun >= 0) assert_in_range(calls, 1, (after - before) / 10); /* those of the index are among them */
+    sqlite3_close(s);
+}
+
+/* Wherever the file's limit ends the log, SQLite learns of it before it announces the commit. */
+static void a_commit_that_does_not_fit_fails(void **state)
+{
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    int failed = 0, kept = 0;
+    uint32_t frames;
+    sqlite3 *s = open_database();
+    signal(SIGXFSZ, SIG_IGN);
+    sql(s, "CREATE TABLE IF NOT EXISTS tight(id INTEGER PRIMARY KEY, x)");
+    for (int round = 0; round < 60; round++) {
+        size_t size;
+        char text[300];
+        free(read_whole_file(log_path, &size));
+        const struct rlimit limit = {size + 700 + 1111 * (size_t)(round / 2), RLIM_INFINITY};
+        snprintf(text, sizeof text,
+                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO tight(x) "
+                 "SELECT zeroblob(400) FROM n",
+                 round % 2 ? 150 : 8); /* the cache holds 10 pages */
+        sql(s, "BEGIN IMMEDIATE");
+        setrlimit(RLIMIT_FSIZE, &limit);
+        const bool fits = sqlite3_exec(s, text, NULL, NULL, NULL) == SQLITE_OK &&
+                          sqlite3_exec(s, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
+        setrlimit(RLIMIT_FSIZE, &none);
+        if (!fits && !sqlite3_get_autocommit(s)) sql(s, "ROLLBACK");
+        failed += !fits;
+        kept += fits ? (round % 2 ? 150 : 8) : 0;
+        assert_int_equal(wrong_frames(&frames), 0);
+        assert_int_equal(number(s, "SELECT count(*) FROM tight"), kept);
+    }
+    print_message("%d commits did not fit\n", failed);
+    assert_in_range(failed, 10, 50);
+    assert_int_equal(number(s, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+    sqlite3_close(s);
+}
+
 int main(void)
 {
     char name[] = "/tmp/gpuspy-index-XXXXXX", command[400];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_log),
-                                       cmocka_unit_test(a_cut_file_has_its_first_bytes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_the_log), cmocka_unit_test(a_cut_file_has_its_first_bytes),
+        cmocka_unit_test(a_commit_needs_few_system_calls), cmocka_unit_test(a_commit_that_does_not_fit_fails)};
     const char *folder = mkdtemp(name);
     if (!folder) return 1;
     snprintf(db, sizeof db, "%s/run.db", folder);

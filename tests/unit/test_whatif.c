@@ -200,6 +200,45 @@ static void test_a_request_in_a_private_pool_frees_the_cache_since_2_13(void **s
     }
 }
 
+/* PyTorch before 2.6 raises an internal error where it would free a large block of an expandable segment. */
+static void test_large_expandable_blocks_fail_requests_before_2_6(void **state)
+{
+    (void)state;
+    struct caching_rules rules = rules_of("expandable_segments:True,max_split_size_mb:48");
+    for (uint16_t minor = 5; minor <= 6; minor++) {
+        struct whatif_lane lane;
+        rules.major = 2;
+        rules.minor = minor;
+        whatif_lane_start(&lane, &rules, false, 300 * MIB);
+        const uint32_t first = caching_allocate(lane.allocator, 100 * MIB, 0, 0);
+        assert_int_not_equal(caching_allocate(lane.allocator, 100 * MIB, 0, 0), CACHING_NO_BLOCK);
+        caching_release(lane.allocator, first);
+        assert_int_equal(caching_allocate(lane.allocator, 120 * MIB, 0, 0) != CACHING_NO_BLOCK, minor >= 6);
+        assert_int_equal(caching_totals(lane.allocator)->retries, minor >= 6);
+        whatif_lane_free(&lane);
+    }
+}
+
+/* A thread used a private pool last: other threads' requests may be made while the pool is in use. */
+static void test_a_retry_beside_a_private_pool_is_unsure(void **state)
+{
+    (void)state;
+    const struct caching_rules rules = rules_of("");
+    for (uint32_t left = 0; left < 2; left++) { /* whether that thread left the pool before */
+        struct whatif_lane lane;
+        whatif_lane_start(&lane, &rules, false, 300 * MIB);
+        whatif_lane_note_thread(&lane, 1, 0);
+        caching_release(lane.allocator, whatif_lane_allocate(&lane, 0, 200 * MIB, 0, 0));
+        whatif_lane_note_thread(&lane, 1, 3);
+        (void)whatif_lane_allocate(&lane, 1, 20 * MIB, 0, 3);
+        if (left) whatif_lane_note_thread(&lane, 1, 0);
+        whatif_lane_note_thread(&lane, 2, 0);
+        assert_int_not_equal(whatif_lane_allocate(&lane, 2, 230 * MIB, 0, 0), CACHING_NO_BLOCK);
+        assert_int_equal(lane.unsure_retry, !left);
+        whatif_lane_free(&lane);
+    }
+}
+
 static void test_an_expandable_segment_without_pages_ends(void **state)
 {
     const struct caching_rules rules = rules_of("expandable_segments:True");
@@ -568,6 +607,8 @@ int main(void)
         cmocka_unit_test(test_segments_have_their_recorded_addresses_until_they_differ),
         cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
         cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
+        cmocka_unit_test(test_large_expandable_blocks_fail_requests_before_2_6),
+        cmocka_unit_test(test_a_retry_beside_a_private_pool_is_unsure),
         cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_one_division_does_not_round_before_2_4),

@@ -1,0 +1,44 @@
+/* What the values of a configuration mean. Each function accepts NULL, which no value is. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+
+static inline const char *recipe_text_of(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text ? text : "";
+}
+
+static inline bool is_recipe_word(const json_t *value, const char *word)
+{
+    return strcasecmp(recipe_text_of(value), word) == 0;
+}
+
+/* Not null, not false and not empty. */
+static inline bool is_value_given(const json_t *value)
+{
+    if (!value || json_is_null(value) || json_is_false(value)) return false;
+    if (json_is_string(value)) return *recipe_text_of(value) != 0;
+    return !(json_is_array(value) && json_array_size(value) == 0);
+}
+
+static inline bool says_yes(const json_t *value)
+{
+    return json_is_true(value) || json_integer_value(value) > 0 || is_recipe_word(value, "auto") ||
+           is_recipe_word(value, "true") || is_recipe_word(value, "full") || is_recipe_word(value, "yes");
+}
+
+/* Whether the text, or a text of the list, contains the word. */
+static inline bool value_has_word(const json_t *value, const char *word)
+{
+    size_t i;
+    json_t *item;
+
+    if (strcasestr(recipe_text_of(value), word)) return true;
+    json_array_foreach((json_t *)value, i, item) if (strcasestr(recipe_text_of(item), word)) return true;
+    return false;
+}

@@ -1,0 +1,88 @@
+/* What tools call adapters, and weights that are stored in fewer bits: by a model's name, and by vLLM's --quantization.
+ */
+#include <string.h>
+#include <strings.h>
+#include "analyzer/estimate/recipe.h"
+
+/* Words at the end of a model's name. NULL: bitsandbytes, whose format the training's own options state. Empty: the
+ * word alone states no format. */
+static const struct {
+    const char *word, *weights;
+} endings[] = {{"gptq", "gptq"}, {"awq", "awq"},    {"nvfp4", "nvfp4"}, {"fp4", "nvfp4"},  {"mxfp4", "mxfp4"},
+               {"fp8", "fp8"},   {"w4a16", "gptq"}, {"w8a8", "w8a8"},   {"w8a16", "w8a8"}, {"int4", "int4"},
+               {"nf4", NULL},    {"bnb", NULL},     {"unsloth", ""},    {"4bit", ""},      {"int8", ""},
+               {"dynamic", ""},  {"block", ""},     {"quantized", ""},  {"autoround", ""}, {"bf16", ""}};
+
+bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights)
+{
+    size_t n = strlen(name), from, i;
+    bool found = false, eight = false;
+
+    *weights = NULL;
+    for (;; n = from - 1) {
+        for (from = n; from > 0 && !strchr("-./_", name[from - 1]);) from--;
+        for (i = 0; i < sizeof endings / sizeof *endings; i++)
+            if (strlen(endings[i].word) == n - from && strncasecmp(name + from, endings[i].word, n - from) == 0) break;
+        if (i == sizeof endings / sizeof *endings || from == 0 || name[from - 1] == '/') break;
+        eight |= strcmp(endings[i].word, "int8") == 0;
+        if (endings[i].weights && !*endings[i].weights) continue;
+        found = true;
+        if (endings[i].weights && !(*weights && strcmp(endings[i].weights, "int4") == 0)) *weights = endings[i].weights;
+    }
+    *kept = n;
+    if (eight && (!*weights || strcmp(*weights, "gptq") == 0)) *weights = "gptq-8bit";
+    return found;
+}
+
+const char *estimate_recipe_adapter(const char *name)
+{
+    static const char *const words[][2] = {{"oft", "oft"},
+                                           {"boft", "boft"},
+                                           {"ia3", "ia3"},
+                                           {"adalora", "adalora"},
+                                           {"loha", "loha"},
+                                           {"lokr", "lokr"},
+                                           {"vera", "vera"},
+                                           {"prompt_tuning", "prompt"},
+                                           {"prefix_tuning", "prefix"}};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(name, words[i][0]) == 0) return words[i][1];
+    return NULL;
+}
+
+bool estimate_recipe_has_pairs(const char *training)
+{
+    static const char *const words[] = {"dpo", "ipo", "orpo", "simpo", "cpo", "rm"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(training, words[i]) == 0) return true;
+    return false;
+}
+
+/* vLLM's names (model_executor/layers/quantization). The others (compressed-tensors, quark, torchao, gguf, auto-round)
+ * leave the format to the checkpoint. */
+const char *estimate_recipe_weights(const char *quantization)
+{
+    static const char *const words[][2] = {{"awq", "awq"},
+                                           {"awq_marlin", "awq"},
+                                           {"gptq", "gptq"},
+                                           {"gptq_marlin", "gptq"},
+                                           {"moe_wna16", "gptq"},
+                                           {"int4", "int4"},
+                                           {"bitsandbytes", "nf4"},
+                                           {"fp8", "fp8"},
+                                           {"fbgemm_fp8", "fp8"},
+                                           {"ptpc_fp8", "fp8"},
+                                           {"modelopt", "fp8"},
+                                           {"modelopt_fp4", "nvfp4"},
+                                           {"nvfp4", "nvfp4"},
+                                           {"petit_nvfp4", "nvfp4"},
+                                           {"mxfp4", "mxfp4"},
+                                           {"modelopt_fp8", "fp8"},
+                                           {"fp8_per_block", "fp8-block"}};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(quantization, words[i][0]) == 0) return words[i][1];
+    return NULL;
+}
