@@ -1,8 +1,8 @@
-/* SQLite appends each page to its log by two system calls: the header of a frame, then the page. A commit of the recorder
- * has hundreds of pages, and these calls were a fifth of what the drain cost. Here frames wait for each other and are
- * written together, but never longer than their transaction: its last frame, whose header alone states a size of the
- * database, is written at once, after those that wait. So SQLite learns of any error before it announces the commit.
- * Until then only SQLite here can read the frames; it does so by pread, which writes them first. */
+/* SQLite appends each page to its log by two system calls: the header of a frame, then the page. A commit of the
+ * recorder has hundreds of pages, and these calls were a fifth of what the drain cost. Here frames wait for each other
+ * and are written together, but never longer than their transaction: its last frame, whose header alone states a size
+ * of the database, is written at once, after those that wait. So SQLite learns of any error before it announces the
+ * commit. Until then only SQLite here can read the frames; it does so by pread, which writes them first. */
 #include "schema/store_append.h"
 
 #include <errno.h>

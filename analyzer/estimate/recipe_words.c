@@ -8,10 +8,10 @@
  * word alone states no format. */
 static const struct {
     const char *word, *weights;
-} endings[] = {{"gptq", "gptq"},  {"awq", "awq"},   {"nvfp4", "nvfp4"}, {"fp4", "nvfp4"},  {"mxfp4", "mxfp4"},
-               {"fp8", "fp8"},    {"w4a16", "gptq"}, {"w8a8", "w8a8"},   {"w8a16", "w8a8"}, {"int4", "int4"},
-               {"nf4", NULL},     {"bnb", NULL},    {"unsloth", ""},    {"4bit", ""},      {"int8", ""},
-               {"dynamic", ""},   {"block", ""},    {"quantized", ""},  {"autoround", ""}, {"bf16", ""}};
+} endings[] = {{"gptq", "gptq"}, {"awq", "awq"},    {"nvfp4", "nvfp4"}, {"fp4", "nvfp4"},  {"mxfp4", "mxfp4"},
+               {"fp8", "fp8"},   {"w4a16", "gptq"}, {"w8a8", "w8a8"},   {"w8a16", "w8a8"}, {"int4", "int4"},
+               {"nf4", NULL},    {"bnb", NULL},     {"unsloth", ""},    {"4bit", ""},      {"int8", ""},
+               {"dynamic", ""},  {"block", ""},     {"quantized", ""},  {"autoround", ""}, {"bf16", ""}};
 
 bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights)
 {
@@ -36,9 +36,15 @@ bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights
 
 const char *estimate_recipe_adapter(const char *name)
 {
-    static const char *const words[][2] = {{"oft", "oft"},   {"boft", "boft"}, {"ia3", "ia3"},
-                                           {"adalora", "adalora"}, {"loha", "loha"}, {"lokr", "lokr"},
-                                           {"vera", "vera"}, {"prompt_tuning", "prompt"}, {"prefix_tuning", "prefix"}};
+    static const char *const words[][2] = {{"oft", "oft"},
+                                           {"boft", "boft"},
+                                           {"ia3", "ia3"},
+                                           {"adalora", "adalora"},
+                                           {"loha", "loha"},
+                                           {"lokr", "lokr"},
+                                           {"vera", "vera"},
+                                           {"prompt_tuning", "prompt"},
+                                           {"prefix_tuning", "prefix"}};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcasecmp(name, words[i][0]) == 0) return words[i][1];
@@ -58,13 +64,23 @@ bool estimate_recipe_has_pairs(const char *training)
  * leave the format to the checkpoint. */
 const char *estimate_recipe_weights(const char *quantization)
 {
-    static const char *const words[][2] = {
-        {"awq", "awq"},           {"awq_marlin", "awq"},        {"gptq", "gptq"},
-        {"gptq_marlin", "gptq"},  {"moe_wna16", "gptq"},        {"int4", "int4"},
-        {"bitsandbytes", "nf4"},  {"fp8", "fp8"},               {"fbgemm_fp8", "fp8"},
-        {"ptpc_fp8", "fp8"},      {"modelopt", "fp8"},          {"modelopt_fp4", "nvfp4"},
-        {"nvfp4", "nvfp4"},       {"petit_nvfp4", "nvfp4"},     {"mxfp4", "mxfp4"},
-        {"modelopt_fp8", "fp8"},  {"fp8_per_block", "fp8-block"}};
+    static const char *const words[][2] = {{"awq", "awq"},
+                                           {"awq_marlin", "awq"},
+                                           {"gptq", "gptq"},
+                                           {"gptq_marlin", "gptq"},
+                                           {"moe_wna16", "gptq"},
+                                           {"int4", "int4"},
+                                           {"bitsandbytes", "nf4"},
+                                           {"fp8", "fp8"},
+                                           {"fbgemm_fp8", "fp8"},
+                                           {"ptpc_fp8", "fp8"},
+                                           {"modelopt", "fp8"},
+                                           {"modelopt_fp4", "nvfp4"},
+                                           {"nvfp4", "nvfp4"},
+                                           {"petit_nvfp4", "nvfp4"},
+                                           {"mxfp4", "mxfp4"},
+                                           {"modelopt_fp8", "fp8"},
+                                           {"fp8_per_block", "fp8-block"}};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcasecmp(quantization, words[i][0]) == 0) return words[i][1];

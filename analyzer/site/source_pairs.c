@@ -7,7 +7,7 @@
 #include "analyzer/site/source_context.h"
 
 enum {
-    ADDED = 8,       /* dimensions of size 1 */
+    ADDED = 8,        /* dimensions of size 1 */
     LONGEST = 1 << 12 /* characters of a statement that a person wrote */
 };
 
@@ -71,8 +71,9 @@ static bool are_crossed(const struct operand *x, const struct operand *y)
 /* minimum(x, y): may the bracket be that of a function of two operands, of which each element gives one? */
 static bool is_of_elements(const char *code, const char *open)
 {
-    static const char words[] = " minimum maximum min max sub mul add div eq ne lt gt le ge pow atan2 where logical_and "
-                                "logical_or fmod isclose ";
+    static const char words[] =
+        " minimum maximum min max sub mul add div eq ne lt gt le ge pow atan2 where logical_and "
+        "logical_or fmod isclose ";
     const char *name = open;
     while (name > code && site_is_name_character(name[-1])) name--;
     char word[32] = " ";
@@ -94,7 +95,8 @@ static bool combines_tensors(struct arena *scratch, const char *code)
             const char *around = site_bracket_around(code, p);
             const bool argument = to == sign && *to == ',' && around && is_of_elements(code, around);
             to += argument;
-            const struct operand y = to > sign ? read_operand(scratch, to + strspn(to, " (")) : (struct operand){.n = 0};
+            const struct operand y =
+                to > sign ? read_operand(scratch, to + strspn(to, " (")) : (struct operand){.n = 0};
             if (are_crossed(&x, &y)) return true;
         }
         p += n ? n : 1;
@@ -121,7 +123,8 @@ static bool is_outer_product(const char *line)
             if (isalpha((unsigned char)*next) && !has_letter(out, end, *next)) return false;
             next++;
         }
-        for (const char *p = out; p < end; p++) whole = whole && (!isalpha((unsigned char)*p) || has_letter(from, next, *p));
+        for (const char *p = out; p < end; p++)
+            whole = whole && (!isalpha((unsigned char)*p) || has_letter(from, next, *p));
         if (whole) return false;
         from = next + 1;
     }
@@ -157,6 +160,7 @@ bool site_makes_pairs(struct site_builder *b, uint32_t stack)
     const struct run_source_text *text = frame ? run_source_text(b->run, frame->file) : NULL;
     bool makes = false;
     for (size_t i = 0; text && i <= at && !makes; i++) /* x = 1; y = 2: any of them */
-        makes = code.list[i].line == code.list[at].line && site_statement_makes_pairs(&code.list[i], text->lines, text->n);
+        makes =
+            code.list[i].line == code.list[at].line && site_statement_makes_pairs(&code.list[i], text->lines, text->n);
     return makes;
 }
