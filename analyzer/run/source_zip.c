@@ -11,8 +11,13 @@
 #include "schema/source_file.h"
 
 enum {
-    END = 22, ENTRY = 46, LOCAL = 30, /* bytes of the records, without their names and comments */
-    COMMENT_MAX = 0xffff, DIRECTORY_MAX = 16 << 20, STORED = 0, DEFLATED = 8
+    END = 22,
+    ENTRY = 46,
+    LOCAL = 30, /* bytes of the records, without their names and comments */
+    COMMENT_MAX = 0xffff,
+    DIRECTORY_MAX = 16 << 20,
+    STORED = 0,
+    DEFLATED = 8
 };
 
 struct member {
@@ -20,7 +25,7 @@ struct member {
     unsigned method;
 };
 
-static uint32_t little(const unsigned char *p, unsigned bytes)
+static uint32_t read_little_endian(const unsigned char *p, unsigned bytes)
 {
     uint32_t value = 0;
     while (bytes--) value = value << 8 | p[bytes];
@@ -49,7 +54,8 @@ static unsigned char *read_directory(int fd, uint64_t size, size_t *length, uint
     unsigned char *last = size >= END ? read_part(fd, size - tail, tail) : NULL, *directory = NULL;
     for (size_t i = last ? tail - END + 1 : 0; i-- > 0 && !directory;) {
         if (!is_record(last + i, "\5\6")) continue;
-        const uint64_t bytes = little(last + i + 12, 4), at = little(last + i + 16, 4), end = size - tail + i;
+        const uint64_t bytes = read_little_endian(last + i + 12, 4), at = read_little_endian(last + i + 16, 4),
+                       end = size - tail + i;
         if (bytes > DIRECTORY_MAX || bytes + at > end) break;
         *length = (size_t)bytes;
         *start = end - bytes - at;
@@ -66,10 +72,12 @@ static bool find_member(int fd, uint64_t size, const char *name, struct member *
     bool found = false;
     unsigned char *directory = read_directory(fd, size, &length, &start), *p = directory;
     while (p && !found && length - (size_t)(p - directory) >= ENTRY && is_record(p, "\1\2")) {
-        const size_t named = little(p + 28, 2), rest = named + little(p + 30, 2) + little(p + 32, 2);
+        const size_t named = read_little_endian(p + 28, 2),
+                     rest = named + read_little_endian(p + 30, 2) + read_little_endian(p + 32, 2);
         if (length - (size_t)(p - directory) - ENTRY < rest) break;
         found = named == n && memcmp(p + ENTRY, name, n) == 0;
-        *member = (struct member){start + little(p + 42, 4), little(p + 20, 4), little(p + 24, 4), little(p + 10, 2)};
+        *member = (struct member){start + read_little_endian(p + 42, 4), read_little_endian(p + 20, 4),
+                                  read_little_endian(p + 24, 4), read_little_endian(p + 10, 2)};
         p += ENTRY + rest;
     }
     free(directory);
@@ -79,7 +87,8 @@ static bool find_member(int fd, uint64_t size, const char *name, struct member *
 static char *inflate_member(const struct member *m, unsigned char *packed)
 {
     char *text = malloc(m->size + 1);
-    z_stream z = {.next_in = packed, .avail_in = (uInt)m->packed, .next_out = (Bytef *)text, .avail_out = (uInt)m->size};
+    z_stream z = {
+        .next_in = packed, .avail_in = (uInt)m->packed, .next_out = (Bytef *)text, .avail_out = (uInt)m->size};
     const bool ready = text && inflateInit2(&z, -MAX_WBITS) == Z_OK;
     const bool whole = ready && inflate(&z, Z_FINISH) == Z_STREAM_END && !z.avail_out;
     if (ready) inflateEnd(&z);
@@ -88,12 +97,13 @@ static char *inflate_member(const struct member *m, unsigned char *packed)
     return NULL;
 }
 
-static char *read_member(int fd, const struct member *m)
+static char *read_packed_member(int fd, const struct member *m)
 {
     unsigned char *local = read_part(fd, m->at, LOCAL), *packed = NULL;
     char *text = NULL;
     if (local && is_record(local, "\3\4"))
-        packed = read_part(fd, m->at + LOCAL + little(local + 26, 2) + little(local + 28, 2), (size_t)m->packed);
+        packed = read_part(fd, m->at + LOCAL + read_little_endian(local + 26, 2) + read_little_endian(local + 28, 2),
+                           (size_t)m->packed);
     free(local);
     if (packed && m->method == STORED && m->packed == m->size) return (char *)packed;
     if (packed && m->method == DEFLATED) text = inflate_member(m, packed);
@@ -110,7 +120,7 @@ static char *read_archive(const char *path, const char *name, int64_t latest_ns,
     struct member member;
     char *text = NULL, *masked = NULL;
     if (fd >= 0 && fstat(fd, &st) == 0 && (int64_t)st.st_mtim.tv_sec * SECOND + st.st_mtim.tv_nsec <= latest_ns &&
-        find_member(fd, (uint64_t)st.st_size, name, &member) && (text = read_member(fd, &member)) != NULL) {
+        find_member(fd, (uint64_t)st.st_size, name, &member) && (text = read_packed_member(fd, &member)) != NULL) {
         const size_t size = 2 * (size_t)member.size + 16; /* a mask is longer than a short secret */
         if ((masked = malloc(size)) != NULL) *length = gs_mask_source(masked, size, text, (size_t)member.size);
     }

@@ -24,7 +24,7 @@ static void add_dimension(struct operand *o, int at)
 }
 
 /* [:, None], [None, :, 2:], [..., None] */
-static void read_index(struct arena *scratch, struct operand *o, const char *open, const char *close)
+static void read_subscript(struct arena *scratch, struct operand *o, const char *open, const char *close)
 {
     const char *parts = arena_printf(scratch, "%.*s", (int)(close - open - 1), open + 1), *part;
     int n = 0, dots = -1;
@@ -54,7 +54,7 @@ static struct operand read_operand(struct arena *scratch, const char *p)
             const char *dimension = open + 1 + (strncmp(open + 1, "dim=", 4) == 0 ? 4 : 0);
             add_dimension(&o, (int)strtol(dimension, NULL, 10));
         }
-        if (*close == ']') read_index(scratch, &o, open, close);
+        if (*close == ']') read_subscript(scratch, &o, open, close);
         o.end = *close ? close + 1 : open;
         if (!n && !*close) return o;
     }
