@@ -173,7 +173,7 @@ static bool open_files(struct gs_store **store)
     if (*store && gs_session_spool()->private_error)
         gs_print_line("no shared memory (shmget: %s): if this process is killed, up to %d ms before its end are not "
                       "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
-                      strerror(gs_session_spool()->private_error), GS_SPOOL_COMMIT_MS);
+                      strerror(gs_session_spool()->private_error), GS_SPOOL_LOST_MS);
     if (*store) return true;
     gs_deactivate("not recording: %s", error);
     gs_spool_unlink(gs_session_spool(), session.path.spool);

@@ -19,7 +19,7 @@
  *   end      The control file is unlinked, the segment removed (IPC_RMID).
  *   lost     A reboot, the end of the IPC namespace (its container is removed) or RemoveIPC at logout
  *            removes the segment. What the drain committed is in the database; the last
- *            GS_SPOOL_COMMIT_MS or so before the end are missing.
+ *            GS_SPOOL_LOST_MS or so before the end are missing.
  *   orphans  A killed process whose recording is never read leaves its segment. gs_spool_create removes the
  *            oldest ones of the same user beyond GS_SPOOL_ORPHANS, or beyond GS_SPOOL_ORPHAN_BYTES of memory.
  *   refused  Without shmget (seccomp, kernel.shmmax, shmall or shmmni) the spool is private memory,
@@ -65,7 +65,8 @@
 
 #define GS_SPOOL_MAGIC "gpuspy spool"
 #define GS_SPOOL_VERSION 8
-#define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often: at most this much is lost with the segment */
+#define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often … */
+#define GS_SPOOL_LOST_MS 350   /* … and polls every 100 ms at most: at most this much is lost with the segment */
 #define GS_SPOOL_ORPHANS 256   /* segments of dead processes that one user may leave */
 #define GS_SPOOL_ORPHAN_BYTES (16 * GS_SPOOL_BYTES) /* and the memory that they may use. Most use some 100 KiB */
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)

@@ -56,7 +56,7 @@ static void check_memory(struct doctor *d)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "memory",
                            "allow shmget, or raise kernel.shmmni, kernel.shmall or kernel.shmmax",
                            "no shared memory (shmget: %s): if the program is killed, its last %d ms are lost",
-                           strerror(errno), GS_SPOOL_COMMIT_MS);
+                           strerror(errno), GS_SPOOL_LOST_MS);
     else
         shmctl(id, IPC_RMID, NULL);
 }

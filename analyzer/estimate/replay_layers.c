@@ -464,32 +464,10 @@ static uint32_t put_layer(struct build *b, uint32_t x)
     return x;
 }
 
-/* Logits and loss in pieces, of so few tokens that their logits are as large as the hidden states. Backward has made
- * the gradient of the hidden states when forward ends (Liger's fused_linear_cross_entropy.py). */
-static void put_chunked_loss(struct build *b, uint32_t x, uint32_t embedding)
-{
-    const double vocab = (double)b->m->vocab, width = (double)b->m->hidden;
-    const double piece = fmin(b->tokens * vocab, b->tokens * width);
-
-    put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
-                                            .from = put_cast(b, x, b->c, width),
-                                            .bytes = 4,
-                                            .extra = b->c * b->tokens * width,
-                                            .passing = (b->c + 8) * piece,
-                                            .parameters = {b->m->tied ? 0 : vocab * width},
-                                            .again = b->m->tied ? embedding : 0,
-                                            .cast = b->z.amp ? 2 * vocab * width : 0});
-}
-
 static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
 {
     const struct model_shape *m = b->m;
     double vocab = (double)m->vocab;
-
-    if (b->p->chunked_loss && m->family != MODEL_T5) {
-        put_chunked_loss(b, x, embedding);
-        return;
-    }
 
     if (m->embedding) x = put_linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
     if (m->masked_lm) {

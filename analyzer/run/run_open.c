@@ -32,7 +32,7 @@ static void note_torn(struct run *run, const char *path)
     run_add_note(run,
                  "%s: the recording was cut off; about the last %d ms before the end are missing, because "
                  "the shared memory that held them, or %s.spool, which names it, no longer exists",
-                 path, GS_SPOOL_COMMIT_MS, path);
+                 path, GS_SPOOL_LOST_MS, path);
     if (!run->ooms_n) run->why_unknown[RUN_FACT_OUTCOME] = "the last events of the recording are missing";
 }
 
