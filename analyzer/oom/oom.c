@@ -599,6 +599,7 @@ static void answer_failure(struct oom_failures *o, size_t group, const struct ca
                                      .layer = f.row->layer,
                                      .space = f.row->space,
                                      .requested_bytes = f.requested,
+                                     .segment_bytes = f.device_requested > f.requested ? f.device_requested : 0,
                                      .free_bytes = f.free,
                                      .total_bytes = f.total,
                                      .tensor_allocated = f.tensor_allocated,

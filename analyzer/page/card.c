@@ -244,6 +244,7 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
                              : o->handled ? "Out of memory, handled,"
                                           : "Succeeded on a retry,";
     char title[128], asked[UNITS_TEXT], at[UNITS_TEXT], line[256], free_[UNITS_TEXT] = "?";
+    char bytes[UNITS_TEXT], segment[UNITS_TEXT + 16] = "";
 
     units_format_seconds(at, o->time_s);
     if (o->space == GS_SPACE_PINNED)
@@ -253,10 +254,14 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     put_card_title(c, bad, title);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
+    if (o->segment_bytes) {
+        units_format_bytes(bytes, (uint64_t)o->segment_bytes);
+        text_put(segment, sizeof segment, " (%s from CUDA)", bytes);
+    }
     if (o->space == GS_SPACE_PINNED)
         text_put(line, sizeof line, "%s of pinned host memory requested", asked);
     else
-        text_put(line, sizeof line, "%s requested, %s free", asked, free_);
+        text_put(line, sizeof line, "%s requested%s, %s free", asked, segment, free_);
     put_paragraph(c, soft, line, 1);
     if (o->verdict) put_card_cause(c, o->verdict);
     put_source(c, o);

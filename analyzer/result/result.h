@@ -234,6 +234,7 @@ struct result_oom_verdict {
     int device;
     uint8_t layer, space; /* enum gs_layer (the highest that reported), gs_space */
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
+    int64_t segment_bytes;                /* what the allocator requested from CUDA for it, if more; else 0 */
     int64_t device_live, graphs, outside; /* with free their sum is the total */
     bool fatal;
     bool capped;                     /* GPUSPY_LIMIT refused it, not the device */

@@ -49,11 +49,14 @@ static void print_live(const struct draw_text *v, const struct result_oom_verdic
 
 static void print_asked(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
+    char want[2 * UNITS_TEXT + 32], segment[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
     const struct result_site *s = &o->stack.site;
     const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
 
     draw_bytes(want, o->requested_bytes);
+    if (o->segment_bytes)
+        text_put(want + strlen(want), sizeof want - strlen(want), " (%s from CUDA)",
+                 draw_bytes(segment, o->segment_bytes));
     site_text(s, site, sizeof site);
     if (o->free_bytes == RUN_UNKNOWN || *what) /* what the GPU has free does not matter for host memory */
         snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");

@@ -79,6 +79,8 @@
         const free = oom.free_bytes === null ? ""
                                              : ", with " + page.bytes(oom.free_bytes) +
                 (oom.total_bytes ? " of " + page.bytes(oom.total_bytes) : "") + " free";
+        const asked = oom.evidence.asked_bytes;
+        const segment = asked > oom.requested_bytes ? " (" + page.bytes(asked) + " from CUDA)" : "";
         const [claim, evidence] = page.clean(oom.verdict, 2000).split(". Evidence: ");
         return {
             tags: [
@@ -90,7 +92,7 @@
             ],
             title: page.whole(claim),
             more: [
-                page.whole("Requested " + page.bytes(oom.requested_bytes) + free), oom.site ? ", at " : "",
+                page.whole("Requested " + page.bytes(oom.requested_bytes) + segment + free), oom.site ? ", at " : "",
                 oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "",
                 evidence ? ". Evidence: " + evidence + "." : "."
             ],

@@ -506,6 +506,10 @@ def test_pytorch_refuses_only_if_the_segment_would_have_fitted(tmp_path, request
     run.oom(0, int(requested * MIB), free * MIB, line=12)
     report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
     assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
+    segment = {8: " (20.00 MiB from CUDA)", 0.5: " (2.00 MiB from CUDA)", 31: " (32.00 MiB from CUDA)"}[requested]
+    size = "512.00 KiB" if requested < 1 else f"{requested}.00 MiB"
+    said = f"Request {size}{'' if capped else segment}, with {free}.00 MiB"
+    assert said in gpuspy("report", "s.pickle", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("requested, free, capped", [(12, 14, False), (12, 21, True), (0.5, 1, False), (30, 39, False), (30, 41, True)])
