@@ -92,10 +92,10 @@ static void after_in_parent(void)
 static void after_in_child(void)
 {
     const int saved = errno;
-    const char *busy = !locked    ? "another thread was starting the recording"
-                       : !at_rest ? "gpuspy was writing the recording"
-                       : !quiet   ? "another thread was reading the list of loaded libraries"
-                                  : NULL;
+    const char *busy = !locked                             ? "another thread was starting the recording"
+                       : !at_rest                          ? "gpuspy was writing the recording"
+                       : !quiet || gs_elf_list_is_locked() ? "another thread was using the list of loaded libraries"
+                                                           : NULL;
     if (!prepared) {
         if (gs_dormant) gs_session_forked(); /* gpuspy_attach may be called here, too */
         return;

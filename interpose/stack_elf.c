@@ -2,11 +2,13 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
+#include "schema/system_call.h"
 
 struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
 {
@@ -162,17 +164,70 @@ static GS_UNCHECKED const ElfW(Sym) * by_hash(const struct tables *t, const char
     return NULL;
 }
 
-GS_UNCHECKED void *gs_elf_symbol_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic, const char *name)
+static GS_UNCHECKED const ElfW(Sym) * symbol_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic, const char *name)
 {
     struct tables t;
     if (!find_tables(base, dynamic, &t)) return NULL;
-    const ElfW(Sym) *s = t.gnu_hash ? by_gnu_hash(&t, name) : by_hash(&t, name);
+    return t.gnu_hash ? by_gnu_hash(&t, name) : by_hash(&t, name);
+}
+
+GS_UNCHECKED void *gs_elf_symbol_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic, const char *name)
+{
+    const ElfW(Sym) *s = symbol_of(base, dynamic, name);
     return s ? (void *)(base + s->st_value) : NULL;
 }
 
 void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name)
 {
     return gs_elf_symbol_of(info->dlpi_addr, gs_elf_dynamic(info), name);
+}
+
+/* --- the lock of the loader's list ------------------------------------------------------------ */
+
+/* glibc's fork gives a child new locks of the loader, but not this one (posix/fork.c: dl_load_lock and
+ * dl_load_tls_lock). It is in the loader's _rtld_global, and this thread holds it in a callback of dl_iterate_phdr, but
+ * not after it. */
+static const pthread_mutex_t *list_lock; /* NULL: not found */
+
+#ifdef __GLIBC__
+enum { HELD_MOST = 8 };
+struct held {
+    const pthread_mutex_t *locks[HELD_MOST];
+    size_t n;
+    pid_t thread;
+};
+
+static bool is_held_by(const pthread_mutex_t *lock, pid_t thread)
+{
+    return __atomic_load_n(&lock->__data.__owner, __ATOMIC_RELAXED) == thread &&
+           __atomic_load_n(&lock->__data.__lock, __ATOMIC_RELAXED) > 0 &&
+           (lock->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE_NP;
+}
+
+static GS_UNCHECKED int find_held_locks(struct dl_phdr_info *info, size_t size, void *data)
+{
+    struct held *held = data;
+    const ElfW(Sym) *s = symbol_of(info->dlpi_addr, gs_elf_dynamic(info), "_rtld_global");
+    if (!s) return 0;
+    for (size_t at = 0; at + sizeof(pthread_mutex_t) <= s->st_size; at += _Alignof(pthread_mutex_t)) {
+        const pthread_mutex_t *lock = (const void *)(info->dlpi_addr + s->st_value + at);
+        if (held->n < HELD_MOST && is_held_by(lock, held->thread)) held->locks[held->n++] = lock;
+    }
+    return 1;
+}
+
+__attribute__((constructor)) static void find_list_lock(void)
+{
+    struct held held = {.thread = (pid_t)gs_system_call(SYS_gettid)};
+    gs_elf_each(find_held_locks, &held);
+    for (size_t i = 0; i < held.n; i++)
+        if (!is_held_by(held.locks[i], held.thread)) list_lock = held.locks[i];
+}
+#endif
+
+bool gs_elf_list_is_locked(void)
+{
+    return list_lock && __atomic_load_n(&list_lock->__data.__lock, __ATOMIC_RELAXED) != 0;
 }
 
 /* --- notes ------------------------------------------------------------------------------------ */

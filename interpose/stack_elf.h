@@ -20,7 +20,10 @@ int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data)
 /* Around fork: a child would forever keep the lock that another thread holds in dl_iterate_phdr. Lets no thread enter
  * it for gpuspy and waits at most this many ms until none is in it; false: one still is. */
 bool gs_elf_rest(int ms);
-void gs_elf_go_on(void);  /* in the parent */
+void gs_elf_go_on(void); /* in the parent */
+/* In a child, before its first thread: another thread held the lock of the loader's list at the fork, so that
+ * dl_iterate_phdr would never return. False if it did not, or if the lock was not found. */
+bool gs_elf_list_is_locked(void);
 void gs_elf_forked(void); /* in the child */
 /* The object's dynamic section, or NULL. */
 const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info);

@@ -259,6 +259,57 @@ int main(void)
     assert recording.sql("select count(*) from allocation") == [(1,)]
 
 
+# --- a child forked while another thread reads the list of loaded libraries -------------------------
+
+LISTING = """
+#define _GNU_SOURCE
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int cudaMalloc(void **, size_t);
+static int inside[2], enough[2];
+static int wait_here(struct dl_phdr_info *info, size_t size, void *data)
+{
+    char c;
+    return write(inside[1], "x", 1) + read(enough[0], &c, 1);
+}
+static void *list(void *unused)
+{
+    dl_iterate_phdr(wait_here, 0);
+    return 0;
+}
+int main(void)
+{
+    pthread_t thread;
+    void *pointer;
+    char c;
+    int status;
+    if (pipe(inside) || pipe(enough) || cudaMalloc(&pointer, 1000)) return 1;
+    pthread_create(&thread, 0, list, 0);
+    if (read(inside[0], &c, 1) != 1) return 2;
+    pid_t child = fork();
+    if (!child) _exit(cudaMalloc(&pointer, 2000) ? 9 : 7);
+    if (waitpid(child, &status, 0) != child || write(enough[1], "x", 1) != 1) return 3;
+    pthread_join(thread, 0);
+    printf("%d %d\\n", WEXITSTATUS(status), cudaMalloc(&pointer, 3000));
+    return 0;
+}
+"""
+
+
+def test_a_child_of_a_thread_in_dl_iterate_phdr(recording):
+    """In such a child the list stays locked forever: gpuspy does not read it, and says that it does not record the child."""
+    (recording.folder / "listing.c").write_text(LISTING.replace("\\\\n", "\\n"))
+    subprocess.run(["gcc", "-o", recording.folder / "listing", recording.folder / "listing.c", f"-L{BUILD}/sim",
+                    "-l:libcudart.so.13", "-lpthread"], check=True)
+    bare, done = (recording.run(recording.folder / "listing", **more) for more in ({"LD_PRELOAD": ""}, {}))
+    assert done.stdout == bare.stdout
+    assert "it was forked while another thread was using the list of loaded libraries" in done.stderr
+    assert recording.sql("select bytes from allocation") == [(1000,), (3000,)]
+
+
 # --- Python's development mode ---------------------------------------------------------------------
 
 @sanitized("a sanitizer's malloc takes part")
