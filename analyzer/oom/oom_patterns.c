@@ -101,6 +101,15 @@ bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct 
     return false;
 }
 
+bool oom_is_own_optimizer(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (frame->kind == GS_FRAME_PYTHON && !site_is_library(frame))
+            return run_stack_is_in(run, run_stack_parent(run, stack), "/torch/optim/optimizer.py", "wrapper");
+    return false;
+}
+
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack)
 {
     return first_matching_row(copies, sizeof copies / sizeof *copies, run, stack);

@@ -88,13 +88,13 @@ static bool line_has(struct oom_words *w, uint32_t stack, const char *words)
 const char *oom_shape_advice(struct oom_words *w, uint32_t stack)
 {
     if (stack == RUN_NONE) return NULL;
-    const bool expands =
-        line_has(w, stack, ".expand(") || line_has(w, stack, ".expand_as(") || line_has(w, stack, "broadcast_to(");
     const bool filled = line_has(w, stack, "(torch.ones(") || line_has(w, stack, "(torch.full(");
-    if (expands && (line_has(w, stack, ".contiguous()") || line_has(w, stack, ".clone()")))
-        return TEXT(w, "leave out .contiguous() or .clone() at %s: what expand() returns takes no memory of its own",
+    if (site_line_makes(w->b, stack, SITE_SHAPE_EXPANSION))
+        return TEXT(w,
+                    "leave out .contiguous() or .clone() at %s, if nothing writes to the result: what expand() returns "
+                    "takes no memory of its own",
                     oom_place_text(w, stack));
-    if (line_has(w, stack, "one_hot(") || (line_has(w, stack, "torch.eye(") && line_has(w, stack, ")[")))
+    if (site_line_makes(w->b, stack, SITE_SHAPE_ONE_HOT))
         return TEXT(w,
                     "%s creates a row as long as the number of classes for each index: pass the indices instead "
                     "(cross_entropy, embedding and gather take them)",
@@ -105,7 +105,7 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack)
             "%s creates a mask of length × length: pass is_causal=True to scaled_dot_product_attention instead, "
             "or create it for the lengths in use, as bool",
             oom_place_text(w, stack));
-    if (site_makes_pairs(w->b, stack))
+    if (site_line_makes(w->b, stack, SITE_SHAPE_PAIRS))
         return TEXT(
             w,
             "%s creates an element for each pair of the elements that it combines: compute it in blocks of "

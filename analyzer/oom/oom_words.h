@@ -90,6 +90,8 @@ const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack);
 const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack);
 /* Does the holder gather what functions of the program return, and is the statement in one that it calls? */
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement);
+/* Did the step() of an optimizer allocate that is the program's own? */
+bool oom_is_own_optimizer(const struct run *run, uint32_t stack);
 /* The same for memory that is often needed only briefly. */
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 /* A failure that a function which tries batch sizes until one fits expected and handled. */

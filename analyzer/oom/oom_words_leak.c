@@ -363,6 +363,7 @@ void oom_explain_leak(struct oom_words *w)
     if (holder && holder->share < 1 && !f->growing_larger && w->v->holders_n) /* whole caches are kept */
         holder = NULL;
     if (holder && w->v->holders_n && oom_is_gathered_inside(w->b->run, f->growing_stack, w->v->holders)) holder = NULL;
+    if (holder && w->v->holders_n && oom_is_own_optimizer(w->b->run, f->growing_stack)) holder = NULL;
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by =

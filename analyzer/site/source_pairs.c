@@ -23,11 +23,18 @@ static void add_dimension(struct operand *o, int at)
     if (o->n < ADDED) o->added[o->n++] = at;
 }
 
-/* [:, None], [None, :, 2:], [..., None] */
+static bool is_number(const char *text)
+{
+    const char *digits = text + (*text == '-');
+    return *digits && !digits[strspn(digits, "0123456789")];
+}
+
+/* [:, None], [None, :, 2:], [..., None], [0, :, None]: a number takes a dimension away. After x[i, None] with an index
+ * i of any kind, the place of None is unknown. */
 static void read_subscript(struct arena *scratch, struct operand *o, const char *open, const char *close)
 {
     const char *parts = arena_printf(scratch, "%.*s", (int)(close - open - 1), open + 1), *part;
-    int n = 0, dots = -1;
+    int n = 0, dots = -1, at = 0;
     while (*(part = site_part_of(scratch, parts, (size_t)n))) {
         dots = strcmp(part, "...") == 0 ? n : dots;
         n++;
@@ -35,25 +42,49 @@ static void read_subscript(struct arena *scratch, struct operand *o, const char 
     for (int i = 0; i < n; i++) {
         part = site_part_of(scratch, parts, (size_t)i);
         const char *name = strrchr(part, '.');
-        if (strcmp(part, "None") == 0 || (name && strcmp(name, ".newaxis") == 0))
-            add_dimension(o, dots >= 0 && i > dots ? i - n : i);
+        const bool none = strcmp(part, "None") == 0 || (name && strcmp(name, ".newaxis") == 0);
+        const bool number = is_number(part);
+        if (none) add_dimension(o, dots >= 0 && i > dots ? i - n : at);
+        if (!none && !number && i != dots && !strchr(part, ':')) return;
+        at += !number;
     }
+}
+
+/* Is the word one of those between spaces? */
+static bool is_spaced_word(const char *words, const char *from, size_t n)
+{
+    char word[32] = " ";
+    if (!n || n > sizeof word - 3) return false;
+    memcpy(word + 1, from, n);
+    memcpy(word + 1 + n, " ", 2);
+    return strstr(words, word) != NULL;
+}
+
+/* unsqueeze(1) adds a dimension; after sum(1) or squeeze(1), those that were added may be gone. */
+static void read_method(struct operand *o, const char *name, const char *open, const char *close)
+{
+    static const char words[] = " squeeze sum mean amax amin max min any all view reshape flatten permute transpose ";
+    const char *last = open;
+    while (last > name && site_is_name_character(last[-1])) last--;
+    const size_t n = (size_t)(open - last);
+    if (is_spaced_word(" unsqueeze unsqueeze_ ", last, n)) {
+        const char *dimension = open + 1 + (strncmp(open + 1, "dim=", 4) == 0 ? 4 : 0);
+        char *end;
+        const long at = strtol(dimension, &end, 10);
+        if (end == close && end > dimension) add_dimension(o, (int)at);
+    }
+    if (is_spaced_word(words, last, n)) o->n = 0;
 }
 
 /* A name, and the attributes, calls and indexes after it. */
 static struct operand read_operand(struct arena *scratch, const char *p)
 {
-    static const char unsqueeze[] = "unsqueeze";
-    const size_t word = sizeof unsqueeze - 1;
     struct operand o = {.from = p, .end = p};
     for (;;) {
         const char *dot = *o.end == '.' ? o.end + 1 : o.end;
         const size_t n = o.end == p || dot > o.end ? site_name_length(dot) : 0;
         const char *open = dot + n, *close = *open && strchr("([", *open) ? site_closing(open) : "";
-        if (*close == ')' && n >= word && strncmp(open - word, unsqueeze, word) == 0) {
-            const char *dimension = open + 1 + (strncmp(open + 1, "dim=", 4) == 0 ? 4 : 0);
-            add_dimension(&o, (int)strtol(dimension, NULL, 10));
-        }
+        if (*close == ')' && n) read_method(&o, dot, open, close);
         if (*close == ']') read_subscript(scratch, &o, open, close);
         o.end = *close ? close + 1 : open;
         if (!n && !*close) return o;
@@ -76,12 +107,13 @@ static bool is_of_elements(const char *code, const char *open)
         "logical_or fmod isclose ";
     const char *name = open;
     while (name > code && site_is_name_character(name[-1])) name--;
-    char word[32] = " ";
-    const size_t n = (size_t)(open - name);
-    if (!n || n > sizeof word - 3) return false;
-    memcpy(word + 1, name, n);
-    memcpy(word + 1 + n, " ", 2);
-    return strstr(words, word) != NULL;
+    return is_spaced_word(words, name, (size_t)(open - name));
+}
+
+/* x[:, None] = y[None] and x[:, None] += y[None] write into x. */
+static bool is_stored_into(const char *sign, const char *end)
+{
+    return end > sign && end[-1] == '=' && !(end - sign == 2 && strchr("=!<>", *sign));
 }
 
 static bool combines_tensors(struct arena *scratch, const char *code)
@@ -95,8 +127,9 @@ static bool combines_tensors(struct arena *scratch, const char *code)
             const char *around = site_bracket_around(code, p);
             const bool argument = to == sign && *to == ',' && around && is_of_elements(code, around);
             to += argument;
-            const struct operand y =
-                to > sign ? read_operand(scratch, to + strspn(to, " (")) : (struct operand){.n = 0};
+            const struct operand y = to > sign && !is_stored_into(sign, to - argument)
+                                         ? read_operand(scratch, to + strspn(to, " ("))
+                                         : (struct operand){.n = 0};
             if (are_crossed(&x, &y)) return true;
         }
         p += n ? n : 1;
@@ -131,12 +164,17 @@ static bool is_outer_product(const char *line)
     return true;
 }
 
-static bool calls_pairing(const char *code)
+/* torch.outer(x, y), x.outer(y); self.outer(x) and outer(x) may be modules. */
+static bool calls_pairing(struct arena *scratch, const char *code)
 {
     static const char *const functions[] = {"cdist(", "outer(", "ger(", "cartesian_prod(", "kron("};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        const char *p = strstr(code, functions[i]);
-        if (p && (p == code || !site_is_name_character(p[-1]))) return true;
+        const char *p = strstr(code, functions[i]), *name = p;
+        while (name && name > code && (site_is_name_character(name[-1]) || name[-1] == '.')) name--;
+        if (!p || (p > code && site_is_name_character(p[-1])) || strncmp(name, "self.", 5) == 0) continue;
+        const char *open = p + strlen(functions[i]) - 1, *close = site_closing(open);
+        const char *values = arena_printf(scratch, "%.*s", *close ? (int)(close - open - 1) : 0, open + 1);
+        if (name < p || *site_part_of(scratch, values, 1)) return true;
     }
     return false;
 }
@@ -145,14 +183,55 @@ bool site_statement_makes_pairs(const struct site_statement *statement, const ch
 {
     if (strlen(statement->code) > LONGEST) return false;
     struct arena scratch = {0};
-    bool makes = combines_tensors(&scratch, statement->code) || calls_pairing(statement->code);
+    bool makes = combines_tensors(&scratch, statement->code) || calls_pairing(&scratch, statement->code);
     for (int line = statement->line; line <= statement->last && line <= (int)n && !makes; line++)
         makes = is_outer_product(lines[line - 1]);
     arena_free(&scratch);
     return makes;
 }
 
-bool site_makes_pairs(struct site_builder *b, uint32_t stack)
+bool site_statement_copies_expansion(const struct site_statement *statement)
+{
+    static const char *const makers[] = {".expand(", ".expand_as(", "broadcast_to("};
+    static const char *const copies[] = {".contiguous()", ".clone()"};
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
+        const char *p = strstr(statement->code, makers[i]);
+        const char *end = p ? site_closing(p + strlen(makers[i]) - 1) : "";
+        end += *end == ')';
+        for (size_t k = 0; k < sizeof copies / sizeof *copies; k++) {
+            const size_t n = strlen(copies[k]);
+            if (strncmp(end, copies[k], n) == 0 && end[n] != '.') return true;
+        }
+    }
+    return false;
+}
+
+/* The index of torch.eye(n)[labels]: not [None], [:k], [3]. */
+static bool is_index_of_rows(const char *open)
+{
+    const char *close = site_closing(open);
+    const size_t n = *close ? (size_t)(close - open - 1) : 0;
+    return n && !memchr(open, ':', n) && strncmp(open + 1, "None", 4) != 0 && !strchr("-0123456789.", open[1]);
+}
+
+bool site_statement_makes_one_hot(const struct site_statement *statement)
+{
+    const char *p = statement->code;
+    for (; (p = strstr(p, "one_hot(")) != NULL; p++)
+        if (p == statement->code || !site_is_name_character(p[-1])) return true;
+    const char *eye = strstr(statement->code, "torch.eye("), *end = eye ? site_closing(strchr(eye, '(')) : "";
+    return *end == ')' && end[1] == '[' && is_index_of_rows(end + 1);
+}
+
+static bool shows_shape(const struct site_statement *statement, enum site_shape shape,
+                        const struct run_source_text *text)
+{
+    if (shape == SITE_SHAPE_EXPANSION) return site_statement_copies_expansion(statement);
+    if (shape == SITE_SHAPE_ONE_HOT) return site_statement_makes_one_hot(statement);
+    return site_statement_makes_pairs(statement, text->lines, text->n);
+}
+
+bool site_line_makes(struct site_builder *b, uint32_t stack, enum site_shape shape)
 {
     struct site_code code;
     size_t at;
@@ -160,7 +239,6 @@ bool site_makes_pairs(struct site_builder *b, uint32_t stack)
     const struct run_source_text *text = frame ? run_source_text(b->run, frame->file) : NULL;
     bool makes = false;
     for (size_t i = 0; text && i <= at && !makes; i++) /* x = 1; y = 2: any of them */
-        makes =
-            code.list[i].line == code.list[at].line && site_statement_makes_pairs(&code.list[i], text->lines, text->n);
+        makes = code.list[i].line == code.list[at].line && shows_shape(&code.list[i], shape, text);
     return makes;
 }

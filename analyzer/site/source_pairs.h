@@ -1,11 +1,18 @@
-/* Statements whose result has an element for each pair of elements of their operands. */
+/* Statements whose result is larger than what they are given. */
 #pragma once
 
 #include "analyzer/site/builder.h"
 #include "analyzer/site/python_code.h"
 
-/* Does the statement of the innermost line of the program combine two tensors along different dimensions:
+enum site_shape { SITE_SHAPE_PAIRS, SITE_SHAPE_EXPANSION, SITE_SHAPE_ONE_HOT };
+
+/* Does a statement of the innermost line of the program make such a result? */
+bool site_line_makes(struct site_builder *b, uint32_t stack, enum site_shape shape);
+
+/* Does the statement of a file with n lines combine two tensors along different dimensions:
  * a[:, None] - b[None], x.unsqueeze(1) * y.unsqueeze(0), einsum("i,j->ij", a, b), cdist(a, b)? */
-bool site_makes_pairs(struct site_builder *b, uint32_t stack);
-/* The same of a statement of a file with n lines. */
 bool site_statement_makes_pairs(const struct site_statement *statement, const char *const *lines, size_t n);
+/* x.expand(n, -1).contiguous(), which no view() of it needs? */
+bool site_statement_copies_expansion(const struct site_statement *statement);
+/* one_hot(labels, n), torch.eye(n)[labels]? */
+bool site_statement_makes_one_hot(const struct site_statement *statement);

@@ -417,6 +417,12 @@ static void test_statements_that_make_pairs(void **state)
         "outer = torch.einsum('bi,bj->bij', x, y)",
         "f = torch.outer(t, self.inv_freq)",
         "w = a[..., None] * b[..., None, :]",
+        "x[:, None] = a[:, None] - b[None]",
+        "d = a[0, :, None] - b[None]",
+        "s = d[\"a\"][None] + d[\"b\"][:, None]",
+        "p = a[:, None] - (b[None] + 1)",
+        "f = t.outer(freq)",
+        "y = x.amax(1)[:, None] - z.amax(1)[None]",
     };
     static const char *const others[] = {
         "x = (x - mean[:, None, None]) / std[:, None, None]",
@@ -434,6 +440,28 @@ static void test_statements_that_make_pairs(void **state)
         "p = a @ b.T",
         "y = torch.where(c[:, None], x, 0)",
         "mixed = x[..., None] - y[:, None]",
+        "mixed2 = x.unsqueeze(1) * -1",
+        "y = conv(x.unsqueeze(1)) + res",
+        "y = x.unsqueeze(1).squeeze(1) + z.unsqueeze(0).squeeze(0)",
+        "out = x[:, None].sum(1) + y[None].sum(0)",
+        "h = self.outer(x)",
+        "h = self.encoder.outer(x)",
+        "h = outer(x)",
+        "s = self.kron(x)",
+        "y = x[0, None] + y[None, 0]",
+        "y = x[0, :, None] + y[:, None]",
+        "y = x[i, :, None] * g[:, None]",
+        "x[:, None] = y[None]",
+        "x[:, None] += y[None]",
+        "y = x.unsqueeze(d) - y.unsqueeze(1)",
+        "y = x[:, None] if flag else y[None]",
+        "y = f(x[:, None], k=y[None])",
+        "y = w[:, None] * f(v[None])",
+        "log('a[:, None] - b[None]')",
+        "y = x.unsqueeze(-1) @ y.unsqueeze(-2)",
+        "y = torch.where(m[:, None], x, z[None])",
+        "m = torch.max(x[:, None], 1)",
+        "q = x * cos[None, :, None, :] + rotate(x) * sin[None, :, None, :]",
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs + sizeof others / sizeof *others; i++) {
         const bool is = i < sizeof pairs / sizeof *pairs;
@@ -441,6 +469,37 @@ static void test_statements_that_make_pairs(void **state)
         struct arena arena = {0};
         const struct site_code code = site_code_of(&arena, line, 1);
         if (site_statement_makes_pairs(&code.list[0], line, 1) != is) fail_msg("%s", *line);
+        arena_free(&arena);
+    }
+}
+
+static void test_statements_that_make_large_results(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool expansion, one_hot;
+    } cases[] = {
+        {"m = m[None].expand(16, -1, -1).contiguous()", true, false},
+        {"m = torch.broadcast_to(m, (8, 9)).clone()", true, false},
+        {"m = f(m.expand_as(x).clone(), 1)", true, false},
+        {"m = m.contiguous().expand(16, -1, -1)", false, false},
+        {"y = a.clone() + b.expand(3, -1)", false, false},
+        {"k = k[:, :, None].expand(b, h, r, l, d).contiguous().view(b, h * r, l, d)", false, false},
+        {"y = F.one_hot(labels, 50000)", false, true},
+        {"y = torch.eye(n, device='cuda')[labels]", false, true},
+        {"y = torch.eye(4)[None]", false, false},
+        {"y = torch.eye(4)[None].expand(b, -1, -1).clone()", true, false},
+        {"y = torch.eye(4)[:k]", false, false},
+        {"y = torch.eye(4) * f(x)[0]", false, false},
+        {"y = is_one_hot(x)", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena = {0};
+        const struct site_code code = site_code_of(&arena, &cases[i].line, 1);
+        if (site_statement_copies_expansion(&code.list[0]) != cases[i].expansion ||
+            site_statement_makes_one_hot(&code.list[0]) != cases[i].one_hot)
+            fail_msg("%s", cases[i].line);
         arena_free(&arena);
     }
 }
@@ -485,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_autograd),
         cmocka_unit_test(test_inlined_calls_do_not_hide_a_function),
         cmocka_unit_test(test_statements_that_make_pairs),
+        cmocka_unit_test(test_statements_that_make_large_results),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
