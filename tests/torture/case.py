@@ -383,8 +383,9 @@ def recorded_rows(place, lossy):
 
 
 def unprepared(text):
-    """Processes that gpuspy says it does not record: they were forked while it or the loader was at work."""
-    return {int(pid) for pid in re.findall(r"^gpuspy: not recording process (\d+): it was forked while ", text, re.M)}
+    """Processes that gpuspy says it does not record because of the loader. Its own work must not take so long."""
+    return {int(pid) for pid in re.findall(r"^gpuspy: not recording process (\d+): it was forked while another thread was using "
+                                           "the list of loaded libraries$", text, re.M)}
 
 
 def compare_counts(place, said):
