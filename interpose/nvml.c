@@ -37,8 +37,7 @@
 #define SOON_NS 100000000ull
 #define REST 20 /* samples take at most 1/REST of the time */
 #define USE_ROUNDS 4
-#define TOO_LONG_NS \
-    5000000000ull        /* slower twice in a row: not queried again (once: the process may have been stopped) */
+#define TOO_LONG_NS 5000000000ull /* a driver slower than that twice in a row is not queried again */
 #define PATIENCE_MS 1000 /* how long the program waits for NVML at most: at its first CUDA call, in fork, at exit */
 #define LOADER_MS 20     /* the same for the loader, whose lock may be held by a thread that waits for this one */
 #define DEVICES 64
@@ -49,7 +48,7 @@ enum stage { NO_THREAD, STARTED, RUNNING, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
     pthread_mutex_t lock; /* held during calls of NVML and while the writer is used */
-    bool late;            /* the last samples took longer than TOO_LONG_NS */
+    bool late;            /* the last samples took longer than TOO_LONG_NS: the process may have been stopped */
     _Atomic bool slow;    /* a fork waited without success: later ones do not wait until NVML has responded */
     enum state state;
     bool listed_whole; /* process ids mean the same to NVML and to this process */

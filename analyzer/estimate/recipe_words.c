@@ -34,21 +34,29 @@ bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights
     return found;
 }
 
-const char *estimate_recipe_adapter(const char *name)
-{
-    static const char *const words[][2] = {{"oft", "oft"},
-                                           {"boft", "boft"},
-                                           {"ia3", "ia3"},
-                                           {"adalora", "adalora"},
-                                           {"loha", "loha"},
-                                           {"lokr", "lokr"},
-                                           {"vera", "vera"},
-                                           {"prompt_tuning", "prompt"},
-                                           {"prefix_tuning", "prefix"}};
+typedef const char *const word_pair[2];
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+/* The second word of the pair whose first is `name`, in any case; NULL: none. */
+static const char *second_word_of(word_pair *words, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
         if (strcasecmp(name, words[i][0]) == 0) return words[i][1];
     return NULL;
+}
+
+const char *estimate_recipe_adapter(const char *name)
+{
+    static word_pair words[] = {{"oft", "oft"},
+                                {"boft", "boft"},
+                                {"ia3", "ia3"},
+                                {"adalora", "adalora"},
+                                {"loha", "loha"},
+                                {"lokr", "lokr"},
+                                {"vera", "vera"},
+                                {"prompt_tuning", "prompt"},
+                                {"prefix_tuning", "prefix"}};
+
+    return second_word_of(words, sizeof words / sizeof *words, name);
 }
 
 bool estimate_recipe_has_pairs(const char *training)
@@ -64,25 +72,23 @@ bool estimate_recipe_has_pairs(const char *training)
  * leave the format to the checkpoint. */
 const char *estimate_recipe_weights(const char *quantization)
 {
-    static const char *const words[][2] = {{"awq", "awq"},
-                                           {"awq_marlin", "awq"},
-                                           {"gptq", "gptq"},
-                                           {"gptq_marlin", "gptq"},
-                                           {"moe_wna16", "gptq"},
-                                           {"int4", "int4"},
-                                           {"bitsandbytes", "nf4"},
-                                           {"fp8", "fp8"},
-                                           {"fbgemm_fp8", "fp8"},
-                                           {"ptpc_fp8", "fp8"},
-                                           {"modelopt", "fp8"},
-                                           {"modelopt_fp4", "nvfp4"},
-                                           {"nvfp4", "nvfp4"},
-                                           {"petit_nvfp4", "nvfp4"},
-                                           {"mxfp4", "mxfp4"},
-                                           {"modelopt_fp8", "fp8"},
-                                           {"fp8_per_block", "fp8-block"}};
+    static word_pair words[] = {{"awq", "awq"},
+                                {"awq_marlin", "awq"},
+                                {"gptq", "gptq"},
+                                {"gptq_marlin", "gptq"},
+                                {"moe_wna16", "gptq"},
+                                {"int4", "int4"},
+                                {"bitsandbytes", "nf4"},
+                                {"fp8", "fp8"},
+                                {"fbgemm_fp8", "fp8"},
+                                {"ptpc_fp8", "fp8"},
+                                {"modelopt", "fp8"},
+                                {"modelopt_fp4", "nvfp4"},
+                                {"nvfp4", "nvfp4"},
+                                {"petit_nvfp4", "nvfp4"},
+                                {"mxfp4", "mxfp4"},
+                                {"modelopt_fp8", "fp8"},
+                                {"fp8_per_block", "fp8-block"}};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasecmp(quantization, words[i][0]) == 0) return words[i][1];
-    return NULL;
+    return second_word_of(words, sizeof words / sizeof *words, quantization);
 }

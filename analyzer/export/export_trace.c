@@ -41,8 +41,8 @@ struct tracer {
     bool here, done;                   /* in the requested process; after the requested moment */
     bool imported;                     /* an imported snapshot: memory that existed at time 0 makes no event */
     struct export_trace_event mapping; /* delayed: consecutive mappings or unmappings are one call of the allocator */
-    ARENA_LIST(struct piece, pieces);  /* in order of address */
-    struct change *changes;            /* in order of time */
+    ARENA_LIST(struct piece, pieces);  /* by address */
+    struct change *changes;            /* by time */
     size_t changes_n, changes_cap, change;
     ARENA_LIST(struct pending, pendings); /* sorted by address, then time */
     ARENA_LIST(struct waiting, waiting);  /* few, unsorted */

@@ -50,10 +50,10 @@ struct export_trace_segment {
     bool mapped;     /* expandable: mapped, not allocated */
     bool small;      /* of the pool for blocks of at most 1 MiB */
     int64_t pool;    /* as in blocks */
-    size_t first, n; /* its blocks, in order of address */
+    size_t first, n; /* its blocks, by address */
 };
 struct export_trace_state {
-    ARENA_ROWS(struct export_trace_segment, segments); /* in order of address */
+    ARENA_ROWS(struct export_trace_segment, segments); /* by address */
     ARENA_ROWS(struct export_trace_block, blocks);
     uint64_t refused; /* number of blocks that overlap others: the file is damaged */
 };

@@ -41,7 +41,7 @@ struct result_timeline {
     int device;
     enum run_series_layer layer;
     struct result_point *points;
-    size_t n; /* in order of time; the peak is among them */
+    size_t n; /* by time; the peak is among them */
 };
 
 /* What used a device's memory at the device-level peak. The parts (tensor, cached, direct, graph, outside, free) sum to
@@ -251,7 +251,7 @@ struct result_oom_verdict {
     const char *verdict;             /* the cause in one sentence, with the numbers that show it */
     enum result_certainty certainty; /* of the cause */
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
-    ARENA_ROWS(struct result_evidence, evidence); /* in order of importance */
+    ARENA_ROWS(struct result_evidence, evidence); /* by importance */
     ARENA_ROWS(const char *, advice);             /* at most 4 */
     ARENA_ROWS(struct result_measure, measures);  /* the same, with their amounts */
     struct result_trace stack;
@@ -459,10 +459,9 @@ struct result_budget_level {
 
 struct result_budget {
     bool present;
-    uint64_t gpus;                  /* the estimate is for one of this many GPUs */
-    const struct result_rank *rank; /* the rank whose peak it is; NULL: there are no ranks */
-    const struct result_budget
-        *ranks; /* if the estimate is for several GPUs: the budget of each rank, in order of rank */
+    uint64_t gpus;                     /* the estimate is for one of this many GPUs */
+    const struct result_rank *rank;    /* the rank whose peak it is; NULL: there are no ranks */
+    const struct result_budget *ranks; /* if the estimate is for several GPUs: the budget of each rank, by rank */
     size_t ranks_n;
     uint32_t process; /* the process whose peak it is */
     int device;
@@ -536,11 +535,11 @@ struct result_report {
     ARENA_ROWS(const struct run_process, processes);
     const char *const *notes;
     size_t notes_n;                                /* what a reader must know first */
-    ARENA_ROWS(const struct run_device, devices);  /* each one once, in order of index */
+    ARENA_ROWS(const struct run_device, devices);  /* each one once, by index */
     ARENA_ROWS(struct result_peak, peaks);         /* by process, device, layer */
     ARENA_ROWS(struct result_timeline, timelines); /* same order as peaks; then those of layer graph */
     ARENA_ROWS(struct result_device_memory, memory);
-    ARENA_ROWS(struct result_rank, ranks); /* in order of rank; empty if fewer than two processes held device memory */
+    ARENA_ROWS(struct result_rank, ranks); /* by rank; empty if fewer than two processes held device memory */
     struct result_rank_spread rank_spread[RESULT_RANK_FIGURES_N]; /* set if there are ranks */
     size_t rank_hosts;
     ARENA_ROWS(struct result_rank_finding, rank_findings);
@@ -571,7 +570,7 @@ struct result_report {
     ARENA_ROWS(struct result_fragmentation, fragmentation);
     RESULT_CUT(struct result_churn, churn);
     RESULT_CUT(struct result_churn, churn_lines);
-    RESULT_CUT(struct result_retry, retries);          /* in order of time */
+    RESULT_CUT(struct result_retry, retries);          /* by time */
     RESULT_CUT(struct result_retry_line, retry_lines); /* of all retries, the most frequent first */
     ARENA_ROWS(struct allocator_state, allocator);     /* allocator.h; by process, device, time */
     RESULT_CUT(struct allocator_cache_flush, flushes); /* those that matter first */

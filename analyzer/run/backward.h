@@ -35,7 +35,7 @@ struct run_window {
 
 struct run_backward {             /* per process */
     ARENA_ROWS(uint8_t, threads); /* by number: 1 is one of autograd's threads */
-    struct run_window *list;      /* in order of open_ns */
+    struct run_window *list;      /* by open_ns */
     size_t n, cap;
     ARENA_LIST(uint32_t, open); /* those of them that may be open */
     size_t hint;                /* where the last one was found */

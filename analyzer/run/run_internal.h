@@ -44,7 +44,7 @@ struct run_database {
     /* where the packed rows are: separate tables from schema version 2 on */
     const char *allocations, *copies;
     struct run_ids processes, stacks, apis;  /* apis: → index into run->api_names */
-    ARENA_LIST(struct run_rows_zone, zones); /* of the table of allocations, in order of id (rows.c) */
+    ARENA_LIST(struct run_rows_zone, zones); /* of the table of allocations, by id (rows.c) */
     bool zoned;                              /* they cover all of it */
 };
 

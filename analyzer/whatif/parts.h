@@ -55,13 +55,13 @@ struct whatif {
     uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
     uint8_t *spread; /* likewise: bit 0 allocates within steps, bit 1 in the pauses between them; if there are pauses */
     size_t owners_n;
-    ARENA_LIST(struct run_pending, pending); /* of all processes, by process, in order of free_ns */
+    ARENA_LIST(struct run_pending, pending); /* of all processes, by process, by free_ns */
     struct category_finder *categorizer;     /* NULL until a scenario scales a category */
     struct category_uses *uses;
     struct map parameters, gradients; /* bytes requested for parameters, for gradients → 1 */
     struct map activations;           /* likewise for activations and inputs */
     struct map graders;               /* call paths that allocate gradients → 1 */
-    struct map varying;               /* others that allocate a size that is no parameter's → 1 */
+    struct map varying;               /* other stacks that allocate a size which no parameter has → 1 */
     struct site_builder sources;      /* only what site/source_context.h needs */
     struct map scripts;               /* call path → 1: of a script or of a thread that it starts, 0 */
     unsigned source_facts;            /* enum whatif_source; known once source_was_read */
