@@ -17,9 +17,9 @@ static const char schema_sql[] =
     ;
 
 /* While recording, a write-ahead log: the database stays consistent whenever the process dies, and readers do not block
- * the recorder. No fsync: what the kernel has received survives the process. */
+ * the recorder. No fsync, from the first statement on: what the kernel has received survives the process. */
 #define PRAGMAS                                                               \
-    "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;" \
+    "PRAGMA synchronous=OFF;PRAGMA journal_mode=WAL;PRAGMA cache_size=-2048;" \
     "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
 const char *gs_store_error(const struct gs_store *s)
 {
@@ -250,6 +250,11 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
     int rc = commit_transaction(s, r);
     gs_file_guard_end(&guard);
     return rc;
+}
+
+void gs_store_pauses(struct gs_store *s, int steps, int (*pause)(void *))
+{
+    sqlite3_progress_handler(s->db, steps, pause, NULL);
 }
 
 /* ---------------------------------------------------------------- the end */
