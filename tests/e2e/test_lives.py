@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS, wait_until
+from conftest import BUILD, ROOT, SECONDS, own_files, wait_until
 from test_programs import assert_same, databases, expected, names_of, rendered
 
 PROGRAMS = BUILD / "programs"
@@ -558,6 +558,7 @@ def test_a_folder_that_becomes_unwritable(recording, tmp_path_factory):
 
 # --- limits -------------------------------------------------------------------------------------
 
+@own_files
 def test_no_descriptor_left(recording):
     """gpuspy's own table has room: every call is recorded."""
     done = same_as_bare(recording, LIVES, "descriptors")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BUILD, ROOT, SAN, SECONDS, forks_threads, sanitized, thread_sanitized, wait_until
+from conftest import BUILD, ROOT, SAN, SECONDS, forks_threads, own_files, sanitized, thread_sanitized, wait_until
 from fixture_trace import PROGRAMS, assert_same, compiled, expected, rendered, run
 
 
@@ -395,7 +395,7 @@ def test_rough_hosts(recording, how):
     assert recording.sql("select count(*) from frames where kind = 'native'") != [(0,)]
 
 
-@pytest.mark.skipif("address" in SAN, reason="with another malloc than libc's, gpuspy's files have the program's descriptors")
+@own_files
 def test_a_host_that_closes_all_descriptors(recording):
     """Its own files get the numbers of gpuspy's files: gpuspy must not write a byte into them, neither now nor at
     exit."""
