@@ -146,7 +146,8 @@ void gs_store_remove(const char *path);
 /* Completes `db_path` from the spool beside it (db_path + ".spool") if the spool exists and its process is gone, then
  * removes the spool. Returns 1: completed; 0: nothing to do, or the spool's memory is lost (with it the last moments;
  * the database stays unfinished); 2: still recording, *pid says which process; -1: failed, one line in `error`, and the
- * spool stays. After a failure in a read-only folder the caller can still read what the database has. */
+ * spool stays. After a failure in a read-only folder the caller can still read what the database has. Merges the log of
+ * a finished recording, which remains beside it if a program read it when it ended. */
 int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size);
 /* Completes a copy of the database from the spool beside the original; that spool stays. */
 int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size);

@@ -115,18 +115,15 @@ static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIR
     GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
         GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
 
-#define STRING_OF(x) #x
-#define NUMBER(x) STRING_OF(x)
-
 /* One transaction: another program that opens the file finds either no tables or all of them. */
 static int make_store_schema(struct gs_store *s, const struct gs_store_info *info)
 {
     if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || gs_store_sql(s, schema_sql) ||
         gs_store_sql(s, words_sql) || insert_process(s, info) ||
-        gs_store_sql(
-            s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
-               "PRAGMA application_id=" NUMBER(GS_APPLICATION_ID) ";"
-                                                                  "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
+        gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
+                        "PRAGMA application_id=" GS_NUMBER(GS_APPLICATION_ID) ";"
+                                                                              "PRAGMA user_version=" GS_NUMBER(
+                                                                                  GS_SCHEMA_VERSION)))
         return -1;
     return gs_store_sql(s, "COMMIT");
 }
