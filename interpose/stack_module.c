@@ -103,7 +103,7 @@ static void describe_module(const struct dl_phdr_info *info, void *to)
     m->path[m->path_len] = '\0';
     const uint8_t *id = gs_elf_build_id(info, &m->build_id_len);
     if (!id || m->build_id_len > sizeof m->build_id) m->build_id_len = 0;
-    memcpy(m->build_id, id, m->build_id_len);
+    if (m->build_id_len) memcpy(m->build_id, id, m->build_id_len);
 }
 
 /* The path is relative to a directory that may have changed since, or not a file at all (the vdso). */

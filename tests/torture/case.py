@@ -488,6 +488,14 @@ def segments():
     return {words[1]: int(words[4]) for words in lines}
 
 
+def remove_segments(place, before):
+    """What killed processes left in the run: no report completes it any more. Before place.remove()."""
+    pids = place.processes()
+    for number, maker in segments().items():
+        if maker in pids and number not in before:
+            ctypes.CDLL(None).shmctl(int(number), 0, None)
+
+
 def compare_segments(place, recorded):
     """Only new segments count, because process ids are reused."""
     if place.bounded or "outside_" in str(place.behaviours) or "subreaper" in str(place.behaviours):
@@ -531,7 +539,7 @@ def try_case(items, needs_raw):
     """Runs the case both ways; returns the problems and the duration of both runs in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="gpuspy-torture-"))
     folder.chmod(0o755)
-    places = []
+    places, before = [], segments()
     try:
         for name in ("bare", "recorded"):
             places.append(Place(folder / name, items, needs_raw))
@@ -547,5 +555,6 @@ def try_case(items, needs_raw):
         return problems, bare.seconds, recorded.seconds
     finally:
         for place in places:
+            remove_segments(place, before)
             place.remove()
         shutil.rmtree(folder, ignore_errors=True)
