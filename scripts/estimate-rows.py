@@ -225,7 +225,7 @@ def options(row):
             out += ["--accumulation", stages[1]]
         out += ["--interleave", "2"] if stages and "interleaved" in task else []  # torchtitan's default
         out += ["--sequence-parallel"] if "tp" in sharding and "torchtitan" in row["source"] else []
-        out += ["--accumulation", "8"] if "litgpt" in row["source"] else []  # a step has 128 sequences
+        out += ["--accumulation", "8", "--runtime", "litgpt"] if "litgpt" in row["source"] else []  # a step has 128 sequences
         out += ["--gpus", row["gpus"], "--sharding", "fsdp2" if "fsdp2" in sharding else "fsdp" if "fsdp" in sharding else "zero3" if "zero3" in sharding else "zero2" if "zero2" in sharding else "ddp"]
     return out
 

@@ -404,6 +404,10 @@ def test_attention_of_transformers_before_it_had_fused_kernels():
     words = ["--model", "llama-2-7b", "--precision", "bf16", "--batch", "1", "--seq", "2048", "--transformers"]
     old, eager, flash, new = (peak_of(*words, *more) for more in (["4.35"], ["4.35", "--attention", "eager"], ["4.35", "--attention", "flash"], ["4.36"]))
     assert old == eager > flash and new < old
+    for model, first in (("mistral-7b", "4.37"), ("gemma-2b", "4.38"), ("phi-2", "4.39"), ("olmo-1b", "4.40"), ("gpt2", "4.42")):
+        words = ["--model", model, "--precision", "bf16", "--batch", "1", "--seq", "1024", "--transformers"]
+        before = first[:2] + str(int(first[2:]) - 1)
+        assert peak_of(*words, before) == peak_of(*words, before, "--attention", "eager") > peak_of(*words, first)
 
 
 def test_deepspeed_may_put_the_whole_model_on_each_gpu():
