@@ -9,8 +9,9 @@ struct whatif_sums_kept {     /* a call path of the line */
     uint32_t grown, freed; /* tensors that a larger one replaced; all that were freed */
 };
 struct whatif_sums_other {
-    uint32_t seen, equal; /* tensors made while the line kept some; of these, as large as all that it kept */
-    int64_t most;         /* of how many */
+    uint32_t seen, equal; /* tensors made while the line kept some; of these, as large as all that it kept, … */
+    uint32_t grown;       /* … and larger than the one before by what it kept since */
+    int64_t most, last;   /* of how many; bytes of the last one */
 };
 
 static int64_t bytes_of_tensor(const struct run_lifetime *life)
@@ -37,17 +38,21 @@ static void compare_sums(struct whatif_sums *s, const struct run_lifetime *life)
 {
     const int64_t bytes = bytes_of_tensor(life);
     int64_t equal = 0, most = 0;
+    bool grown = false;
+    struct whatif_sums_other *o =
+        MAP_ROW_IN(&s->index, life->stack | (uint64_t)1 << 63, s->others, (struct whatif_sums_other){.last = bytes});
     for (size_t i = 0; i < s->kept_n && i < COMPARED; i++) {
         const struct whatif_sums_kept *k = &s->kept[i];
         most = k->count > most ? k->count : most;
+        grown = grown || (bytes > o->last && (bytes - o->last == k->newest || bytes - o->last == k->previous));
         if (k->count < 2 || (bytes != k->bytes && bytes != k->bytes - k->newest)) continue;
         equal = k->count > equal ? k->count : equal;
     }
+    o->last = bytes;
     if (most < 2) return;
-    struct whatif_sums_other *o = MAP_ROW_IN(&s->index, life->stack | (uint64_t)1 << 63, s->others,
-                                             (struct whatif_sums_other){0});
     o->seen++;
     o->equal += equal > 0;
+    o->grown += grown;
     o->most = equal > o->most ? equal : o->most;
 }
 
@@ -77,7 +82,10 @@ bool whatif_sums_depend(const struct whatif_sums *s)
     bool depend = false;
     for (size_t i = 0; i < s->kept_n; i++)
         depend = depend || (s->kept[i].grown >= ENOUGH && s->kept[i].grown * 10u >= s->kept[i].freed * 9u);
-    EACH_IN (o, s->others) depend = depend || (o->most >= ENOUGH && o->equal * 10u >= o->seen * 9u);
+    EACH_IN (o, s->others) {
+        depend = depend || (o->most >= ENOUGH && o->equal * 10u >= o->seen * 9u) ||
+                 (o->grown >= ENOUGH && o->grown * 10u >= (o->seen - 1) * 9u);
+    }
     return depend && s->outlived;
 }
 

@@ -218,10 +218,11 @@ def test_where_a_step_of_a_snapshot_ends_is_an_inference(tmp_path):
 @pytest.mark.parametrize("size, keeps, depends", [
     (lambda kept, step: kept, True, True),  # torch.cat of the list
     (lambda kept, step: kept - 2, True, True),  # before the list gets the newest
+    (lambda kept, step: kept + 4, True, True),  # of the list and another tensor
     (lambda kept, step: 8, True, False),
     (lambda kept, step: 3 + step, True, False),  # batches that grow
     (lambda kept, step: kept, False, False),  # of the step's own tensors
-], ids=["sum", "sum before", "fixed", "growing", "not kept"])
+], ids=["sum", "sum before", "more", "fixed", "growing", "not kept"])
 def test_sizes_that_follow_what_a_line_keeps_make_a_what_if_inexact(tmp_path, size, keeps, depends):
     run, at, kept = Run(), 1 << 40, []
     run.segment(0, at, 2000 * MIB, line=5)
