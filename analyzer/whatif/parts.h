@@ -169,6 +169,16 @@ struct whatif_dues {
 void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint32_t block, int64_t until_ns);
 void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
 
+/* curve.c: memory reserved over time, of one device. */
+struct whatif_drawing {
+    struct whatif_curve *curve; /* NULL: not requested */
+    size_t at;                  /* the last known part of the curve */
+    int64_t last;
+};
+void whatif_draw(struct whatif_drawing *d, int64_t ns, int64_t reserved);
+/* Extends it to the end, or to the failure. */
+void whatif_draw_end(const struct whatif_drawing *d, bool failed);
+
 /* When the wait of a block ends that was freed before the replay begins; 0: it had ended by then. */
 int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struct run_lifetime *life);
 /* Places what existed when the recording began. */
