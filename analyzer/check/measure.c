@@ -279,8 +279,11 @@ static void explain_tensor_peak(struct checking *c, struct check_result *r)
 static void explain_peak(struct checking *c, struct check_result *r)
 {
     const struct result_peak *p = measured_peak_of(c->report, RUN_SERIES_DEVICE, r->device);
+    const struct result_device_memory *m = measured_memory_of(c->report, r->device);
     bool tensors = r->device >= 0 && measured_peak_of(c->report, RUN_SERIES_TENSOR, r->device);
-    if (p) explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
+    if (!p) return;
+    const int64_t peak_ns = tensors && m && has_rows_of(c, m->tensor_ns) ? m->tensor_ns : p->time_ns;
+    explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : peak_ns);
 }
 
 static bool on_gpu(enum run_series_layer layer, int device)

@@ -53,6 +53,7 @@ struct result_device_memory {
     int64_t total_bytes;         /* of the device */
     int64_t live_bytes;          /* CUDA allocations of this process (device layer) */
     int64_t tensor_bytes;        /* … of which PyTorch tensors; unknown if PyTorch reported nothing */
+    int64_t tensor_ns;           /* when: with the tensor for which the CUDA allocation of the peak was made */
     int64_t cached_bytes;        /* … of which reserved by PyTorch, but in no tensor */
     int64_t direct_bytes;        /* … of which not allocated by PyTorch's allocator */
     int64_t outside_bytes;       /* in use on the device, but in no recorded allocation: context, kernels, the
