@@ -248,7 +248,7 @@ struct result_oom_verdict {
     enum result_cause cause;         /* word: result_cause_word() */
     struct result_site growing;      /* of a leak: its line; else not known */
     struct result_site blame;        /* the line that the verdict names */
-    const char *blame_role;          /* what it did: "growing", "graph", "holder", "direct", "failing" */
+    const char *blame_role;          /* what it did: "growing", "graph", "holder", "retry", "direct", "failing" */
     const char *verdict;             /* the cause in one sentence, with the numbers that show it */
     enum result_certainty certainty; /* of the cause */
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
@@ -309,6 +309,7 @@ struct result_growth {
     struct result_site newest; /* the last of the lines in a step, not by a backward pass if there are others */
     int64_t newest_bytes;      /* of one block of it */
     uint32_t newest_stack;     /* its call path */
+    uint64_t newest_count;     /* of its blocks that stay live: several of a pass if modules share the call path */
     uint32_t creates;          /* the stack of a backward(create_graph=True) among them; RUN_NONE: there is none */
     struct result_site under;  /* the innermost line that called all of the lines; not known: none */
     struct result_trace stack; /* of the heaviest call path */
