@@ -32,6 +32,15 @@ static bool is_oversized(const facts *f)
                                    f->requested / 2 >= f->device_live);
 }
 
+/* A snapshot does not state the size of the GPU: more than is free and than this process can free. */
+static bool is_beyond_own(const facts *f)
+{
+    enum { LEAST = 1 << 30 }; /* less is what other processes leave */
+    if (!f->examined || run_is_known(f->total) || !run_is_known(f->free)) return false;
+    const int64_t room = arena_add_capped(f->free, f->device_live);
+    return room >= LEAST && f->requested > room && f->requested / 2 >= f->device_live;
+}
+
 /* The driver had enough memory and refused: no address range was large enough, or something forbids it. The request to
  * CUDA counts: PyTorch requests a segment of 20 MiB to serve one MiB. */
 static bool is_driver_fragmentation(const facts *f)
@@ -155,6 +164,8 @@ static const struct {
     /* clang-format off */
     RECORDED(PINNED_HOST, is_pinned, oom_explain_pinned)
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
+    INFERRED(OVERSIZED_REQUEST, is_beyond_own, oom_explain_oversized,
+             "if other processes held most of the GPU")
     INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps the tensors of that pass on purpose")
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
     INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")

@@ -54,9 +54,8 @@ static void print_asked(const struct draw_text *v, const struct result_oom_verdi
     const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
 
     draw_bytes(want, o->requested_bytes);
-    if (o->segment_bytes)
-        text_put(want + strlen(want), sizeof want - strlen(want), " (%s from CUDA)",
-                 draw_bytes(segment, o->segment_bytes));
+    if (o->segment_bytes && strcmp(draw_bytes(segment, o->segment_bytes), want) != 0)
+        text_put(want + strlen(want), sizeof want - strlen(want), " (%s from CUDA)", segment);
     site_text(s, site, sizeof site);
     if (o->free_bytes == RUN_UNKNOWN || *what) /* what the GPU has free does not matter for host memory */
         snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
