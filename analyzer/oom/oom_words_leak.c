@@ -116,12 +116,8 @@ static const char *leak_share_text(struct oom_words *w, int64_t bytes)
 /* The start of the advice: the statement that seems to keep the memory, or that none is known. */
 static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
-    const struct result_oom_verdict *v = w->v;
-    if (!v->holders_n) return TEXT(w, "%s: %s", leak_line_of(w), otherwise);
-    const char *line = leak_line_of(w), *holders = site_holders_text(w->b, v->holders, v->holders_n);
-    const size_t n = strlen(line);
-    if (strncmp(holders, line, n) == 0 && holders[n] == ' ') holders += n + 1; /* the line is named once */
-    return TEXT(w, "%s: kept by %s (guess)", line, holders);
+    const char *line = leak_line_of(w);
+    return TEXT(w, "%s: %s", line, site_kept_text(w->b->arena, line, w->v->holders, w->v->holders_n) ?: otherwise);
 }
 
 /* What to store instead of tensors of that size. */
@@ -447,15 +443,15 @@ void oom_advise_growth(struct oom_words *w)
         return;
     struct result_holder *holders;
     const size_t n = site_find_holders(w->b, f->growing_stack, false, &holders);
-    oom_add_measure(
-        w->b, w->v,
-        (struct result_measure){.text = TEXT(w, "%s grows, %s%s%s: bound it, if no step needs all of it",
-                                             site_short_text(w->b, &g->lines[0].site), rhythm_text(w),
-                                             n ? ", kept by " : "", n ? site_holders_text(w->b, holders, n) : ""),
-                                .frees_bytes = earlier_steps(f),
-                                .enough = OOM_MEASURE_AT_MOST,
-                                .effort = OOM_EFFORT_LINE,
-                                .certainty = RESULT_CERTAINTY_GUESSED});
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){.text = TEXT(w, "%s grows, %s%s%s: bound it, if no step needs all of it",
+                                                         site_short_text(w->b, &g->lines[0].site), rhythm_text(w),
+                                                         n ? ", kept by " : "",
+                                                         n ? site_holders_text(w->b->arena, holders, n) : ""),
+                                            .frees_bytes = earlier_steps(f),
+                                            .enough = OOM_MEASURE_AT_MOST,
+                                            .effort = OOM_EFFORT_LINE,
+                                            .certainty = RESULT_CERTAINTY_GUESSED});
 }
 
 /* The heaviest line may compute each pass's loss from the state that another line takes over. */
@@ -490,7 +486,7 @@ void oom_explain_pending(struct oom_words *w)
                      TEXT(w,
                           "%s: call backward() every N passes, then detach what the next pass takes over (.detach()) "
                           "in %s",
-                          line, site_holders_text(w->b, carried, n)));
+                          line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
     measure_drop(

@@ -600,8 +600,11 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
-/* "Memory did not run out", or what else is known about that if no failure was fatal. */
-const char *result_outcome_text(const struct result_report *r);
+/* "Memory did not run out", or what else is known about that if no failure was fatal. `of_gpu`: SIGKILL suggests that
+ * another memory than the GPU's ran out, so the text names it. */
+const char *result_outcome_text(const struct result_report *r, bool of_gpu);
+/* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
+bool result_was_killed(const struct result_report *r);
 /* Is the figure of each rank's waits or copies, which the recordings lack? */
 bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure);
 double result_bytes_or_nan(int64_t bytes);

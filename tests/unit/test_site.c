@@ -37,10 +37,10 @@ static void test_library_files(void **state)
     };
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) assert_true(site_is_library_file(libraries[i]));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) assert_false(site_is_library_file(own[i]));
-    assert_int_equal(site_module_rank("/usr/lib/libcudart.so.13"), 2);
-    assert_int_equal(site_module_rank("/home/me/gpuspy/build/libgpuspy.so"), 2);
-    assert_int_equal(site_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), 1);
-    assert_int_equal(site_module_rank("/home/u/build/solver"), 0);
+    assert_int_equal(run_module_rank("/usr/lib/libcudart.so.13"), RUN_RANK_PLUMBING);
+    assert_int_equal(run_module_rank("/home/me/gpuspy/build/libgpuspy.so"), RUN_RANK_PLUMBING);
+    assert_int_equal(run_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), RUN_RANK_LIBRARY);
+    assert_int_equal(run_module_rank("/home/u/build/solver"), RUN_RANK_OWN);
 }
 
 static struct result_site site_found(struct syn *s, struct result_report **r, int64_t stack)
