@@ -411,13 +411,10 @@ static unsigned first_with_sdpa(const struct model *m)
     return 436;
 }
 
-bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
-                        int *exit_code)
+/* What needs no parsing. */
+static struct plan plain_plan(const struct plan_settings *s, const struct model *m)
 {
-    if (!find_model(command, s, m, exit_code)) return false;
-    *exit_code = EXIT_USAGE;
-    if (!options_fit_model(command, s, m)) return false;
-    *p = (struct plan){
+    return (struct plan){
         .model = m,
         .inference = s->inference || s->serve,
         .precision_given = s->model.precision != estimate_default_precision,
@@ -466,15 +463,24 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .saved = setting_word_index(s->saved, plan_saved),
         .ema = s->ema,
         .frozen = setting_word_index(s->frozen, plan_frozen_words),
-        .cache_block = s->cache_block ? s->cache_block
-                       : s->serve     ? 16
-                                      : 0,
+        .cache_block = s->cache_block
+                           ?: s->serve ? 16
+                                       : 0,
         .prompt = s->prompt,
         .most_requests = s->most_requests,
         .most_tokens = s->most_tokens,
         .context = (double)s->context_size,
         .memory = (double)s->memory,
     };
+}
+
+bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
+                        int *exit_code)
+{
+    if (!find_model(command, s, m, exit_code)) return false;
+    *exit_code = EXIT_USAGE;
+    if (!options_fit_model(command, s, m)) return false;
+    *p = plain_plan(s, m);
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
     if (p->inference && !p->precision_given) p->precision = estimate_precision("bf16"); /* float32 only on request */
     if (!quantisation_of(command, "weights", s->weights, &p->weights) ||

@@ -20,11 +20,9 @@ static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
 struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage)
 {
-    struct estimate_shard_sum sum = estimate_shard_sum(p, stage, NULL);
-    double layer = estimate_shard_layer(p, stage);
+    const struct estimate_shard_sum sum = estimate_shard_sum(p, stage, NULL);
 
-    return (struct estimate_local_params){
-        .dense = sum.dense, .experts = sum.experts, .largest_layer = layer > 0 ? layer : sum.all};
+    return (struct estimate_local_params){.dense = sum.dense, .experts = sum.experts};
 }
 
 double estimate_states_element(const struct plan *p)

@@ -240,3 +240,16 @@ def test_magics(run, gpuspy, capsys):
     assert shell.ran == "x = 1"
     with pytest.raises(Exception, match="type %gpuspy report"):
         shell.magic("rep")
+
+
+def test_an_error_names_the_package_and_the_damage(gpuspy, run, recording, monkeypatch):
+    for module in "pyarrow", "pandas", "polars":
+        monkeypatch.setitem(sys.modules, module, None)
+    assert isinstance(run.table("allocations"), list)
+    for kind, package in ("arrow", "pyarrow"), ("polars", "polars"):
+        with pytest.raises(gpuspy.GpuspyError, match=f"pip install {package}$"):
+            run.table("allocations", kind)
+    whole = recording.database.read_bytes()
+    recording.database.write_bytes(whole[:len(whole) // 2])
+    with pytest.raises(gpuspy.GpuspyError, match="is truncated"):
+        gpuspy.open(recording.database).table("allocations", "rows")

@@ -301,6 +301,20 @@ def test_short_threads_and_a_kill(recording):
     assert recording.sql("select count(*) from allocation where alloc_stack_id is null") == [(0,)]
 
 
+def test_a_log_that_a_reader_has_kept(recording):
+    """The recorder does not wait for the reader's end; the next report merges it."""
+    child = start(recording, LIVES, "halves", "1000")
+    child.stdout.readline()
+    wait_until(lambda: committed(recording.database))
+    with contextlib.closing(sqlite3.connect(f"file:{recording.database}?mode=ro", uri=True)) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from allocation").fetchone()
+        child.communicate("\n")
+    assert sorted(names_of(recording)) == ["run.db", "run.db-shm", "run.db-wal"]
+    assert recording.report()["run"]["complete"]
+    assert names_of(recording) == ["run.db"] and recording.sql("pragma journal_mode") == [("delete",)]
+
+
 # --- exec -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("length", [5, 30])
