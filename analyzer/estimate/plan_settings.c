@@ -349,8 +349,9 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
         return complain_with(
             false, "%s: --runtime: megatron applies to the training of models like GPT, Llama and BERT", command);
     const bool litgpt = s->runtime && strcmp(s->runtime, "litgpt") == 0;
-    if (litgpt && !s->inference) m->shape.fused_qkv = true; /* litgpt/model.py: one product makes queries, keys, values */
-    if (s->runtime && !megatron && !litgpt && (!s->inference || s->cache_block))
+    if (litgpt && !s->inference)
+        m->shape.fused_qkv = true; /* litgpt/model.py: one product makes queries, keys, values */
+    if (s->runtime && !megatron && (s->cache_block || (!s->inference && !litgpt)))
         return complain_with(false, "%s: --runtime applies to --inference without --cache-block", command);
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
         return complain_with(
