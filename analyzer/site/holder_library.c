@@ -68,15 +68,15 @@ static bool consider_keeper(struct site_search *s, size_t i)
     const char *arguments = arena_printf(s->scratch, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
     for (size_t k = 0; k < sizeof keepers / sizeof *keepers; k++) {
         const struct keeper *keeper = &keepers[k];
-        if (!strstr(keeper->methods, method) || !file_has(s, keeper) ||
-            !is_object_of(s, object, keeper->object) ||
+        if (!strstr(keeper->methods, method) || !file_has(s, keeper) || !is_object_of(s, object, keeper->object) ||
             !site_value_holds(s, i, arguments))
             continue;
         const size_t loop = site_common_loop(s, s->at, i);
         if (loop < s->code.n && site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return true;
         site_add_candidate(
-            &s->found, (struct site_candidate){
-                           .frame = s->frame, .code = s->code, .at = i, .why = keeper->why, .instead = keeper->instead});
+            &s->found,
+            (struct site_candidate){
+                .frame = s->frame, .code = s->code, .at = i, .why = keeper->why, .instead = keeper->instead});
         return true;
     }
     return false;
