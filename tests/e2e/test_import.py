@@ -525,6 +525,16 @@ def test_an_expandable_segment_grows_by_whole_pages(tmp_path, requested, free, c
     assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
 
 
+def test_a_comprehension_is_part_of_its_function(tmp_path):
+    """Before Python 3.12, a frame of its own, which need not be next to its caller's in a stack with C++"""
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB, line=9)
+    run.alloc(0, 1 << 40, 60 * MIB, line=9)
+    run.blocks[0, 1 << 40][1][:] = [CPP, frame(9, "<listcomp>"), NAMED_CPP, frame(9, "load"), frame(20, "<module>")]
+    text = gpuspy("report", write(tmp_path / "s.pickle", run.snapshot())).stdout
+    assert "train.py:9  load" in text and "listcomp" not in text, text
+
+
 @pytest.mark.parametrize("requested, free, cause", [(8000, 2000, "oversized_request"), (2050, 2000, "capacity"), (8000, 200, "capacity"),
                                                     (300, 200, "capacity")])
 def test_a_request_larger_than_all_that_it_could_get(tmp_path, requested, free, cause):
