@@ -76,16 +76,24 @@ def no_race():
     assert not reports, reports
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_segment(tmp_path_factory):
-    """Processes that a test killed leave shared memory, which a report of their recordings would remove."""
-    yield
-    controls = [path.read_bytes() for path in tmp_path_factory.getbasetemp().rglob("*.spool") if path.is_file()]
+SPOOL_BYTES = "33574912"  # GS_SPOOL_BYTES
+
+
+def remove_spools(folder):
+    """The shared memory of recordings that no report completes."""
+    controls = [path.read_bytes() for path in folder.rglob("*.spool") if path.is_file()]
     named = {str(int.from_bytes(control[104:108], "little")) for control in controls if control.startswith(b"gpuspy spool")}
     for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
-        number, attached = line.split()[1], line.split()[6]
-        if number in named and attached == "0":
+        _, number, _, size, *_ = line.split()
+        if number in named and size == SPOOL_BYTES:
             ctypes.CDLL(None).shmctl(int(number), 0, None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_segment(tmp_path_factory):
+    """Processes that a test killed leave shared memory, which a report would remove."""
+    yield
+    remove_spools(tmp_path_factory.getbasetemp())
 
 
 def wait_until(condition, every=0.02):
