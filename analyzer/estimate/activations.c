@@ -219,18 +219,20 @@ static void add_outer_caches(const struct plan *p, struct estimate_result *r)
     const struct model_shape *m = &p->model->shape;
     const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
     const double keys = 2 * (double)(m->kv_heads * m->head_dim);
+    const double all = ceil((double)m->layers * z.tokens * keys * z.compute);
+    const bool held = !p->drop_outputs && p->flat && p->runtime == PLAN_RUNTIME_ANY;
     struct estimate_line *line;
 
     if (p->checkpoint != PLAN_CHECKPOINT_FULL || !p->fsdp || !estimate_shard_gathers(p) || p->master_weights ||
         p->fused_layers || (m->family != MODEL_LLAMA && m->family != MODEL_GPT))
         return;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD) | (p->drop_outputs ? 0 : IN_PHASE(BACKWARD)),
-                        "KV cache of the checkpointed layers",
-                        (struct estimate_interval){0, 0, ceil((double)m->layers * z.tokens * keys * z.compute)});
+                        "KV cache of the checkpointed layers", (struct estimate_interval){0, held ? all : 0, all});
     estimate_explain(line, "transformers: use_cache is True by default; torch checkpoint_wrapper.py",
                      "%ju layers · %.0f tokens · %.0f of keys and values · %.0f B", (uintmax_t)m->layers, z.tokens,
                      keys, z.compute);
-    line->why = "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
+    line->why = held ? "low: use_cache=False, or transformers' own checkpointing"
+                     : "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
 }
 
 /* Whisper's outputs contain the keys and values of its decoder, of which cross-attention's are of all sound. A script

@@ -331,7 +331,8 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     /* one product makes q, k and v: rotation makes q and k anew, and the values are a part of the product, all of which
      * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are copied */
     const bool copies = eager || ((z->variant == ACT_PADDED || p->repeats_keys) && m->kv_heads < m->heads);
-    if (m->fused_qkv && (m->family == MODEL_LLAMA || is_rotary_encoder(m)) && !copies)
+    if (m->fused_qkv && !copies &&
+        (m->family == MODEL_LLAMA || is_rotary_encoder(m) || p->runtime == PLAN_RUNTIME_LITGPT))
         put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
     if (eager)
         put_scores(&inside, h, !recomputed, heads, t);

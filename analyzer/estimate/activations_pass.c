@@ -100,7 +100,9 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
         m->logits_bias && z->amp && z->variant != ACT_FUSED; /* by a float32 bias that is no parameter */
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
-    const bool compiled = p->fused_loss && p->fused_layers && z->variant == ACT_FUSED; /* in registers, as float32 */
+    /* in registers, as float32; litgpt and Lightning Thunder compile the model and not the loss */
+    const bool compiled =
+        p->fused_loss && p->fused_layers && z->variant == ACT_FUSED && p->runtime != PLAN_RUNTIME_LITGPT;
 
     if (p->chunked_loss) { /* pieces of so few tokens that their logits are as large as the hidden states */
         double piece = fmin(logits, z->tokens * (double)m->hidden);

@@ -256,7 +256,7 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->segment_bytes) {
         units_format_bytes(bytes, (uint64_t)o->segment_bytes);
-        text_put(segment, sizeof segment, " (%s from CUDA)", bytes);
+        if (strcmp(bytes, asked) != 0) text_put(segment, sizeof segment, " (%s from CUDA)", bytes);
     }
     if (o->space == GS_SPACE_PINNED)
         text_put(line, sizeof line, "%s of pinned host memory requested", asked);
@@ -282,6 +282,8 @@ static void format_card_site(char *out, size_t size, const struct result_site *s
         text_put(out, size, "%s%s%.*s", file, *file ? "  " : "", n, function);
 }
 
+#define FIGURE_SPACE "\u2007" /* as wide as a digit */
+
 /* The lines that held most. */
 static void put_card_lines(struct card *c, const struct result_peak *peak)
 {
@@ -294,8 +296,10 @@ static void put_card_lines(struct card *c, const struct result_peak *peak)
     }
     for (size_t i = 0; i < peak->by_line_n && i < 3; i++) {
         format_card_site(site, sizeof site, &peak->by_line[i].site);
-        text_put(line, sizeof line, "%*s  %s", (int)wide, units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes),
-                 site);
+        size_t pad = wide - strlen(units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes));
+        *line = 0;
+        while (pad--) strcat(line, FIGURE_SPACE);
+        text_put(line + strlen(line), sizeof line - strlen(line), "%s  %s", bytes, site);
         put_paragraph(c, ink, line, 1);
     }
 }
