@@ -69,6 +69,11 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
     return e;
 }
 
+double estimate_act_table_width(const struct model_shape *m)
+{
+    return (double)(m->embedding ? m->embedding : m->hidden);
+}
+
 static void put_activation(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in,
                            double work, double params)
 {
@@ -221,7 +226,7 @@ static double weight_bytes(const struct plan *p, double params)
     return is_base_frozen(p) ? 0 : params;
 }
 
-bool estimate_act_has_layernorm(const struct model_shape *m)
+static bool has_layernorm(const struct model_shape *m)
 {
     return m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_BERT;
 }
@@ -232,7 +237,7 @@ static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, c
 {
     double saved, inside = z->stream * width;
 
-    if (estimate_act_has_layernorm(&p->model->shape)) { /* its input, mean and 1/deviation */
+    if (has_layernorm(&p->model->shape)) { /* its input, mean and 1/deviation */
         saved = input * width + 8;
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
@@ -253,7 +258,7 @@ bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_si
     const struct model_shape *m = &p->model->shape;
 
     if (m->family == MODEL_MAMBA) return z->amp || z->compute == 4;
-    return z->stream == 4 || z->variant == ACT_FUSED || estimate_act_has_layernorm(m) || m->family == MODEL_T5;
+    return z->stream == 4 || z->variant == ACT_FUSED || has_layernorm(m) || m->family == MODEL_T5;
 }
 
 static void put_scores(const struct estimate_act_sizes *z, const struct estimate_act_habits *h, bool kept, double heads,

@@ -83,11 +83,6 @@ bool estimate_act_bare_loss(const struct model_shape *m)
     return m->family == MODEL_T5 || m->family == MODEL_WHISPER || (m->family == MODEL_BERT && m->positions);
 }
 
-double estimate_act_table_width(const struct model_shape *m)
-{
-    return (double)(m->embedding ? m->embedding : m->hidden);
-}
-
 /* The loss over the vocabulary. The script holds the logits in the matrix product's type (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
 static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
