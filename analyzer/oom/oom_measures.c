@@ -526,12 +526,6 @@ static void measure_untrained(struct oom_sight *s)
     if (held >= s->need) lead_measure(s, before);
 }
 
-bool oom_is_in_loss(const struct run *run, uint32_t stack)
-{
-    return run_stack_is_in(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
-           run_stack_is_in(run, stack, "/transformers/loss/", NULL);
-}
-
 /* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces only one is
  * live at a time. */
 static void measure_chunked_loss(struct oom_sight *s)
