@@ -100,8 +100,9 @@ static bool is_leak(const facts *f)
 /* A buffer that is appended to without bound, and most of the live memory is computed from it. */
 static bool drives_growth(const facts *f)
 {
-    return f->replaced && f->appended && !f->pending && f->widened == RUN_NONE && f->driven > f->growing &&
-           f->driven + f->growing >= f->live / 2 && f->outcome != RESULT_OUTCOME_RETRIED;
+    enum { PART = 32 }; /* of the live memory: the ids of the tokens of a long sequence are less */
+    return f->replaced && f->appended && !f->pending && f->widened == RUN_NONE && f->growing >= f->live / PART &&
+           f->driven > f->growing && f->driven + f->growing >= f->live / 2 && f->outcome != RESULT_OUTCOME_RETRIED;
 }
 
 static bool is_other_process(const facts *f)

@@ -140,8 +140,7 @@ static bool is_evaluation(struct site_builder *b, uint32_t stack)
     static const char *const names[] = {"eval",   "valid", "infer",   "predict", "generate",
                                         "encode", "embed", "extract", "test"};
     return run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
-           function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack) ||
-           site_calls_evaluated(b, site_pass_caller(run, stack));
+           function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
 }
 
 /* Once for nearly each time, or the same small number of blocks for each: x, y = x.cuda(), y.cuda(). */
@@ -269,8 +268,16 @@ static enum site_loss loss_of_stored(struct site_builder *b, const struct oom_fa
     return loss;
 }
 
-/* A number that the same line of the program made at the end of each pass, and that was never freed: it is what the
- * program keeps, although it is too small to be called growth. */
+/* net(x) after net.eval(), in a program whose files compute no gradient. */
+static bool only_evaluates(struct site_builder *b, const struct oom_facts *f)
+{
+    static const char *const words[] = {"backward", ".grad(", "fit("};
+    return f->backward_ns == RUN_UNKNOWN && site_calls_evaluated(b, site_pass_caller(b->run, f->growing_stack)) &&
+           site_source_lacks(b, f->growing_stack, words, sizeof words / sizeof *words);
+}
+
+/* A number that a module or a loss made at the same line of the program, at the end of each pass, and that was never
+ * freed: it is what the program keeps, although it is too small to be called growth. */
 static const struct result_growth *ending_in_number(struct site_builder *b, const struct oom_live *live, size_t n,
                                                     const struct oom_facts *f)
 {
@@ -283,6 +290,7 @@ static const struct result_growth *ending_in_number(struct site_builder *b, cons
         if (stack == RUN_NONE || l->times != l->count || !question_is_number(l->bytes / (int64_t)l->count) ||
             l->first_ns <= last->first_ns || l->last_ns <= last->middle_ns ||
             site_index(b, stack) != site_index(b, g->newest_stack) ||
+            !run_stack_is_in(b->run, stack, "/torch/nn/", NULL) ||
             !occurs_each_time(l->count, (double)f->growing_passes))
             continue;
         struct result_growth *ends = arena_alloc(b->arena, sizeof *ends);
@@ -321,7 +329,8 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     if (f->graph == OOM_GRAPH_INFERRED) f->growth = ending_in_number(b, live, n, f);
     const enum site_loss loss =
         since && !states && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
-    bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES);
+    bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES) ||
+                     (f->graph == OOM_GRAPH_UNKNOWN && only_evaluates(b, f));
     f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates && !only_grads(b, f);
     if (f->pending && (loss == SITE_LOSS_NO || site_untrained_call(b, f->growing_stack) != RUN_NONE)) {
         f->pending = false;

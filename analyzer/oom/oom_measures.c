@@ -526,28 +526,23 @@ static void measure_untrained(struct oom_sight *s)
     if (held >= s->need) lead_measure(s, before);
 }
 
-static bool in_loss(const struct run *run, uint32_t stack)
-{
-    return run_stack_is_in(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
-           run_stack_is_in(run, stack, "/transformers/loss/", NULL);
-}
-
 /* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces only one is
  * live at a time. */
 static void measure_chunked_loss(struct oom_sight *s)
 {
     enum { CHUNKS = 8 };
     const struct run *run = s->b->run;
-    int64_t held = 0, block = s->f->stack != RUN_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
+    int64_t held = 0, block = s->f->stack != RUN_NONE && oom_is_in_loss(run, s->f->stack) ? s->f->requested : 0;
     EACH_IN (l, s->v->by_category.lines) {
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
-        block = in_loss(run, l->stack) && each > block ? each : block;
+        block = oom_is_in_loss(run, l->stack) && each > block ? each : block;
     }
     for (size_t i = 0; block && i < s->v->by_category.lines_n; i++) {
         const struct result_category_line *l = &s->v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         bool passing = l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_TEMPORARIES;
-        if (passing && (in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64)))
+        if (passing &&
+            (oom_is_in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64)))
             held = arena_add_capped(held, l->bytes);
     }
     int64_t frees = held - held / CHUNKS, left = s->need - (s->f->requested - s->f->requested / CHUNKS);

@@ -267,3 +267,9 @@ struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict 
     judge_pass(&s);
     return s;
 }
+
+bool oom_is_in_loss(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
+           run_stack_is_in(run, stack, "/transformers/loss/", NULL);
+}

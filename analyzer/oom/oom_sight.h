@@ -53,5 +53,7 @@ bool oom_is_part_of(const char *text, const char *part); /* false: `text` is NUL
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */
+/* In the cross entropy, whose temporaries are as large as the logits. */
+bool oom_is_in_loss(const struct run *run, uint32_t stack);
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
                               bool training);

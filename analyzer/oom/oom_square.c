@@ -194,13 +194,31 @@ static const char *find_shape(struct oom_words *w, struct square *large)
     return found ? found : f->requested >= f->total / LARGE ? oom_shape_advice(w, f->stack, f->requested) : NULL;
 }
 
+/* The loss, if none of the live blocks is larger than its copy of the logits. */
+static uint32_t largest_of_loss(struct oom_words *w)
+{
+    enum { LARGE = 16 }; /* parts of the device */
+    int64_t most = w->f->total / LARGE, loss = 0;
+    uint32_t stack = RUN_NONE;
+    EACH_IN (l, w->v->by_category.lines) {
+        const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
+        if (l->category == RESULT_CATEGORY_PARAMETERS || each < most) continue;
+        most = each;
+        if (l->stack == RUN_NONE || !oom_is_in_loss(w->b->run, l->stack)) continue;
+        loss = each;
+        stack = l->stack;
+    }
+    return loss == most ? stack : RUN_NONE;
+}
+
 uint32_t oom_shape_behind_backward(struct oom_words *w)
 {
     struct square large;
     const bool backward = w->f->stack != RUN_NONE && run_is_known(w->f->total) &&
                           (run_stack_python(w->b->run, w->f->stack) == RUN_NONE ||
                            run_stack_is_in(w->b->run, w->f->stack, "/torch/autograd/__init__.py", NULL));
-    return backward && find_shape(w, &large) && large.bytes ? large.stack : RUN_NONE;
+    if (!backward) return RUN_NONE;
+    return find_shape(w, &large) && large.bytes ? large.stack : largest_of_loss(w);
 }
 
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)

@@ -2,7 +2,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/site/holder_read.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -117,32 +116,4 @@ static void consider_object(struct site_search *s, size_t i)
 void site_read_library(struct site_search *s, size_t i)
 {
     if (!consider_keeper(s, i)) consider_object(s, i);
-}
-
-/* The digits of the name in `hist[-5:]` and `hist[-1]` at p, which is after the minus sign; 0: it is another index. */
-static int latest_read(const char *p)
-{
-    const size_t digits = strspn(p, "0123456789");
-    return !digits || digits > 2 ? 0 : p[digits] == ']' || (p[digits] == ':' && p[digits + 1] == ']') ? atoi(p) : 0;
-}
-
-const char *site_latest_advice(struct site_search *s, size_t store, const char *into)
-{
-    const size_t n = strlen(into);
-    int most = 0;
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
-        const char *code = s->code.list[i].code;
-        for (const char *p = i == store ? NULL : strstr(code, into); p; p = strstr(p + n, into)) {
-            if ((p > code && (site_is_name_character(p[-1]) || p[-1] == '.')) || site_is_name_character(p[n])) continue;
-            if (p == code && strncmp(p + n, " = ", 3) == 0) continue; /* where it is made */
-            if (p - code >= 4 && strncmp(p - 4, "len(", 4) == 0) continue;
-            const int reads = strncmp(p + n, "[-", 2) == 0 ? latest_read(p + n + 2) : 0;
-            if (!reads) return NULL;
-            most = reads > most ? reads : most;
-        }
-    }
-    return most ? arena_printf(s->b->arena,
-                               "keep only the last %d, which are all that the file reads of it (del %s[:-%d])", most,
-                               into, most)
-                : NULL;
 }

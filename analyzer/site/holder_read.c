@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
@@ -254,6 +255,35 @@ static bool is_bounded_deque(const char *value)
     return most && strncmp(most + 7, "None", 4) != 0 && site_is_name_character(most[7]);
 }
 
+/* The digits of the index in `hist[-5:]` and `hist[-1]` at p, which is after the minus sign; 0: it is another index. */
+static int latest_read(const char *p)
+{
+    const size_t digits = strspn(p, "0123456789");
+    return !digits || digits > 2 ? 0 : p[digits] == ']' || (p[digits] == ':' && p[digits + 1] == ']') ? atoi(p) : 0;
+}
+
+/* Of a list that statement `store` appends to: what to do if the file reads no more than its last items; NULL. */
+static const char *latest_advice(struct site_search *s, size_t store, const char *into)
+{
+    const size_t n = strlen(into);
+    int most = 0;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        for (const char *p = i == store ? NULL : strstr(code, into); p; p = strstr(p + n, into)) {
+            if ((p > code && (site_is_name_character(p[-1]) || p[-1] == '.')) || site_is_name_character(p[n])) continue;
+            if (p == code && strncmp(p + n, " = ", 3) == 0) continue; /* where it is made */
+            if (p - code >= 4 && strncmp(p - 4, "len(", 4) == 0) continue;
+            const int reads = strncmp(p + n, "[-", 2) == 0 ? latest_read(p + n + 2) : 0;
+            if (!reads) return NULL;
+            most = reads > most ? reads : most;
+        }
+    }
+    return most ? arena_printf(s->b->arena,
+                               "keep only the last %d, which are all that the file reads of it (del %s[:-%d])", most,
+                               into, most)
+                : NULL;
+}
+
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
     const bool named = strncmp(into, "getattr(", 8) == 0; /* getattr(self, name).append(x): any attribute */
@@ -288,7 +318,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .keyed = keyed,
                                                .instead = queue                                 ? queue_advice
                                                           : is_given(s, name, is_bounded_deque) ? deque_advice
-                                                          : strstr(code, ".append(") ? site_latest_advice(s, i, name)
+                                                          : strstr(code, ".append(") ? latest_advice(s, i, name)
                                                                                      : NULL,
                                                .weak = weak || reset || is_emptied(s, name) ||
                                                        is_given(s, name, is_bounded_by_name) ||
@@ -731,7 +761,7 @@ void site_read_statement(struct site_search *s, size_t i)
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
         } else {
-            site_read_library(s, i);
+            s->read_library(s, i);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
@@ -742,7 +772,7 @@ void site_read_statement(struct site_search *s, size_t i)
         s->returned = s->returned || holds;
     } else {
         read_registration(s, i);
-        site_read_library(s, i);
+        s->read_library(s, i);
     }
 }
 

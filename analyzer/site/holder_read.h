@@ -30,8 +30,9 @@ struct site_search {
     struct site_builder *b;
     uint32_t stack; /* of the allocation */
     struct arena *scratch;
-    long budget;         /* statements that may still be examined */
-    bool graph, pending; /* pending: no backward pass has freed the graph yet */
+    void (*read_library)(struct site_search *s, size_t i); /* site_read_library */
+    long budget;                                           /* statements that may still be examined */
+    bool graph, pending;                                   /* pending: no backward pass has freed the graph yet */
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;
@@ -90,8 +91,6 @@ bool site_only_adds(const char *value, const char *name);
 void site_read_statement(struct site_search *s, size_t i);
 /* log.debug("", x), stack.callback(f, x): does a function of a library keep what statement i passes to it? */
 void site_read_library(struct site_search *s, size_t i);
-/* Of a list that statement `store` appends to: what to do if the file reads no more than its last items; NULL. */
-const char *site_latest_advice(struct site_search *s, size_t store, const char *into);
 /* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
 size_t site_iterated_length(const char **in);
 /* The frame of a lambda or of a comprehension? */
