@@ -175,16 +175,16 @@ static const char *library_name(const char *path)
     return NULL;
 }
 
-/* The end of a path, starting at a slash, as long as it fits: "…/data/loader.py"; at least the file. */
+/* The end of a path, starting at a slash, as long as it fits: "…/data/loader.py"; at least the file, "loader.py". */
 static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark, int mark_columns)
 {
-    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+    const char *file = strrchr(path, '/');
+    for (const char *slash = strchr(path, '/'); slash != file; slash = strchr(slash + 1, '/')) {
         if (terminal_columns(slash) + mark_columns <= columns) {
             snprintf(out, size, "%s%s", mark, slash);
             return true;
         }
     }
-    const char *file = strrchr(path, '/');
     if (!file || terminal_columns(file + 1) > columns) return false;
     snprintf(out, size, "%s", file + 1);
     return true;

@@ -81,14 +81,42 @@ static const enum terminal_style styles[] = {
 
 enum { INDENT = 4, AMOUNT = CHECK_LINE_START - INDENT - 2 };
 
-static void print_check_line(const struct check_result *r, const struct check_line *l, const struct terminal *t,
-                             FILE *out)
+/* "3.00 MiB", and "train.py:15  step", with the note if all that fits. */
+static bool format_check_line(const struct check_result *r, const struct check_line *l, const struct terminal *t,
+                              char amount[GATE_VALUE], char line[2 * CLEAN])
 {
-    char amount[GATE_VALUE] = "", place[CLEAN], note[CLEAN], line[2 * CLEAN];
-    if (!isnan(l->amount)) check_gate_value(&check_gates[r->gate], l->amount, amount);
+    char place[CLEAN], note[CLEAN];
+    check_gate_value(&check_gates[r->gate], l->amount, amount);
     terminal_clean(place, sizeof place, l->place, t->utf8);
     terminal_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
+    text_put(line, 2 * CLEAN, "%s%s%s", place, *note ? "  " : "", note);
+    const bool whole = terminal_columns(line) <= t->width - INDENT - AMOUNT - 2;
+    if (!whole) terminal_clean(line, 2 * CLEAN, l->brief, t->utf8);
+    return whole;
+}
+
+/* Columns of the amounts: they move to the left for call sites that are too wide. */
+static int amount_columns(const struct check_result *r, size_t shown, const struct terminal *t)
+{
+    int widest = 0, least = 0;
+    EACH (l, r->lines, shown) {
+        char amount[GATE_VALUE], line[2 * CLEAN];
+        if (isnan(l->amount)) continue;
+        format_check_line(r, l, t, amount, line);
+        if (terminal_columns(line) > widest) widest = terminal_columns(line);
+        if (terminal_columns(amount) > least) least = terminal_columns(amount);
+    }
+    const int room = t->width - INDENT - 2 - widest;
+    return room >= AMOUNT ? AMOUNT : room > least ? room : least;
+}
+
+static void print_check_line(const struct check_result *r, const struct check_line *l, int columns,
+                             const struct terminal *t, FILE *out)
+{
+    char amount[GATE_VALUE], place[CLEAN], note[CLEAN], line[2 * CLEAN];
+    terminal_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
     if (isnan(l->amount)) { /* the note is the content */
+        terminal_clean(place, sizeof place, l->place, t->utf8);
         if (INDENT + terminal_columns(place) > t->width) terminal_clean(place, sizeof place, l->brief, t->utf8);
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
@@ -97,24 +125,21 @@ static void print_check_line(const struct check_result *r, const struct check_li
         }
         return;
     }
-    text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
-    int room = t->width - INDENT - AMOUNT - 2;
-    const bool whole = terminal_columns(line) <= room;
-    if (!whole) terminal_clean(line, sizeof line, l->brief, t->utf8);
-    const int lacks = terminal_columns(line) - room; /* the amount moves to the left; printf keeps it whole */
-    fprintf(out, "%*s%*s  %s\n", INDENT, "", lacks > 0 && lacks < AMOUNT ? AMOUNT - lacks : AMOUNT, amount, line);
+    const bool whole = format_check_line(r, l, t, amount, line);
+    fprintf(out, "%*s%*s  %s\n", INDENT, "", columns, amount, line);
     if (!whole && l == r->lines && *note) { /* only the largest line is worth two */
-        fprintf(out, "%*s", INDENT + AMOUNT + 4, "");
-        text_wrap(out, t, INDENT + AMOUNT + 4, INDENT + AMOUNT + 4, true, note);
+        fprintf(out, "%*s", INDENT + columns + 4, "");
+        text_wrap(out, t, INDENT + columns + 4, INDENT + columns + 4, true, note);
     }
 }
 
 static void print_lines(const struct check_result *r, const struct terminal *t, FILE *out, bool all)
 {
     size_t most = all ? r->lines_n : LINES, shown = r->lines_n < most ? r->lines_n : most;
-    for (size_t i = 0; i < shown; i++) print_check_line(r, &r->lines[i], t, out);
+    const int columns = amount_columns(r, shown, t);
+    EACH (l, r->lines, shown) print_check_line(r, l, columns, t, out);
     if (r->lines_total > shown) {
-        fprintf(out, "%*s%sand %zu more%s\n", INDENT + AMOUNT + 2, "", terminal_style(t, TERMINAL_DIM),
+        fprintf(out, "%*s%sand %zu more%s\n", INDENT + columns + 2, "", terminal_style(t, TERMINAL_DIM),
                 r->lines_total - shown, terminal_style(t, TERMINAL_PLAIN));
     }
 }

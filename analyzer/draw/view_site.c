@@ -117,13 +117,14 @@ static int least_site_columns(const struct draw_text *v, const struct result_sit
     return terminal_columns(file);
 }
 
-/* "train.py:34  step" in at most `columns`: the function is shortened before the folders. */
+/* "train.py:34  step" in at most `columns`: the function is shortened before the folders, an operation of the backward
+ * pass, which tells apart what is allocated at one line, after them. */
 static void place_and_function(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
                                int columns)
 {
     char where[LINE_MAX_BYTES], whole[LINE_MAX_BYTES] = "", function[LINE_MAX_BYTES] = "";
 
-    format_site_place(v, where, sizeof where, s, columns);
+    format_site_place(v, where, sizeof where, s, columns - (s->operation ? terminal_columns(s->operation) + 2 : 0));
     int room = columns - terminal_columns(where) - 2;
     if (s->operation) {
         text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
@@ -173,6 +174,7 @@ static bool site_and_caller(const struct draw_text *v, char *out, size_t size, c
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        if (s->operation && !step[i].own_function) return false;
         (step[i].own_function ? place_and_function : format_site_place)(v, own, sizeof own, s, WHOLE);
         format_second_site(v, caller, sizeof caller, &other, s, step[i].other_folders ? WHOLE : 1,
                            step[i].other_function);

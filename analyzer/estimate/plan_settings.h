@@ -71,8 +71,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_COUNT(type, member, "batch", batch, "N", "sequences or images in one forward pass on one GPU (micro-batch)"), \
         PLAN_COUNT(type, member, "seq", seq, "N", "tokens per sequence"),                                              \
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
-                  "attention kernels; default flash, also for scaled_dot_product_attention; sdpa and "                 \
-                  "flash_attention_2: as flash, see --transformers; T5 in transformers 5.15 to 5.19: math"),           \
+                  "attention kernels; default flash, which scaled_dot_product_attention also uses; sdpa and "          \
+                  "flash_attention_2 are flash, except as --transformers states; T5 in transformers 5.15 to 5.19 "     \
+                  "uses math"),                                                                                        \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
@@ -107,8 +108,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     PLAN_ACTIVATION_OPTIONS(type, member),                                                                          \
         PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                      \
         PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                           \
-                  "the loss makes no float32 copy of the logits: a plain cross_entropy, or compiled; "              \
-                  "--runtime=megatron: --cross-entropy-loss-fusion, which makes one more"),                         \
+                  "the loss is a plain or compiled cross_entropy, which makes no float32 copy of the logits; "      \
+                  "with --runtime=megatron: its --cross-entropy-loss-fusion, which makes one copy more"),           \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                       \
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                              \
         PLAN_FLAG(type, member, "offload-activations", away,                                                        \
@@ -142,7 +143,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                                         \
          0,                                                                                                         \
          "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before "    \
-         "4.36 attention is eager, before "                                                                         \
+         "4.36 (Mistral 4.37, GPT-2 4.42 …) attention is eager, before "                                          \
          "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},              \
         PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                      \
                   "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),      \
@@ -235,8 +236,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     }
 
 #define PLAN_DIFFUSION_OPTIONS(type, member)                                                                         \
-    PLAN_WORD(type, member, "resident", resident, plan_residents,                                                    \
-              "what is on the GPU beside the denoiser: text encoders and VAE; default all, in training denoiser"),   \
+    PLAN_WORD(                                                                                                       \
+        type, member, "resident", resident, plan_residents,                                                          \
+        "which models stay on the GPU beside the denoiser: text encoders, VAE; default all, in training denoiser"),  \
         PLAN_WORD(type, member, "vae", vae, plan_decodings, "how the VAE decodes; default whole"),                   \
         PLAN_FLAG(type, member, "no-guidance", no_guidance, "no classifier-free guidance, which doubles the batch"), \
     {                                                                                                                \
@@ -258,9 +260,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                             \
          "with --serve: the share of the GPU that the server takes; default 0.9"},                      \
         PLAN_COUNT(type, member, "max-num-seqs", most_requests, "N",                                    \
-                   "with --serve: most requests in one pass; default 256, or 1024 on large GPUs"),      \
+                   "with --serve: at most N requests in one pass; default 256, or 1024 on large GPUs"), \
         PLAN_COUNT(type, member, "max-num-batched-tokens", most_tokens, "N",                            \
-                   "with --serve: most tokens in one pass; default 2048, or 8192 on large GPUs"),       \
+                   "with --serve: at most N tokens in one pass; default 2048, or 8192 on large GPUs"),  \
         {"vllm",                                                                                        \
          0,                                                                                             \
          OPTION_TEXT,                                                                                   \
@@ -269,8 +271,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          NULL,                                                                                          \
          0,                                                                                             \
          0,                                                                                             \
-         "vLLM's version: before 0.21 CUDA graphs are beside the share, before 0.17 sampling sorts "    \
-         "all logits"},                                                                                 \
+         "vLLM's version: before 0.21 CUDA graphs take memory beyond the share, before 0.17 sampling "  \
+         "sorts all logits"},                                                                           \
         {"kv-cache",                                                                                    \
          0,                                                                                             \
          OPTION_TEXT,                                                                                   \

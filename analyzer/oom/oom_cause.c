@@ -1,5 +1,7 @@
 /* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the first that holds is the
  * verdict, `capacity` is the default. Each rule's sentence contains the numbers that support it. */
+#include "analyzer/oom/oom_square.h"
+#include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/waterfall.h"
 
@@ -95,6 +97,13 @@ static bool is_leak(const facts *f)
             is_known_demand(f, f->growing));
 }
 
+/* A buffer that is appended to without bound, and most of the live memory is computed from it. */
+static bool drives_growth(const facts *f)
+{
+    return f->replaced && f->appended && !f->pending && f->widened == RUN_NONE && f->driven > f->growing &&
+           f->driven + f->growing >= f->live / 2 && f->outcome != RESULT_OUTCOME_RETRIED;
+}
+
 static bool is_other_process(const facts *f)
 {
     return run_is_known(f->total) && run_is_known(f->free) && oom_other_bytes(f) >= f->requested - f->free &&
@@ -162,6 +171,7 @@ static const struct {
     INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")
     INFERRED(LEAK, oom_keeps_optimizers, oom_explain_optimizers, "if the program uses the earlier optimizers")
     INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
+    INFERRED(LEAK, drives_growth, oom_explain_driving, "if the program limits the length of that buffer")
     RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
     INFERRED(FRAGMENTATION, is_driver_fragmentation, oom_explain_driver_fragmentation,
              "if a quota (MIG, MPS, a container) refused it")
@@ -296,7 +306,8 @@ static void blame_cause(struct oom_words *w)
     const struct result_by_site *holder = v->live_n ? &v->live[0] : NULL;
     const struct result_by_owner *direct = oom_direct_owner(v);
     if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_failed(f)) {
-        blame_site(w, f->failed_pass.stack, "growing");
+        const uint32_t retry = oom_failed_retry(w->b, f);
+        blame_site(w, retry == RUN_NONE ? f->failed_pass.stack : retry, retry == RUN_NONE ? "growing" : "retry");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_trials(f)) {
         blame_site(w, f->trials.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_optimizers(f)) {
@@ -325,7 +336,8 @@ static void blame_cause(struct oom_words *w)
         w->v->blame = holder->site;
         w->v->blame_role = "holder";
     } else {
-        blame_site(w, f->stack, "failing");
+        const uint32_t shape = v->cause == RESULT_CAUSE_CAPACITY ? oom_shape_behind_backward(w) : RUN_NONE;
+        blame_site(w, shape == RUN_NONE ? f->stack : shape, shape == RUN_NONE ? "failing" : "holder");
     }
 }
 

@@ -96,7 +96,7 @@ void oom_explain_oversized(struct oom_words *w)
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
                          w->f->stack != RUN_NONE ? " at " : "",
                          w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
-    const char *shape = oom_shape_advice(w, w->f->stack);
+    const char *shape = oom_shape_advice(w, w->f->stack, w->f->requested);
     advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
                     shape ? TEXT(w, "if the size is right: %s", shape)
                     : oom_is_in_pass(w->b->run, w->f->stack)

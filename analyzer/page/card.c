@@ -282,6 +282,8 @@ static void format_card_site(char *out, size_t size, const struct result_site *s
         text_put(out, size, "%s%s%.*s", file, *file ? "  " : "", n, function);
 }
 
+#define FIGURE_SPACE "\u2007" /* as wide as a digit */
+
 /* The lines that held most. */
 static void put_card_lines(struct card *c, const struct result_peak *peak)
 {
@@ -294,8 +296,10 @@ static void put_card_lines(struct card *c, const struct result_peak *peak)
     }
     for (size_t i = 0; i < peak->by_line_n && i < 3; i++) {
         format_card_site(site, sizeof site, &peak->by_line[i].site);
-        text_put(line, sizeof line, "%*s  %s", (int)wide, units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes),
-                 site);
+        size_t pad = wide - strlen(units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes));
+        *line = 0;
+        while (pad--) strcat(line, FIGURE_SPACE);
+        text_put(line + strlen(line), sizeof line - strlen(line), "%s  %s", bytes, site);
         put_paragraph(c, ink, line, 1);
     }
 }

@@ -19,6 +19,7 @@ struct card { /* a device of the process now replayed */
     int64_t live, tensor, reserved; /* now; reserved is RUN_UNKNOWN until PyTorch reports it */
     int64_t tensor_peak, reserved_peak;
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
+    int64_t peak_tensor_ns;                                 /* of peak_tensor */
     int64_t total, least_free;
     int64_t outside_first;
     struct reply last, before, after;               /* the last sample; those next to the peak */
@@ -131,8 +132,10 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
         c->tensor = s->live_bytes;
         c->tensor_peak = c->tensor > c->tensor_peak ? c->tensor : c->tensor_peak;
         c->has_tensors = true;
-        if (!c->moved && c->tensor > c->peak_tensor) /* the tensor for which the peak's segment was allocated */
+        if (!c->moved && c->tensor > c->peak_tensor) { /* the tensor for which the peak's segment was allocated */
             c->peak_tensor = c->tensor;
+            c->peak_tensor_ns = alloc_ns;
+        }
         return;
     }
     if (c->first && (alloc_ns < 0 || alloc_ns - seen_at(c->first) > first_call_ns)) add_first_sample(m, c);
@@ -143,7 +146,7 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
         c->peak_live = c->live;
         c->peak_tensor = c->tensor;
         c->peak_reserved = c->reserved;
-        c->peak_ns = alloc_ns;
+        c->peak_ns = c->peak_tensor_ns = alloc_ns;
         c->before = c->last;
         c->after = no_reply;
         c->nvml_before = c->nvml_last;
@@ -249,6 +252,7 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
         .total_bytes = c->total,
         .live_bytes = c->peak_live,
         .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
+        .tensor_ns = c->peak_tensor_ns,
         .cached_bytes = torch ? subtract_capped(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
         .direct_bytes = torch ? subtract_capped(c->peak_live, c->peak_reserved) : c->peak_live,
         .graph_bytes = graphs,

@@ -13,7 +13,7 @@ static const struct help_row {
     {"s, b c g r l", "sort by the next column; bytes, count, growth, rate, last"},
     {"/", "show only rows with a text; Enter keeps it, Esc drops it"},
     {"Tab", "show the next process or device; after the last, all"},
-    {"m", "show tensors or device, device, pinned, CPU tensors"},
+    {"m", "show CUDA allocations, pinned memory, CPU tensors; then tensors"},
     {"n", "show lines of C and C++ (native frames), or of Python"},
     {"a", "list processes that use a GPU unrecorded; there, a attaches"},
     {"arrows, PgUp", "scroll"},

@@ -235,27 +235,24 @@ static void ranges_line(struct top_line *l, const struct top_source *s)
 
 static void failure_line(struct top_line *l, const struct top_source *s)
 {
+    enum { HANG = 4 };
     const struct top_failure *f = &s->failures[0];
-    char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE], end[64] = "";
+    char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE], words[256], room[64] = "", end[64] = "";
     struct result_site site = top_site(l->v->tables, f->stack, l->v->choice.native);
-    top_put(l, TERMINAL_RED, "  failed");
-    top_put(l, TERMINAL_PLAIN, " %s %s: %s", units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
-            s->state == TOP_ENDED ? "before the end" : "ago", top_bytes(b, f->requested_bytes));
-    if (f->free_bytes != RUN_UNKNOWN) top_put(l, TERMINAL_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
-    if (s->failures_total > 1) snprintf(end, sizeof end, " (%s in total)", units_format_count(a, s->failures_total));
-    const char *outcome = f->fatal ? "not recovered" : "recovered";
-    if (l->at + 2 + (int)strlen(outcome) + (int)strlen(end) > l->v->columns) {
-        top_finish(l);
-        top_put(l, TERMINAL_PLAIN, "    %s%s", outcome, end);
+    if (f->free_bytes != RUN_UNKNOWN) text_put(room, sizeof room, " with %s free", top_bytes(a, f->free_bytes));
+    if (s->failures_total > 1) text_put(end, sizeof end, " (%s in total)", units_format_count(a, s->failures_total));
+    text_put(words, sizeof words, "%s %s: %s%s, %s%s",
+             units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
+             s->state == TOP_ENDED ? "before the end" : "ago", top_bytes(b, f->requested_bytes), room,
+             f->fatal ? "not recovered" : "recovered", end);
+    top_site_text(l->v, place, sizeof place, &site, l->v->columns - HANG);
+    top_put(l, TERMINAL_RED, "  failed ");
+    if (l->at + terminal_columns(words) + 2 + terminal_columns(place) <= l->v->columns) {
+        top_put(l, TERMINAL_PLAIN, "%s  %s", words, place);
     } else {
-        top_put(l, TERMINAL_PLAIN, ", %s%s", outcome, end);
+        top_words(l, HANG, TERMINAL_PLAIN, words);
+        top_put(l, TERMINAL_PLAIN, "%*s%s", HANG, "", place);
     }
-    top_site_text(l->v, place, sizeof place, &site, (int)top_min(60, l->v->columns - 4));
-    if (l->at + 2 + terminal_columns(place) > l->v->columns) {
-        top_finish(l);
-        top_put(l, TERMINAL_PLAIN, "  ");
-    }
-    top_put(l, TERMINAL_PLAIN, "  %s", place);
     top_finish(l);
 }
 

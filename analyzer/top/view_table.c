@@ -124,32 +124,58 @@ static bool column_fits(const struct top_view *v, const struct column *c)
     return v->columns >= c->from;
 }
 
+enum { GAP = 2, BELOW = 4 }; /* between columns; where a call site begins that has a line of its own */
+
 static void cell_put(struct top_line *l, enum terminal_style style, int width, const char *text)
 {
-    top_put(l, style, "%*s", width - terminal_columns(text), "");
-    top_put(l, style, "%s  ", text);
+    const int pad = width - terminal_columns(text);
+    top_put(l, style, "%*s%s", (l->at ? GAP : 0) + (pad > 0 ? pad : 0), "", text);
 }
 
-static void head_line(struct top_line *l)
+static void head_line(struct top_line *l, bool below)
 {
     const struct top_view *v = l->v;
     for (const struct column *c = kinds[v->choice.table].columns; c->head; c++)
         if (column_fits(v, c))
             cell_put(l, c->sort == (int)v->choice.sort ? TERMINAL_BOLD : TERMINAL_DIM, c->width, c->head);
-    top_put(l, TERMINAL_DIM, "%s", v->choice.table == TOP_FUNCTIONS ? "FUNCTION" : "LINE");
+    if (!below) cell_put(l, TERMINAL_DIM, 0, v->choice.table == TOP_FUNCTIONS ? "FUNCTION" : "LINE");
     top_finish(l);
 }
 
-/* The rest of the line. If a file's name is too long, it loses its middle: the line's number stays. */
-static void put_site(struct top_line *l, const struct result_site *site)
+/* Columns of the file and line, which are never cut. */
+static int least_place_columns(const struct top_view *v, const struct result_site *site)
 {
-    const int room = l->v->columns - l->at;
-    char text[TOP_LINE], cut[TOP_LINE];
-    top_site_text(l->v, text, sizeof text, site, room);
-    top_put(l, TERMINAL_PLAIN, "%s", text_elide(cut, sizeof cut, text, room, l->v->term.utf8));
+    char text[TOP_LINE];
+    return terminal_columns(top_site_text(v, text, sizeof text, site, 1));
 }
 
-static void row_line(struct top_line *l, const struct top_row *r)
+static void put_site(struct top_line *l, const struct result_site *site)
+{
+    char text[TOP_LINE];
+    cell_put(l, TERMINAL_PLAIN, 0, top_site_text(l->v, text, sizeof text, site, l->v->columns - l->at - GAP));
+}
+
+/* In a line of its own if that is needed for the file and line. */
+static void put_site_below(struct top_line *l, const struct result_site *site)
+{
+    top_finish(l);
+    top_put(l, TERMINAL_PLAIN, "%*s", BELOW - GAP, "");
+    put_site(l, site);
+}
+
+/* Do the call sites of the visible rows, `lines` at most, need lines of their own? */
+static bool are_sites_below(const struct top_view *v, int lines)
+{
+    int room = v->columns;
+    if (v->choice.table == TOP_FUNCTIONS) return false;
+    for (const struct column *c = kinds[v->choice.table].columns; c->head; c++)
+        if (column_fits(v, c)) room -= c->width + GAP;
+    for (int i = v->scroll; i < v->scroll + lines && (size_t)i < v->tables->n; i++)
+        if (least_place_columns(v, &v->tables->rows[i].site) > room) return true;
+    return false;
+}
+
+static void row_line(struct top_line *l, const struct top_row *r, bool below)
 {
     const struct top_view *v = l->v;
     char text[TOP_LINE];
@@ -162,11 +188,11 @@ static void row_line(struct top_line *l, const struct top_row *r)
     }
     struct result_site site = r->site;
     if (v->choice.table == TOP_FUNCTIONS) site.line = 0;
-    int room = v->columns - l->at;
+    const int room = v->columns - l->at - GAP;
     if (v->choice.table == TOP_FUNCTIONS && site.known && site.function && !site.exit) {
         char name[TOP_LINE];
         text_function(name, sizeof name, site.function, room, v->term.utf8);
-        top_put(l, TERMINAL_PLAIN, "%s", name);
+        cell_put(l, TERMINAL_PLAIN, 0, name);
         if (site.file && v->columns - l->at > 12) {
             char path[TOP_LINE];
             const struct top_model *m = v->tables->model;
@@ -174,7 +200,7 @@ static void row_line(struct top_line *l, const struct top_row *r)
             top_put(l, TERMINAL_DIM, "  %s", path);
         }
     } else {
-        put_site(l, &site);
+        (below ? put_site_below : put_site)(l, &site);
     }
     top_finish(l);
 }
@@ -223,7 +249,7 @@ static void waits_lines(struct top_line *l, int room)
     struct top_model *m = l->v->tables->model;
     int source = l->v->choice.source;
     int shown = 0;
-    enum { API = 28, API_WHOLE = 80 };
+    enum { API = 28 };
     for (size_t i = 0; i < m->sources_n && shown < room; i++) {
         const struct top_source *s = &m->sources[i];
         if (source != TOP_ALL && source != (int)i) continue;
@@ -235,13 +261,15 @@ static void waits_lines(struct top_line *l, int room)
                 top_put(l, TERMINAL_CYAN, "latest waits");
                 top_finish(l);
             }
-            top_put(l, TERMINAL_PLAIN, "%9s ago  %9s  ",
+            top_put(l, TERMINAL_PLAIN, "%9s ago  %9s",
                     units_format_seconds(a, (double)top_max(s->now_ns - w->start_ns, 0) / 1e9),
                     units_format_seconds(b, (double)w->blocked_ns / 1e9));
-            const int api = l->v->columns < API_WHOLE ? API / 2 : API;
-            top_put(l, TERMINAL_PLAIN, "%-*s  ", api,
-                    text_elide(a, sizeof a, top_api(m, s, w->api), api, false)); /* of one byte per column */
-            put_site(l, &site);
+            const int left = l->v->columns - l->at - GAP - least_place_columns(l->v, &site);
+            const bool below = left < 0;
+            if (left >= API + GAP)
+                top_put(l, TERMINAL_PLAIN, "  %-*s", API, text_elide(a, sizeof a, top_api(m, s, w->api), API, false));
+            shown += below;
+            (below ? put_site_below : put_site)(l, &site);
             top_finish(l);
         }
     }
@@ -270,20 +298,23 @@ static const char *why_empty(const struct top_view *v)
                              : "nothing so far";
 }
 
+enum { ROWS_PRINTED = 20 }; /* without a screen */
+
 void top_table_part(struct top_line *l, int room)
 {
     struct top_view *v = (struct top_view *)(uintptr_t)l->v;
     bool all = v->rows == 0;
     int waits = v->choice.table == TOP_SYNCS ? all ? 5 : room / 3 : 0;
-    v->table_rows = all ? (int)v->tables->n : room - 2 - (waits ? waits + 1 : 0);
+    const bool below = are_sites_below(v, all ? ROWS_PRINTED : room);
+    v->table_rows = all ? (int)v->tables->n : (room - 2 - (waits ? waits + 1 : 0)) / (1 + below);
     if (!all && v->table_rows < 0) v->table_rows = 0;
     if (v->scroll > (int)v->tables->n - v->table_rows)
         v->scroll = (int)top_max((int64_t)v->tables->n - v->table_rows, 0);
     table_title(l);
-    head_line(l);
-    int most_rows = all ? 20 : v->table_rows;
+    head_line(l, below);
+    int most_rows = all ? ROWS_PRINTED : v->table_rows;
     for (int i = 0; i < most_rows && (size_t)(v->scroll + i) < v->tables->n; i++)
-        row_line(l, &v->tables->rows[v->scroll + i]);
+        row_line(l, &v->tables->rows[v->scroll + i], below);
     if (v->tables->n == 0) {
         top_put(l, TERMINAL_DIM, "%s", why_empty(v));
         top_finish(l);

@@ -36,7 +36,7 @@ void top_users_part(struct top_line *l, int room)
     const size_t rows = room > 1 ? (size_t)room - 1 : users->n;
     const size_t from = l->v->chosen >= rows ? l->v->chosen + 1 - rows : 0;
     top_put(l, TERMINAL_BOLD, "%10s  %-6s %12s  COMMAND", "PID", "GPU", "HOLDS");
-    top_put(l, TERMINAL_DIM, users->n ? "   not recorded, by NVML" : "   none that is not recorded, by NVML");
+    top_put(l, TERMINAL_DIM, users->n ? "   not recorded, by NVML" : "   every process that NVML reports is recorded");
     top_finish(l);
     for (size_t i = from; i < users->n && i < from + rows; i++)
         user_line(l, &users->at[i], l->v->live && i == l->v->chosen);

@@ -9,7 +9,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/base/sort.h"
 
-enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 6 };
+enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 12 };
 
 /* A table with aligned numbers, whose last cell takes the rest of the line. */
 struct line {
@@ -67,12 +67,7 @@ static const char *diff_arrow(const struct view_diff *v)
 static void fit_place(const struct view_diff *v, char *out, size_t size, const char *place, int room)
 {
     const char *slash = strrchr(place, '/');
-    char name[LINE];
-    text_put(name, sizeof name, "%s%s", v->term.utf8 ? "…" : "...", slash ? slash : "");
-    const char *fitting = !slash || terminal_columns(place) <= room ? place
-                          : terminal_columns(name) <= room          ? name
-                                                                    : slash + 1;
-    text_put(out, size, "%s", fitting);
+    text_put(out, size, "%s", !slash || terminal_columns(place) <= room ? place : slash + 1);
 }
 
 /* Shortens "train.py:41 → folder/train_2.py:47 step" to `room` columns: first the function, then the folder; a second
@@ -91,8 +86,12 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
     text_put(out, size, "%.*s", broken ? (int)(last - location) - 1 : (int)(last - location), location);
     if (broken) text_put(out + strlen(out), size - strlen(out), "\n%*s", 2 * INDENT, "");
     const int left = room - (broken ? 0 : before) - terminal_columns(place);
-    char function[LINE] = "";
-    if (gap && left >= LEAST_FUNCTION + GAP) text_name(function, sizeof function, gap + 2, left - 2, v->term.utf8);
+    char function[LINE] = "", backward[32];
+    text_put(backward, sizeof backward, "backward %s ", diff_arrow(v));
+    const char *name = gap ? gap + GAP : "";
+    if (terminal_columns(name) > left - GAP && strncmp(name, backward, strlen(backward)) == 0) name += strlen(backward);
+    if (left - GAP >= LEAST_FUNCTION || terminal_columns(name) <= left - GAP)
+        text_name(function, sizeof function, name, left - GAP, v->term.utf8);
     text_put(out + strlen(out), size - strlen(out), "%s%s%s", place, *function ? "  " : "", function);
 }
 
@@ -110,7 +109,7 @@ static int least_text_columns(const char *text)
 /* Does the last cell not fit beside the figures, so that it gets its own line? */
 static bool has_own_line(const struct view_diff *v, const char *text, int room)
 {
-    const int least = v->diff->wish.by == DIFF_LINE ? least_text_columns(text) : 0;
+    const int least = v->diff->wish.by == DIFF_LINE || v->diff->wish.by == DIFF_FILE ? least_text_columns(text) : 0;
     return *text && terminal_columns(text) > room && (room < NARROW || least > room);
 }
 
@@ -157,8 +156,10 @@ static void grid_print(const struct view_diff *v, struct grid *g)
         }
         fprintf(v->out, "%s%*s", l->rule ? "\n" : "", INDENT, "");
         const bool beside = *l->cell[n - 1] && !has_own_line(v, l->cell[n - 1], room);
-        for (int c = 0; c < n - 1; c++)
-            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], beside || c < n - 2);
+        int last = n - 2; /* no line ends with blanks */
+        while (!beside && last > 0 && !*l->cell[last]) last--;
+        for (int c = 0; c <= last; c++)
+            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], beside || c < last);
         print_last_cell(v, l, n, room);
     }
     free(g->lines);
@@ -198,8 +199,9 @@ static enum terminal_style change_style(int64_t change)
 static void path_text(const struct view_diff *v, int side, char *out, size_t size, const char *path)
 {
     const struct result_report *r = v->side[side].report;
-    int room = v->term.width - (v->term.width < WIDE ? 56 : 80); /* beside the numbers and a function */
-    text_path(out, size, path ? path : "?", r->processes_n ? r->processes[0].cwd : NULL, room > 24 ? room : 24,
+    const int room = v->term.width - (v->term.width < WIDE ? 56 : 80); /* beside the numbers and a function */
+    const int name = terminal_columns(path ? basename(path) : "?");    /* is never cut */
+    text_path(out, size, path ? path : "?", r->processes_n ? r->processes[0].cwd : NULL, room > name ? room : name,
               v->term.utf8);
 }
 
@@ -359,7 +361,7 @@ static void view_rows(const struct view_diff *v)
     if (with) g.head[at++] = diff_unit_name(v);
     if (with && category) {
         g.left[at] = true;
-        g.head[at++] = "for";
+        g.head[at++] = "category";
     }
     g.head[at] = "";
     EACH_IN (r, d->rows) {

@@ -100,6 +100,10 @@
     /* A number and its unit stay on one line. */
     page.whole = text =>
         text.replace(/(\d) (B|[KMGT]iB|[kMGT]B\/s|%|h|min|s|ms|us|ns|steps?|blocks?)(?![\w])/g, "$1\u00a0$2");
+    /* A long name may break between its parts. */
+    page.breakable = text => text.split(" ").flatMap((word, i) => [i ? " " : "",
+        ...(word.length < 25 ? [word] : word.split(/(?<=[_/])(?=\w)|(?<=\w\.)(?=[A-Za-z_]{4})|(?<=[a-z])(?=[A-Z])/)
+                                           .flatMap((part, k) => (k ? [page.make("wbr"), part] : [part])))]);
     page.base = file => (file ? file.slice(file.lastIndexOf("/") + 1) : "");
     /* PyTorch's and Python's own frames; of these, those between a module and its forward. */
     const PLUMBING = new RegExp([

@@ -58,8 +58,9 @@
                 page.plural(wrong.events, "event") + ", at the last by " +
                 page.bytes(Math.abs(wrong.last_difference_bytes)) + ": take figures of tensors with care.");
         }
+        const begin = text => (/^[a-z]+[ ,]/.test(text) ? page.capital(text) : text);
         const calm = page.report.preallocations.concat(page.report.rank_findings)
-                         .map(f => [page.sentence(f.text), f.advice ? [": ", page.sentence(f.advice)] : null]);
+                         .map(f => [page.sentence(begin(f.text)), f.advice ? [". ", page.sentence(begin(f.advice))] : null, "."]);
         const node = page.byId("warnings");
         page.fill(node, list.map(text => make("li", null, text)), calm.map(text => make("li", {class: "calm"}, text)));
         node.hidden = !list.length && !calm.length;
@@ -94,7 +95,7 @@
             more: [
                 page.whole("Requested " + page.bytes(oom.requested_bytes) + segment + free), oom.site ? ", at " : "",
                 oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "",
-                evidence ? ". Evidence: " + evidence + "." : "."
+                evidence ? ". Evidence: " + evidence + "." : ""
             ],
         };
     }
@@ -197,7 +198,7 @@
 
     function head() {
         const oom = page.report.oom[0], said = oom ? verdictOom(oom) : verdictPeak();
-        page.fill(page.byId("verdict"), make("div", {class: "kicker"}, said.tags), make("h1", null, said.title),
+        page.fill(page.byId("verdict"), make("div", {class: "kicker"}, said.tags), make("h1", {class: said.title.length > 160 ? "long" : null}, page.breakable(said.title)),
             said.more.length ? make("p", {class: "soft"}, said.more) : null, todo());
         page.fill(page.byId("facts"), facts());
         const file = page.report.run.processes.length ? page.base(page.report.run.processes[0].database) : "";

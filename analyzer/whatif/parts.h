@@ -99,8 +99,14 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 /* One for each order in which PyTorch's versions choose free blocks; the most usual one first. */
 #define WHATIF_ASSUMED_N 4
 
-/* Index of a process's device, created with its settings if it is new. */
-size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
+/* Index of a process's device, created with its settings if it is new. Most events are of the last one's device. */
+size_t whatif_device_find(struct whatif *w, uint32_t process, int device);
+static inline size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
+{
+    const struct whatif_device *last = w->device < w->devices_n ? &w->devices[w->device] : NULL;
+    return last && last->process == process && last->device == device ? w->device
+                                                                      : whatif_device_find(w, process, device);
+}
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
 /* Its pool; 0 the default one. */

@@ -34,12 +34,14 @@ def name_cells(text: str, shell: Any) -> str:
 
 
 def report(words: str, shell: Any) -> Any:
-    path = database()
+    """Of this kernel's recording, or of the file that is named."""
+    options = shlex.split(words)
+    named = [word for word in options if not word.startswith("-") and (os.path.exists(word) or word.endswith(".db"))]
+    path = named[0] if named else database()
     if path is None:
         print(NOTHING)
         return None
-    options = shlex.split(words)
-    text = reader.run_gpuspy("report", *options, path, with_messages=True)
+    text = reader.run_gpuspy("report", *options, *([] if named else [path]), with_messages=True)
     print(text if "--json" in options else text + name_cells(text, shell))
     return reader.Recording(path)
 
@@ -122,7 +124,7 @@ def register(shell: Any) -> None:
                 write_cell(shell, cell.raw_cell)
 
     def gpuspy(line: str, cell: Optional[str] = None) -> Any:
-        """%gpuspy report|attach|detach [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
+        """%gpuspy report [FILE] [OPTIONS], %gpuspy attach|detach [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
         if cell is not None:
             with marks.scope(line.strip() or "cell"):
                 shell.run_cell(cell)

@@ -138,6 +138,8 @@ class Recording:
             finally:
                 db.close()
         except (sqlite3.Error, sqlite3.Warning) as error:
+            if type(error) is sqlite3.DatabaseError:  # the file is damaged: gpuspy finds out how
+                run_gpuspy("sql", path, "SELECT 1")
             raise GpuspyError(f"cannot read '{self.path}': {error}") from None
 
     def table(self, name: str, kind: Optional[str] = None) -> Any:
@@ -196,9 +198,10 @@ def convert(rows: List[Dict[str, Any]], columns: List[str], kind: Optional[str])
     for make in [makers[kind]] if kind else makers.values():
         try:
             return make()
-        except ImportError:
+        except ImportError as error:
             if kind:
-                raise GpuspyError(f"kind '{kind}' needs a package that is not installed") from None
+                package = {"arrow": "pyarrow"}.get(kind, kind)
+                raise GpuspyError(f"kind '{kind}' needs {package} ({error}): pip install {package}") from None
     return rows
 
 

@@ -226,6 +226,7 @@ def test_a_sqlite_that_is_too_old_is_left_out(run, gpuspy, monkeypatch):
 def test_magics(run, gpuspy, capsys):
     class Shell:
         events = types.SimpleNamespace(register=lambda name, function: None)
+        compile = None
 
         def register_magic_function(self, function, kind, name):
             self.magic = function
@@ -236,7 +237,23 @@ def test_magics(run, gpuspy, capsys):
     shell = Shell()
     gpuspy.load_ipython_extension(shell)
     assert shell.magic("report") is None and "Nothing is recorded" in capsys.readouterr().out
+    assert shell.magic(f"report --full {run.path}").path == run.path and "peak" in capsys.readouterr().out
+    with pytest.raises(Exception, match="No such file"):
+        shell.magic("report none.db")
     shell.magic("load", "x = 1")
     assert shell.ran == "x = 1"
     with pytest.raises(Exception, match="type %gpuspy report"):
         shell.magic("rep")
+
+
+def test_an_error_names_the_package_and_the_damage(gpuspy, run, recording, monkeypatch):
+    for module in "pyarrow", "pandas", "polars":
+        monkeypatch.setitem(sys.modules, module, None)
+    assert isinstance(run.table("allocations"), list)
+    for kind, package in ("arrow", "pyarrow"), ("polars", "polars"):
+        with pytest.raises(gpuspy.GpuspyError, match=f"pip install {package}$"):
+            run.table("allocations", kind)
+    whole = recording.database.read_bytes()
+    recording.database.write_bytes(whole[:len(whole) // 2])
+    with pytest.raises(gpuspy.GpuspyError, match="is truncated"):
+        gpuspy.open(recording.database).table("allocations", "rows")

@@ -155,14 +155,33 @@ def test_the_list_of_a_piped_flame_graph_fits(recorded):
 
 
 @pytest.mark.parametrize("table", ["lines", "syncs", "copies"])
-def test_top_is_never_wider_than_the_screen_and_keeps_the_line(recorded, table):
-    """There a file's name can lose its middle."""
-    def lines(width):
-        text = printed(recorded, ["top", "--once", "--table", table], width, False)
+def test_top_is_never_wider_than_the_screen_and_keeps_the_line(recorded, long_name, table):
+    view = ["top", "--once", "--table", table]
+    test_no_width_cuts_a_place(recorded, view, False)
+    for width in WIDTHS:
+        text = printed(recorded, view, width, False)
         assert max(map(len, text.splitlines())) <= width, text
-        return [found.group() for line in text.splitlines() if (found := re.search(r"\.py:\d+", line))]
-    whole = lines(300)
-    assert whole and all(lines(width) == whole for width in WIDTHS)
+        assert [line for line in text.splitlines() if line != line.rstrip()] == []
+    if table != "copies": # a module with a short name copies
+        test_a_long_name_is_whole(long_name, view)
+
+
+def test_a_comparison_keeps_a_long_name(recorded, long_name):
+    for by in "line", "file":
+        view = ["diff", "--min", "1B", "--by", by, recorded.database]
+        for width in WIDTHS[1:]:
+            text = printed(long_name, view, width, False)
+            rows = text.partition("By " + by)[2].partition("By category")[0]
+            assert "finetune_the_vision_tower_and_the_projector_of_llama_with_lora.py" in rows, text
+            assert not re.search(r"\w…\w*\.py|\.py…", rows), text
+
+
+def test_the_amounts_of_a_check_are_aligned(recorded, long_name):
+    for recording in recorded, long_name:
+        for width in WIDTHS:
+            text = printed(recording, ["check", "--max-peak", "1MiB"], width, False)
+            ends = {found.end(1) for line in text.splitlines() if (found := re.match(r" +([\d.]+ (B|KiB|MiB))  \S", line))}
+            assert len(ends) == 1, text
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])

@@ -26,6 +26,13 @@ def check(recorded, *words, code=None):
     return first
 
 
+def test_the_lines_of_a_peak_sum_to_its_tensors(once):
+    """Also with the tensor for which the CUDA allocation of the peak was made, which is allocated after it."""
+    failed = check(once("check-ensemble-12", SCRIPT, "ensemble", 12), "--max-peak", "1KiB", "--all")["max-peak"]
+    tensors = re.search(r"at that moment ([\d.]+) MiB in tensors", failed["text"])
+    assert abs(sum(line["amount"] for line in failed["lines"]) / 2**20 - float(tensors[1])) < 0.01, failed["text"]
+
+
 CLEAN = ["clean", "ema", "window", "cache", "late", "epochs", "infer", "ensemble"]
 
 
