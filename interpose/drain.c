@@ -37,7 +37,9 @@
 #define COMMIT_FILL 0.25        /* … or if the spool is this full, because only a commit frees chunks */
 #define BUSY_FILL 0.125         /* if it is this full, polls follow each other as fast as they may */
 #define HOLD_FILL 0.5           /* while readers hold the log, rows wait in the spool until it is this full */
-#define BATCH 20000             /* records between two checks whether another thread wants the lock */
+#define BATCH 20000             /* records between two checks whether they are to be committed */
+#define STEPS 1000              /* of SQLite between two checks whether a fork waits: some 20 µs */
+#define GIVE_WAY_MS 20          /* the drain stays behind forks at most so long: the spool must not fill */
 #define PROMPT_MS 1000          /* an end that takes longer does not hold signals back */
 #define STUCK_MS 5000           /* stop waiting at the end if nothing progresses for this long */
 #define HUNG_MS 2000            /* who waits at least this long for the lock in vain has met a file system that hangs */
@@ -52,6 +54,7 @@ static struct {
     pthread_t thread;
     pthread_mutex_t lock; /* held while the store or the reader is used */
     pthread_cond_t wake, flushed;
+    _Atomic unsigned waiters; /* threads that wait for the lock */
     _Atomic bool running;
     _Atomic bool stop;
     bool versioned;
@@ -77,6 +80,33 @@ static struct {
     _Atomic uint64_t progress; /* increases while work is done */
     _Atomic uint64_t hung_at;  /* progress + 1 when a fork last waited without success; 0: none has */
 } drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Between two records, or two steps of a statement: SQLite and malloc are idle here. A mutex alone would not do: who
+ * releases it and takes it again is faster than the thread that this has woken. */
+static void give_way(void)
+{
+    const struct timespec step = {.tv_nsec = 1000000};
+    if (!atomic_load_explicit(&drain.waiters, memory_order_relaxed)) return;
+    pthread_mutex_unlock(&drain.lock);
+    for (int ms = 0; ms < GIVE_WAY_MS && atomic_load(&drain.waiters); ms++) nanosleep(&step, NULL);
+    pthread_mutex_lock(&drain.lock);
+}
+
+static int give_way_in_statement(void *unused)
+{
+    (void)unused;
+    give_way();
+    return 0;
+}
+
+static bool lock_within(long ms)
+{
+    if (!pthread_mutex_trylock(&drain.lock)) return true;
+    atomic_fetch_add(&drain.waiters, 1);
+    const bool locked = gs_lock_within(&drain.lock, ms);
+    atomic_fetch_sub(&drain.waiters, 1);
+    return locked;
+}
 
 static void fail_drain(void)
 {
@@ -174,6 +204,7 @@ static int read_batch(void)
             gs_store_expect(drain.store, recs[read]);
         for (int i = 0; i < read; i++)
             if (!store_record(threads[i], recs[i])) return -1;
+        give_way();
     }
     atomic_fetch_add(&drain.progress, 1);
     if (commit_is_due() && (!commit_store() || !trim_store())) return -1;
@@ -206,9 +237,6 @@ static int read_spool(bool final)
         total += n;
         if (final) continue;
         drain.since_disk += n;
-        /* a fork waits for this lock, and so does the end, after which there is nothing to read from */
-        pthread_mutex_unlock(&drain.lock);
-        pthread_mutex_lock(&drain.lock);
         if (drain.stop || drain.failed || drain.bound_reached) break;
         if ((drain.more = drain.since_disk >= DISK_RECORDS)) break;
     }
@@ -374,6 +402,7 @@ static void *run_drain(void *unused)
     if (!(gs_filter_refused & GS_FILTER_PRIORITY)) /* on Linux: of this thread only */
         setpriority(PRIO_PROCESS, (id_t)gs_system_call(SYS_gettid), NICE);
     pthread_mutex_lock(&drain.lock);
+    gs_store_pauses(drain.store, STEPS, give_way_in_statement);
     const int ended_by = drain_until_stopped();
     if (!drain.failed) finish_store();
     atomic_store(&drain.spool->drain_alive, 0);
@@ -462,11 +491,11 @@ static bool join_drain(void)
 /* The thread holds the lock while it writes, for ever if the file system hangs. */
 static bool lock_while_busy(void)
 {
-    if (gs_lock_within(&drain.lock, PROMPT_MS)) return true;
+    if (lock_within(PROMPT_MS)) return true;
     gs_deadly_deliver();
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
-        if (gs_lock_within(&drain.lock, STUCK_MS)) return true;
+        if (lock_within(STUCK_MS)) return true;
         if (atomic_load(&drain.progress) == before) return false;
     }
 }
@@ -498,7 +527,7 @@ bool gs_drain_vanished(void)
 bool gs_drain_lock(int ms)
 {
     const uint64_t now = atomic_load(&drain.progress) + 1;
-    if (gs_lock_within(&drain.lock, atomic_load(&drain.hung_at) == now ? 0 : ms)) return true;
+    if (lock_within(atomic_load(&drain.hung_at) == now ? 0 : ms)) return true;
     if (ms >= HUNG_MS) atomic_store(&drain.hung_at, now);
     return false;
 }

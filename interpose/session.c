@@ -26,6 +26,7 @@
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
+#include "schema/spool_file.h"
 #include "schema/store.h"
 #include "schema/store_files.h"
 
@@ -257,6 +258,8 @@ static void *join_opening(pthread_t thread)
     if (!pthread_timedjoin_np(thread, &done, &until)) return done;
     if (atomic_compare_exchange_strong(&opening, &expected, GIVEN_UP)) {
         pthread_detach(thread);
+        if (gs_session_spool()->map)
+            gs_segment_remove(gs_session_spool()->shmid); /* goes when the last user detaches */
         gs_deactivate("not recording: the file system of %s has not responded for %d s", gs_config()->db,
                       OPEN_MS / 1000);
     } else {

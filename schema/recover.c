@@ -315,9 +315,26 @@ static int recover_spool(const char *db_path, const char *spool_path, uint32_t *
     return rc ? -1 : 1;
 }
 
+/* A program that read the recording at its end kept the recorder from it. */
+static void merge_left_log(const char *path)
+{
+    static const char ended[] = "SELECT 'yes' FROM pragma_application_id, process WHERE application_id = " GS_NUMBER(
+        GS_APPLICATION_ID) " AND complete IS NOT NULL";
+    char log[PATH_MAX + 8];
+    sqlite3 *db = NULL;
+    snprintf(log, sizeof log, "%s-wal", path);
+    if (access(log, F_OK)) return;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK &&
+        text_is(db, ended, "yes"))
+        (void)sqlite3_exec(db, "PRAGMA synchronous=OFF;PRAGMA journal_mode=DELETE", NULL, NULL, NULL);
+    sqlite3_close(db);
+}
+
 int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size)
 {
-    return recover_spool(db_path, NULL, pid, error, error_size);
+    const int rc = recover_spool(db_path, NULL, pid, error, error_size);
+    if (rc == 0 || rc == 1) merge_left_log(db_path);
+    return rc;
 }
 
 int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size)

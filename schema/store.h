@@ -111,6 +111,8 @@ enum gs_trim {
     GS_TRIM_READ  /* a reader has kept the log until it filled up; meta.stopped records it */
 };
 enum gs_trim gs_store_trim(struct gs_store *s);
+/* Calls `pause` after every so many steps of a statement, where SQLite holds no lock; it returns 0. */
+void gs_store_pauses(struct gs_store *s, int steps, int (*pause)(void *));
 /* Completes the recording. Lifetimes that did not end stay open (free_ns NULL), OOMs without a later success are fatal,
  * the recovery tables are dropped, and the log is merged into the file. Creates no index: each would make the file
  * larger by half a table, and the analyzer reads in order of id. `complete` false: the process died, which table
@@ -144,7 +146,8 @@ void gs_store_remove(const char *path);
 /* Completes `db_path` from the spool beside it (db_path + ".spool") if the spool exists and its process is gone, then
  * removes the spool. Returns 1: completed; 0: nothing to do, or the spool's memory is lost (with it the last moments;
  * the database stays unfinished); 2: still recording, *pid says which process; -1: failed, one line in `error`, and the
- * spool stays. After a failure in a read-only folder the caller can still read what the database has. */
+ * spool stays. After a failure in a read-only folder the caller can still read what the database has. Merges the log of
+ * a finished recording, which remains beside it if a program read it when it ended. */
 int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size);
 /* Completes a copy of the database from the spool beside the original; that spool stays. */
 int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size);

@@ -17,9 +17,9 @@ static const char schema_sql[] =
     ;
 
 /* While recording, a write-ahead log: the database stays consistent whenever the process dies, and readers do not block
- * the recorder. No fsync: what the kernel has received survives the process. */
+ * the recorder. No fsync, from the first statement on: what the kernel has received survives the process. */
 #define PRAGMAS                                                               \
-    "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;" \
+    "PRAGMA synchronous=OFF;PRAGMA journal_mode=WAL;PRAGMA cache_size=-2048;" \
     "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
 const char *gs_store_error(const struct gs_store *s)
 {
@@ -115,18 +115,15 @@ static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIR
     GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
         GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
 
-#define STRING_OF(x) #x
-#define NUMBER(x) STRING_OF(x)
-
 /* One transaction: another program that opens the file finds either no tables or all of them. */
 static int make_store_schema(struct gs_store *s, const struct gs_store_info *info)
 {
     if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || gs_store_sql(s, schema_sql) ||
         gs_store_sql(s, words_sql) || insert_process(s, info) ||
-        gs_store_sql(
-            s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
-               "PRAGMA application_id=" NUMBER(GS_APPLICATION_ID) ";"
-                                                                  "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
+        gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
+                        "PRAGMA application_id=" GS_NUMBER(GS_APPLICATION_ID) ";"
+                                                                              "PRAGMA user_version=" GS_NUMBER(
+                                                                                  GS_SCHEMA_VERSION)))
         return -1;
     return gs_store_sql(s, "COMMIT");
 }
@@ -250,6 +247,11 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
     int rc = commit_transaction(s, r);
     gs_file_guard_end(&guard);
     return rc;
+}
+
+void gs_store_pauses(struct gs_store *s, int steps, int (*pause)(void *))
+{
+    sqlite3_progress_handler(s->db, steps, pause, NULL);
 }
 
 /* ---------------------------------------------------------------- the end */

@@ -31,8 +31,10 @@
 #include "schema/store_scope.h"
 #include "schema/tables.h"
 
-#define GS_PROCESS 1 /* process.id: a database holds one process */
-#define GS_OPEN (-1) /* life_ns of a lifetime that has not ended */
+#define GS_STRING_OF(x) #x
+#define GS_NUMBER(x) GS_STRING_OF(x) /* a macro's value, for SQL */
+#define GS_PROCESS 1                 /* process.id: a database holds one process */
+#define GS_OPEN (-1)                 /* life_ns of a lifetime that has not ended */
 /* free_stack of a lifetime that has not ended. Its number reserves the bytes that life_ns and the stack id will need in
  * the database page, so that the end does not split a full page. */
 #define GS_STACK_LATER UINT32_MAX

@@ -20,7 +20,8 @@ formula was written with. Rows whose lengths vary get --varying-lengths. What a 
 reserved memory with that, and the driver's figure with both. xMem subtracts a first sample of NVML. Its FastRunner sets a memory
 fraction, which makes the context, and then starts the thread that samples: the loop for images moves the model to the GPU at
 the same time, that for text two seconds later (exp/trainer/__init__.py, train_loop.py). So of image models the figure is what is
-reserved less the weights. It also has the kernels that CUDA loads later, 50 to 90 MiB, which gpuspy counts with the context. serving-*.tsv: what vLLM
+reserved less the weights. It also has the kernels that CUDA loads later, 50 to 90 MiB, which gpuspy counts with the context. GPTQ-for-LLaMa's is
+memory_allocated() between two tokens, when no temporary is live. serving-*.tsv: what vLLM
 subtracted from its share of the GPU, which is the share less the available KV cache."""
 import csv
 import hashlib
@@ -74,6 +75,8 @@ def counter(row):
     text = row["what_measure"]
     if "KV cache memory" in text:
         return "beside the cache"
+    if "between two tokens" in text:
+        return "between tokens"
     if "xMem" in row["source"] and "image" in row["task"]:
         return "after loading"
     if "NVML - reserved" in text:
@@ -225,7 +228,7 @@ def options(row):
             out += ["--accumulation", stages[1]]
         out += ["--interleave", "2"] if stages and "interleaved" in task else []  # torchtitan's default
         out += ["--sequence-parallel"] if "tp" in sharding and "torchtitan" in row["source"] else []
-        out += ["--accumulation", "8"] if "litgpt" in row["source"] else []  # a step has 128 sequences
+        out += ["--accumulation", "8", "--runtime", "litgpt"] if "litgpt" in row["source"] else []  # a step has 128 sequences
         out += ["--gpus", row["gpus"], "--sharding", "fsdp2" if "fsdp2" in sharding else "fsdp" if "fsdp" in sharding else "zero3" if "zero3" in sharding else "zero2" if "zero2" in sharding else "ddp"]
     return out
 
@@ -241,7 +244,8 @@ def estimated(row):
         used = plan["gpus"][0]["server"]["used"]
         return [used[key] for key in ("low_bytes", "bytes", "high_bytes")], command[2:]
     left = {"driver": (), "reserved": ("context", "communication"), "after loading": ("context", "weights"),
-            "allocated and context": ("communication", "allocator"), "allocated": ("context", "communication", "allocator")}[counter(row)]
+            "allocated and context": ("communication", "allocator"), "allocated": ("context", "communication", "allocator"),
+            "between tokens": ("context", "communication", "allocator", "temporaries", "activations", "logits")}[counter(row)]
     if "paged" in " ".join(command) and counter(row) != "driver":
         left += ("optimizer_states",)  # in managed memory, which PyTorch does not count
     best = None

@@ -38,6 +38,12 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
     })
 /* snprintf for texts that may be truncated. */
 void text_put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The first letter of a sentence after a semicolon; abbreviations such as CUDA stay. */
+static inline char text_first_in_clause(const char *sentence)
+{
+    const bool abbreviation = sentence[1] >= 'A' && sentence[1] <= 'Z';
+    return (char)(abbreviation ? sentence[0] : sentence[0] - 'A' + 'a');
+}
 /* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), so that no line ends
  * between them. */
 size_t text_word_length(const char *text);

@@ -19,6 +19,7 @@ struct caching_block {
     uint32_t area; /* index of its expandable segment, CACHING_NONE: an ordinary segment */
     uint16_t pool;
     bool allocated, mapped, pending;
+    bool whole; /* in the set of free blocks: not split, or of an area */
 };
 
 struct caching_set {

@@ -34,6 +34,7 @@ bool caching_rules_have(const struct caching_rules *rules, enum caching_version_
 
 struct pool {
     struct caching_set free, unmapped;
+    size_t whole;      /* free blocks that are a segment, or a part of an area: what release_pool() can give back */
     uint64_t searches; /* for the age of its free blocks */
     bool small;
     bool unsplit;  /* no block is split */
@@ -164,17 +165,26 @@ static struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
     return &a->pools[pool];
 }
 
+static bool is_split(const struct caching_block *b)
+{
+    return b->prev != CACHING_NONE || b->next != CACHING_NONE;
+}
+
 static void set_insert(struct caching_allocator *a, uint32_t at)
 {
     struct caching_block *b = &a->blocks[at];
     struct pool *pool = &a->pools[b->pool];
     b->gc_since = pool->searches;
+    b->whole = b->mapped && (b->area != CACHING_NONE || !is_split(b));
+    pool->whole += b->whole;
     caching_set_insert(a->blocks, b->mapped ? &pool->free : &pool->unmapped, at);
 }
 
 static void set_erase(struct caching_allocator *a, uint32_t at)
 {
     struct pool *pool = &a->pools[a->blocks[at].pool];
+    pool->whole -= a->blocks[at].whole;
+    a->blocks[at].whole = false;
     caching_set_erase(a->blocks, a->blocks[at].mapped ? &pool->free : &pool->unmapped, at);
 }
 
@@ -253,11 +263,6 @@ static void release_segment(struct caching_allocator *a, uint32_t at)
     drop_block(a, at);
 }
 
-static bool is_split(const struct caching_block *b)
-{
-    return b->prev != CACHING_NONE || b->next != CACHING_NONE;
-}
-
 bool caching_has_spare(const struct caching_allocator *a)
 {
     bool has = false;
@@ -311,8 +316,9 @@ static void release_pool(struct caching_allocator *a, struct pool *pool)
 {
     uint32_t *maps = NULL;
     size_t maps_n = 0, maps_cap = 0;
+    if (!pool->whole) return;
     uint32_t next, at = caching_set_find(a->blocks, &pool->free, (struct caching_key){0}, false);
-    for (; at != CACHING_NONE; at = next) {
+    for (; at != CACHING_NONE && pool->whole > maps_n; at = next) {
         next = caching_set_find(a->blocks, &pool->free, caching_key_of(&a->blocks[at]), true);
         if (a->blocks[at].area != CACHING_NONE)
             *ARENA_ADD(maps) = at;

@@ -18,6 +18,7 @@ enum caching_version_rule {
 struct caching_rules {
     uint16_t major, minor; /* of PyTorch; 0: unknown, so the newest known version */
     bool expandable;
+    bool capture_reuse;      /* graph_capture_record_stream_reuse, which the replay does not follow */
     int64_t large_bytes;     /* large_segment_size_mb: segments for requests from 1 to 10 MiB, and pages of large
                                 expandable segments */
     int64_t max_split_bytes; /* max_split_size_mb; INT64_MAX: no limit */

@@ -9,6 +9,7 @@
 #include "analyzer/step/step.h"
 #include "analyzer/base/units.h"
 #include "analyzer/allocator/heap_map.h"
+#include "analyzer/site/holder.h"
 
 enum {
     STEPS_LEAST = 10, /* with fewer, absence of growth cannot be established */
@@ -317,16 +318,6 @@ static const char *too_short(struct checking *c)
     return NULL;
 }
 
-/* "by train.py:43 `features.append(loss)` (guess)", "" if no statement was found. */
-static const char *keeper_text(struct checking *c, const struct result_growth *g)
-{
-    const char *text = "";
-    EACH_IN (h, g->holders)
-        text = arena_printf(c->arena, "%s%s%s:%d `%s`", text, *text ? " or " : " by ", basename(h->file), h->line,
-                            h->text);
-    return *text ? arena_printf(c->arena, "%s (guess)", text) : text;
-}
-
 /* By device. */
 static void measure_grown(struct checking *c, bool per_step)
 {
@@ -364,11 +355,12 @@ static void explain_growth(struct checking *c, struct check_result *r)
     size_t cap = 0;
     EACH_IN (g, c->report->growth) {
         if (!on_gpu(g->layer, g->device) || g->device != r->device) continue;
+        const char *kept = site_kept_text(c->arena, "", g->holders, g->holders_n);
         EACH_IN (l, g->lines) {
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
-                           arena_printf(c->arena, "%llu allocation%s kept%s%s", (unsigned long long)l->count,
-                                        l->count == 1 ? "" : "s", l == g->lines ? keeper_text(c, g) : "",
+                           arena_printf(c->arena, "%llu allocation%s %s%s", (unsigned long long)l->count,
+                                        l->count == 1 ? "" : "s", (l == g->lines ? kept : NULL) ?: "kept",
                                         g->graph ? ", with the results of one forward pass" : ""));
         }
     }

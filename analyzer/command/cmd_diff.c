@@ -133,11 +133,18 @@ static bool wish_of(const struct settings *s, struct diff_request *wish)
     return !s->least || parse_least(s->least, wish);
 }
 
+/* What a diff compares: the other questions take longer than these. A failure's cause depends on all of them. */
 static bool open_side(struct diff_side *side, const char *path, const struct run_options *options_)
 {
     char error[1024] = "";
+    struct run_options asked = *options_;
+    size_t failures = 0;
     *side = (struct diff_side){.run = run_open(&path, 1, options_, error, sizeof error)};
-    side->report = side->run ? report_build(side->run, options_, error, sizeof error) : NULL;
+    if (side->run) (void)run_ooms(side->run, &failures);
+    if (!failures)
+        asked.questions = REPORT_ASK(STEPS) | REPORT_ASK(USES) | REPORT_ASK(PEAKS) | REPORT_ASK(GROWTH) |
+                          REPORT_ASK(SYNCS) | REPORT_ASK(TRANSFERS) | REPORT_ASK(SCOPES);
+    side->report = side->run ? report_build(side->run, &asked, error, sizeof error) : NULL;
     if (!side->report) complain("diff: %s", error);
     return side->report != NULL;
 }

@@ -162,13 +162,10 @@ static void print_failure(const struct command_recorded *run, const struct resul
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
-            const bool killed = r->processes[i].exit_signal == SIGKILL;
-            complain("process %u failed: %s; %s%s%s", r->processes[i].pid, how,
-                     r->outcome_unknown ? "whether memory ran out is unknown"
-                     : killed           ? "GPU memory did not run out"
-                                        : "memory did not run out",
-                     run->what_if ? " before that, so whether the whole run fits is unknown" : "",
-                     killed ? "; the kernel sends SIGKILL if host memory runs out (see dmesg)" : "");
+            const char *outcome = result_outcome_text(r, true);
+            complain("process %u failed: %s; %c%s%s%s", r->processes[i].pid, how, text_first_in_clause(outcome),
+                     outcome + 1, run->what_if ? " before that, so whether the whole run fits is unknown" : "",
+                     result_was_killed(r) ? "; the kernel sends SIGKILL if host memory runs out (see dmesg)" : "");
             return;
         }
 }

@@ -47,7 +47,7 @@ static struct estimate_line *add_activation(struct estimate_result *r, enum esti
     return line;
 }
 
-/* The formula of a line of Whisper, whose encoder and decoder have different lengths. */
+/* The formula of a line of Whisper or CLIP, whose two stacks have different lengths. */
 static void of_two_stacks(const struct plan *p, enum estimate_act_group group, char *text, size_t size)
 {
     const struct model_shape *m = &p->model->shape;
@@ -56,8 +56,9 @@ static void of_two_stacks(const struct plan *p, enum estimate_act_group group, c
         snprintf(text, size, "%ju · %ju positions: spectrograms of %ju channels, 5 · %ju of the convolutions",
                  (uintmax_t)p->batch, (uintmax_t)m->sound, (uintmax_t)m->channels, (uintmax_t)m->hidden);
     else
-        snprintf(text, size, "%ju layers · %ju · %ju positions of sound + %ju layers · %ju · %ju tokens",
-                 (uintmax_t)m->encoder_layers, (uintmax_t)p->batch, (uintmax_t)m->sound,
+        snprintf(text, size, "%ju layers · %ju · %ju positions of %s + %ju layers · %ju · %ju tokens",
+                 (uintmax_t)m->encoder_layers, (uintmax_t)p->batch,
+                 (uintmax_t)(m->sound ? m->sound : model_image_tokens(m)), m->sound ? "sound" : "images",
                  (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch, (uintmax_t)p->seq);
 }
 
@@ -130,11 +131,11 @@ static struct unit activation_unit(const struct model_shape *m, enum estimate_ac
 
 /* The first peak of backward, as two lines that add up to it in each variant. The largest moment may differ between
  * variants. */
-static void first_peak(const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
+static void first_peak(double versions, const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
                        const struct estimate_act_pass *high, struct estimate_interval *logits,
                        struct estimate_interval *gradients)
 {
-    struct estimate_interval all = sort_interval(VERSIONS * low->first, likely->first, high->first);
+    struct estimate_interval all = sort_interval(versions * low->first, likely->first, high->first);
     double rest = fmax(0, likely->first - likely->logits);
 
     if (likely->at_loss) {
@@ -143,7 +144,7 @@ static void first_peak(const struct estimate_act_pass *low, const struct estimat
     } else {
         *logits = sort_interval(low->held, likely->held, high->held);
         *gradients =
-            sort_interval(VERSIONS * (low->first - low->held), likely->first - likely->held, high->first - high->held);
+            sort_interval(versions * (low->first - low->held), likely->first - likely->held, high->first - high->held);
     }
 }
 
@@ -161,7 +162,9 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
     const struct estimate_act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
                                    *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
     struct estimate_interval logits, gradients;
-    first_peak(least, likely, most, &logits, &gradients);
+    /* sums of biases' gradients are in smaller buffers if a layer of images is computed again: DeiT, DINOv2 */
+    const double versions = m->family == MODEL_VIT && plan_remakes_layers(p) ? 0.8 : VERSIONS;
+    first_peak(versions, least, likely, most, &logits, &gradients);
 #define OF(field) sort_interval(least->field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         struct unit u = activation_unit(m, g, &z);
@@ -170,7 +173,7 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
             add_kept(r, p, g, OF(saved[g]), z.tokens);
             continue;
         }
-        if (m->family == MODEL_WHISPER)
+        if (m->family == MODEL_WHISPER || m->family == MODEL_CLIP)
             of_two_stacks(p, g, text, sizeof text);
         else if (each <= 0)
             snprintf(text, sizeof text, "none; with padded sequences, a mask of %.0f · %.0f in each layer", z.seq,
@@ -186,7 +189,7 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
     }
     snprintf(text, sizeof text, "%ju layers · %.0f tokens · %ju · %.0f B", (uintmax_t)plan_remade_layers(p, m->layers),
              z.tokens, (uintmax_t)m->hidden, z.stream);
-    if (m->family == MODEL_WHISPER) of_two_stacks(p, ACT_NORM, text, sizeof text);
+    if (m->family == MODEL_WHISPER || m->family == MODEL_CLIP) of_two_stacks(p, ACT_NORM, text, sizeof text);
     add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL,
                    text);
     snprintf(text, sizeof text, "%.0f tokens · %.0f B", z.tokens, likely->head / z.tokens);
@@ -216,18 +219,20 @@ static void add_outer_caches(const struct plan *p, struct estimate_result *r)
     const struct model_shape *m = &p->model->shape;
     const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
     const double keys = 2 * (double)(m->kv_heads * m->head_dim);
+    const double all = ceil((double)m->layers * z.tokens * keys * z.compute);
+    const bool held = !p->drop_outputs && p->flat && p->runtime == PLAN_RUNTIME_ANY;
     struct estimate_line *line;
 
     if (p->checkpoint != PLAN_CHECKPOINT_FULL || !p->fsdp || !estimate_shard_gathers(p) || p->master_weights ||
         p->fused_layers || (m->family != MODEL_LLAMA && m->family != MODEL_GPT))
         return;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD) | (p->drop_outputs ? 0 : IN_PHASE(BACKWARD)),
-                        "KV cache of the checkpointed layers",
-                        (struct estimate_interval){0, 0, ceil((double)m->layers * z.tokens * keys * z.compute)});
+                        "KV cache of the checkpointed layers", (struct estimate_interval){0, held ? all : 0, all});
     estimate_explain(line, "transformers: use_cache is True by default; torch checkpoint_wrapper.py",
                      "%ju layers · %.0f tokens · %.0f of keys and values · %.0f B", (uintmax_t)m->layers, z.tokens,
                      keys, z.compute);
-    line->why = "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
+    line->why = held ? "low: use_cache=False, or transformers' own checkpointing"
+                     : "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
 }
 
 /* Whisper's outputs contain the keys and values of its decoder, of which cross-attention's are of all sound. A script

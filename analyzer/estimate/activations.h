@@ -74,12 +74,12 @@ struct estimate_act_sizes {
 
 /* Differences between the models of a family. Their configurations do not contain all of them. */
 struct estimate_act_habits {
-    bool gemma;       /* norms in float32 with (1 + w) */
-    bool caps;        /* scores and logits go through tanh (Gemma 2) */
-    bool opt;         /* ReLU, no dropout of scores, softmax in float32 */
-    bool python_gelu; /* GPT-2's gelu_new, six element-wise operations */
-    bool dropout;
-    bool one_matrix;   /* one product makes q, k and v */
+    bool gemma;                                 /* norms in float32 with (1 + w) */
+    bool caps;                                  /* scores and logits go through tanh (Gemma 2) */
+    bool opt;                                   /* ReLU, no dropout of scores, softmax in float32 */
+    bool python_gelu;                           /* GPT-2's gelu_new, six element-wise operations */
+    bool dropout, score_dropout, inner_dropout; /* of the residual stream, the scores, inside the MLP */
+    bool one_matrix;                            /* one product makes q, k and v */
     bool caches;       /* keys and values go to a KV cache in training too: use_cache is True by default */
     bool eager_only;   /* GPT-Neo has no fused attention */
     bool float_scores; /* the model requests softmax in float32 at every precision */
@@ -112,8 +112,10 @@ bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_siz
 bool estimate_act_bias_learns(const struct plan *p, bool cross);
 /* Whether a layer's operations keep its input. If they do, a checkpoint holds no second copy. */
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
-bool estimate_act_has_logits(const struct model_shape *m); /* a loss over the vocabulary */
-bool estimate_act_bare_loss(const struct model_shape *m);  /* Hugging Face's takes logits in their own type */
+bool estimate_act_has_layernorm(const struct model_shape *m);
+double estimate_act_table_width(const struct model_shape *m); /* of the token table, and of a tied output layer */
+bool estimate_act_has_logits(const struct model_shape *m);    /* a loss over the vocabulary */
+bool estimate_act_bare_loss(const struct model_shape *m);     /* Hugging Face's takes logits in their own type */
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z);
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z);
 double estimate_act_saved(const struct estimate_act_tape *tape);

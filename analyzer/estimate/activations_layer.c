@@ -37,10 +37,7 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
     double compute = amp || narrow || fp8 ? 2 : precision->weights, seq = (double)p->seq / (double)p->cp;
 
-    if (m->family == MODEL_VIT && m->patch) {
-        double side = (double)(m->image / m->patch);
-        seq = side * side + 1;
-    }
+    if (m->family == MODEL_VIT && m->patch) seq = (double)model_image_tokens(m);
     if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
     return (struct estimate_act_sizes){
         /* residual_in_fp32; peft's float32 embeddings, whose type bitsandbytes' products return */
@@ -65,8 +62,8 @@ struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const
 {
     struct estimate_act_sizes e = *z;
 
-    if (p->model->shape.family != MODEL_WHISPER) return e;
-    e.seq = e.keys = (double)p->model->shape.sound;
+    if (p->model->shape.family != MODEL_WHISPER && p->model->shape.family != MODEL_CLIP) return e;
+    e.seq = e.keys = (double)(p->model->shape.sound ? p->model->shape.sound : model_image_tokens(&p->model->shape));
     e.tokens = e.batch * e.seq;
     e.variant = z->variant == ACT_PADDED ? ACT_EAGER : z->variant; /* the encoder takes no mask */
     return e;
@@ -76,6 +73,12 @@ static void put_activation(struct estimate_act_tape *t, enum estimate_act_group 
                            double work, double params)
 {
     if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params, 0, false};
+}
+
+/* ModernBERT */
+static bool is_rotary_encoder(const struct model_shape *m)
+{
+    return m->family == MODEL_BERT && !m->positions;
 }
 
 struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const struct estimate_act_sizes *z)
@@ -89,17 +92,20 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     /* only OPT and GPT-Neo have learned positions and separate q, k, v */
     h.opt = gpt && m->positions && !m->fused_qkv && strncmp(p->model->name, "gpt", 3) != 0;
     /* rotary GPTs (NeoX, Falcon) and BLOOM have no dropout and one-kernel GELUs */
-    h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || m->dropout ||
-                           (gpt && m->positions && !m->no_dropout));
-    h.python_gelu = !fused && gpt && !h.opt && (m->positions ? !m->one_kernel_gelu : m->new_gelu);
+    h.dropout = !fused && !m->no_dropout &&
+                (m->family == MODEL_T5 || m->family == MODEL_BERT || m->dropout || (gpt && m->positions));
+    h.score_dropout = h.dropout && !h.opt && !m->no_score_dropout;
+    h.inner_dropout = h.dropout && m->family == MODEL_T5 && (m->buckets || m->inner_dropout);
+    h.python_gelu = !fused && !h.opt && (gpt && m->positions ? !m->one_kernel_gelu : m->new_gelu);
     /* Hugging Face's ViT has three matrices, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
     h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
     h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
                p->checkpoint == PLAN_CHECKPOINT_NONE;
     /* of rotary GPTs, BLOOM and Falcon do not (modeling_falcon.py: softmax in the type of the hidden states) */
-    const bool rotary = gpt && !m->positions && !m->embedding_norm && !(m->norms == 1 && m->fused_qkv);
-    h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt || rotary;
+    const bool rotary = gpt && !m->positions && !m->embedding_norm && !(m->norms == 1 && m->fused_qkv && !m->head_bias);
+    h.float_scores = m->family == MODEL_LLAMA || (m->family == MODEL_VIT && !m->mean_in_head) || h.opt || rotary ||
+                     is_rotary_encoder(m);
     return h;
 }
 
@@ -215,14 +221,18 @@ static double weight_bytes(const struct plan *p, double params)
     return is_base_frozen(p) ? 0 : params;
 }
 
+bool estimate_act_has_layernorm(const struct model_shape *m)
+{
+    return m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_BERT;
+}
+
 /* A norm over `width` elements of `input` bytes. */
 static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
                      double width, double input, struct estimate_act_tape *t)
 {
     double saved, inside = z->stream * width;
 
-    if (p->model->shape.norm_bias ||
-        p->model->shape.family == MODEL_VIT) { /* LayerNorm: its input, mean and 1/deviation */
+    if (estimate_act_has_layernorm(&p->model->shape)) { /* its input, mean and 1/deviation */
         saved = input * width + 8;
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
@@ -243,7 +253,7 @@ bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_si
     const struct model_shape *m = &p->model->shape;
 
     if (m->family == MODEL_MAMBA) return z->amp || z->compute == 4;
-    return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
+    return z->stream == 4 || z->variant == ACT_FUSED || estimate_act_has_layernorm(m) || m->family == MODEL_T5;
 }
 
 static void put_scores(const struct estimate_act_sizes *z, const struct estimate_act_habits *h, bool kept, double heads,
@@ -253,7 +263,7 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
     double saved = z->softmax_input ? 2 * wide : wide;
 
     if (h->caps) saved += z->compute; /* tanh */
-    if (h->dropout && !h->opt)
+    if (h->score_dropout)
         saved += 1 + z->compute; /* dropout's mask and its result */
     else if (wide != z->compute)
         saved += z->compute; /* cast for the product with v */
@@ -274,8 +284,7 @@ bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_siz
 
 bool estimate_act_bias_learns(const struct plan *p, bool cross)
 {
-    return p->model->shape.family == MODEL_T5 && p->attention != PLAN_ATTENTION_EAGER &&
-           (!cross || plan_remakes_layers(p));
+    return p->model->shape.buckets && p->attention != PLAN_ATTENTION_EAGER && (!cross || plan_remakes_layers(p));
 }
 
 static void put_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
@@ -317,7 +326,9 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     /* one product makes q, k and v: rotation makes q and k anew, and the values are a part of the product, all of which
      * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are copied */
     const bool copies = eager || ((z->variant == ACT_PADDED || p->repeats_keys) && m->kv_heads < m->heads);
-    if (m->fused_qkv && m->family == MODEL_LLAMA && !copies) put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
+    if (m->fused_qkv && !copies &&
+        (m->family == MODEL_LLAMA || is_rotary_encoder(m) || p->runtime == PLAN_RUNTIME_LITGPT))
+        put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
     if (eager)
         put_scores(&inside, h, !recomputed, heads, t);
     else if (learns) /* the position bias, made for each layer; its gradient has one for each sequence */
@@ -376,12 +387,15 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
         /* gate, up, activated gate; a fused kernel recomputes the activation */
         put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
-        if (p->model->shape.family == MODEL_T5 && h->dropout) t->ops[t->n - 1].saved += (1 + c) * f;
-    } else if (p->model->shape.family == MODEL_T5) { /* ReLU, dropout's mask */
-        put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, width * f));
-        put_activation(t, ACT_MLP, (h->dropout ? 1 + c : 0) * f, c * f, 0, 0);
+        if (h->inner_dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else {
-        double kept = h->opt ? 0 : h->python_gelu ? (z->amp ? 14 : 4 * c) : c;
+        const bool is_t5 = p->model->shape.family == MODEL_T5 && p->model->shape.buckets;
+        const bool relu = h->opt || p->model->shape.relu || is_t5;
+        double kept = relu                                                    ? 0
+                      : p->model->shape.quick_gelu && z->variant != ACT_FUSED ? 2 * c
+                      : h->python_gelu                                        ? (z->amp ? 14 : 4 * c)
+                                                                              : c;
+        if (h->inner_dropout) kept += relu ? 1 + c : 1; /* the mask; a ReLU keeps its output, too */
         put_activation(t, ACT_MLP, 0, c * width, bias_bytes(p, z, f), weight_bytes(p, width * f));
         put_activation(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
     }
@@ -460,6 +474,15 @@ static void global_attention(const struct plan *p, const struct estimate_act_siz
     put_attention(&other, z, h, false, t);
 }
 
+/* DINOv2, BEiT: a product with a vector, whose gradient needs what it multiplies. */
+static void scale_output(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
+{
+    const double width = (double)p->model->shape.hidden;
+
+    if (p->model->shape.layer_scale && z->variant != ACT_FUSED && !is_base_frozen(p))
+        put_activation(t, ACT_NORM, z->compute * width, z->compute * width, z->stream * width, width);
+}
+
 static void append_share(struct estimate_act_tape *t, const struct estimate_act_op *op, double share)
 {
     if (t->n < ACT_OPS_MAX)
@@ -512,6 +535,14 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         block_layer(p, z, moe, t);
         return;
     }
+    if (m->family == MODEL_CLIP) {
+        struct model model = *p->model;
+        struct plan one = *p;
+        one.model = &model;
+        model.shape = model_tower_shape(m, !moe);
+        estimate_act_layer(&one, z, false, t);
+        return;
+    }
     t->n = 0;
     if (m->mixer != MODEL_MIXER_NONE) {
         put_norm(p, z, &h, width, z->stream, t);
@@ -539,6 +570,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
         moe = false;
     }
     if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
+    scale_output(p, z, t);
     if (m->no_mlp) moe = false;
     if ((m->norms != 1 && !m->no_mlp) || m->mixer == MODEL_MIXER_NONE) /* Falcon's MLP reads attention's norm */
         put_norm(p, z, &h, width, z->stream, t);
@@ -549,12 +581,14 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     else if (!m->no_mlp)
         put_mlp(p, z, &h, (double)m->ffn, 1, t);
     if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
+    scale_output(p, z, t);
     if (is_base_frozen(p)) adapter_outputs(p, z, second, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
         t->ops[i].work *= z->tokens;
         t->ops[i].around *= z->tokens;
+        if (m->shared) t->ops[i].params /= (double)m->shared;
     }
 }
 
@@ -565,8 +599,10 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
     double width = (double)p->model->shape.hidden, c = z->compute;
 
     t->n = 0;
+    const double narrow = estimate_act_table_width(&p->model->shape);
+
     if (p->model->shape.masked_lm) /* a linear layer, GELU */
-        put_activation(t, ACT_NORM, 2 * c * width, c * width, c * width, weight_bytes(p, width * width));
+        put_activation(t, ACT_NORM, c * (width + narrow), c * width, c * width, weight_bytes(p, width * narrow));
     put_norm(p, z, &h, width, z->stream, t);
     if (!is_base_frozen(p)) t->ops[t->n - 1].saved += c * width;
     for (size_t i = 0; i < t->n; i++) {

@@ -80,7 +80,12 @@ static void walk_backward(struct walk *w, const struct estimate_act_tape *t, con
 
 bool estimate_act_bare_loss(const struct model_shape *m)
 {
-    return m->family == MODEL_T5 || m->family == MODEL_WHISPER || m->family == MODEL_BERT;
+    return m->family == MODEL_T5 || m->family == MODEL_WHISPER || (m->family == MODEL_BERT && m->positions);
+}
+
+double estimate_act_table_width(const struct model_shape *m)
+{
+    return (double)(m->embedding ? m->embedding : m->hidden);
 }
 
 /* The loss over the vocabulary. The script holds the logits in the matrix product's type (`held`); float32
@@ -90,15 +95,19 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
 {
     const struct model_shape *m = &p->model->shape;
     double logits = z->tokens * (double)m->vocab, c = z->compute;
-    double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
+    double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)m->vocab * estimate_act_table_width(m);
     /* Hugging Face's losses convert logits to float32; a bare cross_entropy takes them in their own type. Autocast runs
      * its log_softmax in that type, because cross_entropy passes it on, and nll_loss in float32: log-probabilities are
      * kept in both types, and backward makes only one float32 matrix. */
     bool bare = p->fused_loss || (z->variant == ACT_FUSED && !p->fused_layers) || estimate_act_bare_loss(m),
-         both = bare && z->amp;
+         both = bare && z->amp && !m->logits_bias;
+    const bool widened =
+        m->logits_bias && z->amp && z->variant != ACT_FUSED; /* by a float32 bias that is no parameter */
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
-    const bool compiled = p->fused_loss && p->fused_layers && z->variant == ACT_FUSED; /* in registers, as float32 */
+    /* in registers, as float32; litgpt and Lightning Thunder compile the model and not the loss */
+    const bool compiled =
+        p->fused_loss && p->fused_layers && z->variant == ACT_FUSED && p->runtime != PLAN_RUNTIME_LITGPT;
 
     if (p->chunked_loss) { /* pieces of so few tokens that their logits are as large as the hidden states */
         double piece = fmin(logits, z->tokens * (double)m->hidden);
@@ -114,7 +123,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     }
     /* transformers before 4.46 returned float32 logits (`logits = logits.float()`); high: an unknown version */
     const bool returns_wide = p->transformers ? p->transformers < 446 : z->variant == ACT_PADDED;
-    if (m->family == MODEL_MAMBA || m->wide_logits || (returns_wide && !bare)) held = 4 * logits;
+    if (m->family == MODEL_MAMBA || m->wide_logits || widened || (returns_wide && !bare)) held = 4 * logits;
     if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     if (compiled) { /* the logits are kept for backward, which makes only their gradient */
         wide = 0;
@@ -166,6 +175,12 @@ static void save_encoder_ends(const struct plan *p, const struct estimate_act_si
     double width = (double)m->hidden, spectrogram = 2 * e->tokens * (double)m->channels;
     struct estimate_act_tape end;
 
+    if (m->family == MODEL_CLIP) { /* the pixels, norms before (CLIP's) and after the layers */
+        const double pixels = e->batch * (double)(m->channels * m->image * m->image);
+        out->saved[ACT_NORM] += (e->stream + (e->amp ? e->compute : 0)) * pixels +
+                                (m->projection ? 2 : 1) * e->stream * e->tokens * (double)m->image_hidden;
+        return;
+    }
     estimate_act_last_norm(p, e, &end);
     out->saved[ACT_NORM] += estimate_act_saved(&end) + e->stream * e->tokens * width;
     if (p->adapter == PLAN_ADAPTER_NONE) { /* the decoder reads the encoder's output itself, not a copy */
@@ -186,7 +201,7 @@ struct layers {
     double dense_n, moe_n;
     double stream, encoder_stream; /* bytes of one layer's input */
     double embedding;              /* trained elements */
-    bool sound, again, has_logits; /* again: layers are recomputed */
+    bool sound, again, has_logits; /* sound, or images of CLIP: two lengths; again: layers are recomputed */
 };
 
 static void read_layers(const struct plan *p, enum estimate_act_variant variant, struct layers *l)
@@ -199,9 +214,9 @@ static void read_layers(const struct plan *p, enum estimate_act_variant variant,
     l->dense_n = (double)(m->layers - sparse);
     l->moe_n = (double)sparse;
     l->stream = l->z.stream * l->z.tokens * (double)m->hidden;
-    l->encoder_stream = l->e.stream * l->e.tokens * (double)m->hidden;
-    l->embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
-    l->sound = m->family == MODEL_WHISPER;
+    l->encoder_stream = l->e.stream * l->e.tokens * (double)(m->family == MODEL_CLIP ? m->image_hidden : m->hidden);
+    l->embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)m->vocab * estimate_act_table_width(m);
+    l->sound = m->family == MODEL_WHISPER || m->family == MODEL_CLIP;
     l->again = plan_remakes_layers(p);
     l->has_logits = estimate_act_has_logits(m);
     estimate_act_layer(p, &l->e, false, &l->dense);
@@ -229,7 +244,9 @@ static void save_layers(const struct layers *l, struct estimate_act_pass *out)
     if (estimate_act_embedding_dropout(l->p, z)) out->saved[ACT_MASKS] += z->tokens * (double)l->m->hidden;
     if (l->m->family == MODEL_T5) { /* the encoder's own end, with its output; dropout at both ends of both stacks */
         out->saved[ACT_NORM] += out->head;
-        out->saved[ACT_MASKS] += estimate_act_embedding_dropout(l->p, z) ? 3 * z->tokens * (double)l->m->hidden : 0;
+        if (estimate_act_embedding_dropout(l->p, z)) /* BART's stacks have none at their end */
+            out->saved[ACT_MASKS] += (l->m->buckets ? 3 : 1) * z->tokens * (double)l->m->hidden;
+        if (l->m->embedding_norm && l->m->final_norm) out->saved[ACT_NORM] += 2 * l->stream;
     }
     if (l->sound) save_encoder_ends(l->p, &l->e, out);
 }
@@ -282,7 +299,8 @@ static void walk_layers(struct layers *l, struct walk *w)
     twice *= (w->copies ? 0 : 1) + (held_apart ? 1 : 0);
     walk_backward(w, &l->last, z);
     w->live += l->stream - (l->has_logits ? z->compute * z->tokens * (double)m->hidden : 0);
-    w->live += l->sound ? l->encoder_stream : 0; /* the gradient of the encoder's output, summed up layer by layer */
+    w->live += m->family == MODEL_WHISPER ? l->encoder_stream
+                                          : 0; /* the gradient of the encoder's output, summed up layer by layer */
     for (uint64_t i = m->layers; i-- > 0;) {
         const bool moe = i >= decoder;
         const struct estimate_act_tape *t = moe ? &l->moe : &l->dense;
@@ -291,6 +309,8 @@ static void walk_layers(struct layers *l, struct walk *w)
         if (l->sound && i + 1 == decoder) { /* end of the decoder: its stream's gradient is freed */
             see_pass_peak(w, twice, l->embedding * z->gradient);
             w->live -= l->stream;
+            w->live += m->family == MODEL_CLIP ? l->encoder_stream : 0;
+            w->grads += m->family == MODEL_CLIP ? l->embedding * z->gradient : 0;
             apart = 0;
         }
         if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
@@ -302,10 +322,10 @@ static void walk_layers(struct layers *l, struct walk *w)
         if (again) w->live += keeps_inputs ? 2 * l->stream - apart : -apart;
     }
     w->when = LATE;
-    if (l->sound) /* Whisper's convolutions: two gradients of the longer one */
+    if (m->family == MODEL_WHISPER) /* convolutions: two gradients of the longer one */
         see_pass_peak(w, 2 * 2 * l->e.compute * l->e.tokens * (double)m->hidden, 0);
     else
-        see_pass_peak(w, twice, l->embedding * z->gradient);
+        see_pass_peak(w, twice, l->sound ? 0 : l->embedding * z->gradient);
 }
 
 void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out)

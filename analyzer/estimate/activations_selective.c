@@ -168,7 +168,7 @@ double estimate_act_recomputed(const struct plan *p)
 
 uint64_t estimate_act_moe_layers(const struct model_shape *m)
 {
-    if (m->family == MODEL_T5 ||
+    if (m->family == MODEL_T5 || m->family == MODEL_CLIP ||
         m->family == MODEL_WHISPER) /* the decoder's layers come last, as do those with experts */
         return m->layers - m->encoder_layers;
     if (m->blocks_n) return m->blocks[m->blocks_n - 1].layers;

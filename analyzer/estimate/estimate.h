@@ -198,6 +198,5 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
  * data-parallel GPUs. Dense parameters and experts have different data-parallel groups. */
 struct estimate_local_params {
     double dense, experts;
-    double largest_layer; /* of both together */
 };
 struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage); /* states.c */

@@ -102,8 +102,9 @@ static bool check_remade(const struct plan *p, char why[WHY])
     if (!p->remade && !p->remade_every) return false;
     if (p->remade && p->remade_every) return REJECT("--checkpointed-layers and --checkpoint-every: give one of them");
     if (p->checkpoint != PLAN_CHECKPOINT_FULL) return REJECT("--%s: add --checkpointing full", option);
-    return (family == MODEL_T5 || family == MODEL_WHISPER || family == MODEL_CONV || family == MODEL_DENOISER ||
-            family == MODEL_MAMBA || p->model->shape.linear_layers || p->model->shape.blocks_n) &&
+    return (family == MODEL_T5 || family == MODEL_WHISPER || family == MODEL_CLIP || family == MODEL_CONV ||
+            family == MODEL_DENOISER || family == MODEL_MAMBA || p->model->shape.linear_layers ||
+            p->model->shape.blocks_n) &&
            REJECT("--%s: known for decoders and encoders of text and images", option);
 }
 
@@ -120,15 +121,18 @@ static bool own_kinds(const struct plan *p, char why[WHY])
 {
     const enum model_family family = p->model->shape.family;
     const enum model_mixer mixer = unusual_mixer(&p->model->shape);
-    const bool linear = p->model->shape.linear_layers || p->model->shape.global_head_dim || mixer;
+    const bool linear =
+        p->model->shape.linear_layers || p->model->shape.shared || p->model->shape.global_head_dim || mixer;
     const char *name = mixer                           ? model_mixer_word(mixer)
                        : p->model->shape.linear_layers ? "gated delta net"
+                       : p->model->shape.shared        ? "model whose layers share parameters (ALBERT)"
                        : linear                        ? "Gemma 4"
                        : family == MODEL_MAMBA         ? "Mamba"
+                       : family == MODEL_CLIP          ? "model of two towers (CLIP)"
                                                        : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
-    if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
+    if (family != MODEL_WHISPER && family != MODEL_MAMBA && family != MODEL_CLIP && !linear) return false;
     const bool heads_divide = mixer || p->model->shape.linear_layers; /* by servers: vLLM's mamba_utils.py */
     if (p->runtime == PLAN_RUNTIME_MEGATRON)
         return REJECT("--runtime: gpuspy does not know what Megatron-LM keeps of a %s", name);
@@ -232,6 +236,10 @@ static bool check_adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
         return REJECT("--adapter: the model's matrices are unknown; add --model, or --layers, --hidden …");
+    if (p->adapter != PLAN_ADAPTER_NONE && p->model->shape.shared)
+        return REJECT("--adapter: gpuspy does not know what adapters of shared layers (ALBERT) keep");
+    if (p->adapter != PLAN_ADAPTER_NONE && p->model->shape.family == MODEL_CLIP)
+        return REJECT("--adapter: gpuspy does not know what adapters of two towers (CLIP) keep");
     if (p->adapter > PLAN_ADAPTER_DORA && (p->tp > 1 || p->pp > 1))
         return REJECT("--adapter: gpuspy does not know how --tp and --pp divide such adapters; use --sharding");
     if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->model->shape.family != MODEL_LLAMA &&

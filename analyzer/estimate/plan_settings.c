@@ -348,7 +348,10 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
                      (m->shape.family != MODEL_GPT && m->shape.family != MODEL_LLAMA && m->shape.family != MODEL_BERT)))
         return complain_with(
             false, "%s: --runtime: megatron applies to the training of models like GPT, Llama and BERT", command);
-    if (s->runtime && !megatron && (!s->inference || s->cache_block))
+    const bool litgpt = s->runtime && strcmp(s->runtime, "litgpt") == 0;
+    if (litgpt && !s->inference)
+        m->shape.fused_qkv = true; /* litgpt/model.py: one product makes queries, keys, values */
+    if (s->runtime && !megatron && (s->cache_block || (!s->inference && !litgpt)))
         return complain_with(false, "%s: --runtime applies to --inference without --cache-block", command);
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
         return complain_with(
@@ -387,13 +390,31 @@ static bool read_torch(const char *command, const char *text, struct plan *p)
     return true;
 }
 
-bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
-                        int *exit_code)
+/* The first version of transformers whose class for a model has scaled_dot_product_attention (_supports_sdpa), which is
+ * used unless another kernel is chosen: by the beginning of the name, the longest first. Before it, attention is eager.
+ */
+static unsigned first_with_sdpa(const struct model *m)
 {
-    if (!find_model(command, s, m, exit_code)) return false;
-    *exit_code = EXIT_USAGE;
-    if (!options_fit_model(command, s, m)) return false;
-    *p = (struct plan){
+    static const struct {
+        const char *name;
+        unsigned version;
+    } firsts[] = {
+        {"mistral", 437},  {"mixtral", 437}, {"qwen1.5", 437},    {"qwen2", 437},      {"gemma-2-", 442},
+        {"gemma", 438},    {"phi-3", 445},   {"phi-", 439},       {"olmo-2", 447},     {"olmo", 440},
+        {"stablelm", 439}, {"command", 439}, {"dbrx", 440},       {"starcoder2", 439}, {"pythia", 442},
+        {"gpt-neox", 442}, {"gpt2", 442},    {"distilgpt2", 442}, {"bert-", 441},      {"roberta", 445},
+        {"xlm-", 445},     {"opt-", 446},    {"distilbert", 446}, {"vit-", 441},
+    };
+
+    for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++)
+        if (strncmp(m->name, firsts[i].name, strlen(firsts[i].name)) == 0) return firsts[i].version;
+    return 436;
+}
+
+/* What needs no parsing. */
+static struct plan plain_plan(const struct plan_settings *s, const struct model *m)
+{
+    return (struct plan){
         .model = m,
         .inference = s->inference || s->serve,
         .precision_given = s->model.precision != estimate_default_precision,
@@ -442,15 +463,24 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .saved = setting_word_index(s->saved, plan_saved),
         .ema = s->ema,
         .frozen = setting_word_index(s->frozen, plan_frozen_words),
-        .cache_block = s->cache_block ? s->cache_block
-                       : s->serve     ? 16
-                                      : 0,
+        .cache_block = s->cache_block
+                           ?: s->serve ? 16
+                                       : 0,
         .prompt = s->prompt,
         .most_requests = s->most_requests,
         .most_tokens = s->most_tokens,
         .context = (double)s->context_size,
         .memory = (double)s->memory,
     };
+}
+
+bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
+                        int *exit_code)
+{
+    if (!find_model(command, s, m, exit_code)) return false;
+    *exit_code = EXIT_USAGE;
+    if (!options_fit_model(command, s, m)) return false;
+    *p = plain_plan(s, m);
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
     if (p->inference && !p->precision_given) p->precision = estimate_precision("bf16"); /* float32 only on request */
     if (!quantisation_of(command, "weights", s->weights, &p->weights) ||
@@ -461,8 +491,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers) ||
         !read_library_version(command, "vllm", "0.19", s->vllm, &p->vllm))
         return false;
-    /* transformers' models have scaled_dot_product_attention since 4.36, and use it unless another is chosen */
-    if (p->transformers && p->transformers < 436 && !s->attention) p->attention = PLAN_ATTENTION_EAGER;
+    if (p->transformers && p->transformers < first_with_sdpa(m) && !s->attention) p->attention = PLAN_ATTENTION_EAGER;
     /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */
     p->repeats_keys =
         p->transformers && p->transformers < 454 && (!s->attention || is_setting_word(s->attention, "sdpa"));

@@ -143,7 +143,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                                         \
          0,                                                                                                         \
          "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before "    \
-         "4.36 attention is eager, before "                                                                         \
+         "4.36 (Mistral 4.37, GPT-2 4.42 …) attention is eager, before "                                          \
          "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},              \
         PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                      \
                   "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),      \

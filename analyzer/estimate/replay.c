@@ -87,6 +87,7 @@ static uint32_t take_block(struct pass *c, double bytes)
     uint32_t block;
 
     if (!(bytes >= 1) || bytes > 1e18) return CACHING_NO_BLOCK;
+    if (c->refused) return CACHING_NO_BLOCK; /* only that it does not fit is used */
     c->largest = fmax(c->largest, bytes);
     block = caching_allocate(c->allocator, caching_rounded(&caching_default_rules, (int64_t)ceil(bytes)), 0, 0);
     c->refused = c->refused || block == CACHING_NO_BLOCK;

@@ -210,7 +210,7 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
     s = put_node(b,
                  (struct estimate_replay_op){
                      .flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = wide, .extra = b->z.softmax_input ? wide : 0});
-    if (b->h.dropout && !b->h.opt)
+    if (b->h.score_dropout)
         s = put_node(
             b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
     else if (node_bytes(b, s) > bytes)
@@ -403,7 +403,7 @@ static uint32_t t5_mlp(struct build *b, uint32_t x)
                                                     .bytes = node_bytes(b, y)});
     else
         y = put_map(b, y, REPLAY_KEEPS_OUTPUT, 0);
-    y = put_linear(b, put_dropout(b, y, f), f, width, false, NO_ADAPTER);
+    y = put_linear(b, b->h.inner_dropout ? put_dropout(b, y, f) : y, f, width, false, NO_ADAPTER);
     hold_until(b, y, in, 0, 0);
     return put_add(b, put_dropout(b, y, width), x);
 }
@@ -505,7 +505,7 @@ static uint32_t put_patches(struct build *b)
 {
     const struct model_shape *m = b->m;
     const double width = (double)m->hidden, patch = (double)(m->channels * m->patch * m->patch);
-    const double patches = b->tokens - b->z.batch;
+    const double patches = b->tokens - b->z.batch * (double)(m->class_tokens + m->registers);
     uint32_t x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_PRODUCT,
                                                          .bytes = patches * width * b->c,
                                                          .parameters = {patch * width, width},

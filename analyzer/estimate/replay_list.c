@@ -35,7 +35,7 @@ static bool layers_have_a_list(const struct plan *p)
             images) &&
            m->layers && (m->vocab || images) && !m->experts && !m->kv_rank && !m->linear_layers &&
            !m->global_head_dim && !m->blocks_n && !m->layer_width && !m->v_dim && !m->head_gate &&
-           !m->gated_attention && !m->tower &&
+           !m->gated_attention && !m->tower && !m->shared &&
            (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) &&
            p->precision->cast != PRECISION_CAST_FP8 && !(p->fused_loss && p->weights) && !p->chunked_loss &&
            !p->fused_layers;
@@ -47,6 +47,7 @@ static bool layers_are_known(const struct plan *p)
     const struct model_shape *m = &p->model->shape;
 
     return layers_have_a_list(p) && m->family != MODEL_VIT && (m->gated || m->family != MODEL_LLAMA) &&
+           !(m->family == MODEL_BERT && (m->embedding || !m->positions)) && (m->family != MODEL_T5 || m->buckets) &&
            norms_are_known(p);
 }
 
@@ -88,7 +89,8 @@ static void simplify_shape(struct model_shape *m)
     }
     m->experts = m->kv_rank = m->v_dim = m->global_head_dim = m->layer_width = 0;
     m->head_gate = m->gated_attention = false;
-    m->tower = 0;
+    m->tower = m->shared = 0;
+    if (m->family == MODEL_BERT) m->embedding = 0;
     if (m->norms != 1 && m->norms != 4) m->norms = 2;
 }
 

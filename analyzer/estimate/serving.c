@@ -310,8 +310,8 @@ static double score_bytes(const struct plan *p)
 {
     bool float16 = p->precision && strstr(p->precision->name, "fp16");
 
-    if (p->model->shape.family == MODEL_GPT ||
-        p->model->shape.family == MODEL_WHISPER) /* softmax of the scores in their own type */
+    if (p->model->shape.family == MODEL_GPT || p->model->shape.family == MODEL_WHISPER ||
+        (p->model->shape.family == MODEL_T5 && p->model->shape.norm_bias)) /* softmax of the scores in their own type */
         return 2 * estimate_serving_element(p);
     /* AutoAWQ's fused attention makes the float32 copy itself (awq/modules/fused/attn.py) */
     return estimate_serving_element(p) == 4 || (float16 && p->runtime != PLAN_RUNTIME_AUTOAWQ) ? 8 : 10;
@@ -340,7 +340,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
 {
     const struct model_shape *s = &p->model->shape;
     /* transformers as old as tuples of keys and values made the logits of the whole prompt */
-    const bool all = s->tuple_cache && p->prompt && phase == IN_PHASE(PREFILL);
+    const bool all = s->masked_lm || (s->tuple_cache && p->prompt && phase == IN_PHASE(PREFILL));
     double size = estimate_serving_element(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
     struct estimate_interval each = estimate_serving_token_elements(p);
     struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),
@@ -348,7 +348,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                                       fmax(scores.high, tokens.high * each.high * size)};
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* as computed, and in float32; high: with softmax, and of the last tokens with a sort for top-p */
-    struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
+    const double wide = s->masked_lm ? 0 : 4;
+    struct estimate_interval logits = {rows * vocab * (size + wide), rows * vocab * (size + wide),
                                        rows * vocab * (size + 4) +
                                            (all ? 4 * rows * vocab : (double)p->batch * vocab * (4 + 12))};
     struct estimate_line *line;
@@ -377,8 +378,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
         line->why = all ? "high: the softmax of all of them" : "high: top-p sampling sorts the probabilities";
         estimate_explain(line, all ? "logits of all tokens" : "logits of the last token of each sequence",
-                         "%s %.0f · vocabulary %ju · (%.0f + 4) B", all ? "tokens" : "batch", rows, (uintmax_t)s->vocab,
-                         size);
+                         "%s %.0f · vocabulary %ju · (%.0f + %.0f) B", all ? "tokens" : "batch", rows,
+                         (uintmax_t)s->vocab, size, wide);
     }
 }
 
@@ -402,12 +403,20 @@ static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
 static void add_activations(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    double sequence =
-        s->family == MODEL_VIT && s->patch ? (double)(s->image / s->patch * (s->image / s->patch) + 1) : (double)p->seq;
+    double sequence = s->family == MODEL_VIT && s->patch ? (double)model_image_tokens(s) : (double)p->seq;
     const double prompt = p->prompt && (double)p->prompt < sequence ? (double)p->prompt : sequence;
     char text[UNITS_TEXT];
 
     if (sequence < 1) return;
+    if (s->family == MODEL_CLIP) { /* the larger tower */
+        const bool image = (double)(s->image_hidden * model_image_tokens(s)) >= (double)s->hidden * sequence;
+        struct model model = *p->model;
+        struct plan one = *p;
+        one.model = &model;
+        model.shape = model_tower_shape(s, image);
+        add_activations(&one, r);
+        return;
+    }
     if (s->family == MODEL_WHISPER) {
         add_encoder_decoder(p, r);
         return;

@@ -20,11 +20,9 @@ static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
 struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage)
 {
-    struct estimate_shard_sum sum = estimate_shard_sum(p, stage, NULL);
-    double layer = estimate_shard_layer(p, stage);
+    const struct estimate_shard_sum sum = estimate_shard_sum(p, stage, NULL);
 
-    return (struct estimate_local_params){
-        .dense = sum.dense, .experts = sum.experts, .largest_layer = layer > 0 ? layer : sum.all};
+    return (struct estimate_local_params){.dense = sum.dense, .experts = sum.experts};
 }
 
 double estimate_states_element(const struct plan *p)
@@ -394,6 +392,8 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
            live = fmin(n->all, LIVE) * each;
     double one = fmin(root + unit, n->all) * each, two = fmin(root + 2 * unit, n->all) * each;
     double begin = fmax(fmin(root, n->all) * each, two - after_loss(p));
+    /* DeepSpeed's stage3_max_reuse_distance keeps the last layers' weights, which backward needs first */
+    if (p->master_weights && !p->fsdp) begin = fmax(begin, live);
     bool until_backward = estimate_shard_gathers_until_backward(p);
     double high = until_backward ? n->all * p->precision->weights
                   : p->fsdp      ? fmin(root + FSDP_UNITS * unit, n->all) * each

@@ -187,9 +187,8 @@ static double count_passes(const struct plan *p)
 static double sequence_length_of(const struct plan *p)
 {
     const struct model_shape *m = &p->model->shape;
-    double side = m->family == MODEL_VIT && m->patch ? (double)(m->image / m->patch) : 0;
 
-    return side > 0 ? side * side + 1 : (double)p->seq;
+    return m->family == MODEL_VIT && m->patch ? (double)model_image_tokens(m) : (double)p->seq;
 }
 
 /* Bytes on a GPU, before they are divided among the GPUs that hold the same. */
@@ -357,8 +356,8 @@ static void compute_step_time(struct making *k)
     double length = sequence_length_of(p);
 
     if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV ||
-        m->family == MODEL_WHISPER)
-        return; /* Whisper's two stacks have different lengths */
+        m->family == MODEL_WHISPER || m->family == MODEL_CLIP)
+        return; /* their two stacks have different lengths */
     double flops_per_s = product_flops(p, &rate);
     if (!(flops_per_s > 0)) return;
     double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;

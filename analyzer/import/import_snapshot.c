@@ -21,7 +21,6 @@
 
 /* BEFORE_NS: between the memory that existed before and the first event */
 enum { ROUND = 512, BEFORE_NS = 1000, OPEN_NOTES = 64 };
-static const int64_t small_page = 2 << 20, large_page = 20 << 20; /* of expandable segments */
 
 struct set {
     struct import_snapshot_pieces pieces;
@@ -83,14 +82,9 @@ static int64_t rounded_request(const struct import_snapshot_event *e)
     return e->bytes < ROUND ? ROUND : (e->bytes + ROUND - 1) / ROUND * ROUND;
 }
 
-static int64_t page_size_of(int64_t bytes)
-{
-    return bytes % large_page ? small_page : large_page;
-}
-
 static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool begin)
 {
-    int64_t page = page_size_of(h.bytes), left = h.bytes;
+    int64_t page = import_page_size(h.bytes), left = h.bytes;
     h.mapped = true;
     for (; left > 0; left -= page, h.address += (uint64_t)page) {
         struct import_snapshot_piece *old = find_piece(&s->held, h.address, h.device);
@@ -418,7 +412,7 @@ static void write_imported_event(struct importer *s, const struct import_snapsho
     case IMPORT_TAKE:
     case IMPORT_GIVE_BACK: write_imported_segment(s, &e, from->device, freed, 0); break;
     case IMPORT_MAP:
-    case IMPORT_UNMAP: write_imported_segment(s, &e, from->device, freed, page_size_of(e.bytes)); break;
+    case IMPORT_UNMAP: write_imported_segment(s, &e, from->device, freed, import_page_size(e.bytes)); break;
     case IMPORT_OOM:
         if (from->device != IMPORT_HOST) import_feed_failure(s->feed, &e, (int64_t)from->address);
         break;

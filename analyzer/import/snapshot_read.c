@@ -142,6 +142,21 @@ static size_t take_event(void *taker, const struct import_value *pairs, size_t n
     return s->events_n;
 }
 
+int64_t import_page_size(int64_t bytes)
+{
+    static const int64_t small = 2 << 20, large = 20 << 20;
+    return bytes % large ? small : large;
+}
+
+/* Each page becomes a row. A file may have as many as 8 TiB of memory, and more if it has many events: so the work
+ * depends on its length, not on the sizes that it states. */
+static bool has_room_for_pages(struct import_snapshot *s, int64_t bytes)
+{
+    enum { MOST = 1 << 22, PER_EVENT = 64 };
+    s->pages += (uint64_t)(bytes / import_page_size(bytes)) + 1;
+    return s->pages <= MOST + PER_EVENT * s->events_n;
+}
+
 struct placing { /* moves events to their device's place in the history */
     struct import_snapshot *s;
     size_t n, taken_n;
@@ -160,7 +175,9 @@ static void place_event(struct placing *p, const struct import_value *item, uint
         ok = ok && p->n >= p->taken_n && read_snapshot_event(s, item->list->items, item->list->n / 2, &e);
     }
     if (ok && e.action == IMPORT_OTHER) return;
-    if (!ok || e.bytes < 0 || e.bytes > largest) {
+    ok = ok && e.bytes >= 0 && e.bytes <= largest;
+    if (ok && (e.action == IMPORT_MAP || e.action == IMPORT_UNMAP)) ok = has_room_for_pages(s, e.bytes);
+    if (!ok) {
         s->refused++;
         return;
     }
@@ -343,7 +360,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
                                               .mapped =
                                                   import_integer(import_member(segment, "is_expandable"), 0) != 0};
         if (device < 0 || device > (host ? IMPORT_HOST : IMPORT_DEVICES - 1) || piece.bytes <= 0 ||
-            piece.bytes > largest) {
+            piece.bytes > largest || (piece.mapped && !has_room_for_pages(s, piece.bytes))) {
             s->refused++;
             continue;
         }

@@ -80,10 +80,14 @@ struct import_snapshot {
     ARENA_LIST(struct import_snapshot_note, notes); /* sorted by time */
     struct import_snapshot_total totals[IMPORT_TOTALS_N];
     uint64_t segments_n, refused; /* refused: damaged segments, blocks and events */
+    uint64_t pages;               /* of expandable segments, as often as they are mapped and unmapped */
     struct map pools;             /* segment_pool_id → enum import_pool */
     uint32_t private_n;           /* number of private pools */
     struct import_snapshot_shapes *shapes;
 };
+
+/* Of the pages of an expandable segment, or of a part of one. */
+int64_t import_page_size(int64_t bytes);
 
 /* False and a line in `error`: it is not a snapshot. In both cases call import_snapshot_release. */
 bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "analyzer/base/text.h"
 
 static bool is_python_file(const char *file)
 {
@@ -59,6 +60,21 @@ static void add_snapshot_frames(struct listed_frames *l, const struct import_val
     }
 }
 
+/* Before Python 3.12 a comprehension is a function of its own, and the function that contains it calls it: it gets the
+ * qualified name that gpuspy's recordings have. */
+static void qualify_comprehensions(struct listed_frames *l)
+{
+    static const char *const kinds[] = {"<listcomp>", "<dictcomp>", "<setcomp>"};
+    const struct import_frame *outer = NULL; /* Python's frames may have others between them */
+    for (size_t i = l->n; i-- > 0;) {
+        struct import_frame *f = &l->list[i];
+        if (!f->python || !f->function) continue;
+        if (outer && TEXT_IS_ONE_OF(f->function, kinds) && *outer->function != '<' && strcmp(f->file, outer->file) == 0)
+            f->function = arena_printf(&l->arena, "%s.<locals>.%s", outer->function, f->function);
+        outer = f;
+    }
+}
+
 /* `  File "/home/a/train.py", line 15, in forward`, and the line's source. */
 static void keep_formatted_frame(struct listed_frames *l, const char *text)
 {
@@ -105,6 +121,7 @@ uint32_t import_snapshot_stack(struct import_feed *feed, struct map *known, cons
     l.arena = (struct arena){0};
     l.in_backward = false;
     add_snapshot_frames(&l, both ? own : &all);
+    qualify_comprehensions(&l);
     if (both) add_forward(&l, forward);
     *stack = import_feed_stack(feed, l.list, l.n);
     arena_free(&l.arena);

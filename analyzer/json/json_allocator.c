@@ -22,16 +22,6 @@ static json_t *share_json(const struct allocator_pool_share *h, bool stream)
     return o;
 }
 
-static json_t *pool_json(const struct allocator_pool_share *h)
-{
-    return share_json(h, false);
-}
-
-static json_t *stream_json(const struct allocator_pool_share *h)
-{
-    return share_json(h, true);
-}
-
 json_t *json_allocator(const struct result_report *r)
 {
     json_t *list = json_array();
@@ -51,8 +41,8 @@ json_t *json_allocator(const struct result_report *r)
         set_bytes(o, "largest_free_bytes", s->largest_free);
         SET_MEMBERS(o, s, segments, blocks);
         set_count(o, "blocks_outside", s->strays);
-        set_json(o, "by_pool", LIST(s->by_pool, s->by_pool_n, pool_json));
-        set_json(o, "by_stream", LIST(s->by_stream, s->by_stream_n, stream_json));
+        set_json(o, "by_pool", LIST_OF(s->by_pool_n, i, share_json(&s->by_pool[i], false)));
+        set_json(o, "by_stream", LIST_OF(s->by_stream_n, i, share_json(&s->by_stream[i], true)));
     }
     return list;
 }

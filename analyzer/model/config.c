@@ -67,7 +67,11 @@ static bool like_decoder(json_t *json)
     static const char *const keys[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"};
     static const char *const others[] = {"type_vocab_size", "projection_dim", "conv_dim",
                                          "patch_size",      "image_size",     "attention_hidden_size"};
+    const char *type = model_config_word(json, "model_type");
+    const size_t n = strlen(type), end = strlen("_text_model");
 
+    /* encoders beside images (SigLIP, BLIP, OWL-ViT) */
+    if (n > end && strcmp(type + n - end, "_text_model") == 0 && strncmp(type, "mllama", 6) != 0) return false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_number(json_object_get(json, keys[i]))) return false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -188,6 +192,14 @@ static void choose_type(struct model_reading *r, json_t *root)
     const char *outer = model_config_word(root, "model_type"), *name;
     char clean[64];
 
+    r->type = config_type_of(outer);
+    if (r->type && r->type->family == MODEL_CLIP) {
+        r->json = json_object_get(root, "text_config");
+        r->outer = root;
+        if (!json_is_object(r->json) || !json_is_object(json_object_get(root, "vision_config")))
+            model_config_reject(r, "has no text_config and vision_config, which a %s needs", r->type->name);
+        return;
+    }
     if (r->whole) r->tower = tower_of(root);
     r->json =
         config_type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner_config(r, root);
@@ -236,7 +248,10 @@ static void note_head(struct model_reading *r)
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
     char clean[64];
 
-    if (!architecture || r->type->family != MODEL_BERT || !strstr(architecture, "For")) return;
+    if (!architecture || !strstr(architecture, "For") ||
+        (r->type->family != MODEL_BERT && (r->type->family != MODEL_VIT || r->s.classes) &&
+         (r->type->family != MODEL_T5 || strstr(architecture, "ForConditionalGeneration"))))
+        return;
     terminal_clean(clean, sizeof clean, architecture, true);
     model_config_note(r, "counted without the head of %s", clean);
 }
@@ -259,7 +274,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
         if (!model_config_read_denoiser(r)) unknown_class(r);
     } else {
         choose_type(r, root);
-        if (r->type) model_config_read_shape(r);
+        if (r->type && !*r->problem) model_config_read_shape(r);
         r->s.tower = r->tower;
     }
     if (*r->problem) return false;

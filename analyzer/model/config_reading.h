@@ -38,6 +38,7 @@ enum model_trait {
     WIDE_NORMS = 1 << 28, /* RMSNorm multiplies by its weight in float32 */
     MIXED = 1 << 27,      /* layers may differ: config_mix.c */
     POOLER = 1 << 23,
+    NORMS_AFTER = 1 << 29, /* a block's norms follow it, so none is after the last one */
     BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
 };
 

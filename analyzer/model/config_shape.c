@@ -38,8 +38,11 @@ static void read_norms(struct model_reading *r, unsigned traits)
 
     s->norm_bias = traits & LAYERNORM;
     s->norms = traits & NORMS_4 ? 4 : traits & NORMS_1 ? 1 : traits & NORMS_0 ? 0 : 2;
-    s->final_norm = !(traits & NORMS_0) && s->family != MODEL_BERT;
-    s->embedding_norm = (traits & EMBEDDING_NORM) || s->family == MODEL_BERT;
+    /* ModernBERT's blocks begin with norms. Its first norm is that of the embeddings, so the first block has one less.
+     */
+    const bool bert = s->family == MODEL_BERT && (traits & LEARNED);
+    s->final_norm = !(traits & (NORMS_0 | NORMS_AFTER)) && !bert;
+    s->embedding_norm = (traits & EMBEDDING_NORM) || bert;
     s->qk_norm = traits & (QK_NORM | QK_NORM_WIDE);
     s->qk_norm_wide = traits & QK_NORM_WIDE;
     s->wide_norms = traits & WIDE_NORMS;
@@ -208,6 +211,39 @@ static uint64_t image_side(struct model_reading *r, const char *key, uint64_t ab
     return a;
 }
 
+/* The tokens beside the patches, and what blocks of ViT's descendants have in addition. */
+static void read_vit_kind(struct model_reading *r)
+{
+    struct model_shape *s = &r->s;
+    const char *type = r->type->name;
+    const bool dino = strncmp(type, "dinov2", 6) == 0, beit = strcmp(type, "beit") == 0;
+    const uint64_t side = s->patch ? s->image / s->patch : 0;
+
+    s->class_tokens = strcmp(type, "deit") == 0 ? 2 : 1;
+    s->layer_scale = dino;
+    if (dino) {
+        s->mask_token = model_config_flag(r, "use_mask_token", true);
+        s->registers = strlen(type) > 6 ? model_config_count(r, "num_register_tokens", 4) : 0;
+        s->ffn = s->hidden * read_positive_number(r, "mlp_ratio", 4, 1000);
+        s->gated = s->fused_gate = model_config_flag(r, "use_swiglu_ffn", false);
+        if (s->gated) s->ffn = (s->ffn * 2 / 3 + 7) / 8 * 8;
+        s->mean_in_head = s->fixed_positions = true;
+        s->positions = side * side + 1;
+    }
+    if (beit) {
+        json_t *scale = json_object_get(r->json, "layer_scale_init_value");
+        s->layer_scale = !json_is_number(scale) || json_number_value(scale) > 0;
+        s->mask_token = model_config_flag(r, "use_mask_token", false);
+        s->no_k_bias = true;
+        s->buckets = (2 * side - 1) * (2 * side - 1) + 3;
+        if (model_config_flag(r, "use_absolute_position_embeddings", false) ||
+            !model_config_flag(r, "use_relative_position_bias", false))
+            model_config_reject(r,
+                                "a BEiT without use_relative_position_bias, or with absolute positions, is not known; "
+                                "give the model's .safetensors");
+    }
+}
+
 static void read_vit(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
@@ -224,7 +260,38 @@ static void read_vit(struct model_reading *r)
     if (architecture && strstr(architecture, "ForImageClassification"))
         s->classes = model_config_count(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
     else
-        s->pooler = true;
+        s->pooler =
+            strcmp(r->type->name, "vit") == 0 || strcmp(r->type->name, "deit") == 0; /* BEiT's is its last norm */
+    if (architecture && strstr(architecture, "WithTeacher")) s->classes *= 2; /* a classifier for each of two tokens */
+    read_vit_kind(r);
+}
+
+/* `json` is text_config. */
+static void read_clip(struct model_reading *r)
+{
+    struct model_shape *s = &r->s;
+    struct model_reading v = *r;
+    const bool clip = strcmp(r->type->name, "clip") == 0;
+    const char *activation = model_config_word(r->json, "hidden_act");
+
+    v.json = json_object_get(r->outer, "vision_config");
+    s->encoder_layers = read_positive_number(&v, "num_hidden_layers", 12, MODEL_LAYERS_MAX);
+    s->layers += s->encoder_layers;
+    s->image_hidden = read_positive_number(&v, "hidden_size", 768, NUMBER_MAX);
+    s->image_heads = read_positive_number(&v, "num_attention_heads", 12, NUMBER_MAX);
+    s->image_ffn = read_positive_number(&v, "intermediate_size", 3072, NUMBER_MAX);
+    s->image = image_side(&v, "image_size", 224);
+    s->patch = image_side(&v, "patch_size", clip ? 32 : 16);
+    s->channels = read_positive_number(&v, "num_channels", 3, 100000);
+    s->class_tokens = clip;
+    s->quick_gelu = clip && (!*activation || strcmp(activation, "quick_gelu") == 0);
+    v.json = r->outer;
+    s->projection = clip ? read_positive_number(&v, "projection_dim", 512, NUMBER_MAX) : 0;
+    if (*v.problem) memcpy(r->problem, v.problem, sizeof r->problem);
+    if (!clip && (!model_config_flag(r, "vision_use_head", true) ||
+                  model_config_count(r, "projection_size", s->image_hidden) != s->image_hidden))
+        model_config_reject(r, "a SigLIP without vision_use_head, or with a projection_size that is not the image's "
+                               "hidden_size, is not known; give the model's .safetensors");
 }
 
 /* Falcon has keys for what other models have in their type. */
@@ -267,6 +334,38 @@ static uint64_t of_both(struct model_reading *r, const char *encoder, const char
         model_config_reject(r, "%s and %s differ, which gpuspy does not support; give the model's .safetensors",
                             encoder, decoder);
     return one;
+}
+
+static bool is_zero(struct model_reading *r, const char *keys, bool absent)
+{
+    json_t *value = model_config_find(r, keys, (char[64]){0});
+
+    return value ? json_number_value(value) == 0 : absent;
+}
+
+/* BART and its descendants: T5's two stacks with GPT's layers. */
+static void read_bart(struct model_reading *r)
+{
+    struct model_shape *s = &r->s;
+    const char *type = r->type->name, *activation = model_config_word(r->json, "activation_function");
+    const bool learned = strcmp(type, "bart") == 0 || strcmp(type, "mbart") == 0, m2m = strcmp(type, "m2m_100") == 0;
+
+    s->encoder_layers = read_positive_number(r, "encoder_layers", 12, MODEL_LAYERS_MAX);
+    s->layers = s->encoder_layers + read_positive_number(r, "decoder_layers", 12, MODEL_LAYERS_MAX);
+    s->heads = s->kv_heads = of_both(r, "encoder_attention_heads", "decoder_attention_heads", 16);
+    s->ffn = of_both(r, "encoder_ffn_dim", "decoder_ffn_dim", 4096);
+    if (learned) s->positions += 2; /* BartLearnedPositionalEmbedding.offset */
+    s->fixed_positions = !learned;
+    s->relu = strcmp(activation, "relu") == 0 || (m2m && !*activation);
+    s->no_dropout = is_zero(r, "dropout", false);
+    s->no_score_dropout = is_zero(r, "attention_dropout", !m2m);
+    s->inner_dropout = !is_zero(r, "activation_dropout", true);
+    s->logits_bias = !m2m;
+    if (!model_config_flag(r, "share_encoder_decoder_embeddings", true) ||
+        model_config_count(r, "decoder_vocab_size", s->vocab) != s->vocab)
+        model_config_reject(r,
+                            "encoder and decoder have embeddings of their own, which gpuspy does not support; give the "
+                            "model's .safetensors");
 }
 
 static void read_whisper(struct model_reading *r)
@@ -331,13 +430,38 @@ static bool is_activation_in_pieces(const char *activation)
            strcmp(activation, "gelu_python") == 0;
 }
 
+/* ELECTRA and ALBERT have narrower tables, ALBERT one set of parameters for all layers. */
+static void read_bert(struct model_reading *r)
+{
+    struct model_shape *s = &r->s;
+    const char *type = r->type->name;
+    const bool albert = strcmp(type, "albert") == 0, newer = albert || strcmp(type, "modernbert") == 0;
+
+    s->no_dropout = is_zero(r, "hidden_dropout_prob|mlp_dropout|dropout", newer) &&
+                    is_zero(r, "attention_probs_dropout_prob|attention_dropout", newer);
+    if (albert || strcmp(type, "electra") == 0) {
+        s->embedding = read_positive_number(r, "embedding_size", 128, NUMBER_MAX);
+        s->token_types = model_config_count(r, "type_vocab_size", 2);
+        if (s->embedding == s->hidden) s->embedding = 0;
+    }
+    if (!albert) return;
+    const uint64_t groups = read_positive_number(r, "num_hidden_groups", 1, MODEL_LAYERS_MAX);
+    const char *activation = model_config_word(r->json, "hidden_act");
+    s->shared = s->layers / groups;
+    s->new_gelu = is_activation_in_pieces(activation);
+    if (s->layers % groups || read_positive_number(r, "inner_group_num", 1, MODEL_LAYERS_MAX) != 1 || !s->embedding)
+        model_config_reject(r, "an ALBERT whose groups of layers differ in size, have more than one layer inside, or "
+                               "whose embedding_size is hidden_size is not known; give the model's .safetensors");
+}
+
 static void read_by_type(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     const char *type = r->type->name;
 
     if (strcmp(type, "falcon") == 0) read_falcon(r);
-    if (r->type->family == MODEL_T5) read_t5(r);
+    if (r->type->family == MODEL_T5) (r->type->traits & LAYERNORM ? read_bart : read_t5)(r);
+    if (r->type->family == MODEL_BERT) read_bert(r);
     if (r->type->family == MODEL_WHISPER) read_whisper(r);
     if (r->type->family == MODEL_MAMBA) read_mamba(r);
     if (strcmp(type, "llama4_text") == 0) read_llama4(r);
@@ -354,7 +478,7 @@ static void read_by_type(struct model_reading *r)
     }
     if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
         s->context = s->positions - 2; /* positions begin after the padding index, 1 */
-    if (strcmp(type, "phi") == 0 || strcmp(type, "gptj") == 0)
+    if (strcmp(type, "phi") == 0 || strcmp(type, "gptj") == 0 || strcmp(type, "codegen") == 0)
         s->new_gelu = is_activation_in_pieces(
             model_config_word(r->json, strcmp(type, "phi") == 0 ? "hidden_act" : "activation_function"));
     if (strcmp(type, "starcoder2") == 0) {
@@ -512,6 +636,7 @@ void model_config_read_shape(struct model_reading *r)
     if (t->traits & EXPERTS) read_config_experts(r, t->name);
     if (t->traits & LATENT) read_config_latent(r);
     if (t->family == MODEL_VIT) read_vit(r);
+    if (t->family == MODEL_CLIP) read_clip(r);
     read_by_type(r);
     if (t->traits & MIXED) {
         model_config_read_mix(r);

@@ -11,13 +11,17 @@
     .mlp_bias = true, .pooler = true, .token_types = 2, .positions = MODEL_AS_CONTEXT
 #define VIT                                                                                                     \
     .family = MODEL_VIT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .out_bias = true, \
-    .mlp_bias = true, .image = 224, .patch = 16, .channels = 3, .classes = 1000
+    .mlp_bias = true, .image = 224, .patch = 16, .channels = 3, .class_tokens = 1, .classes = 1000
 #define WHISPER                                                                                                      \
     .family = MODEL_WHISPER, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .no_k_bias = true, \
     .out_bias = true, .mlp_bias = true, .tied = true, .positions = MODEL_AS_CONTEXT, .context = 448, .sound = 1500,  \
     .channels = 80
 #define MAMBA .family = MODEL_MAMBA, .norms = 1, .final_norm = true, .tied = true, .taps = 4, .conv_bias = true
 #define T5 .family = MODEL_T5, .norms = 2, .final_norm = true, .tied = true, .buckets = 32
+
+#define CLIP                                                                                                     \
+    .family = MODEL_CLIP, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .out_bias = true, \
+    .mlp_bias = true, .tied = true, .positions = MODEL_AS_CONTEXT, .channels = 3, .class_tokens = 1
 
 /* Denoisers: kind, and the pipeline (denoisers.def) */
 #define DENOISER(k, p, latents, text_width)                                                                 \

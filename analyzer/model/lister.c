@@ -14,7 +14,8 @@ void model_lister_add_in(struct model_lister *l, unsigned kind, const char *name
     struct model_tensor *t;
 
     if (!l->layers[kind] || !each || !rows || !cols) return;
-    t = model_add(l->m, name, role, TENSOR_IN_LAYER, rows, cols, l->layers[kind] * each);
+    const uint64_t sets = l->s->shared ? l->layers[kind] / l->s->shared : l->layers[kind];
+    t = model_add(l->m, name, role, TENSOR_IN_LAYER, rows, cols, sets * each);
     if (!t) {
         l->failed = true;
         return;

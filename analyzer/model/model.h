@@ -20,10 +20,11 @@
     FAMILY(UNKNOWN, "unknown", "only its tensors or their number are known")                         \
     FAMILY(GPT, "gpt", "decoder with LayerNorm, biases and a plain MLP: GPT-2, OPT, NeoX, Falcon")   \
     FAMILY(LLAMA, "llama", "decoder with rotary positions, RMSNorm and a gated MLP; with experts: Mixtral") \
-    FAMILY(BERT, "bert", "encoder with token types, a pooler and LayerNorm after each block")        \
-    FAMILY(VIT, "vit", "encoder of image patches with a class token")                                \
+    FAMILY(BERT, "bert", "encoder of text: BERT, RoBERTa, ELECTRA, ALBERT; before each block: ModernBERT") \
+    FAMILY(VIT, "vit", "encoder of image patches: ViT, DeiT, DINOv2, BEiT")                          \
+    FAMILY(CLIP, "clip", "two towers, of images and of text: CLIP, SigLIP")                          \
     FAMILY(CONV, "conv", "convolutional network, known by its name")                                 \
-    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")                                 \
+    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5, BART, Marian, Pegasus, mBART, NLLB") \
     FAMILY(WHISPER, "whisper", "encoder of 30 seconds of audio, decoder with cross-attention")       \
     FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")      \
     FAMILY(DENOISER, "denoiser", "UNet or transformer of a diffusion pipeline")
@@ -129,23 +130,30 @@ struct model_shape {
     enum model_family family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn;
     uint64_t encoder_layers; /* T5, Whisper: how many of the layers belong to the encoder; the others belong to the
-                                decoder */
+                                decoder. CLIP: those of the image tower, which the next row describes; `hidden` and the
+                                others are the text tower's */
+    uint64_t image_hidden, image_heads, image_ffn, projection; /* projection 0: attention pools the image (SigLIP) */
+    bool quick_gelu;                                           /* x · sigmoid(1.702 x), in three operations */
     uint64_t vocab;
-    uint64_t embedding;   /* width of the token table if it is not `hidden` (OPT-350m); else 0 */
+    uint64_t embedding;   /* width of the token table if it is not `hidden` (OPT-350m, ELECTRA, ALBERT); else 0 */
+    uint64_t shared;      /* layers that use the same parameters (ALBERT: all of them); 0: each has its own */
     uint64_t context;     /* the longest sequence that it supports (max_position_embeddings) */
     uint64_t positions;   /* rows of a learned position table; 0: rotary positions or none */
-    uint64_t buckets;     /* T5: rows of the relative-position table, of which each stack has one */
+    uint64_t buckets;     /* T5: rows of the relative-position table, of which each stack has one; BEiT: each layer */
     uint64_t token_types; /* rows of BERT's token-type table */
     bool tied;            /* the output layer is the embedding */
     bool gated;           /* an MLP of three matrices (SwiGLU, GeGLU) */
     bool one_kernel_gelu; /* GPT-2's kind: "gelu", "relu" or similar instead of gelu_new, which is six operations */
-    bool new_gelu;        /* gelu_new in models with rotary positions (Phi, GPT-J) */
-    bool no_dropout;      /* GPT-2's kind: all dropout probabilities are 0 */
+    bool new_gelu;        /* gelu_new in models with rotary positions (Phi, GPT-J), and in ALBERT */
+    bool no_dropout;      /* GPT-2's kind and encoders of text: all dropout probabilities are 0 */
     bool bare_experts;    /* Granite's experts are parameters of no nn.Linear, which adapters leave out */
-    bool dropout;         /* of the residual stream and the scores, in a rotary model (StarCoder2) */
-    bool tuple_cache;     /* its published code keeps keys and values in tuples: the old and the new cache are live */
-    bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
-    bool fused_gate;      /* the MLP's gate and up matrices are stored as one (Phi-3) */
+    bool no_score_dropout, inner_dropout; /* BART's kind: attention has none; the MLP has one between its matrices */
+    bool relu;                            /* BART's kind */
+    bool logits_bias;                     /* BART's kind: a float32 buffer is added to the logits */
+    bool dropout;                         /* of the residual stream and the scores, in a rotary model (StarCoder2) */
+    bool tuple_cache; /* its published code keeps keys and values in tuples: the old and the new cache are live */
+    bool fused_qkv;   /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
+    bool fused_gate;  /* the MLP's gate and up matrices are stored as one (Phi-3) */
     bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
     bool no_k_bias;                               /* with qkv_bias: the keys have none (Whisper) */
     bool qk_norm;                                 /* RMSNorm of each head's queries and keys (Qwen3) */
@@ -194,6 +202,10 @@ struct model_shape {
     uint64_t streams, laurel_rank;              /* Gemma 3n: AltUp's streams, LAuReL's rank */
     /* images; Whisper: channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
+    uint64_t class_tokens, registers; /* tokens beside the patches: class, distillation (DeiT); without a position */
+    bool layer_scale, mask_token;     /* DINOv2, BEiT: a factor for each element of a block's output */
+    bool mean_in_head;                /* DINOv2: the classifier also reads the mean of the patches */
+    bool fixed_positions; /* DINOv2: positions of another image size, which the model interpolates; Marian: sinusoids */
     uint64_t sound; /* Whisper: positions of the encoder, always the same: 1500, for a spectrogram twice as long */
     /* Mamba: inner width of a layer, states per element of it, taps of the convolution; Mamba: rank of the time steps;
      * Mamba-2, which has heads: groups that share the projections into and out of the state */
@@ -297,6 +309,10 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
 bool model_set_masked_lm(const char *command, struct model *m, int *exit_code);
 /* The shape of the layers of group `i` only; without groups the whole shape. */
 struct model_shape model_block_shape(const struct model_shape *s, unsigned i);
+/* CLIP: the shape of one tower, as that of a ViT. */
+struct model_shape model_tower_shape(const struct model_shape *s, bool image);
+/* Tokens of one image. */
+uint64_t model_image_tokens(const struct model_shape *s);
 /* Whether layers have this mixer. */
 bool model_has_mixer(const struct model_shape *s, enum model_mixer mixer);
 const char *model_mixer_word(enum model_mixer mixer);

@@ -354,12 +354,12 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
                      (uintmax_t)side, (uintmax_t)side, m->name);
         return ok;
     }
-    if (m->shape.family != MODEL_VIT || m->stored_bytes > 0) {
+    if ((m->shape.family != MODEL_VIT && m->shape.family != MODEL_CLIP) || m->stored_bytes > 0) {
         return complain_with(false, "%s: %s: %s", command, what,
                              m->stored_bytes > 0 ? "the model's file states the size of its images"
                                                  : "by its shape, it is not an image model");
     }
     shape.image = side;
-    shape.positions = 0;
+    if (shape.family == MODEL_VIT && !shape.fixed_positions) shape.positions = 0;
     return reshape_preset(command, what, &shape, m, exit_code);
 }

@@ -23,6 +23,7 @@ struct model_shape model_family_shape(enum model_family family)
         [MODEL_BERT] = {BERT},   [MODEL_VIT] = {VIT},
         [MODEL_T5] = {T5},       [MODEL_WHISPER] = {WHISPER},
         [MODEL_MAMBA] = {MAMBA}, [MODEL_CONV] = {.family = MODEL_CONV},
+        [MODEL_CLIP] = {CLIP},
     };
 
     return shapes[family];
@@ -68,14 +69,25 @@ static void list_decoder(struct model_lister *l)
     add_head(l, s->vocab, width, !s->tied);
 }
 
+static void add_layernorm(struct model_lister *l, const char *name, enum model_tensor_place place, uint64_t width)
+{
+    model_lister_add(l, name, TENSOR_NORM, place, width, 1, 1);
+    if (l->s->norm_bias) model_lister_add(l, "norm bias", TENSOR_BIAS, place, width, 1, 1);
+}
+
 static void list_bert(struct model_lister *l)
 {
     const struct model_shape *s = l->s;
+    const uint64_t width = s->embedding ? s->embedding : s->hidden;
 
-    model_lister_add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
-    model_lister_add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
-    model_lister_add(l, "embed_types", TENSOR_EMBEDDING, TENSOR_BEFORE, s->token_types, s->hidden, 1);
-    if (s->embedding_norm) model_lister_add_norm(l, "embed_norm", TENSOR_BEFORE);
+    model_lister_add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, width, 1);
+    model_lister_add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, width, 1);
+    model_lister_add(l, "embed_types", TENSOR_EMBEDDING, TENSOR_BEFORE, s->token_types, width, 1);
+    if (s->embedding_norm) add_layernorm(l, "embed_norm", TENSOR_BEFORE, width);
+    if (s->embedding) {
+        model_lister_add(l, "project_in", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, width, 1);
+        model_lister_add(l, "project_in bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    }
     model_lister_add_layers(l);
     if (s->final_norm) model_lister_add_norm(l, "final_norm", TENSOR_AFTER);
     if (s->pooler) {
@@ -83,9 +95,9 @@ static void list_bert(struct model_lister *l)
         model_lister_add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
     }
     if (s->masked_lm) {
-        model_lister_add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
-        model_lister_add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
-        model_lister_add_norm(l, "transform norm", TENSOR_AFTER);
+        model_lister_add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
+        if (s->mlp_bias) model_lister_add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, width, 1, 1);
+        add_layernorm(l, "transform norm", TENSOR_AFTER, width);
         model_lister_add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->vocab, 1, 1);
     }
 }
@@ -95,7 +107,8 @@ static void list_vit(struct model_lister *l)
     const struct model_shape *s = l->s;
     struct model_tensor *t;
 
-    model_lister_add(l, "class_token", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, 1, 1);
+    model_lister_add(l, "class_token", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, 1,
+                     s->class_tokens + s->registers + s->mask_token);
     model_lister_add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     t = model_add(l->m, "patch_proj", TENSOR_CONV, TENSOR_BEFORE, s->hidden, s->channels * s->patch * s->patch, 1);
     if (t)
@@ -110,7 +123,7 @@ static void list_vit(struct model_lister *l)
         model_lister_add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
     }
     if (s->classes) {
-        model_lister_add(l, "head", TENSOR_HEAD, TENSOR_AFTER, s->classes, s->hidden, 1);
+        model_lister_add(l, "head", TENSOR_HEAD, TENSOR_AFTER, s->classes, (s->mean_in_head ? 2 : 1) * s->hidden, 1);
         model_lister_add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->classes, 1, 1);
     }
 }
@@ -125,8 +138,10 @@ static void add_both(struct model_lister *l)
     model_lister_add_mlps(l, MODEL_EVERY, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
     model_lister_add_norms(l, MODEL_FIRST, "norm", s->hidden, s->norms);
     model_lister_add_norms(l, MODEL_SECOND, "norm", s->hidden, s->norms + 1);
-    model_lister_add_norm(l, "encoder final_norm", TENSOR_BEFORE);
-    model_lister_add_norm(l, "final_norm", TENSOR_AFTER);
+    if (s->final_norm) { /* BART's stacks end with the norm of their last layer */
+        model_lister_add_norm(l, "encoder final_norm", TENSOR_BEFORE);
+        model_lister_add_norm(l, "final_norm", TENSOR_AFTER);
+    }
     add_head(l, s->vocab, s->hidden, !s->tied);
 }
 
@@ -138,6 +153,9 @@ static void list_t5(struct model_lister *l)
     l->layers[MODEL_SECOND] = s->layers - s->encoder_layers;
     model_lister_add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
     model_lister_add(l, "relative_attention_bias", TENSOR_EMBEDDING, TENSOR_BEFORE, s->buckets, s->heads, 2);
+    model_lister_add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 2);
+    if (s->positions && !l->failed) l->m->tensors[l->m->tensors_n - 1].fixed = s->fixed_positions;
+    for (int stack = 0; s->embedding_norm && stack < 2; stack++) model_lister_add_norm(l, "embed_norm", TENSOR_BEFORE);
     add_both(l);
 }
 
@@ -165,6 +183,82 @@ static void list_whisper(struct model_lister *l)
     model_lister_add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
     model_lister_add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     add_both(l);
+}
+
+struct model_shape model_tower_shape(const struct model_shape *s, bool image)
+{
+    struct model_shape one = *s;
+
+    one.family = MODEL_VIT;
+    one.layers = image ? s->encoder_layers : s->layers - s->encoder_layers;
+    one.encoder_layers = one.vocab = one.positions = 0;
+    if (!image) {
+        one.image = one.patch = 0;
+        return one;
+    }
+    one.hidden = s->image_hidden;
+    one.heads = one.kv_heads = s->image_heads;
+    one.head_dim = one.heads ? one.hidden / one.heads : 0;
+    one.ffn = s->image_ffn;
+    return one;
+}
+
+static void add_matrix(struct model_lister *l, const char *name, uint64_t rows, uint64_t cols, bool bias)
+{
+    model_lister_add(l, name, TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
+    if (bias) model_lister_add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
+}
+
+/* modeling_siglip.py, SiglipMultiheadAttentionPoolingHead */
+static void add_pooling(struct model_lister *l)
+{
+    const struct model_shape *s = l->s;
+
+    model_lister_add(l, "probe", TENSOR_EMBEDDING, TENSOR_AFTER, s->hidden, 1, 1);
+    add_matrix(l, "pooling qkv_proj", 3 * s->hidden, s->hidden, true);
+    add_matrix(l, "pooling o_proj", s->hidden, s->hidden, true);
+    add_matrix(l, "pooling up_proj", s->ffn, s->hidden, true);
+    add_matrix(l, "pooling down_proj", s->hidden, s->ffn, true);
+    model_lister_add_norm(l, "pooling norm", TENSOR_AFTER);
+}
+
+static void add_tower_layers(struct model_lister *l, unsigned kind)
+{
+    model_lister_add_attention(l, kind, 1);
+    model_lister_add_mlps(l, kind, TENSOR_MLP, l->s->ffn, l->s->mlp_bias, 1);
+    model_lister_add_norms(l, kind, "norm", l->s->hidden, l->s->norms);
+    model_lister_add_norm(l, "final_norm", TENSOR_AFTER);
+}
+
+/* modeling_clip.py, modeling_siglip.py */
+static void list_clip(struct model_lister *l)
+{
+    const struct model_shape *s = l->s, image = model_tower_shape(s, true), text = model_tower_shape(s, false);
+    struct model_lister tower = *l;
+
+    tower.layers[MODEL_FIRST] = image.layers;
+    tower.layers[MODEL_SECOND] = text.layers;
+    tower.s = &image;
+    model_lister_add(&tower, "class_token", TENSOR_EMBEDDING, TENSOR_BEFORE, image.hidden, 1, s->class_tokens);
+    model_lister_add(&tower, "image positions", TENSOR_EMBEDDING, TENSOR_BEFORE, model_image_tokens(s), image.hidden,
+                     1);
+    add_conv(&tower, "patch_proj", image.hidden, s->channels * s->patch * s->patch);
+    if (s->projection)
+        model_lister_add_norm(&tower, "image norm", TENSOR_BEFORE);
+    else
+        model_lister_add(&tower, "patch_proj bias", TENSOR_BIAS, TENSOR_BEFORE, image.hidden, 1, 1);
+    add_tower_layers(&tower, MODEL_FIRST);
+    if (s->projection)
+        add_matrix(&tower, "image projection", s->projection, image.hidden, false);
+    else
+        add_pooling(&tower);
+    tower.s = &text;
+    model_lister_add(&tower, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    model_lister_add(&tower, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    add_tower_layers(&tower, MODEL_SECOND);
+    add_matrix(&tower, "text projection", s->projection ? s->projection : image.hidden, s->hidden, !s->projection);
+    model_lister_add(&tower, "logit scale", TENSOR_OTHER, TENSOR_AFTER, s->projection ? 1 : 2, 1, 1);
+    l->failed |= tower.failed;
 }
 
 static void list_mamba(struct model_lister *l)
@@ -210,7 +304,7 @@ static bool is_fourfold(const struct model_shape *s)
 
 static bool is_halved(const struct model_shape *s)
 {
-    return s->family == MODEL_T5 || s->family == MODEL_WHISPER;
+    return s->family == MODEL_T5 || s->family == MODEL_WHISPER || s->family == MODEL_CLIP;
 }
 
 /* Defaults of both kinds of Mamba. */
@@ -222,6 +316,13 @@ static void complete_mamba(struct model_shape *s)
     s->step_rank = s->heads ? 0 : s->step_rank ? s->step_rank : (s->hidden + 15) / 16;
     s->groups = !s->heads ? 0 : s->groups ? s->groups : 1;
     s->head_dim = s->heads ? s->inner / s->heads : 0;
+}
+
+uint64_t model_image_tokens(const struct model_shape *s)
+{
+    const uint64_t side = s->patch ? s->image / s->patch : 0;
+
+    return side * side + s->class_tokens + s->registers;
 }
 
 /* Completes numbers that follow from the others. */
@@ -239,8 +340,8 @@ static void complete_shape(struct model_shape *s)
         s->expert_ffn = s->expert_ffn ? s->expert_ffn : s->ffn;
         s->shared_ffn = s->shared_ffn ? s->shared_ffn : s->shared_experts * s->expert_ffn;
     }
-    if (s->family == MODEL_VIT && s->patch)
-        s->positions = s->positions ? s->positions : (s->image / s->patch) * (s->image / s->patch) + 1;
+    if (s->family == MODEL_VIT && s->patch && !s->positions && !s->buckets)
+        s->positions = model_image_tokens(s) - s->registers;
     if (s->positions == MODEL_AS_CONTEXT) s->positions = s->context;
     if (is_halved(s) && !s->encoder_layers) s->encoder_layers = s->layers / 2;
     if (s->window && !s->window_layers) s->window_layers = s->layers;
@@ -274,6 +375,12 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
         {"other part of a head", s->nope_dim},
         {"head size of values", s->v_dim},
         {"classes", s->classes},
+        {"hidden size of the images", s->image_hidden},
+        {"heads of the images", s->image_heads},
+        {"MLP size of the images", s->image_ffn},
+        {"projection", s->projection},
+        {"class tokens", s->class_tokens},
+        {"registers", s->registers},
         {"embedding size", s->embedding},
         {"buckets", s->buckets},
         {"context", s->context},
@@ -316,8 +423,8 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
 
 static bool has_sizes(const char *command, const char *what, const struct model_shape *s, int *exit_code)
 {
-    bool text = s->family != MODEL_VIT,
-         all_moe = s->experts && s->expert_ffn && (!s->moe_layers || s->moe_layers == s->layers);
+    const bool text = s->family != MODEL_VIT, images = !text || s->family == MODEL_CLIP;
+    bool all_moe = s->experts && s->expert_ffn && (!s->moe_layers || s->moe_layers == s->layers);
     bool fourfold = is_fourfold(s) || s->family == MODEL_MAMBA;
     const struct {
         bool missing;
@@ -336,9 +443,11 @@ static bool has_sizes(const char *command, const char *what, const struct model_
         {s->experts && !s->experts_used, "number of experts per token", "experts-used"},
         {(s->experts_used || s->moe_layers || s->shared_experts) && !s->experts, "number of experts", "experts"},
         {s->kv_rank && !(s->nope_dim && s->v_dim), "size of the parts of a head besides the key and value rank", NULL},
-        {!text && !s->image, "image size", NULL},
-        {!text && !s->patch, "patch size", NULL},
-        {!text && !s->channels, "number of channels", NULL},
+        {images && !s->image, "image size", NULL},
+        {images && !s->patch, "patch size", NULL},
+        {images && !s->channels, "number of channels", NULL},
+        {s->family == MODEL_CLIP && !(s->image_hidden && s->image_heads && s->image_ffn), "size of the image tower",
+         NULL},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -378,6 +487,12 @@ static bool is_shape_consistent(const char *command, const char *what, const str
     else if (s->window_layers > s->layers)
         snprintf(why, sizeof why, "%ju layers with a sliding window are more than %ju layers",
                  (uintmax_t)s->window_layers, (uintmax_t)s->layers);
+    else if (s->image_heads && s->image_hidden % s->image_heads)
+        snprintf(why, sizeof why, "%ju heads do not divide a hidden size of %ju", (uintmax_t)s->image_heads,
+                 (uintmax_t)s->image_hidden);
+    else if (s->family == MODEL_CLIP && s->patch > s->image) /* the rest of an image is cut off (SigLIP's 384 / 14) */
+        snprintf(why, sizeof why, "patches of %ju are larger than an image of %ju", (uintmax_t)s->patch,
+                 (uintmax_t)s->image);
     else if (s->family == MODEL_VIT && (s->patch > s->image || s->image % s->patch))
         snprintf(why, sizeof why, "patches of %ju do not divide an image of %ju", (uintmax_t)s->patch,
                  (uintmax_t)s->image);
@@ -401,8 +516,9 @@ static bool blocks_are_consistent(const char *command, const char *what, const s
 static void list_tensors(struct model_lister *l)
 {
     static void (*const listed[MODEL_FAMILIES_N])(struct model_lister *) = {
-        [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder,   [MODEL_BERT] = list_bert,   [MODEL_VIT] = list_vit,
-        [MODEL_T5] = list_t5,       [MODEL_WHISPER] = list_whisper, [MODEL_MAMBA] = list_mamba,
+        [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder, [MODEL_BERT] = list_bert,
+        [MODEL_VIT] = list_vit,     [MODEL_T5] = list_t5,         [MODEL_WHISPER] = list_whisper,
+        [MODEL_MAMBA] = list_mamba, [MODEL_CLIP] = list_clip,
     };
 
     listed[l->s->family](l);

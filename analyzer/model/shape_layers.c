@@ -224,6 +224,9 @@ static void add_uniform_layers(struct model_lister *l)
         model_lister_add_in(l, MODEL_EVERY, "hyper connection", TENSOR_OTHER, mixes, s->hyper * s->hidden, 2);
         model_lister_add_in(l, MODEL_EVERY, "hyper base", TENSOR_OTHER, mixes + 3, 1, 2);
     }
+    if (s->layer_scale) model_lister_add_in(l, MODEL_EVERY, "layer_scale", TENSOR_OTHER, s->hidden, 1, 2);
+    if (s->family == MODEL_VIT) /* BEiT */
+        model_lister_add_in(l, MODEL_EVERY, "relative_position_bias", TENSOR_OTHER, s->buckets, s->heads, 1);
     model_lister_add_norms(l, MODEL_EVERY, "norm", s->hidden, s->norms);
 }
 

@@ -160,11 +160,19 @@ static void choose_capture(struct oom_failures *o, size_t group)
     o->group_of[o->groups[group].last] = (uint32_t)o->captures_n++;
 }
 
-/* The last ones matter most: they ended the run. If none did, views lead with the first. */
+/* The last ones matter most: they ended the run. If none did, views lead with the first. What the first passes that
+ * failed allocated may still be live in the later ones. */
 static void choose_captures(struct oom_failures *o)
 {
+    enum { FIRST = 16 };
+    size_t first = 0;
     choose_capture(o, ending_group(o));
     choose_capture(o, 0);
+    for (size_t i = 0; i < o->groups_n && first < FIRST; i++) {
+        if (!o->groups[i].fatal && !o->groups[i].tensor_failed) continue; /* PyTorch's second attempt succeeded */
+        choose_capture(o, i);
+        first++;
+    }
     for (int fatal = 1; fatal >= 0; fatal--)
         for (size_t i = o->groups_n; i-- > 0;)
             if (o->groups[i].fatal == (bool)fatal) choose_capture(o, i);

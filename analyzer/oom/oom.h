@@ -83,6 +83,9 @@ struct oom_facts {
     int64_t growing_kept;   /* of `growing`: outputs of forward passes that remained while others were freed */
     bool growing_continued; /* the failed request would have replaced its block by a larger one */
     bool growing_larger;    /* its live blocks are larger than those that were freed, or their sizes are unknown */
+    int64_t driven; /* live bytes of other call paths whose blocks became larger from time to time, as those do that
+                       are computed from a growing buffer */
+    bool appended;  /* the statement of the largest growth appends to what it replaces: x = cat([x, y]) */
     int64_t growing_left;   /* of the growing call paths, at the end of the recording */
     bool growing_native;    /* no Python called */
     int64_t growing_states; /* of `growing`: optimizer states */

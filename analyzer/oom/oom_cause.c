@@ -1,5 +1,7 @@
 /* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the first that holds is the
  * verdict, `capacity` is the default. Each rule's sentence contains the numbers that support it. */
+#include "analyzer/oom/oom_square.h"
+#include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/waterfall.h"
 
@@ -28,6 +30,15 @@ static bool is_oversized(const facts *f)
     int64_t room = f->total - oom_context_bytes(f);
     return f->requested > room || (f->examined && (double)f->requested >= oversized_share * (double)room &&
                                    f->requested / 2 >= f->device_live);
+}
+
+/* A snapshot does not state the size of the GPU: more than is free and than this process can free. */
+static bool is_beyond_own(const facts *f)
+{
+    enum { LEAST = 1 << 30 }; /* less is what other processes leave */
+    if (!f->examined || run_is_known(f->total) || !run_is_known(f->free)) return false;
+    const int64_t room = arena_add_capped(f->free, f->device_live);
+    return room >= LEAST && f->requested > room && f->requested / 2 >= f->device_live;
 }
 
 /* The driver had enough memory and refused: no address range was large enough, or something forbids it. The request to
@@ -84,6 +95,13 @@ static bool is_leak(const facts *f)
     return (double)f->growing >= leak_share * (double)f->live ||
            (run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));
+}
+
+/* A buffer that is appended to without bound, and most of the live memory is computed from it. */
+static bool drives_growth(const facts *f)
+{
+    return f->replaced && f->appended && !f->pending && f->widened == RUN_NONE && f->driven > f->growing &&
+           f->driven + f->growing >= f->live / 2 && f->outcome != RESULT_OUTCOME_RETRIED;
 }
 
 static bool is_other_process(const facts *f)
@@ -146,11 +164,14 @@ static const struct {
     /* clang-format off */
     RECORDED(PINNED_HOST, is_pinned, oom_explain_pinned)
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
+    INFERRED(OVERSIZED_REQUEST, is_beyond_own, oom_explain_oversized,
+             "if other processes held most of the GPU")
     INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps the tensors of that pass on purpose")
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
     INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")
     INFERRED(LEAK, oom_keeps_optimizers, oom_explain_optimizers, "if the program uses the earlier optimizers")
     INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
+    INFERRED(LEAK, drives_growth, oom_explain_driving, "if the program limits the length of that buffer")
     RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
     INFERRED(FRAGMENTATION, is_driver_fragmentation, oom_explain_driver_fragmentation,
              "if a quota (MIG, MPS, a container) refused it")
@@ -285,7 +306,8 @@ static void blame_cause(struct oom_words *w)
     const struct result_by_site *holder = v->live_n ? &v->live[0] : NULL;
     const struct result_by_owner *direct = oom_direct_owner(v);
     if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_failed(f)) {
-        blame_site(w, f->failed_pass.stack, "growing");
+        const uint32_t retry = oom_failed_retry(w->b, f);
+        blame_site(w, retry == RUN_NONE ? f->failed_pass.stack : retry, retry == RUN_NONE ? "growing" : "retry");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_trials(f)) {
         blame_site(w, f->trials.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_optimizers(f)) {
@@ -314,7 +336,8 @@ static void blame_cause(struct oom_words *w)
         w->v->blame = holder->site;
         w->v->blame_role = "holder";
     } else {
-        blame_site(w, f->stack, "failing");
+        const uint32_t shape = v->cause == RESULT_CAUSE_CAPACITY ? oom_shape_behind_backward(w) : RUN_NONE;
+        blame_site(w, shape == RUN_NONE ? f->stack : shape, shape == RUN_NONE ? "failing" : "holder");
     }
 }
 

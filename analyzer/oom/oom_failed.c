@@ -7,6 +7,8 @@
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/base/units.h"
+#include "analyzer/site/python_code.h"
+#include "analyzer/site/source_context.h"
 
 struct windows {
     const struct run *run;
@@ -58,9 +60,26 @@ bool oom_keeps_failed(const struct oom_facts *f)
     return p->same <= LAYERS && p->bytes >= oom_needed_bytes(f) && p->bytes >= f->live / 8;
 }
 
+uint32_t oom_failed_retry(struct site_builder *b, const struct oom_facts *f)
+{
+    const struct run_frame *frame;
+    for (uint32_t stack = f->stack; (frame = run_stack_frame(b->run, stack)) != NULL;
+         stack = run_stack_parent(b->run, stack)) {
+        struct site_code code;
+        size_t at;
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || !site_open_source(b, frame, &code, &at))
+            continue;
+        for (size_t k = site_code_parent(&code, at); k < code.n && !site_code_begins(&code.list[k], "def");
+             k = site_code_parent(&code, k))
+            if (site_code_begins(&code.list[k], "except")) return stack;
+    }
+    return RUN_NONE;
+}
+
 void oom_explain_failed(struct oom_words *w)
 {
     const struct oom_failed_pass *p = &w->f->failed_pass;
+    const uint32_t retry = oom_failed_retry(w->b, w->f);
     char when[UNITS_TEXT];
     units_format_seconds(when, site_seconds(p->first_ns));
     w->v->verdict = TEXT(w,
@@ -69,8 +88,11 @@ void oom_explain_failed(struct oom_words *w)
                          when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count,
                          p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
     struct result_measure m = {
-        .text = "try again after the except block has ended, not inside it, and do not store the exception (or "
-                "del it, or traceback.clear_frames(e.__traceback__))",
+        .text = retry != RUN_NONE
+                    ? TEXT(w, "%s tries again inside the except block: do so after it has ended (set a variable there)",
+                           oom_place_text(w, retry))
+                    : "try again after the except block has ended, not inside it, and do not store the exception (or "
+                      "del it, or traceback.clear_frames(e.__traceback__))",
         .frees_bytes = p->bytes,
         .enough = -1,
         .effort = OOM_EFFORT_LINE,

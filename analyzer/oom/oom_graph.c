@@ -140,7 +140,8 @@ static bool is_evaluation(struct site_builder *b, uint32_t stack)
     static const char *const names[] = {"eval",   "valid", "infer",   "predict", "generate",
                                         "encode", "embed", "extract", "test"};
     return run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
-           function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
+           function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack) ||
+           site_calls_evaluated(b, site_pass_caller(run, stack));
 }
 
 /* Once for nearly each time, or the same small number of blocks for each: x, y = x.cuda(), y.cuda(). */
@@ -268,6 +269,33 @@ static enum site_loss loss_of_stored(struct site_builder *b, const struct oom_fa
     return loss;
 }
 
+/* A number that the same line of the program made at the end of each pass, and that was never freed: it is what the
+ * program keeps, although it is too small to be called growth. */
+static const struct result_growth *ending_in_number(struct site_builder *b, const struct oom_live *live, size_t n,
+                                                    const struct oom_facts *f)
+{
+    const struct result_growth *g = f->growth;
+    const struct oom_live *last = NULL;
+    for (size_t i = 0; i < n && !question_is_number(g->newest_bytes); i++)
+        if (run_location(b->run, live[i].location)->stack == g->newest_stack) last = &live[i];
+    for (const struct oom_live *l = live; last && l < live + n; l++) {
+        const uint32_t stack = run_location(b->run, l->location)->stack;
+        if (stack == RUN_NONE || l->times != l->count || !question_is_number(l->bytes / (int64_t)l->count) ||
+            l->first_ns <= last->first_ns || l->last_ns <= last->middle_ns ||
+            site_index(b, stack) != site_index(b, g->newest_stack) ||
+            !occurs_each_time(l->count, (double)f->growing_passes))
+            continue;
+        struct result_growth *ends = arena_alloc(b->arena, sizeof *ends);
+        *ends = *g;
+        ends->newest = site_of_call(b, stack);
+        ends->newest_bytes = l->bytes / (int64_t)l->count;
+        ends->newest_stack = stack;
+        ends->newest_count = l->count;
+        return ends;
+    }
+    return g;
+}
+
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f)
 {
@@ -290,6 +318,7 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
                        site_is_before_backward(b, f->growing_stack); /* of meta-learning, all on the same batch */
     f->graph = freed || input || (since && steps) ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
+    if (f->graph == OOM_GRAPH_INFERRED) f->growth = ending_in_number(b, live, n, f);
     const enum site_loss loss =
         since && !states && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
     bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES);

@@ -344,6 +344,36 @@ static void add_growing(struct site_builder *b, const struct oom_live *l, uint32
     f->growing_freed = arena_add_capped(f->growing_freed, in_pass && freed ? l->bytes : 0);
 }
 
+/* The blocks of the call path became ever larger: of a series from nothing, the mean is half of the last one. */
+static bool is_ever_larger(const struct oom_live *l)
+{
+    enum { TIMES = 16 };
+    static const double larger = 1.5;
+    return l->times >= TIMES && l->made > 0 &&
+           (double)l->bytes / (double)l->count > larger * (double)l->made / (double)l->times;
+}
+
+/* bank = cat([bank, z]), kept by that statement */
+static bool is_appended_to(struct site_builder *b, const struct oom_facts *f)
+{
+    if (!f->growth || !f->growth->holders_n || !f->growth->holders[0].into ||
+        !run_stack_calls(b->run, f->growing_stack, "_ops::cat"))
+        return false;
+    const char *text = f->growth->holders[0].text, *value = strchr(text, '=');
+    return value && strstr(value, f->growth->holders[0].into);
+}
+
+/* What else grew with a buffer that is appended to. */
+static void find_driven(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
+{
+    f->appended = is_appended_to(b, f);
+    for (size_t i = 0; i < n && f->appended; i++) {
+        const uint32_t stack = run_location(b->run, live[i].location)->stack;
+        if (stack != f->growing_stack && is_ever_larger(&live[i]))
+            f->driven = arena_add_capped(f->driven, live[i].bytes);
+    }
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
@@ -398,6 +428,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growth = NULL; /* of the inputs of these passes */
     f->growing_stored = is_stored_each_time(b, f);
     f->growing_queued = f->growing_sites && is_queued(b, f->growing_stack);
+    find_driven(b, live, n, f);
 }
 
 /* The total live memory when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last

@@ -103,17 +103,35 @@ static bool is_dropped(const struct site_builder *b, const struct oom_drop *drop
     return is && (!drop->in_pass || (p->stack != RUN_NONE && oom_is_in_pass(b->run, p->stack)));
 }
 
+/* One past the time of the blocks that stay: in the order of allocation, each `each`th. */
+static struct map staying_blocks(const struct oom_layout *layout, const struct oom_drop *drop)
+{
+    struct map stay = {0};
+    int64_t *times = drop->each ? arena_realloc(NULL, layout->n, sizeof *times) : NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < layout->n && times; i++)
+        if (layout->pieces[i].at.block && layout->pieces[i].stack == drop->thinned)
+            times[n++] = layout->pieces[i].alloc_ns;
+    SORT(times, n, sort_int64_up);
+    for (size_t i = drop->each - 1; times && i < n; i += drop->each) *map_at(&stay, (uint64_t)times[i]) = 1;
+    free(times);
+    return stay;
+}
+
 static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *b, const struct oom_layout *layout,
                            const struct oom_drop *drop)
 {
     int64_t bytes = 0;
+    struct map stay = staying_blocks(layout, drop);
     EACH (p, layout->pieces, layout->n) {
-        if (!is_dropped(b, drop, p)) continue;
+        const bool stays = drop->each && p->stack == drop->thinned && *map_at(&stay, (uint64_t)p->alloc_ns) == 1;
+        if (stays || !is_dropped(b, drop, p)) continue;
         const uint32_t block = whatif_lane_take_placed(lane, p->at.address);
         if (block == CACHING_NO_BLOCK) continue;
         caching_release(lane->allocator, block);
         bytes = arena_add_capped(bytes, p->at.bytes);
     }
+    map_free(&stay);
     return bytes;
 }
 

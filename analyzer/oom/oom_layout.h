@@ -13,6 +13,8 @@ struct oom_drop {               /* blocks to leave out */
     size_t stacks_n;            /* 0: on any */
     int64_t from_ns, before_ns; /* allocated in [from, before) */
     bool in_pass;               /* only in forward or backward passes */
+    uint32_t thinned;           /* of the blocks of this call path, only each `each`th stays: the last of its pass */
+    uint64_t each;              /* 0: of none */
 };
 
 struct oom_replayed {

@@ -85,7 +85,76 @@ static bool line_has(struct oom_words *w, uint32_t stack, const char *words)
     return site_statement_has(w->b, stack, words);
 }
 
-const char *oom_shape_advice(struct oom_words *w, uint32_t stack)
+static bool function_has_one_of(struct oom_words *w, uint32_t stack, const char *const *words, size_t n)
+{
+    bool has = false;
+    for (size_t i = 0; i < n && !has; i++) has = site_function_has(w->b, stack, words[i]);
+    return has;
+}
+
+static bool is_about_masks(struct oom_words *w, uint32_t stack)
+{
+    static const char *const words[] = {"mask", "Mask", "causal", "Causal", "attn", "ttention", "softmax(", "pad"};
+    return function_has_one_of(w, stack, words, sizeof words / sizeof *words);
+}
+
+/* triu(ones(n, n)) of attention, or for the sums of all earlier elements. */
+static const char *triangle_advice(struct oom_words *w, uint32_t stack)
+{
+    static const char *const products[] = {" @ ", "matmul(", ".mm(", "einsum("};
+    const char *where = oom_place_text(w, stack);
+    if (is_about_masks(w, stack))
+        return TEXT(
+            w,
+            "%s creates a mask of length × length: pass is_causal=True to scaled_dot_product_attention instead, "
+            "or create it for the lengths in use, as bool",
+            where);
+    if (function_has_one_of(w, stack, products, sizeof products / sizeof *products))
+        return TEXT(w,
+                    "%s creates length × length elements: if the product with them computes the sums of all earlier "
+                    "elements, torch.cumsum() does so without them",
+                    where);
+    return TEXT(w,
+                "%s creates length × length elements: for a causal mask, pass is_causal=True to "
+                "scaled_dot_product_attention instead; for sums of all earlier elements, call torch.cumsum()",
+                where);
+}
+
+/* No other statement made a block that is nearly as large: an operand of the result's size would be live. */
+static bool is_larger_than_operands(const struct oom_words *w, uint32_t stack, int64_t bytes)
+{
+    enum { LARGER = 8 };
+    const struct run *run = w->b->run;
+    EACH_IN (l, w->v->by_category.lines) {
+        const bool other = l->stack == RUN_NONE || run_stack_python(run, l->stack) != run_stack_python(run, stack);
+        if (other && l->count && l->category != RESULT_CATEGORY_PARAMETERS &&
+            l->bytes / (int64_t)l->count > bytes / LARGER)
+            return false;
+    }
+    return true;
+}
+
+static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
+{
+    const bool masks = site_line_makes(w->b, stack, SITE_SHAPE_MASKS);
+    if (masks && is_about_masks(w, stack))
+        return TEXT(w,
+                    "%s creates a mask with an element for each pair of positions of each sample: if the padding "
+                    "follows the tokens, is_causal=True needs no mask; otherwise apply the masks one after the other "
+                    "where they are used (masked_fill), or let flex_attention compute them",
+                    oom_place_text(w, stack));
+    if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
+        (site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) && is_larger_than_operands(w, stack, bytes)))
+        return TEXT(
+            w,
+            "%s creates an element for each pair of the elements that it combines: compute it in blocks of "
+            "rows, or with an operation that does not store the pairs (torch.cdist for distances, @ for sums of "
+            "products)",
+            oom_place_text(w, stack));
+    return NULL;
+}
+
+const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
 {
     if (stack == RUN_NONE) return NULL;
     const bool filled = line_has(w, stack, "(torch.ones(") || line_has(w, stack, "(torch.full(");
@@ -99,42 +168,39 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack)
                     "%s creates a row as long as the number of classes for each index: pass the indices instead "
                     "(cross_entropy, embedding and gather take them)",
                     oom_place_text(w, stack));
-    if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled)
-        return TEXT(
-            w,
-            "%s creates a mask of length × length: pass is_causal=True to scaled_dot_product_attention instead, "
-            "or create it for the lengths in use, as bool",
-            oom_place_text(w, stack));
-    if (site_line_makes(w->b, stack, SITE_SHAPE_PAIRS))
-        return TEXT(
-            w,
-            "%s creates an element for each pair of the elements that it combines: compute it in blocks of "
-            "rows, or with an operation that does not store the pairs (torch.cdist for distances, @ for sums of "
-            "products)",
-            oom_place_text(w, stack));
-    return NULL;
+    if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);
+    return broadcast_advice(w, stack, bytes);
 }
 
 /* The largest blocks whose statement tells why they are so large, if the request is not much larger. */
-static const char *find_shape(const struct oom_sight *s, struct square *large)
+static const char *find_shape(struct oom_words *w, struct square *large)
 {
     enum { LARGE = 16, NEAR = 4 }; /* parts of the device, and of the request */
-    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const struct oom_facts *f = w->f;
     const char *found = NULL;
     int64_t most = 0;
-    *large = (struct square){.stack = s->f->stack};
-    EACH (l, s->v->by_category.lines, s->v->by_category.lines_n) {
+    *large = (struct square){.stack = f->stack};
+    EACH_IN (l, w->v->by_category.lines) {
         const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
-        const char *text = each > most && each >= s->f->requested / NEAR && each >= s->f->total / LARGE &&
+        const char *text = each > most && each >= f->requested / NEAR && each >= f->total / LARGE &&
                                    l->category != RESULT_CATEGORY_PARAMETERS
-                               ? oom_shape_advice(&words, l->stack)
+                               ? oom_shape_advice(w, l->stack, each)
                                : NULL;
         if (!text) continue;
         most = each;
         found = text;
         *large = (struct square){.stack = l->stack, .bytes = l->bytes};
     }
-    return found ? found : s->f->requested >= s->f->total / LARGE ? oom_shape_advice(&words, s->f->stack) : NULL;
+    return found ? found : f->requested >= f->total / LARGE ? oom_shape_advice(w, f->stack, f->requested) : NULL;
+}
+
+uint32_t oom_shape_behind_backward(struct oom_words *w)
+{
+    struct square large;
+    const bool backward = w->f->stack != RUN_NONE && run_is_known(w->f->total) &&
+                          (run_stack_python(w->b->run, w->f->stack) == RUN_NONE ||
+                           run_stack_is_in(w->b->run, w->f->stack, "/torch/autograd/__init__.py", NULL));
+    return backward && find_shape(w, &large) && large.bytes ? large.stack : RUN_NONE;
 }
 
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
@@ -143,7 +209,7 @@ bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
     struct square square;
     char side[UNITS_TEXT];
     if (!find_square(s, &square)) {
-        const char *text = find_shape(s, &square);
+        const char *text = find_shape(&words, &square);
         *m = (struct result_measure){.text = text,
                                      .frees_bytes = square.bytes ? square.bytes : RUN_UNKNOWN,
                                      .enough = OOM_MEASURE_AT_MOST,

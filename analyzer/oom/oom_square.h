@@ -6,4 +6,7 @@
  * finds. False: there are none. */
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m);
 /* What to do about the line's result, if its statement shows why it is so large; NULL: it does not. */
-const char *oom_shape_advice(struct oom_words *w, uint32_t stack);
+const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes);
+/* A backward pass that fails copies what the forward pass made: the line of the largest blocks that oom_shape_advice
+ * explains; RUN_NONE: it did not fail in one, or none does. */
+uint32_t oom_shape_behind_backward(struct oom_words *w);

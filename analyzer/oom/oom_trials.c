@@ -311,11 +311,10 @@ void oom_explain_trials(struct oom_words *w)
     w->v->growing = site_of_call(w->b, e->stack);
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
     const struct oom_holder *keeper = oom_keeper_of(w->b->run, e->stack);
-    const char *kept = w->v->holders_n
-                           ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
-                       : keeper ? keeper->what
-                                : "the line that keeps them is unknown: a list of results, a notebook's "
-                                  "output, a kept exception";
+    const char *kept = site_kept_text(w->b->arena, "", w->v->holders, w->v->holders_n)
+                           ?: keeper ? keeper->what
+                                     : "the line that keeps them is unknown: a list of results, a notebook's output, "
+                                       "a kept exception";
     const char *advice =
         e->ensemble && e->served ? "move each model to the host (.cpu()), and to the GPU only while it predicts"
         : e->ensemble            ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "

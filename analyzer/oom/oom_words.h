@@ -111,6 +111,7 @@ void oom_explain_oversized(struct oom_words *w);
 void oom_explain_driver_fragmentation(struct oom_words *w);
 void oom_explain_cap(struct oom_words *w);
 void oom_explain_leak(struct oom_words *w);
+void oom_explain_driving(struct oom_words *w); /* a buffer that others are computed from: f->driven */
 void oom_explain_trials(struct oom_words *w);
 void oom_explain_optimizers(struct oom_words *w);
 void oom_explain_failed(struct oom_words *w);

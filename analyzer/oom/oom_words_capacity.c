@@ -63,22 +63,28 @@ static bool computes_attention(const struct oom_words *w)
     return multiplies && site_function_has(w->b, stack, "softmax(");
 }
 
+static const char *oversized_verdict(struct oom_words *w)
+{
+    const struct oom_facts *f = w->f;
+    const bool holds = f->device_live > 0;
+    if (!run_is_known(f->total))
+        return TEXT(w, "one request is larger than all that it could get: %s free%s%s%s", SIZE(w, f->free),
+                    holds ? " and " : "", holds ? SIZE(w, f->device_live) : "",
+                    holds ? " that this process had reserved" : "");
+    if (f->requested <= f->total - oom_context_bytes(f))
+        return TEXT(w, "one request is for most of the GPU's %s%s%s%s", SIZE(w, f->total),
+                    holds ? ", and for at least twice the " : "", holds ? SIZE(w, f->device_live) : "",
+                    holds ? " that this process holds" : "");
+    if (f->requested > f->total)
+        return TEXT(w, "one request is larger than the GPU, which has %s in total", SIZE(w, f->total));
+    return TEXT(
+        w, "one request does not fit even on the empty GPU, which has %s in total, about %s of it for the CUDA context",
+        SIZE(w, f->total), SIZE(w, oom_context_bytes(f)));
+}
+
 void oom_explain_oversized(struct oom_words *w)
 {
-    bool whole = w->f->requested > w->f->total;
-    if (w->f->requested <= w->f->total - oom_context_bytes(w->f)) {
-        const bool holds = w->f->device_live > 0;
-        w->v->verdict = TEXT(w, "one request is for most of the GPU's %s%s%s%s", SIZE(w, w->f->total),
-                             holds ? ", and for at least twice the " : "", holds ? SIZE(w, w->f->device_live) : "",
-                             holds ? " that this process holds" : "");
-    } else {
-        w->v->verdict = whole
-                            ? TEXT(w, "one request is larger than the GPU, which has %s in total", SIZE(w, w->f->total))
-                            : TEXT(w,
-                                   "one request does not fit even on the empty GPU, which has %s in total, about %s of "
-                                   "it for the CUDA context",
-                                   SIZE(w, w->f->total), SIZE(w, oom_context_bytes(w->f)));
-    }
+    w->v->verdict = oversized_verdict(w);
     if (computes_attention(w)) {
         advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                         TEXT(w,
@@ -90,7 +96,7 @@ void oom_explain_oversized(struct oom_words *w)
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
                          w->f->stack != RUN_NONE ? " at " : "",
                          w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
-    const char *shape = oom_shape_advice(w, w->f->stack);
+    const char *shape = oom_shape_advice(w, w->f->stack, w->f->requested);
     advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
                     shape ? TEXT(w, "if the size is right: %s", shape)
                     : oom_is_in_pass(w->b->run, w->f->stack)

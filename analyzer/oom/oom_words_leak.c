@@ -116,12 +116,8 @@ static const char *leak_share_text(struct oom_words *w, int64_t bytes)
 /* The start of the advice: the statement that seems to keep the memory, or that none is known. */
 static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
-    const struct result_oom_verdict *v = w->v;
-    if (!v->holders_n) return TEXT(w, "%s: %s", leak_line_of(w), otherwise);
-    const char *line = leak_line_of(w), *holders = site_holders_text(w->b, v->holders, v->holders_n);
-    const size_t n = strlen(line);
-    if (strncmp(holders, line, n) == 0 && holders[n] == ' ') holders += n + 1; /* the line is named once */
-    return TEXT(w, "%s: kept by %s (guess)", line, holders);
+    const char *line = leak_line_of(w);
+    return TEXT(w, "%s: %s", line, site_kept_text(w->b->arena, line, w->v->holders, w->v->holders_n) ?: otherwise);
 }
 
 /* What to store instead of tensors of that size. */
@@ -167,12 +163,17 @@ static void measure_no_graph(struct oom_words *w)
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
         return;
     }
+    const uint64_t times = oom_rhythm(f).times, each = (f->growth->newest_count + times / 2) / times;
     uint32_t *stacks = arena_alloc(w->b->arena, f->growing_stacks_n * sizeof *stacks);
-    struct oom_drop drop = {.stacks = stacks, .before_ns = latest_began(w)};
+    struct oom_drop drop = {.stacks = stacks,
+                            .before_ns = latest_began(w),
+                            .thinned = f->growth->newest_stack,
+                            .each = each > 1 ? each : 0};
     for (size_t i = 0; i < f->growing_stacks_n; i++)
-        if (f->growing_stacks[i] != f->growth->newest_stack) stacks[drop.stacks_n++] = f->growing_stacks[i];
+        if (drop.each || f->growing_stacks[i] != f->growth->newest_stack)
+            stacks[drop.stacks_n++] = f->growing_stacks[i];
     if (!drop.stacks_n) return;
-    const int64_t stays = f->growth->newest_bytes * (int64_t)(oom_rhythm(f).times - 1), frees = earlier_steps(f);
+    const int64_t stays = f->growth->newest_bytes * (int64_t)(times - 1), frees = earlier_steps(f);
     struct result_measure m =
         line_measure(frees > stays ? frees - stays : 0, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
     oom_layout_decide(w->b, f, &drop, TEXT(w, "without the graphs of %s", leak_line_of(w)), &m);
@@ -228,12 +229,16 @@ static void explain_outputs(struct oom_words *w)
                          "keeps it is unknown: no backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
+    if (f->evaluates)
+        add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
+                         TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
+                              pass_line_of(w)));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is unknown"),
                       w->v->holders_n && (w->v->holders[0].instead || w->v->holders[0].carried)
                           ? instead_text(w, f->growing)
                           : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
-    if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
+    if (!f->evaluates && f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
                          TEXT(w,
                               "if no backward() follows: put torch.no_grad() around the forward passes (called at %s)",
@@ -355,6 +360,20 @@ static void explain_memoised(struct oom_words *w)
                       w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
 }
 
+void oom_explain_driving(struct oom_words *w)
+{
+    const facts *f = w->f;
+    find_leak_holders(w);
+    w->v->verdict = TEXT(w,
+                         "a buffer that grows without bound: %s appends to it, now %s, and blocks of %s that became "
+                         "larger with it are live, of %s in all",
+                         oom_place_text(w, f->growing_stack), SIZE(w, f->growing_heaviest / (int64_t)f->growing_count),
+                         SIZE(w, f->driven), SIZE(w, f->live));
+    add_leak_measure(w, (f->growing + f->driven) / 2, -1, RESULT_CERTAINTY_INFERRED,
+                     "if those blocks are not proportional to it",
+                     TEXT(w, "%s: bound its length (a window, a queue of fixed size), here to half", leak_line_of(w)));
+}
+
 void oom_explain_leak(struct oom_words *w)
 {
     const struct oom_holder *holder = oom_holder_of(w->b->run, w->f->growing_stack);
@@ -424,15 +443,15 @@ void oom_advise_growth(struct oom_words *w)
         return;
     struct result_holder *holders;
     const size_t n = site_find_holders(w->b, f->growing_stack, false, &holders);
-    oom_add_measure(
-        w->b, w->v,
-        (struct result_measure){.text = TEXT(w, "%s grows, %s%s%s: bound it, if no step needs all of it",
-                                             site_short_text(w->b, &g->lines[0].site), rhythm_text(w),
-                                             n ? ", kept by " : "", n ? site_holders_text(w->b, holders, n) : ""),
-                                .frees_bytes = earlier_steps(f),
-                                .enough = OOM_MEASURE_AT_MOST,
-                                .effort = OOM_EFFORT_LINE,
-                                .certainty = RESULT_CERTAINTY_GUESSED});
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){.text = TEXT(w, "%s grows, %s%s%s: bound it, if no step needs all of it",
+                                                         site_short_text(w->b, &g->lines[0].site), rhythm_text(w),
+                                                         n ? ", kept by " : "",
+                                                         n ? site_holders_text(w->b->arena, holders, n) : ""),
+                                            .frees_bytes = earlier_steps(f),
+                                            .enough = OOM_MEASURE_AT_MOST,
+                                            .effort = OOM_EFFORT_LINE,
+                                            .certainty = RESULT_CERTAINTY_GUESSED});
 }
 
 /* The heaviest line may compute each pass's loss from the state that another line takes over. */
@@ -467,7 +486,7 @@ void oom_explain_pending(struct oom_words *w)
                      TEXT(w,
                           "%s: call backward() every N passes, then detach what the next pass takes over (.detach()) "
                           "in %s",
-                          line, site_holders_text(w->b, carried, n)));
+                          line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
     measure_drop(

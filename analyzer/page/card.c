@@ -256,7 +256,7 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
     units_format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->segment_bytes) {
         units_format_bytes(bytes, (uint64_t)o->segment_bytes);
-        text_put(segment, sizeof segment, " (%s from CUDA)", bytes);
+        if (strcmp(bytes, asked) != 0) text_put(segment, sizeof segment, " (%s from CUDA)", bytes);
     }
     if (o->space == GS_SPACE_PINNED)
         text_put(line, sizeof line, "%s of pinned host memory requested", asked);

@@ -36,8 +36,8 @@ struct page_curve { /* set `most`, the rest is zero-initialised; free it with pa
     size_t n, cap, most;         /* most: moments, an even number */
     uint64_t events, each, next; /* each: events per moment; next: the event that begins another one */
     int64_t last_ns, peak;
-    uint64_t peak_at, keep_at; /* the events around the peak are kept when the event keep_at has been added */
-    struct page_point *last;   /* a ring of the last events */
+    uint64_t keep_at;        /* the events around the peak are kept when the event keep_at has been added */
+    struct page_point *last; /* a ring of the last events */
     struct page_place peak_place, places[PAGE_CURVE_PLACES];
     size_t places_n;
 };
@@ -68,7 +68,6 @@ static inline void page_curve_add(struct page_curve *c, int64_t ns, int64_t tota
     m->low = total < m->low ? total : m->low;
     if (alloc && total >= c->peak) {
         c->peak = total;
-        c->peak_at = index;
         c->keep_at = index + PAGE_CURVE_POINTS / 2;
     }
     if (index == c->keep_at) page_curve_keep_peak(c);

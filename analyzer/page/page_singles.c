@@ -51,11 +51,11 @@ static void keep_candidates(struct page_singles_path *p, uint32_t bits)
     p->n = kept;
 }
 
-static void remove_freed(struct page_singles_path *p, int64_t moment_ns)
+static uint32_t live_candidates(const struct page_singles_path *p, int64_t moment_ns)
 {
-    uint32_t kept = 0;
-    for (size_t i = 0; i < p->n; i++) kept |= (uint32_t)(p->candidates[i].single.free_ns > moment_ns) << i;
-    keep_candidates(p, kept);
+    uint32_t live = 0;
+    for (size_t i = 0; i < p->n; i++) live |= (uint32_t)(p->candidates[i].single.free_ns > moment_ns) << i;
+    return live;
 }
 
 /* Whether `a` is at least as large as `b` and live whenever `b` is. */
@@ -110,7 +110,7 @@ void page_singles_add_live(struct page_singles *s, uint32_t path, const struct r
     if (p->dropped) return;
     if (p->n == CANDIDATES) {
         if (life->bytes <= p->least && life->free_ns <= p->enough_until_ns) return;
-        remove_freed(p, moment_ns);
+        keep_candidates(p, live_candidates(p, moment_ns));
     }
     if (p->n == CANDIDATES) remove_outlived(p);
     if (p->n < CANDIDATES)
@@ -126,20 +126,13 @@ void page_singles_add_live(struct page_singles *s, uint32_t path, const struct r
     enqueue_path(s, path);
 }
 
-/* Which candidates are to be listed, as bits: of those that are live at that moment the largest, if no moment lists
- * them yet. Of equal ones, those that are listed come first. */
-static uint32_t choose_singles(const struct page_singles_path *p, int64_t moment_ns)
+/* Which candidates are to be listed, as bits: of those that are live the largest, if no moment lists them yet. Of equal
+ * ones, those that are listed come first. */
+static uint32_t choose_singles(const struct page_singles_path *p, uint32_t live)
 {
-    uint32_t live = 0, listed = 0, chosen = 0;
-    size_t live_n = 0;
-    for (size_t i = 0; i < p->n; i++) {
-        const struct page_candidate *c = &p->candidates[i];
-        const bool is_live = c->single.free_ns > moment_ns;
-        live |= (uint32_t)is_live << i;
-        live_n += is_live;
-        listed |= (uint32_t)c->listed << i;
-    }
-    if (live_n <= PAGE_SINGLES_SHOWN) return live & ~listed;
+    uint32_t listed = 0, chosen = 0;
+    for (size_t i = 0; i < p->n; i++) listed |= (uint32_t)p->candidates[i].listed << i;
+    if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
     for (uint32_t left = live & ~listed; left; left &= left - 1) {
         const int i = __builtin_ctz(left);
         unsigned before = 0;
@@ -194,13 +187,14 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns)
     size_t kept = 0;
     for (size_t i = 0; i < s->queue_n; i++) {
         struct page_singles_path *p = &s->paths[s->queue[i]];
-        for (uint32_t chosen = choose_singles(p, moment_ns); chosen; chosen &= chosen - 1) {
+        const uint32_t live = live_candidates(p, moment_ns);
+        for (uint32_t chosen = choose_singles(p, live); chosen; chosen &= chosen - 1) {
             struct page_candidate *c = &p->candidates[__builtin_ctz(chosen)];
             c->listed = true;
             p->listed++;
             *ARENA_PUSH(s->list, s->n, s->cap) = c->single;
         }
-        remove_freed(p, moment_ns);
+        keep_candidates(p, live);
         p->queued = p->unlisted > 0; /* they are listed once larger ones have been freed */
         if (p->queued) s->queue[kept++] = s->queue[i];
     }

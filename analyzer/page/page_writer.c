@@ -15,15 +15,15 @@ void page_column_add(struct page_column *c, int64_t value)
         c->cap = c->cap ? c->cap * 2 : 256;
         c->text = arena_realloc(c->text, c->cap, 1);
     }
+    char *to = c->text + c->n;
     /* the sign takes the first digit's lowest bit */
     unsigned digit = (unsigned)(size & 15) << 1 | sign;
-    size >>= 4;
-    while (size) {
-        c->text[c->n++] = digits[digit | 32];
+    for (size >>= 4; size; size >>= 5) {
+        *to++ = digits[digit | 32];
         digit = size & 31;
-        size >>= 5;
     }
-    c->text[c->n++] = digits[digit];
+    *to++ = digits[digit];
+    c->n = (size_t)(to - c->text);
 }
 
 void page_column_step(struct page_column *c, int64_t value)

@@ -152,7 +152,7 @@ static size_t own_frames(struct tallying *w, uint32_t stack)
     size_t n = 0, places;
 
     for (; stack != RUN_NONE; stack = run_stack_parent(w->run, stack)) {
-        if (site_module_rank(run_stack_frame(w->run, stack)->module) == 2) continue;
+        if (run_stack_frame(w->run, stack)->rank == RUN_RANK_PLUMBING) continue;
         const struct run_frame *f = run_frame_places(w->run, stack, &places);
         for (size_t i = 0; i < places && n < RUN_DEPTH_MAX; i++) w->frames[n++] = &f[i];
     }

@@ -116,13 +116,6 @@ static const char *advice_of_growth(const struct result_growth *g)
                                                             : "drop the reference, or store .detach().cpu()";
 }
 
-/* "kept by train.py:43 `features.append(loss)` (guess); ", "" if no statement was found. */
-static const char *keeper_of_growth(struct advices *a, const struct result_growth *g)
-{
-    if (!g->holders_n || g->creates != RUN_NONE) return "";
-    return arena_printf(a->b->arena, "kept by %s (guess); ", site_holders_text(a->b, g->holders, g->holders_n));
-}
-
 static void of_growth(struct advices *a)
 {
     size_t n;
@@ -133,14 +126,15 @@ static void of_growth(struct advices *a)
         int64_t peak = peak_of_growth(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
+        const char *kept = g->creates == RUN_NONE ? site_kept_text(a->b->arena, "", g->holders, g->holders_n) : NULL;
         add_advice(a, "leak", share,
                    advice_at_site(a, &g->stack.site,
-                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s",
+                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s%s",
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line runs",
                                                processes[g->process].kept_from_ns ? "at least " : "",
-                                               site_bytes_text(a->b, (double)g->bytes), keeper_of_growth(a, g),
+                                               site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
                                                advice_of_growth(g))));
     }
 }

@@ -143,6 +143,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
     e.bytes_per_s = e.last_s > e.first_s ? (double)e.bytes / (e.last_s - e.first_s) : e.bytes_per_s;
     e.newest = site_of_call(b, grown[newest].stack);
     e.newest_stack = grown[newest].stack;
+    e.newest_count = grown[newest].entry.count;
     e.newest_bytes = grown[newest].entry.bytes / (int64_t)grown[newest].entry.count;
     if (under != RUN_NONE) e.under = site_of(b->run, under, NULL); /* not beyond a helper */
     e.stack.number = grown[members[0]].stack;

@@ -40,6 +40,12 @@ struct asked { /* what is requested of one run */
     {                                      \
         function(state);                   \
     }
+#define CALLS(name, function)                                                                 \
+    static void name##_call(struct site_builder *b, void *state, const struct run_copy *copy, \
+                            const struct run_sync *sync)                                      \
+    {                                                                                         \
+        function(state, copy, sync);                                                          \
+    }
 #define BUILDS(name, function)                                                       \
     static bool name##_build(struct site_builder *b, char *error, size_t error_size) \
     {                                                                                \
@@ -63,6 +69,9 @@ STARTS(ooms, oom_start) FINISHES(ooms, oom_finish)
 STARTS(ranks, question_ranks_start) FINISHES(ranks, question_ranks_finish)
 FINISHES(syncs, question_syncs_finish)
 FINISHES(transfers, question_transfers_finish)
+CALLS(ranks, question_ranks_add)
+CALLS(syncs, question_syncs_add)
+CALLS(transfers, question_transfers_add)
 BUILDS(steps, step_finder_build)
 BUILDS(allocators, allocator_build)
 BUILDS(leaks, question_leaks_build)
@@ -107,35 +116,9 @@ static void allocators_call(struct site_builder *b, void *state, const struct ru
     if (sync) allocator_add_sync(b, sync);
 }
 
-static void ranks_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
-{
-    question_ranks_add(state, copy, sync);
-}
-
 static void watch_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
     if (b->options->watch && b->options->watch->call) b->options->watch->call(b->options->watch->self, copy, sync);
-}
-
-static void syncs_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
-{
-    question_syncs_add(state, copy, sync);
-}
-
-static void transfers_call(struct site_builder *b, void *state, const struct run_copy *copy,
-                           const struct run_sync *sync)
-{
-    question_transfers_add(state, copy, sync);
-}
-
-static bool categories_build(struct site_builder *b, char *error, size_t error_size)
-{
-    return category_build(b, error, error_size);
-}
-
-static bool estimate_build(struct site_builder *b, char *error, size_t error_size)
-{
-    return question_budgets_replay(b, error, error_size);
 }
 
 static bool advice_build(struct site_builder *b, char *error, size_t error_size)

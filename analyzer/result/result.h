@@ -248,7 +248,7 @@ struct result_oom_verdict {
     enum result_cause cause;         /* word: result_cause_word() */
     struct result_site growing;      /* of a leak: its line; else not known */
     struct result_site blame;        /* the line that the verdict names */
-    const char *blame_role;          /* what it did: "growing", "graph", "holder", "direct", "failing" */
+    const char *blame_role;          /* what it did: "growing", "graph", "holder", "retry", "direct", "failing" */
     const char *verdict;             /* the cause in one sentence, with the numbers that show it */
     enum result_certainty certainty; /* of the cause */
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
@@ -309,6 +309,7 @@ struct result_growth {
     struct result_site newest; /* the last of the lines in a step, not by a backward pass if there are others */
     int64_t newest_bytes;      /* of one block of it */
     uint32_t newest_stack;     /* its call path */
+    uint64_t newest_count;     /* of its blocks that stay live: several of a pass if modules share the call path */
     uint32_t creates;          /* the stack of a backward(create_graph=True) among them; RUN_NONE: there is none */
     struct result_site under;  /* the innermost line that called all of the lines; not known: none */
     struct result_trace stack; /* of the heaviest call path */
@@ -599,8 +600,11 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
-/* "Memory did not run out", or what else is known about that if no failure was fatal. */
-const char *result_outcome_text(const struct result_report *r);
+/* "Memory did not run out", or what else is known about that if no failure was fatal. `of_gpu`: SIGKILL suggests that
+ * another memory than the GPU's ran out, so the text names it. */
+const char *result_outcome_text(const struct result_report *r, bool of_gpu);
+/* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
+bool result_was_killed(const struct result_report *r);
 /* Is the figure of each rank's waits or copies, which the recordings lack? */
 bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure);
 double result_bytes_or_nan(int64_t bytes);

@@ -2,6 +2,7 @@
 #include "analyzer/result/result.h"
 
 #include <math.h>
+#include <signal.h>
 #include "analyzer/base/arena.h"
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
@@ -137,7 +138,19 @@ static bool has_own_pool(const struct result_report *r)
     return false;
 }
 
-const char *result_outcome_text(const struct result_report *r)
+bool result_was_killed(const struct result_report *r)
+{
+    char how[RUN_FAILURE_TEXT];
+    bool killed = false, otherwise = false;
+    for (size_t i = 0; i < r->processes_n; i++) {
+        const struct run_process *p = &r->processes[i];
+        killed = killed || p->exit_signal == SIGKILL;
+        otherwise = otherwise || (p->exit_signal != SIGKILL && run_process_failure(p, how, sizeof how));
+    }
+    return killed && !otherwise;
+}
+
+const char *result_outcome_text(const struct result_report *r, bool of_gpu)
 {
     return r->loop                                               ? "Stopped in a loop"
            : r->failed_unknown                                   ? "CUDA ran out of memory; the amount is unknown"
@@ -145,6 +158,7 @@ const char *result_outcome_text(const struct result_report *r)
            : r->ooms_n && r->ooms[0].handled                     ? "Memory ran out, and the program handled it"
            : has_own_pool(r)                                     ? "No CUDA call ran out of memory"
            : r->imported                                         ? "Memory did not run out while it was recorded"
+           : of_gpu && result_was_killed(r)                      ? "GPU memory did not run out"
                                                                  : "Memory did not run out";
 }
 

@@ -75,8 +75,15 @@ struct run_options {
 
 enum run_known { RUN_UNSURE, RUN_NO, RUN_YES };
 
+enum run_rank {
+    RUN_RANK_OWN,      /* the user's own */
+    RUN_RANK_LIBRARY,  /* a system's or a framework's */
+    RUN_RANK_PLUMBING, /* CUDA, gpuspy itself, the C library */
+};
+
 struct run_frame {
     uint8_t kind;         /* enum gs_frame_kind */
+    uint8_t rank;         /* enum run_rank, of the module; without one: RUN_RANK_LIBRARY */
     bool symbolised;      /* native: the symbol callback was called */
     bool installed;       /* Python: of a package that was installed outside of site-packages */
     int line;             /* 0 unknown */
@@ -440,6 +447,7 @@ size_t run_stack_count(const struct run *run);
 uint32_t run_stack_parent(const struct run *run, uint32_t stack); /* RUN_NONE at the root */
 /* Not yet symbolised: run_frame_named does that. */
 const struct run_frame *run_stack_frame(const struct run *run, uint32_t stack);
+uint8_t run_module_rank(const char *module); /* enum run_rank, of a path */
 uint32_t run_stack_depth(const struct run *run, uint32_t stack);
 /* The stack from its innermost Python frame on; RUN_NONE: it has none. */
 uint32_t run_stack_python(const struct run *run, uint32_t stack);

@@ -185,6 +185,7 @@ struct run_names_seen {
     struct run_ids modules, frames;
     struct run_module_name {
         const char *path, *build_id;
+        uint8_t rank;
     } * list;
     size_t list_n, list_cap;
 };

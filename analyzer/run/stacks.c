@@ -10,7 +10,7 @@ const struct run_frame *run_operation_frame(struct run *run, const char *name)
     for (size_t i = 0; i < run->operations_n; i++)
         if (run->operations[i]->function == name) return run->operations[i];
     struct run_frame *f = arena_alloc(&run->arena, sizeof *f);
-    *f = (struct run_frame){.kind = GS_FRAME_NATIVE, .symbolised = true, .function = name};
+    *f = (struct run_frame){.kind = GS_FRAME_NATIVE, .rank = RUN_RANK_LIBRARY, .symbolised = true, .function = name};
     *ARENA_ADD(run->operations) = f;
     return f;
 }
@@ -54,6 +54,31 @@ static void seen_row(int64_t *last, int64_t id)
     *last = id > *last ? id : *last;
 }
 
+static const struct {
+    const char *prefix;
+    uint8_t rank;
+} modules[] = {
+    {"libgpuspy", RUN_RANK_PLUMBING},  {"libcuda", RUN_RANK_PLUMBING},  {"libnvidia", RUN_RANK_PLUMBING},
+    {"libnvrtc", RUN_RANK_PLUMBING},   {"ld-linux", RUN_RANK_PLUMBING}, {"[vdso]", RUN_RANK_PLUMBING},
+    {"libc.so", RUN_RANK_PLUMBING},    {"libc-", RUN_RANK_PLUMBING},    {"libpthread", RUN_RANK_PLUMBING},
+    {"libdl", RUN_RANK_PLUMBING},      {"libcublas", RUN_RANK_LIBRARY}, {"libcudnn", RUN_RANK_LIBRARY},
+    {"libnccl", RUN_RANK_LIBRARY},     {"libcufft", RUN_RANK_LIBRARY},  {"libcusparse", RUN_RANK_LIBRARY},
+    {"libcusolver", RUN_RANK_LIBRARY}, {"libcurand", RUN_RANK_LIBRARY}, {"libtorch", RUN_RANK_LIBRARY},
+    {"libc10", RUN_RANK_LIBRARY},      {"libstdc++", RUN_RANK_LIBRARY}, {"libgcc", RUN_RANK_LIBRARY},
+    {"libgomp", RUN_RANK_LIBRARY},     {"libffi", RUN_RANK_LIBRARY},    {"_ctypes", RUN_RANK_LIBRARY},
+    {"libpython", RUN_RANK_LIBRARY},   {"python3", RUN_RANK_LIBRARY},   {"libm.so", RUN_RANK_LIBRARY},
+};
+
+uint8_t run_module_rank(const char *module)
+{
+    if (!module) return RUN_RANK_LIBRARY;
+    const char *base = basename(module);
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) return modules[i].rank;
+    bool packaged = strstr(module, "/site-packages/") || strstr(module, "/dist-packages/");
+    return packaged ? RUN_RANK_LIBRARY : RUN_RANK_OWN;
+}
+
 static bool load_modules(struct run *run, struct run_database *db, struct run_names_seen *seen, char *error,
                          size_t error_size)
 {
@@ -62,7 +87,8 @@ static bool load_modules(struct run *run, struct run_database *db, struct run_na
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         seen_row(&seen->module, sqlite3_column_int64(st, 0));
         run_ids_set(&seen->modules, sqlite3_column_int64(st, 0), (uint32_t)seen->list_n);
-        *ARENA_ADD(seen->list) = (struct run_module_name){run_column_text(run, st, 1), run_column_text(run, st, 2)};
+        const char *path = run_column_text(run, st, 1);
+        *ARENA_ADD(seen->list) = (struct run_module_name){path, run_column_text(run, st, 2), run_module_rank(path)};
     }
     return finish_stack_rows(db, st, rc, error, error_size);
 }
@@ -81,6 +107,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
         int64_t line = sqlite3_column_int64(st, 4);
         struct run_frame f = {.kind =
                                   sqlite3_column_int64(st, 1) == GS_FRAME_PYTHON ? GS_FRAME_PYTHON : GS_FRAME_NATIVE,
+                              .rank = RUN_RANK_LIBRARY,
                               .function = run_column_text(run, st, 2),
                               .file = run_column_text(run, st, 3),
                               .line = line > 0 && line < INT32_MAX ? (int)line : 0,
@@ -90,6 +117,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
         if (f.kind == GS_FRAME_NATIVE && module != RUN_NONE) {
             f.module = seen->list[module].path;
             f.build_id = seen->list[module].build_id;
+            f.rank = seen->list[module].rank;
             /* On another machine a file of that name may be a different one; the machine that symbolized knew. */
             f.symbolised = symbolized && !f.build_id;
         }

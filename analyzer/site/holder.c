@@ -729,15 +729,23 @@ size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_h
     return n && (*holders)[0].carried ? n : 0;
 }
 
-const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n)
+const char *site_holders_text(struct arena *arena, const struct result_holder *holders, size_t n)
 {
     const char *text = "";
     for (size_t i = 0; i < n; i++) {
         char file[128];
         terminal_clean(file, sizeof file, basename(holders[i].file), true);
-        text = arena_printf(b->arena, "%s%s%s:%d `%s`", text, i ? " or " : "", file, holders[i].line, holders[i].text);
+        text = arena_printf(arena, "%s%s%s:%d `%s`", text, i ? " or " : "", file, holders[i].line, holders[i].text);
     }
     return text;
+}
+
+const char *site_kept_text(struct arena *arena, const char *named, const struct result_holder *holders, size_t n)
+{
+    const char *text = site_holders_text(arena, holders, n);
+    const size_t length = strlen(named);
+    if (length && strncmp(text, named, length) == 0 && text[length] == ' ') text += length + 1;
+    return n ? arena_printf(arena, "kept by %s (guess)", text) : NULL;
 }
 
 /* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. Of

@@ -10,7 +10,10 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
 /* Of passes that wait for a backward pass: the statement by which each takes over a result of the one before. */
 size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
-const char *site_holders_text(struct site_builder *b, const struct result_holder *holders, size_t n);
+const char *site_holders_text(struct arena *arena, const struct result_holder *holders, size_t n);
+/* "kept by train.py:43 `features.append(loss)` (guess)", without the line if the text before it names it: `named`, ""
+ * none. NULL if there are no statements. */
+const char *site_kept_text(struct arena *arena, const char *named, const struct result_holder *holders, size_t n);
 /* Does the statement add to a list of models that the file calls one after the other? */
 bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder);
 /* Is the statement in a class that has a forward(), which makes what it stores part of the module? */

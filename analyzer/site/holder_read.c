@@ -256,7 +256,8 @@ static bool is_bounded_deque(const char *value)
 
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
-    const char *name = site_base_name(s->scratch, into);
+    const bool named = strncmp(into, "getattr(", 8) == 0; /* getattr(self, name).append(x): any attribute */
+    const char *name = site_base_name(s->scratch, into + 8 * named);
     const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
     const bool local = !s->module && site_is_made_in(s, name, s->from, s->to);
     /* a container of the object that is constructed; that of its class outlives it */
@@ -282,12 +283,13 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                        (struct site_candidate){.frame = s->frame,
                                                .code = s->code,
                                                .at = i,
-                                               .into = name,
+                                               .into = named ? NULL : name,
                                                .why = what,
                                                .keyed = keyed,
                                                .instead = queue                                 ? queue_advice
                                                           : is_given(s, name, is_bounded_deque) ? deque_advice
-                                                                                                : NULL,
+                                                          : strstr(code, ".append(") ? site_latest_advice(s, i, name)
+                                                                                     : NULL,
                                                .weak = weak || reset || is_emptied(s, name) ||
                                                        is_given(s, name, is_bounded_by_name) ||
                                                        loop != site_common_loop(s, s->at, s->at),
@@ -706,38 +708,6 @@ static bool is_own_method(struct site_search *s, const char *code, const char *i
            site_find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
 }
 
-/* Methods of libraries that store nothing of what they are given; many make text or a number of it. */
-static const char keep_nothing[] = " backward step copy_ record_stream load_state_dict write print debug info warning "
-                                   "warn error critical exception set_postfix set_postfix_str set_description "
-                                   "set_description_str add_scalar add_scalars ";
-
-/* metric.update(x), wandb.log({"": x}) of what a library made, as a whole statement: it may store what it is given. */
-static void consider_library(struct site_search *s, size_t i)
-{
-    const char *code = s->code.list[i].code;
-    const size_t n = site_name_length(code), none = s->code.n, loop = site_common_loop(s, s->at, i);
-    const char *dot = n ? memrchr(code, '.', n) : NULL, *end = dot && code[n] == '(' ? site_closing(code + n) : "";
-    if (*end != ')' || end[1] || loop == none) return;
-    const char *method = arena_printf(s->scratch, "%.*s", (int)(code + n - dot - 1), dot + 1);
-    const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - code), code);
-    if (strstr(keep_nothing, arena_printf(s->scratch, " %s ", method))) return;
-    const char *class = site_find_class_of(s, object), *last = strrchr(class, '.');
-    last = last ? last + 1 : class;
-    if (!*last || site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return;
-    for (size_t k = 0; k < none && s->budget-- > 0; k++) { /* of the program: its methods are read instead */
-        const char *other = s->code.list[k].code;
-        const size_t word = strncmp(other, "class ", 6) == 0 ? 6 : strncmp(other, "def ", 4) == 0 ? 4 : 0;
-        if (word && strlen(last) == site_name_length(other + word) && strncmp(other + word, last, strlen(last)) == 0)
-            return;
-    }
-    if (site_value_holds(s, i, arena_printf(s->scratch, "%.*s", (int)(end - code - (long)n - 1), code + n + 1)))
-        site_add_candidate(&s->given_away, (struct site_candidate){.frame = s->frame,
-                                                                   .code = s->code,
-                                                                   .at = i,
-                                                                   .why = "the only statement that passes the memory "
-                                                                          "to an object of a library"});
-}
-
 void site_read_statement(struct site_search *s, size_t i)
 {
     const struct site_statement *st = &s->code.list[i];
@@ -761,7 +731,7 @@ void site_read_statement(struct site_search *s, size_t i)
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
         } else {
-            consider_library(s, i);
+            site_read_library(s, i);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
         const char *value = strchr(st->code, ' ');
@@ -772,7 +742,7 @@ void site_read_statement(struct site_search *s, size_t i)
         s->returned = s->returned || holds;
     } else {
         read_registration(s, i);
-        consider_library(s, i);
+        site_read_library(s, i);
     }
 }
 

@@ -88,6 +88,10 @@ bool site_is_view(struct site_search *s, size_t i, const char *value);
 /* x + f(y): is the name no more than one term of a sum? */
 bool site_only_adds(const char *value, const char *name);
 void site_read_statement(struct site_search *s, size_t i);
+/* log.debug("", x), stack.callback(f, x): does a function of a library keep what statement i passes to it? */
+void site_read_library(struct site_search *s, size_t i);
+/* Of a list that statement `store` appends to: what to do if the file reads no more than its last items; NULL. */
+const char *site_latest_advice(struct site_search *s, size_t store, const char *into);
 /* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
 size_t site_iterated_length(const char **in);
 /* The frame of a lambda or of a comprehension? */

@@ -36,31 +36,10 @@ bool site_is_library(const struct run_frame *frame)
     return frame->installed || gs_source_is_library(frame->file);
 }
 
-static const struct {
-    const char *prefix;
-    int rank;
-} modules[] = {
-    {"libgpuspy", 2}, {"libcuda", 2},   {"libnvidia", 2},   {"libnvrtc", 2},    {"ld-linux", 2},  {"[vdso]", 2},
-    {"libc.so", 2},   {"libc-", 2},     {"libpthread", 2},  {"libdl", 2},       {"libcublas", 1}, {"libcudnn", 1},
-    {"libnccl", 1},   {"libcufft", 1},  {"libcusparse", 1}, {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},
-    {"libc10", 1},    {"libstdc++", 1}, {"libgcc", 1},      {"libgomp", 1},     {"libffi", 1},    {"_ctypes", 1},
-    {"libpython", 1}, {"python3", 1},   {"libm.so", 1},
-};
-
-int site_module_rank(const char *module)
-{
-    if (!module) return 1;
-    const char *base = basename(module);
-    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
-        if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) return modules[i].rank;
-    bool packaged = strstr(module, "/site-packages/") || strstr(module, "/dist-packages/");
-    return packaged ? 1 : 0;
-}
-
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
 {
     const struct run_frame *f = run_stack_frame(run, stack);
-    return f && site_module_rank(f->module) < 2 ? run_frame_named(run, stack) : f;
+    return f && f->rank < RUN_RANK_PLUMBING ? run_frame_named(run, stack) : f;
 }
 
 /* Python itself: the executable if it is linked statically, else its library. */
@@ -139,7 +118,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
     const struct run_frame *frame;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
-            int rank = is_snapshot_taker(frame) ? 2 : site_module_rank(frame->module);
+            int rank = is_snapshot_taker(frame) ? RUN_RANK_PLUMBING : frame->rank;
             f->native[rank] = f->native[rank] == RUN_NONE ? stack : f->native[rank];
         } else if (f->user != RUN_NONE) {
             if (!site_is_library(frame) && !is_generated(frame) && !is_command_line(frame)) {
@@ -278,7 +257,7 @@ static uint32_t pass_wrappers(struct run *run, uint32_t stack)
     const struct run_frame *frame;
     uint32_t at = stack;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, at)) != NULL; hops++) {
-        const bool own = frame->kind == GS_FRAME_NATIVE && site_module_rank(frame->module) == 0;
+        const bool own = frame->kind == GS_FRAME_NATIVE && frame->rank == RUN_RANK_OWN;
         if (own && !is_system_wrapper(run_frame_named(run, at))) return at;
         at = run_stack_parent(run, at);
     }

@@ -27,10 +27,8 @@ bool site_is_library_file(const char *file);
 bool site_is_library(const struct run_frame *frame);
 /* Is it installed, and not PyTorch or the like: a model's, a trainer's, a metric's package? */
 bool site_is_third_party(const struct run_frame *frame);
-/* 0 the user's own, 1 a system or framework library, 2 CUDA or gpuspy itself. */
-int site_module_rank(const char *module);
-/* run_frame_named, except for frames of rank 2: no rule needs their names, and naming one reads all debugging
- * information of the C library. */
+/* run_frame_named, except for frames of RUN_RANK_PLUMBING: no rule needs their names, and naming one reads all
+ * debugging information of the C library. */
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack);
 /* Equal for sites with the same line and the same caller or helper. */
 uint64_t site_key(const struct result_site *site);

@@ -188,6 +188,28 @@ bool site_function_has(struct site_builder *b, uint32_t stack, const char *words
            (def < code.n && has_between(&code, def, site_code_end(&code, def), words));
 }
 
+bool site_calls_evaluated(struct site_builder *b, uint32_t stack)
+{
+    struct site_code code;
+    size_t at;
+    if (!site_open_innermost(b, stack, &code, &at)) return false;
+    size_t def = site_code_parent(&code, at);
+    while (def < code.n && !site_code_begins(&code.list[def], "def")) def = site_code_parent(&code, def);
+    if (def >= code.n || has_between(&code, def, site_code_end(&code, def), "backward")) return false;
+    for (size_t i = def + 1; i < at; i++) {
+        const char *text = code.list[i].code;
+        const size_t n = site_name_length(text);
+        if (n <= 5 || strncmp(text + n - 5, ".eval", 5) != 0 || strcmp(text + n, "()") != 0) continue;
+        struct arena scratch = {0};
+        const char *call = arena_printf(&scratch, "%.*s(", (int)n - 5, text);
+        const char *p = strstr(code.list[at].code, call);
+        const bool calls = p && (p == code.list[at].code || !site_is_name_character(p[-1]));
+        arena_free(&scratch);
+        if (calls) return true;
+    }
+    return false;
+}
+
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words)
 {
     const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};

@@ -26,6 +26,9 @@ bool site_line_has(struct site_builder *b, const char *file, int line, const cha
 /* Does the statement of the innermost line of the program, or another one of its function? At the top level of a file
  * only the line itself counts. */
 bool site_function_has(struct site_builder *b, uint32_t stack, const char *words);
+/* Does the statement call a model that its function switches to evaluation, net(x) after net.eval(), without a backward
+ * pass in the function? */
+bool site_calls_evaluated(struct site_builder *b, uint32_t stack);
 /* Does any statement of the file have the words? False also if the source is not known. */
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */

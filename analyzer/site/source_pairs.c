@@ -116,21 +116,34 @@ static bool is_stored_into(const char *sign, const char *end)
     return end > sign && end[-1] == '=' && !(end - sign == 2 && strchr("=!<>", *sign));
 }
 
-static bool combines_tensors(struct arena *scratch, const char *code)
+/* x[:, None] - y: only one of them adds a dimension, and not the first one, which each tensor has in any case. */
+static bool is_one_sided(const struct operand *x, const struct operand *y)
+{
+    const struct operand *adds = x->n ? x : y;
+    bool inner = false;
+    for (size_t i = 0; i < adds->n && !(x->n && y->n); i++) inner = inner || adds->added[i] > 0;
+    return inner && x->end > x->from && y->end > y->from && !isdigit((unsigned char)*y->from);
+}
+
+/* Do the operands of one of its operators cross, or is one of them one-sided? With & and |, they are masks. */
+static bool combines_tensors(struct arena *scratch, const char *code, enum site_shape shape)
 {
     for (const char *p = code; *p;) {
         const size_t n = site_name_length(p);
         const struct operand x = n ? read_operand(scratch, p) : (struct operand){.n = 0};
-        if (x.n) {
+        if (n) {
             const char *to = x.end + strspn(x.end, " "), *sign = to;
             to += strspn(to, "-+*/=<>!&|");
             const char *around = site_bracket_around(code, p);
             const bool argument = to == sign && *to == ',' && around && is_of_elements(code, around);
             to += argument;
+            const bool masks = to == sign + 1 && strchr("&|", *sign);
             const struct operand y = to > sign && !is_stored_into(sign, to - argument)
                                          ? read_operand(scratch, to + strspn(to, " ("))
                                          : (struct operand){.n = 0};
-            if (are_crossed(&x, &y)) return true;
+            if (shape == SITE_SHAPE_ONE_SIDED ? is_one_sided(&x, &y)
+                                              : are_crossed(&x, &y) && masks == (shape == SITE_SHAPE_MASKS))
+                return true;
         }
         p += n ? n : 1;
     }
@@ -183,11 +196,21 @@ bool site_statement_makes_pairs(const struct site_statement *statement, const ch
 {
     if (strlen(statement->code) > LONGEST) return false;
     struct arena scratch = {0};
-    bool makes = combines_tensors(&scratch, statement->code) || calls_pairing(&scratch, statement->code);
+    bool makes =
+        combines_tensors(&scratch, statement->code, SITE_SHAPE_PAIRS) || calls_pairing(&scratch, statement->code);
     for (int line = statement->line; line <= statement->last && line <= (int)n && !makes; line++)
         makes = is_outer_product(lines[line - 1]);
     arena_free(&scratch);
     return makes;
+}
+
+bool site_statement_broadcasts(const struct site_statement *statement, enum site_shape shape)
+{
+    if (strlen(statement->code) > LONGEST) return false;
+    struct arena scratch = {0};
+    const bool is = combines_tensors(&scratch, statement->code, shape);
+    arena_free(&scratch);
+    return is;
 }
 
 bool site_statement_copies_expansion(const struct site_statement *statement)
@@ -228,6 +251,7 @@ static bool shows_shape(const struct site_statement *statement, enum site_shape 
 {
     if (shape == SITE_SHAPE_EXPANSION) return site_statement_copies_expansion(statement);
     if (shape == SITE_SHAPE_ONE_HOT) return site_statement_makes_one_hot(statement);
+    if (shape != SITE_SHAPE_PAIRS) return site_statement_broadcasts(statement, shape);
     return site_statement_makes_pairs(statement, text->lines, text->n);
 }
 

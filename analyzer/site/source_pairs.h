@@ -4,7 +4,9 @@
 #include "analyzer/site/builder.h"
 #include "analyzer/site/python_code.h"
 
-enum site_shape { SITE_SHAPE_PAIRS, SITE_SHAPE_EXPANSION, SITE_SHAPE_ONE_HOT };
+/* MASKS: pairs of a & b[:, None]. ONE_SIDED: x[:, None] - y, which makes pairs unless y has a dimension of size 1 or
+ * none there: the sizes of their blocks tell. */
+enum site_shape { SITE_SHAPE_PAIRS, SITE_SHAPE_MASKS, SITE_SHAPE_ONE_SIDED, SITE_SHAPE_EXPANSION, SITE_SHAPE_ONE_HOT };
 
 /* Does a statement of the innermost line of the program make such a result? */
 bool site_line_makes(struct site_builder *b, uint32_t stack, enum site_shape shape);
@@ -12,6 +14,8 @@ bool site_line_makes(struct site_builder *b, uint32_t stack, enum site_shape sha
 /* Does the statement of a file with n lines combine two tensors along different dimensions:
  * a[:, None] - b[None], x.unsqueeze(1) * y.unsqueeze(0), einsum("i,j->ij", a, b), cdist(a, b)? */
 bool site_statement_makes_pairs(const struct site_statement *statement, const char *const *lines, size_t n);
+/* SITE_SHAPE_MASKS or SITE_SHAPE_ONE_SIDED? */
+bool site_statement_broadcasts(const struct site_statement *statement, enum site_shape shape);
 /* x.expand(n, -1).contiguous(), which no view() of it needs? */
 bool site_statement_copies_expansion(const struct site_statement *statement);
 /* one_hot(labels, n), torch.eye(n)[labels]? */

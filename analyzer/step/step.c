@@ -254,8 +254,9 @@ static struct step_moments ask_step_moments(struct step_finder *f, uint32_t proc
     }
 }
 
-static void add_step_event(struct step_finder *f, const struct run_lifetime *life, const struct run_series *series)
+static void steps_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
+    struct step_finder *f = self;
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE)
         return;                                   /* PyTorch's allocator occasionally needs a segment */
@@ -266,7 +267,7 @@ static void add_step_event(struct step_finder *f, const struct run_lifetime *lif
 static void steps_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct step_finder *f = self;
-    add_step_event(f, life, run_series(f->b->run, life->series));
+    steps_on_alloc(f, life, run_series(f->b->run, life->series));
 }
 
 /* Reads the process once more, with the times of all places. */
@@ -311,11 +312,6 @@ static void steps_on_process_start(void *self, uint32_t process)
     f->kept_from_ns = run_process_at(f->b->run, process)->kept_from_ns;
     if (run_why_unknown(f->b->run, RUN_FACT_WAITS)) f->kept_from_ns = 1; /* at 0 is what was live before, in no order */
     step_places_restart(&f->tree, false);
-}
-
-static void steps_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
-{
-    add_step_event(self, life, series);
 }
 
 static void steps_on_process_end(void *self, uint32_t process, int64_t end_ns)

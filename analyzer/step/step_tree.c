@@ -27,7 +27,7 @@ static bool is_category(const struct run_frame *f)
 
 static enum step_place_kind place_kind_of(const struct run_frame *f)
 {
-    if (f->kind != GS_FRAME_PYTHON) return site_module_rank(f->module) == 0 ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
+    if (f->kind != GS_FRAME_PYTHON) return f->rank == RUN_RANK_OWN ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
     if (is_category(f)) return STEP_PLACE_NOTHING;
     for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++)
         if (strstr(f->file, frame_rows[i].file) &&

@@ -26,17 +26,62 @@ struct symbol_table {
 
 enum { A_STRETCH = 8 /* symbols, on average */, RELEASE = 1 << 16 /* released after this many symbols */ };
 
-static bool read_symbol(Dwfl_Module *mod, int number, uint64_t start, struct symbol *s)
+/* libdwfl looks up the section of each symbol, which takes longer than all else here. So the file's own table is read,
+ * and libdwfl is asked for the first symbol of a section only: the others are moved by as much. */
+struct table_reading {
+    Dwfl_Module *mod;
+    uint64_t start;
+    Elf *elf;       /* that has the table */
+    Elf_Data *data; /* NULL: libdwfl joins several tables, and is asked for each symbol */
+    GElf_Section section;
+    GElf_Addr moved; /* symbols of that section */
+};
+
+static bool is_symbol_table(Elf_Scn *s, GElf_Shdr *head)
+{
+    return gelf_getshdr(s, head) && (head->sh_type == SHT_SYMTAB || head->sh_type == SHT_DYNSYM);
+}
+
+static struct table_reading begin_table(Dwfl_Module *mod, int count)
+{
+    struct table_reading r = {.mod = mod};
+    GElf_Sym sym;
+    GElf_Addr address;
+    GElf_Shdr head;
+
+    dwfl_module_info(mod, NULL, &r.start, NULL, NULL, NULL, NULL, NULL);
+    if (count > 0) dwfl_module_getsym_info(mod, count - 1, &sym, &address, NULL, &r.elf, NULL);
+    for (Elf_Scn *s = NULL; r.elf && (s = elf_nextscn(r.elf, s));) {
+        if (!is_symbol_table(s, &head) || (r.data && head.sh_type == SHT_DYNSYM)) continue;
+        r.data = head.sh_entsize && head.sh_size / head.sh_entsize == (size_t)count ? elf_getdata(s, NULL) : NULL;
+        if (head.sh_type == SHT_SYMTAB) break;
+    }
+    return r;
+}
+
+static bool is_function_symbol(const GElf_Sym *sym, GElf_Word section)
+{
+    const int type = GELF_ST_TYPE(sym->st_info);
+    return sym->st_name && section != SHN_UNDEF && (type == STT_FUNC || type == STT_GNU_IFUNC);
+}
+
+static bool read_symbol(struct table_reading *r, int number, struct symbol *s)
 {
     GElf_Sym sym;
     GElf_Addr address;
     GElf_Word section;
-    const char *name = dwfl_module_getsym_info(mod, number, &sym, &address, &section, NULL, NULL);
-    int type = GELF_ST_TYPE(sym.st_info);
 
-    if (!name || !sym.st_name || section == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) return false;
-    if (address - start > UINT32_MAX || number >> 30) return false;
-    *s = (struct symbol){.address = (uint32_t)(address - start),
+    if (r->data && (!gelf_getsym(r->data, number, &sym) || !is_function_symbol(&sym, sym.st_shndx))) return false;
+    if (r->data && sym.st_shndx == r->section) {
+        address = sym.st_value + r->moved;
+    } else {
+        const char *name = dwfl_module_getsym_info(r->mod, number, &sym, &address, &section, NULL, NULL);
+        if (!name || !is_function_symbol(&sym, section)) return false;
+        r->section = sym.st_shndx < SHN_LORESERVE ? sym.st_shndx : SHN_UNDEF;
+        r->moved = address - sym.st_value;
+    }
+    if (address - r->start > UINT32_MAX || number >> 30) return false;
+    *s = (struct symbol){.address = (uint32_t)(address - r->start),
                          .size = sym.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)sym.st_size,
                          .number = (uint32_t)number & 0x3fffffff,
                          .local = GELF_ST_BIND(sym.st_info) == STB_LOCAL,
@@ -90,17 +135,12 @@ static void deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
 }
 
 /* The table is read once from beginning to end: 27 MiB for PyTorch's libraries. */
-static void release_read(Dwfl_Module *mod, int number)
+static void release_read(const struct table_reading *r)
 {
-    GElf_Sym sym;
-    GElf_Addr address;
-    Elf *elf = NULL;
-    dwfl_module_getsym_info(mod, number, &sym, &address, NULL, &elf, NULL);
-    for (Elf_Scn *s = NULL; elf && (s = elf_nextscn(elf, s));) {
-        GElf_Shdr head;
-        Elf_Data *data = gelf_getshdr(s, &head) && (head.sh_type == SHT_SYMTAB || head.sh_type == SHT_DYNSYM)
-                             ? elf_rawdata(s, NULL)
-                             : NULL;
+    GElf_Shdr head;
+
+    for (Elf_Scn *s = NULL; r->elf && (s = elf_nextscn(r->elf, s));) {
+        Elf_Data *data = is_symbol_table(s, &head) ? elf_rawdata(s, NULL) : NULL;
         if (data) mapped_release(data->d_buf, data->d_size);
     }
 }
@@ -110,13 +150,14 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
     int count = dwfl_module_getsymtab(mod);
     struct symbol *all = arena_realloc(NULL, count > 0 ? (size_t)count : 0, sizeof *all);
     struct symbol_table *t = arena_zeroed(1, sizeof *t);
+    struct table_reading r = begin_table(mod, count);
     size_t n = 0;
 
     t->mod = mod;
-    dwfl_module_info(mod, NULL, &t->start, NULL, NULL, NULL, NULL, NULL);
+    t->start = r.start;
     for (int i = 0; i < count; i++) {
-        n += read_symbol(mod, i, t->start, &all[n]);
-        if (i % RELEASE == RELEASE - 1) release_read(mod, i);
+        n += read_symbol(&r, i, &all[n]);
+        if (i % RELEASE == RELEASE - 1) release_read(&r);
     }
     if (!n) {
         ARENA_RELEASE(all, t);

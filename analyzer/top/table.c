@@ -16,7 +16,7 @@ static struct result_site native_site(struct top_model *m, uint32_t stack)
 {
     for (uint32_t at = stack; at != RUN_NONE; at = run_stack_parent(m->run, at)) {
         const struct run_frame *f = run_stack_frame(m->run, at);
-        if (f->kind == GS_FRAME_NATIVE && site_module_rank(f->module) < 2 && !is_allocator(f->module)) {
+        if (f->kind == GS_FRAME_NATIVE && f->rank < RUN_RANK_PLUMBING && !is_allocator(f->module)) {
             f = run_frame_named(m->run, at);
             return site_of_frame(f);
         }

@@ -54,9 +54,8 @@ static void print_asked(const struct draw_text *v, const struct result_oom_verdi
     const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
 
     draw_bytes(want, o->requested_bytes);
-    if (o->segment_bytes)
-        text_put(want + strlen(want), sizeof want - strlen(want), " (%s from CUDA)",
-                 draw_bytes(segment, o->segment_bytes));
+    if (o->segment_bytes && strcmp(draw_bytes(segment, o->segment_bytes), want) != 0)
+        text_put(want + strlen(want), sizeof want - strlen(want), " (%s from CUDA)", segment);
     site_text(s, site, sizeof site);
     if (o->free_bytes == RUN_UNKNOWN || *what) /* what the GPU has free does not matter for host memory */
         snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
@@ -246,13 +245,6 @@ static bool ended_unseen(const struct result_report *r)
     return r->processes_n == 1 && !r->processes[0].complete && !r->processes[0].recording;
 }
 
-/* The first letter of a sentence after a semicolon; abbreviations such as CUDA stay. */
-static char first_in_clause(const char *sentence)
-{
-    const bool abbreviation = sentence[1] >= 'A' && sentence[1] <= 'Z';
-    return (char)(abbreviation ? sentence[0] : sentence[0] - 'A' + 'a');
-}
-
 /* Without an allocation: CUDA may still have taken memory for the allocations inside graphs. */
 static const char *no_allocation_text(const struct draw_text *v, char *out, size_t size)
 {
@@ -280,23 +272,10 @@ static const char *peak_moment(const struct draw_text *v, const struct result_pe
     return out;
 }
 
-/* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
-static bool was_killed(const struct result_report *r)
-{
-    char how[RUN_FAILURE_TEXT];
-    bool killed = false, otherwise = false;
-    for (size_t i = 0; i < r->processes_n; i++) {
-        const struct run_process *p = &r->processes[i];
-        killed = killed || p->exit_signal == SIGKILL;
-        otherwise = otherwise || (p->exit_signal != SIGKILL && run_process_failure(p, how, sizeof how));
-    }
-    return killed && !otherwise;
-}
-
 /* What did not run out is memory of the GPU; SIGKILL suggests another memory. */
 static void explain_kill(const struct draw_text *v)
 {
-    if (!was_killed(v->report)) return;
+    if (!result_was_killed(v->report)) return;
     draw_wrap(v, INDENT, "",
               "The kernel sends SIGKILL if host memory, or a container's limit of it, runs out: dmesg shows whether it "
               "did. Of host memory, gpuspy records only what is pinned.");
@@ -304,7 +283,7 @@ static void explain_kill(const struct draw_text *v)
 
 static void print_outcome(const struct draw_text *v)
 {
-    const char *none = result_outcome_text(v->report);
+    const char *none = result_outcome_text(v->report, true);
     int64_t total;
     const struct result_peak *p = fullest_peak(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[128], place[96], graphs[96],
@@ -312,16 +291,15 @@ static void print_outcome(const struct draw_text *v)
 
     if (!p) p = fullest_peak(v->report, false, &total);
     enum terminal_style colour = TERMINAL_GREEN;
-    if (was_killed(v->report) && strcmp(none, "Memory did not run out") == 0) none = "GPU memory did not run out";
     if (format_failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
         terminal_clean(why, sizeof why, raw, v->term.utf8); /* the text of an exception is the program's */
-        snprintf(crash, sizeof crash, "%c%s; %c%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, first_in_clause(none),
-                 none + 1);
+        snprintf(crash, sizeof crash, "%c%s; %c%s", words ? why[0] - 'a' + 'A' : why[0], why + 1,
+                 text_first_in_clause(none), none + 1);
         none = crash;
         colour = TERMINAL_RED;
     } else if (ended_unseen(v->report)) {
-        snprintf(crash, sizeof crash, "Killed, crashed or called _exit; %c%s", first_in_clause(none), none + 1);
+        snprintf(crash, sizeof crash, "Killed, crashed or called _exit; %c%s", text_first_in_clause(none), none + 1);
         none = crash;
         colour = TERMINAL_YELLOW;
     }

@@ -20,10 +20,8 @@ static void read_settings(struct whatif *w, struct whatif_device *d)
         w->proof.reason = arena_printf(&w->arena, "%s", error);
 }
 
-size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
+size_t whatif_device_find(struct whatif *w, uint32_t process, int device)
 {
-    const struct whatif_device *last = w->device < w->devices_n ? &w->devices[w->device] : NULL;
-    if (last && last->process == process && last->device == device) return w->device;
     uint32_t *at = map_at(&w->device_at, whatif_device_key(process, device));
     const bool known = *at != MAP_NEW;
     if (!known) *at = (uint32_t)w->devices_n;

@@ -99,8 +99,14 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 /* One for each order in which PyTorch's versions choose free blocks; the most usual one first. */
 #define WHATIF_ASSUMED_N 4
 
-/* Index of a process's device, created with its settings if it is new. */
-size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
+/* Index of a process's device, created with its settings if it is new. Most events are of the last one's device. */
+size_t whatif_device_find(struct whatif *w, uint32_t process, int device);
+static inline size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
+{
+    const struct whatif_device *last = w->device < w->devices_n ? &w->devices[w->device] : NULL;
+    return last && last->process == process && last->device == device ? w->device
+                                                                      : whatif_device_find(w, process, device);
+}
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
 /* Its pool; 0 the default one. */
@@ -168,6 +174,16 @@ struct whatif_dues {
 };
 void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint32_t block, int64_t until_ns);
 void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
+
+/* curve.c: memory reserved over time, of one device. */
+struct whatif_drawing {
+    struct whatif_curve *curve; /* NULL: not requested */
+    size_t at;                  /* the last known part of the curve */
+    int64_t last;
+};
+void whatif_draw(struct whatif_drawing *d, int64_t ns, int64_t reserved);
+/* Extends it to the end, or to the failure. */
+void whatif_draw_end(const struct whatif_drawing *d, bool failed);
 
 /* When the wait of a block ends that was freed before the replay begins; 0: it had ended by then. */
 int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struct run_lifetime *life);

@@ -33,7 +33,7 @@ struct beside { /* a device, while its recording is replayed */
     uint64_t last_segment, last_stream;
     uint32_t last_private; /* of the last request in a private pool */
     uint32_t last_kept;    /* of the last request, if it is a MemPool whose requests free no cached segment; else 0 */
-    uint32_t last_line;    /* likewise: the stack of its Python code */
+    uint32_t last_stack;   /* likewise */
     ARENA_LIST(
         uint64_t,
         areas); /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
@@ -426,7 +426,9 @@ static void refuse_replay(struct beside *b, const struct run_oom *failure, size_
 {
     struct whatif_device *d = device_at(b);
     const int64_t bytes = caching_rounded(&d->rules, failure->requested_bytes);
-    const bool kept = b->from == b->calls_n, again = run_stack_python(b->proof->w->run, failure->stack) == b->last_line;
+    const struct run *run = b->proof->w->run;
+    const bool again = b->last_kept && run_stack_python(run, failure->stack) == run_stack_python(run, b->last_stack);
+    const bool kept = b->from == b->calls_n;
     const uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) ? b->last_private : again ? b->last_kept : 0;
     if (pool) *map_at(&d->failed_in, oom) = pool;
     if (is_refused(b, bytes, b->last_stream, pool)) return;
@@ -584,7 +586,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->last_private = pool ? pool : b->last_private;
     const bool frees = life->space == GS_SPACE_POOL || caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
     b->last_kept = frees ? 0 : pool;
-    b->last_line = run_stack_python(w->run, life->stack);
+    b->last_stack = life->stack;
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");

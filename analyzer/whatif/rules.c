@@ -39,13 +39,21 @@ static bool parse_setting_number(const char *text, double *value)
     return end != text && !*end && isfinite(*value);
 }
 
+static bool set_switch(const struct parser *p, const char *key, const char *value, bool *to)
+{
+    *to = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
+    return *to || strcasecmp(value, "false") == 0 || strcmp(value, "0") == 0 ||
+           reject_setting(p, key, value, "True or False");
+}
+
 static bool set_expandable(const struct parser *p, const char *key, const char *value)
 {
-    const bool on = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
-    if (!on && strcasecmp(value, "false") != 0 && strcmp(value, "0") != 0)
-        return reject_setting(p, key, value, "True or False");
-    p->rules->expandable = on;
-    return true;
+    return set_switch(p, key, value, &p->rules->expandable);
+}
+
+static bool set_capture_reuse(const struct parser *p, const char *key, const char *value)
+{
+    return set_switch(p, key, value, &p->rules->capture_reuse);
 }
 
 static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
@@ -204,7 +212,7 @@ static const struct {
     {"pinned_num_register_threads", ignore_setting, CACHING_PINNED_REGISTER},
     {"pinned_use_background_threads", ignore_setting, CACHING_PINNED_BACKGROUND},
     {"pinned_reserve_segment_size_mb", ignore_setting, CACHING_PINNED_RESERVE},
-    {"graph_capture_record_stream_reuse", ignore_setting, CACHING_GRAPH_REUSE},
+    {"graph_capture_record_stream_reuse", set_capture_reuse, CACHING_GRAPH_REUSE},
     {"throw_on_cudamalloc_oom", ignore_setting, CACHING_THROW_ON_OOM},
     {"pinned_free_catch_all", ignore_setting, CACHING_PINNED_CATCH_ALL},
     {"pinned_max_round_threshold_mb", ignore_setting, CACHING_PINNED_CAPS},

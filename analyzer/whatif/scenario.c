@@ -5,6 +5,7 @@
 #include "analyzer/whatif/parts.h"
 #include "analyzer/whatif/rules.h"
 #include "analyzer/whatif/source.h"
+#include "analyzer/whatif/sums.h"
 
 struct left_out {
     uint32_t number;  /* run_live_number */
@@ -38,9 +39,8 @@ struct track { /* a device under one scenario */
     bool figures_differ;               /* that, or what was allocated */
     bool own_cap;                      /* the scenario sets it */
     bool own_expandable;               /* likewise */
-    struct whatif_curve *curve;        /* NULL: not requested */
-    size_t curve_at;                   /* the last known part of the curve */
-    int64_t last_reserved;
+    struct whatif_drawing drawing;
+    struct whatif_sums sums; /* of --without */
 };
 
 struct recorded_totals {         /* of a device */
@@ -126,8 +126,8 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     whatif_place(&t->lane, &t->dues, d);
     if (t->lane.left_out) p->scenario->outcome.doubts |= WHATIF_BEFORE;
     if (p->scenario->curve) {
-        t->curve = arena_zeroed(1, sizeof *t->curve);
-        t->curve->end_ns = p->scenario->curve->end_ns;
+        t->drawing.curve = arena_zeroed(1, sizeof *t->drawing.curve);
+        t->drawing.curve->end_ns = p->scenario->curve->end_ns;
     }
     if (t->lane.other > t->lane.capacity) {
         const int64_t missing = t->lane.other - t->lane.capacity;
@@ -147,6 +147,7 @@ static void drop_left_out(struct play *p, struct track *t, int64_t ns, int64_t n
         const uint32_t block = whatif_lane_take(&t->lane, t->without[i].number, t->without[i].address);
         if (block == CACHING_NO_BLOCK) continue;
         caching_release(t->lane.allocator, block);
+        t->sums.outlived = true;
         if (t->without[i].needed) p->scenario->outcome.doubts |= WHATIF_NEEDED;
         holds = holds || (t->without[i].holds && t->without[i].free_ns > next_ns);
     }
@@ -237,15 +238,7 @@ static void note_peak(struct track *t, int64_t ns)
 /* After an event at `ns`. */
 static void note_curve(struct track *t, int64_t ns)
 {
-    struct whatif_curve *c = t->curve;
-    if (!c) return;
-    const int64_t reserved = caching_totals(t->lane.allocator)->reserved;
-    const size_t part = ns <= 0           ? 0
-                        : ns >= c->end_ns ? WHATIF_CURVE - 1
-                                          : (size_t)((double)ns / (double)c->end_ns * WHATIF_CURVE);
-    for (; t->curve_at < part; t->curve_at++) c->reserved[t->curve_at + 1] = t->last_reserved; /* it stays until then */
-    if (reserved > c->reserved[part]) c->reserved[part] = reserved;
-    t->last_reserved = reserved;
+    whatif_draw(&t->drawing, ns, caching_totals(t->lane.allocator)->reserved);
 }
 
 /* From 1; 0: in none, or unknown. */
@@ -383,6 +376,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     note_peak(t, life->alloc_ns);
     note_curve(t, life->alloc_ns);
     const enum match match = match_of(p, life->stack);
+    if (p->matches) whatif_sums_allocate(&t->sums, life, number, match != MATCH_NOT);
     if (match == MATCH_NOT) {
         note_other(p, t, life, process);
         return;
@@ -434,7 +428,9 @@ static void play_on_free(struct play *p, const struct run_lifetime *life, const 
     advance_play(p, t, life->free_ns);
     t->events++;
     const int64_t until = wait_end_of(p, life, whatif_pending_until(p->w, series->process, &t->pending_next, life));
-    const uint32_t block = whatif_lane_take(&t->lane, run_live_number(p->w->run, life), life->address);
+    const uint32_t number = run_live_number(p->w->run, life);
+    if (p->matches) whatif_sums_free(&t->sums, life, number);
+    const uint32_t block = whatif_lane_take(&t->lane, number, life->address);
     if (block == CACHING_NO_BLOCK) return;
     if (until == RUN_UNKNOWN)
         caching_release(t->lane.allocator, block);
@@ -594,14 +590,6 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     return true;
 }
 
-/* Extends the curve to the end, or to the failure. */
-static void finish_curve(struct play *p, const struct track *t)
-{
-    struct whatif_curve *c = p->scenario->curve;
-    *c = *t->curve;
-    for (size_t i = t->curve_at + 1; i < WHATIF_CURVE; i++) c->reserved[i] = t->over ? RUN_UNKNOWN : t->last_reserved;
-}
-
 /* Does the program decide by figures that differ from the recording, or set what the scenario sets? */
 static void doubt_decisions(struct play *p)
 {
@@ -650,6 +638,8 @@ static void conclude_play(struct play *p)
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
         if (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
         if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
+        if (whatif_sums_depend(&t->sums)) o->doubts |= WHATIF_SUMS;
+        if (d->captures && d->rules.capture_reuse != t->rules.capture_reuse) o->doubts |= WHATIF_CAPTURE_REUSE;
         if (t->lane.unsure_retry && !caching_rules_have(&t->rules, CACHING_POOL_RETRY, NULL)) o->doubts |= WHATIF_POOL;
         const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
         if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
@@ -667,7 +657,9 @@ static void conclude_play(struct play *p)
     o->capacity_bytes = worst->lane.capacity == INT64_MAX ? RUN_UNKNOWN : worst->lane.capacity;
     o->process = d->process;
     o->device = d->device;
-    if (worst->curve) finish_curve(p, worst);
+    if (!worst->drawing.curve) return;
+    whatif_draw_end(&worst->drawing, worst->over);
+    *p->scenario->curve = *worst->drawing.curve;
 }
 
 static void release_play(struct play *p)
@@ -677,7 +669,8 @@ static void release_play(struct play *p)
         if (t->open) whatif_lane_free(&t->lane);
         ARENA_RELEASE(t->dues.list, t->without);
         map_free(&t->other_ends);
-        free(t->curve);
+        free(t->drawing.curve);
+        whatif_sums_release(&t->sums);
     }
     free(p->tracks);
 }

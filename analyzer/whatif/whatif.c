@@ -50,6 +50,10 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "segments that were unused; what ran before the recording may need more",
     "A request had to free cached segments while another thread may have used a torch.cuda.MemPool, as around "
     "backward(). While a pool is used, PyTorch before 2.13 does not free them, and the request fails",
+    "Sizes of tensors follow what this line keeps, as those of torch.cat and torch.stack do. Without the line they are "
+    "smaller than in the replay, which has the recorded sizes",
+    "The program captures CUDA graphs, and graph_capture_record_stream_reuse differs from the recording. It determines "
+    "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

@@ -43,11 +43,13 @@ enum whatif_doubt {
     WHATIF_HOLDS = 65536,     /* other tensors outlive their step with those of the line that is left out */
     WHATIF_THREADS = 131072,  /* threads allocate in turn */
     WHATIF_OWN_CONF = 262144, /* the program sets the variable whose settings the scenario changes */
-    WHATIF_ADDRESSES = 524288, /* the result depends on the addresses of segments, which CUDA chooses */
-    WHATIF_BEFORE = 1048576,   /* what was reserved when the recording began does not fit */
-    WHATIF_POOL = 2097152,     /* a request freed the cache, while another thread may have used a private pool */
+    WHATIF_ADDRESSES = 524288,      /* the result depends on the addresses of segments, which CUDA chooses */
+    WHATIF_BEFORE = 1048576,        /* what was reserved when the recording began does not fit */
+    WHATIF_POOL = 2097152,          /* a request freed the cache, while another thread may have used a private pool */
+    WHATIF_SUMS = 4194304,          /* sizes of tensors follow what the line that is left out keeps */
+    WHATIF_CAPTURE_REUSE = 8388608, /* a CUDA graph was captured under another graph_capture_record_stream_reuse */
 };
-enum { WHATIF_DOUBTS = 22 };
+enum { WHATIF_DOUBTS = 24 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

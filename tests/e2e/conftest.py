@@ -1,4 +1,5 @@
 """What all end-to-end tests need: where the build is, how to record, how to report."""
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -52,6 +53,8 @@ def thread_sanitized(reason):
     return pytest.mark.skipif("thread" in SAN, reason=reason)
 
 
+# gpuspy's files have a table of descriptors of their own only with libc's malloc.
+own_files = pytest.mark.skipif("address" in SAN, reason="AddressSanitizer replaces malloc: gpuspy's files have the program's descriptors")
 # It takes a number that the C library gives anew for one of its dead: in a child that was forked among threads.
 forks_threads = thread_sanitized("ThreadSanitizer starts no thread in a child of a process of several threads")
 
@@ -71,6 +74,26 @@ def no_race():
     yield
     reports = taken_reports()
     assert not reports, reports
+
+
+SPOOL_BYTES = "33574912"  # GS_SPOOL_BYTES
+
+
+def remove_spools(folder):
+    """The shared memory of recordings that no report completes."""
+    controls = [path.read_bytes() for path in folder.rglob("*.spool") if path.is_file()]
+    named = {str(int.from_bytes(control[104:108], "little")) for control in controls if control.startswith(b"gpuspy spool")}
+    for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+        _, number, _, size, *_ = line.split()
+        if number in named and size == SPOOL_BYTES:
+            ctypes.CDLL(None).shmctl(int(number), 0, None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_segment(tmp_path_factory):
+    """Processes that a test killed leave shared memory, which a report would remove."""
+    yield
+    remove_spools(tmp_path_factory.getbasetemp())
 
 
 def wait_until(condition, every=0.02):

@@ -3,10 +3,19 @@ import collections
 import os
 import re
 import sqlite3
+import subprocess
 
 from conftest import BUILD
 
 PROGRAMS = BUILD / "programs"
+
+
+def compiled(recording, text, *flags):
+    source, program = recording.folder / "program.c", recording.folder / "program"
+    source.write_text(text)
+    subprocess.run(["gcc", "-O1", "-g", "-w", *flags, "-o", program, source, f"-L{BUILD}/sim", "-lcudart"], check=True)
+    return program
+
 
 ROWS = (
     ("select api, bytes, space, free_ns is null from allocations where layer = 'device'",

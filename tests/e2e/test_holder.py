@@ -438,6 +438,23 @@ SHAPES = {
     "list of a dataclass": ("from dataclasses import dataclass, field\n@dataclass\nclass Results:\n    out: list = field(default_factory=list)\n"
                             "    def update(self, x):\n        self.out = self.out + [x]\nresults = Results()\n" + LOOP +
                             "    results.update(out)\n", "self.out = self.out + [x]"),
+    # callbacks and log records that a library keeps with their arguments
+    "exit stack": ("from contextlib import ExitStack\nwith ExitStack() as stack:\n    for step in range(1000):\n        out = Tensor()\n"
+                   "        stack.callback(print, step, out)\n", "stack.callback(print, step, out)"),
+    "exit stack of an object": ("import contextlib\nclass Run:\n    def __init__(self):\n        self.stack = contextlib.ExitStack()\n"
+                                "    def step(self):\n        out = Tensor()\n        self.stack.callback(print, out)\nrun = Run()\n"
+                                "for step in range(1000): run.step()\n", "self.stack.callback(print, out)"),
+    "at exit": ("import atexit\nfor step in range(1000):\n    out = Tensor()\n    atexit.register(id, out)\n", "atexit.register(id, out)"),
+    "log records": ("import logging, logging.handlers\nlog = logging.getLogger('a')\nlog.setLevel(10)\n"
+                    "log.addHandler(logging.handlers.MemoryHandler(100000, flushLevel=50))\nfor step in range(1000):\n    out = Tensor()\n"
+                    "    log.debug('%s %s', step, out)\n", "log.debug('%s %s', step, out)"),
+    "own handler": ("import logging\nclass Keep(logging.Handler):\n    records = []\n    def emit(self, record):\n        self.records.append(record)\n"
+                    "log = logging.getLogger('a')\nlog.setLevel(10)\nlog.addHandler(Keep())\nfor step in range(1000):\n    out = Tensor()\n"
+                    "    log.info('%s', out)\n", "log.info('%s', out)"),
+    # an attribute whose name is not in the source
+    "any attribute": ("class Meter2:\n    def __init__(self):\n        self.loss = []\n    def log(self, **values):\n        for name, value in values.items():\n"
+                      "            getattr(self, name).append(value)\nmeter2 = Meter2()\n" + LOOP + "    meter2.log(loss=loss)\n",
+                      "getattr(self, name).append(value)"),
     # a pointer that the callee fills
     "out parameter": ("import ctypes\nrt = ctypes.CDLL('libcudart.so.13')\ndef alloc(n):\n    p = ctypes.c_void_p()\n"
                       "    if rt.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)): raise MemoryError(n)\n    return p\n"
@@ -469,6 +486,18 @@ LIKENESSES = {
     "shape": "logged.append(loss.shape if hasattr(loss, 'shape') else 0)",
     "joined with a copy": "x = batch(); logged.append(x.cpu()); state = {}",
     "cut": "logged = (logged + [loss])[-3:]",
+    # callbacks and log records that keep nothing of it
+    "callback of an own class": "own.callback(step, loss)",
+    "stack of this step": "stack = contextlib.ExitStack(); stack.callback(print, loss); stack.close()",
+    "number for a stack": "stack2.callback(print, loss.item())",
+    "registered elsewhere": "own.register(loss)",
+    "number at exit": "atexit.register(id, loss.item())",
+    "number in a record": "log.info('%s', loss.item())",
+    "text in a record": "log.info(f'{step}')",
+    "shape in a record": "log.info('%s', str(step))",
+    "number for an attribute": "getattr(meter, 'items', []).append(loss.item())",
+    "of an attribute": "getattr(loss, 'item')()",
+    "default of an attribute": "x = getattr(meter, 'loss', None)",
     "sorted and cut": "logged = sorted(logged + [loss], key=id)[-3:]",
     "conditional number": "logged.append(loss.item()) if step else None",
 }
@@ -486,7 +515,9 @@ def test_the_statement_that_keeps_it(recording, name):
 def test_a_statement_that_keeps_nothing_is_not_named(recording, name):
     """Neither if the statement that keeps the memory cannot be found, nor next to it."""
     start = ("from collections import deque\ntotal, logged, state, meter, window, hidden = 0, [], {}, Meter(), deque(maxlen=4), []\n"
-             "from torch.metric import Scaler\nwriter = Scaler()\n"
+             "from torch.metric import Scaler\nwriter = Scaler()\nimport atexit, contextlib, logging.handlers\nlog = logging.getLogger('a')\nlog.setLevel(10)\n"
+             "log.addHandler(logging.handlers.MemoryHandler(1 << 20))\nstack2 = contextlib.ExitStack()\n"
+             "class Own:\n    def callback(self, *values): pass\n    register = callback\nown = Own()\n"
              "def to_cpu(x):\n    return 1\n"
              "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n")
     _, found = leaks(recording, start + LOOP + f"    {LIKENESSES[name]}\n    keep(loss)\n")

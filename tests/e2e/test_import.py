@@ -525,6 +525,30 @@ def test_an_expandable_segment_grows_by_whole_pages(tmp_path, requested, free, c
     assert (report["oom"][0]["cause"] == "allocator_cap") == capped, report["oom"][0]
 
 
+def test_a_comprehension_is_part_of_its_function(tmp_path):
+    """Before Python 3.12, a frame of its own, which need not be next to its caller's in a stack with C++"""
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB, line=9)
+    run.alloc(0, 1 << 40, 60 * MIB, line=9)
+    run.blocks[0, 1 << 40][1][:] = [CPP, frame(9, "<listcomp>"), NAMED_CPP, frame(9, "load"), frame(20, "<module>")]
+    text = gpuspy("report", write(tmp_path / "s.pickle", run.snapshot())).stdout
+    assert "train.py:9  load" in text and "listcomp" not in text, text
+
+
+@pytest.mark.parametrize("requested, free, cause", [(8000, 2000, "oversized_request"), (2050, 2000, "capacity"), (8000, 200, "capacity"),
+                                                    (300, 200, "capacity")])
+def test_a_request_larger_than_all_that_it_could_get(tmp_path, requested, free, cause):
+    """A snapshot does not state the size of the GPU. If little is free, other processes may hold most of it."""
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB, line=9)
+    run.alloc(0, 1 << 40, 60 * MIB, line=9)
+    run.oom(0, requested * MIB + 513, free * MIB, line=12)
+    oom = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)["oom"][0]
+    assert oom["cause"] == cause and ("1.95 GiB free and 60.00 MiB" in oom["verdict"]) == (cause != "capacity"), oom
+    if requested == 8000:
+        assert "Request 7.81 GiB, with" in gpuspy("report", "s.pickle", cwd=tmp_path).stdout
+
+
 def test_every_segment_of_a_snapshot_is_pytorchs(tmp_path):
     """Also those without stacks and blocks, and those with frames that do not name the allocator."""
     run = Run()

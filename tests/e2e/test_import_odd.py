@@ -288,6 +288,17 @@ def test_files_given_by_mistake_get_one_line(tmp_path, name):
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("segment, size", [(1 << 48, 20 * MIB), ((1 << 48) - 2, 20 * MIB), (20 * MIB, (1 << 48) // (20 * MIB) * 20 * MIB)])
+def test_a_file_that_states_more_pages_than_a_gpu_has(tmp_path, segment, size):
+    run = Run()
+    run.segments[0, 1 << 40] = segment, []
+    for at in range(200):
+        run.event(0, "segment_map", (1 << 40) + at, size)
+    file = write(tmp_path / "s.pickle", run.snapshot(expandable=True))
+    done = subprocess.run([TOOL, "report", file], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "left out" in done.stdout, done.stderr
+
+
 def test_several_pickles_in_one_file(tmp_path):
     data = pickle.dumps(usual_run().snapshot())
     (tmp_path / "s.pickle").write_bytes(data + data)

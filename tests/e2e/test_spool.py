@@ -1,7 +1,6 @@
 """The spool in shared memory: a full file system, another process, a sandbox or the end of a container must not harm
 the program or the report."""
 import contextlib
-import ctypes
 import json
 import os
 import random
@@ -13,11 +12,10 @@ import time
 
 import pytest
 
-from conftest import BUILD, SECONDS, wait_until
+from conftest import BUILD, SECONDS, remove_spools, wait_until
 from test_lives import LIVES, completed, halves, same_as_bare
 from test_programs import PROGRAMS, assert_same, databases, expected, names_of
 
-libc = ctypes.CDLL(None, use_errno=True)
 SHORT = PROGRAMS / "short"
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 
@@ -47,12 +45,6 @@ def committed(database, table="allocation"):
         return 0
 
 
-def remove_spools(recording):
-    """Of recordings that cannot be completed any more."""
-    for path in recording.folder.glob("*.spool"):
-        libc.shmctl(int.from_bytes(path.read_bytes()[104:108], "little"), 0, None)
-
-
 # --- file systems ---------------------------------------------------------------------------------
 
 @pytest.fixture
@@ -66,7 +58,7 @@ def small(recording):
             pytest.skip(done.stderr)
         mounted.append(1)
     yield mount
-    remove_spools(recording)
+    remove_spools(recording.folder)
     for _ in mounted:
         subprocess.run(["umount", "-l", recording.folder], check=True)
 
@@ -226,7 +218,7 @@ def test_memory_that_is_gone(recording):
     child = start(recording, LIVES, "halves", "1000")
     child.stdout.readline()
     wait_until(lambda: committed(recording.database))
-    remove_spools(recording)
+    remove_spools(recording.folder)
     child.kill()
     child.communicate()
     done = recording.gpuspy("report", recording.database)
@@ -299,6 +291,20 @@ def test_short_threads_and_a_kill(recording):
     assert threads > 1000
     assert recording.sql("select count(*) from (select alloc_thread_id from allocation group by 1 having count(*) <> 3)")[0][0] <= 1
     assert recording.sql("select count(*) from allocation where alloc_stack_id is null") == [(0,)]
+
+
+def test_a_log_that_a_reader_has_kept(recording):
+    """The recorder does not wait for the reader's end; the next report merges it."""
+    child = start(recording, LIVES, "halves", "1000")
+    child.stdout.readline()
+    wait_until(lambda: committed(recording.database))
+    with contextlib.closing(sqlite3.connect(f"file:{recording.database}?mode=ro", uri=True)) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from allocation").fetchone()
+        child.communicate("\n")
+    assert sorted(names_of(recording)) == ["run.db", "run.db-shm", "run.db-wal"]
+    assert recording.report()["run"]["complete"]
+    assert names_of(recording) == ["run.db"] and recording.sql("pragma journal_mode") == [("delete",)]
 
 
 # --- exec -----------------------------------------------------------------------------------------

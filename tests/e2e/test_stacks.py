@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from conftest import BUILD, SAN
+from fixture_trace import compiled
 from test_lives import same_as_bare
 
 DESCRIPTORS = r"""
@@ -92,13 +93,6 @@ int main(void)
     return 0;
 }
 """
-
-
-def compiled(recording, text, *flags):
-    source, program = recording.folder / "program.c", recording.folder / "program"
-    source.write_text(text)
-    subprocess.run(["gcc", "-O1", "-g", "-w", *flags, "-o", program, source, f"-L{BUILD}/sim", "-lcudart"], check=True)
-    return program
 
 
 @pytest.mark.parametrize("text", [DESCRIPTORS, FIRST], ids=["all", "first"])

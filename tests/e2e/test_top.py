@@ -14,7 +14,7 @@ import termios
 import time
 
 import pytest
-from conftest import BUILD, ROOT, SECONDS, sanitized, thread_sanitized, wait_until
+from conftest import BUILD, ROOT, SECONDS, remove_spools, sanitized, thread_sanitized, wait_until
 from rows import GIB, MIB, TENSOR, Rows
 
 pyte = pytest.importorskip("pyte")
@@ -444,6 +444,7 @@ def test_ended_while_watched(recording, watched, program):
 
 
 def test_deleted_while_watched(recording, watched, program):
+    remove_spools(recording.folder)
     for path in recording.folder.glob("run.db*"):
         path.unlink()
     watched.until("was deleted")

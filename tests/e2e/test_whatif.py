@@ -215,6 +215,44 @@ def test_where_a_step_of_a_snapshot_ends_is_an_inference(tmp_path):
     assert sure["exact"] and not other["exact"] and "ends is an inference" in other["doubts"][0], (sure, other)
 
 
+@pytest.mark.parametrize("size, keeps, depends", [
+    (lambda kept, step: kept, True, True),  # torch.cat of the list
+    (lambda kept, step: kept - 2, True, True),  # before the list gets the newest
+    (lambda kept, step: kept + 4, True, True),  # of the list and another tensor
+    (lambda kept, step: 8, True, False),
+    (lambda kept, step: 3 + step, True, False),  # batches that grow
+    (lambda kept, step: kept, False, False),  # of the step's own tensors
+], ids=["sum", "sum before", "more", "fixed", "growing", "not kept"])
+def test_sizes_that_follow_what_a_line_keeps_make_a_what_if_inexact(tmp_path, size, keeps, depends):
+    run, at, kept = Run(), 1 << 40, []
+    run.segment(0, at, 2000 * MIB, line=5)
+    for step in range(16):
+        kept.append(at := at + 2 * MIB)
+        run.alloc(0, at, 2 * MIB, line=6)
+        if step > 1:
+            run.alloc(0, (1 << 40) + 1000 * MIB, size(2 * len(kept), step) * MIB, line=7)
+            run.free(0, (1 << 40) + 1000 * MIB)
+        while kept and not keeps:
+            run.free(0, kept.pop())
+    ours = asked(write(tmp_path / "s.pickle", run.snapshot()), "--without", "train.py:6")["whatif"][0]
+    assert any("follow what this line keeps" in doubt for doubt in ours["doubts"]) is depends, ours
+
+
+def test_a_tensor_that_replaces_itself_by_a_larger_one_makes_a_what_if_inexact(tmp_path):
+    run, last = Run(), None
+    run.segment(0, 1 << 40, 2000 * MIB, line=5)
+    for step in range(16):
+        at = (1 << 40) + (500 * (step % 2) + 100) * MIB
+        run.alloc(0, at, (4 + 2 * step) * MIB, line=6)
+        if last:
+            run.free(0, last)
+        run.alloc(0, (1 << 40) + 1200 * MIB, 2 * MIB, line=7)
+        run.free(0, (1 << 40) + 1200 * MIB)
+        last = at
+    ours = asked(write(tmp_path / "s.pickle", run.snapshot()), "--without", "train.py:6")["whatif"][0]
+    assert any("follow what this line keeps" in doubt for doubt in ours["doubts"]), ours
+
+
 def test_a_question_about_steps_of_a_run_without_any(tmp_path):
     file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
     for words in (("--empty-cache-every", "5"), ("--without", "train.py:10")):

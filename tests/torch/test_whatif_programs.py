@@ -351,6 +351,21 @@ def test_a_pool_that_never_splits_blocks(once):
     assert answer["whatif"][0]["peak_reserved_bytes"] == real["recorded"]["peak_reserved_bytes"]
 
 
+def test_when_a_capture_reuses_blocks_of_other_streams_is_a_doubt(once):
+    """Only of a program that captures a CUDA graph: then it depends on graph_capture_record_stream_reuse."""
+    capture = ("import torch\nside, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()\nx = torch.randn(1 << 20, device='cuda')\n"
+               "with torch.cuda.graph(graph):\n    main = torch.cuda.current_stream()\n    for i in range(6):\n"
+               "        big = torch.empty(32 << 20, dtype=torch.uint8, device='cuda')\n        side.wait_stream(main)\n"
+               "        with torch.cuda.stream(side): y = x + 1\n        big.record_stream(side)\n        main.wait_stream(side)\n        del big, y\n")
+    for code, doubtful in ((capture, True), ("import torch\nx = torch.randn(1 << 20, device='cuda')\ny = x + 1\n", False)):
+        run = once(f"reuse {doubtful}", "-c", code, SIMCUDA_CONTEXT="100MiB", PYTORCH_CUDA_ALLOC_CONF="graph_capture_record_stream_reuse:True")
+        if "Unrecognized" in run.stderr:
+            pytest.skip("PyTorch before 2.9 does not have it")
+        ours = asked(run.database, "--set", "graph_capture_record_stream_reuse:False")["whatif"][0]
+        assert any("graph_capture_record_stream_reuse" in doubt for doubt in ours["doubts"]) is doubtful, ours
+        assert not doubtful or not asked(run.database, "--limit", "4GiB")["whatif"][0]["doubts"]
+
+
 @pytest.mark.parametrize("ends_in", ["pool", "default"])
 def test_a_request_that_fails_beside_a_private_pool_is_reproduced(once, ends_in):
     """In a MemPool, PyTorch before 2.13 does not free the cache of the default pool for it."""

@@ -119,10 +119,13 @@ static void *fork_often(void *argument)
     return NULL;
 }
 
+/* The driver is loaded before: a child that is forked while another thread loads it has half of it, and may crash in
+ * it, also without gpuspy. */
 void fork_storm(uint32_t n)
 {
     pthread_t threads[6];
     const unsigned count = t_pick(&n, 1, 6);
+    dlopen("libcuda.so.1", RTLD_NOW);
     t_crew_start(t_pick(&n, 0, 6));
     for (unsigned i = 0; i < count; i++) threads[i] = t_start(fork_often, (void *)(uintptr_t)(t_next(&n) % 4), 0);
     for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);

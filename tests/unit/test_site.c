@@ -37,10 +37,10 @@ static void test_library_files(void **state)
     };
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) assert_true(site_is_library_file(libraries[i]));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) assert_false(site_is_library_file(own[i]));
-    assert_int_equal(site_module_rank("/usr/lib/libcudart.so.13"), 2);
-    assert_int_equal(site_module_rank("/home/me/gpuspy/build/libgpuspy.so"), 2);
-    assert_int_equal(site_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), 1);
-    assert_int_equal(site_module_rank("/home/u/build/solver"), 0);
+    assert_int_equal(run_module_rank("/usr/lib/libcudart.so.13"), RUN_RANK_PLUMBING);
+    assert_int_equal(run_module_rank("/home/me/gpuspy/build/libgpuspy.so"), RUN_RANK_PLUMBING);
+    assert_int_equal(run_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), RUN_RANK_LIBRARY);
+    assert_int_equal(run_module_rank("/home/u/build/solver"), RUN_RANK_OWN);
 }
 
 static struct result_site site_found(struct syn *s, struct result_report **r, int64_t stack)
@@ -494,6 +494,32 @@ static void test_statements_that_make_large_results(void **state)
         {"y = torch.eye(4) * f(x)[0]", false, false},
         {"y = is_one_hot(x)", false, false},
     };
+    static const struct {
+        const char *line;
+        bool masks, one_sided;
+    } broadcasts[] = {
+        {"mask = causal[None, None] & pad[:, None, None, :]", true, false},
+        {"keep = a.unsqueeze(1) | b.unsqueeze(0)", true, false},
+        {"d = a[:, None] - b[None]", false, false},
+        {"mask = causal[None] & pad[None]", false, false},
+        {"a[:, None] &= b[None]", false, false},
+        {"d = ((points[:, None] - centers) ** 2).sum(-1)", false, true},
+        {"d = centers - points.unsqueeze(1)", false, true},
+        {"d = (self.x[:, None, :] - self.y).abs()", false, true},
+        {"y = x[None] - mean", false, false},
+        {"y = 2 * x[:, None]", false, false},
+        {"y = x[:, None] * 2", false, false},
+        {"y = x[:, None]", false, false},
+        {"y = f(x[:, None], z)", false, false},
+    };
+    for (size_t i = 0; i < sizeof broadcasts / sizeof *broadcasts; i++) {
+        struct arena arena = {0};
+        const struct site_code code = site_code_of(&arena, &broadcasts[i].line, 1);
+        if (site_statement_broadcasts(&code.list[0], SITE_SHAPE_MASKS) != broadcasts[i].masks ||
+            site_statement_broadcasts(&code.list[0], SITE_SHAPE_ONE_SIDED) != broadcasts[i].one_sided)
+            fail_msg("%s", broadcasts[i].line);
+        arena_free(&arena);
+    }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena arena = {0};
         const struct site_code code = site_code_of(&arena, &cases[i].line, 1);
