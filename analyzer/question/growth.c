@@ -498,9 +498,10 @@ static bool count_growth_steps(const struct question_growths *g, const struct si
                                const struct span *span, const struct step_list *steps, struct result_growth *e)
 {
     uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
-    /* If a loop ran out of memory, only the duration of its last iteration shows whether that iteration was complete.
-     * If one allocation per iteration stayed, their number shows it. */
-    if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == e->count + 1 || e->count == n + 1)) n = e->count;
+    /* Only its duration shows whether the last iteration of a loop was complete. If one allocation per iteration
+     * stayed, their number shows it; one fewer can also be an iteration that keeps nothing, unless memory ran out. */
+    const bool one_more = e->count == n + 1, one_fewer = span->oom && n == e->count + 1;
+    if (n && steps->source == STEP_SOURCE_PERIOD && (one_more || one_fewer)) n = e->count;
     e->by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
     e->steps = e->by_steps ? n : e->count;
     /* If steps are unknown, each allocation counts as one: not those of many lines, of the layers of a pass, or of a

@@ -246,9 +246,9 @@ static void failure_line(struct top_line *l, const struct top_source *s)
              s->state == TOP_ENDED ? "before the end" : "ago", top_bytes(b, f->requested_bytes), room,
              f->fatal ? "not recovered" : "recovered", end);
     top_site_text(l->v, place, sizeof place, &site, l->v->columns - HANG);
-    top_put(l, TERMINAL_RED, "  failed ");
-    if (l->at + terminal_columns(words) + 2 + terminal_columns(place) <= l->v->columns) {
-        top_put(l, TERMINAL_PLAIN, "%s  %s", words, place);
+    top_put(l, TERMINAL_RED, "  failed");
+    if (l->at + 1 + terminal_columns(words) + 2 + terminal_columns(place) <= l->v->columns) {
+        top_put(l, TERMINAL_PLAIN, " %s  %s", words, place);
     } else {
         top_words(l, HANG, TERMINAL_PLAIN, words);
         top_put(l, TERMINAL_PLAIN, "%*s%s", HANG, "", place);
