@@ -131,11 +131,11 @@ static struct unit activation_unit(const struct model_shape *m, enum estimate_ac
 
 /* The first peak of backward, as two lines that add up to it in each variant. The largest moment may differ between
  * variants. */
-static void first_peak(double versions, const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
+static void first_peak(const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
                        const struct estimate_act_pass *high, struct estimate_interval *logits,
                        struct estimate_interval *gradients)
 {
-    struct estimate_interval all = sort_interval(versions * low->first, likely->first, high->first);
+    struct estimate_interval all = sort_interval(VERSIONS * low->first, likely->first, high->first);
     double rest = fmax(0, likely->first - likely->logits);
 
     if (likely->at_loss) {
@@ -144,7 +144,7 @@ static void first_peak(double versions, const struct estimate_act_pass *low, con
     } else {
         *logits = sort_interval(low->held, likely->held, high->held);
         *gradients =
-            sort_interval(versions * (low->first - low->held), likely->first - likely->held, high->first - high->held);
+            sort_interval(VERSIONS * (low->first - low->held), likely->first - likely->held, high->first - high->held);
     }
 }
 
@@ -162,9 +162,7 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
     const struct estimate_act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
                                    *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
     struct estimate_interval logits, gradients;
-    /* sums of biases' gradients are in smaller buffers if a layer of images is computed again: DeiT, DINOv2 */
-    const double versions = m->family == MODEL_VIT && plan_remakes_layers(p) ? 0.8 : VERSIONS;
-    first_peak(versions, least, likely, most, &logits, &gradients);
+    first_peak(least, likely, most, &logits, &gradients);
 #define OF(field) sort_interval(least->field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         struct unit u = activation_unit(m, g, &z);

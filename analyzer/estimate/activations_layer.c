@@ -1,10 +1,13 @@
 /* What one layer keeps for backward, operation by operation. Bytes per token; q, k: elements of a token's queries and
  * keys; f: of the MLP. Read off autograd's saved tensors for GPT-2, OPT, Llama, Qwen, Gemma 2, Mixtral, BERT and ViT
  * (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/adapter_kinds.h"
+#include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/shard.h"
 
 /* peft's prepare_model_for_kbit_training makes embeddings float32, and quantised layers return the type of their input.
@@ -212,13 +215,27 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
     if (outputs > 0 || kept > 0) put_activation(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
 }
 
-/* Bytes for the gradient of a bias of `out` elements, which is a sum over all tokens: PyTorch sums in a buffer of 8
- * bytes for each element that it reads. */
+/* Reduce.cuh, setReduceConfig(): a block of 128 threads sums 16 to 256 values in each, and allocates 512 bytes for each
+ * output. Between these two the number of blocks is what the GPU runs at once. PyTorch 2.11, simulated GPUs with 108
+ * and 132 multiprocessors: 108 and 132 MiB. */
+double estimate_act_sum_buffer(const struct plan *p, double elements)
+{
+    const bool known = p->gpu && p->gpu->simulated && p->gpu->multiprocessors > 0;
+    const double capability = known ? atof(p->gpu->capability) : 9, n = known ? p->gpu->multiprocessors : 132;
+    const double threads = capability == 7.5                                         ? 1024
+                           : (capability > 8 && capability < 9) || capability > 11.5 ? 1536
+                                                                                     : 2048;
+
+    return fmax(fmin(8 * elements, n * threads * 512), elements / 2);
+}
+
+/* Bytes for each token for the gradient of a bias of `out` elements, which is a sum over all tokens. */
 static double bias_bytes(const struct plan *p, const struct estimate_act_sizes *z, double out)
 {
     const struct model_shape *m = &p->model->shape;
 
-    return m->mlp_bias && z->variant != ACT_FUSED && !is_base_frozen(p) ? 8 * out : 0;
+    if (!m->mlp_bias || z->variant == ACT_FUSED || is_base_frozen(p)) return 0;
+    return estimate_act_sum_buffer(p, out * z->tokens) / z->tokens;
 }
 
 static double weight_bytes(const struct plan *p, double params)
@@ -404,8 +421,13 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
         put_activation(t, ACT_MLP, 0, c * width, bias_bytes(p, z, f), weight_bytes(p, width * f));
         put_activation(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
     }
+    const size_t down = t->n;
     put_activation(t, ACT_MLP, 0, share * c * f, bias_bytes(p, z, width), weight_bytes(p, share * width * f));
     put_reads(p, z, READ_DOWN, f, 1, share, t);
+    if (!is_base_frozen(p) && t->n == down + 2) { /* its input is freed only after the sum for its bias */
+        t->ops[down].saved = t->ops[down + 1].saved;
+        t->n = down + 1;
+    }
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 

@@ -170,7 +170,7 @@ static uint32_t put_linear(struct build *b, uint32_t in, double width, double ou
                                                 .from = in,
                                                 .bytes = b->tokens * out * b->c,
                                                 .parameters = {width * out, bias ? out : 0},
-                                                .sums = 8 * b->tokens * out,
+                                                .sums = estimate_act_sum_buffer(b->p, b->tokens * out),
                                                 .cast = b->z.amp ? 2 * width * out : 0});
     if (b->adapted && b->p->weights && b->inside) x = unpacked_product(b, x, read, width, out);
     return which & b->adapted ? with_lora(b, x, read, width, out) : x;
