@@ -172,8 +172,9 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     /* The cache does not exist while the encoder runs. While a prompt is read that is shorter than the context, it has
      * only a part, except in blocks, which a server allocates at its start. */
     const bool whole_at_once = p->runtime >= PLAN_RUNTIME_AUTOAWQ; /* its caches are allocated with the model */
-    const bool parts = p->prompt && p->prompt < p->seq && !p->cache_block && c.cross <= 0 && !whole_at_once;
-    unsigned when = c.cross > 0 || parts ? IN_PHASE(DECODE) : whole_at_once ? estimate_phases(p) : IN_INFERENCE;
+    const bool encodes = c.cross > 0 || (s->family == MODEL_T5 && !p->cache_block);
+    const bool parts = p->prompt && p->prompt < p->seq && !p->cache_block && !encodes && !whole_at_once;
+    unsigned when = encodes || parts ? IN_PHASE(DECODE) : whole_at_once ? estimate_phases(p) : IN_INFERENCE;
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
     double layer, tokens;
     char text[UNITS_TEXT];
@@ -262,7 +263,12 @@ static struct estimate_interval layer_token_elements(const struct plan *p)
     if (s->gated) /* act(gate), up, and their product */
         mlp = (struct estimate_interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
     else /* before and after the activation */
-        mlp = (struct estimate_interval){2 * h + 2 * f, held + (gelu_in_pieces(s) ? 4 : 2) * f, held + 5 * f};
+        mlp = (struct estimate_interval){2 * h + 2 * f,
+                                         held + (gelu_in_pieces(s) ? 4
+                                                 : s->quick_gelu   ? 3
+                                                                   : 2) *
+                                                    f,
+                                         held + 5 * f};
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
         double shared = 3 * (s->shared_ffn ? (double)s->shared_ffn / tp : (double)s->shared_experts * e);
@@ -383,21 +389,39 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     }
 }
 
+static void add_encoder_output(const struct plan *p, struct estimate_result *r, double length)
+{
+    const double width = (double)p->model->shape.hidden, size = estimate_serving_element(p);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "the encoder's output",
+                                              EXACTLY((double)p->batch * length * width * size));
+
+    estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %.0f positions · %.0f · %.0f B",
+                     (uintmax_t)p->batch, length, width, size);
+}
+
 /* generate() accepts up to half of the positions as a prompt of earlier text. */
 static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    double sound = (double)s->sound, batch = (double)p->batch, size = estimate_serving_element(p);
+    double sound = (double)s->sound, batch = (double)p->batch;
     double prompt = fmin((double)p->seq, fmax(1, (double)s->positions / 2));
-    struct estimate_line *line;
 
     add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager_scores(p, sound, sound));
-    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "the encoder's output",
-                        EXACTLY(batch * sound * (double)s->hidden * size));
-    estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %ju positions · %ju · %.0f B",
-                     (uintmax_t)p->batch, (uintmax_t)s->sound, (uintmax_t)s->hidden, size);
+    add_encoder_output(p, r, sound);
     add_pass(p, r, IN_PHASE(DECODE), "decode", (struct estimate_interval){batch, batch, batch * prompt},
              eager_scores(p, 1, sound));
+}
+
+/* A forward pass reads them, and its caller holds them. */
+static void add_images(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    const double pixels = (double)s->channels * (double)s->image * (double)s->image, size = estimate_serving_element(p);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "the images",
+                                              EXACTLY((double)p->batch * pixels * size));
+
+    estimate_explain(line, "pixel_values of the batch", "%ju · %.0f pixels · %.0f B", (uintmax_t)p->batch, pixels,
+                     size);
 }
 
 static void add_activations(const struct plan *p, struct estimate_result *r)
@@ -415,6 +439,7 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
         one.model = &model;
         model.shape = model_tower_shape(s, image);
         add_activations(&one, r);
+        add_images(p, r);
         return;
     }
     if (s->family == MODEL_WHISPER) {
@@ -423,7 +448,9 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
     }
     add_pass(p, r, IN_PHASE(PREFILL), is_decoder_shape(s) ? "prefill" : "forward", prefill_tokens(p, prompt),
              eager_scores(p, prefill_tokens(p, prompt).likely / (double)p->batch, prompt));
+    if (s->family == MODEL_VIT && s->patch) add_images(p, r);
     if (!is_decoder_shape(s)) return;
+    if (s->family == MODEL_T5 && !p->cache_block) add_encoder_output(p, r, prompt);
     add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager_scores(p, 1, sequence));
     if (!p->cache_block)
         estimate_note(

@@ -187,6 +187,23 @@ static json_t *inner_config(struct model_reading *r, json_t *root)
     return root;
 }
 
+/* CLIP's relatives, whose text_config is an encoder. */
+static bool is_pair(const char *type)
+{
+    return strstr(type, "clip") || strncmp(type, "siglip", 6) == 0 || strncmp(type, "owl", 3) == 0 ||
+           strncmp(type, "blip", 4) == 0 || strcmp(type, "groupvit") == 0 || strcmp(type, "align") == 0 ||
+           strcmp(type, "flava") == 0;
+}
+
+/* A class that has only a part of the model's tensors. */
+static void reject_class(struct model_reading *r, const char *architecture)
+{
+    char clean[64];
+
+    terminal_clean(clean, sizeof clean, architecture, true);
+    model_config_reject(r, "gpuspy does not know the tensors of %s; give the model's .safetensors", clean);
+}
+
 static void choose_type(struct model_reading *r, json_t *root)
 {
     const char *outer = model_config_word(root, "model_type"), *name;
@@ -194,10 +211,14 @@ static void choose_type(struct model_reading *r, json_t *root)
 
     r->type = config_type_of(outer);
     if (r->type && r->type->family == MODEL_CLIP) {
-        r->json = json_object_get(root, "text_config");
+        const char *architecture = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
+        r->json = json_object_get(root, json_is_object(json_object_get(root, "text_config_dict")) ? "text_config_dict"
+                                                                                                  : "text_config");
         r->outer = root;
         if (!json_is_object(r->json) || !json_is_object(json_object_get(root, "vision_config")))
             model_config_reject(r, "has no text_config and vision_config, which a %s needs", r->type->name);
+        else if (architecture && strcmp(architecture, "CLIPModel") != 0 && strcmp(architecture, "SiglipModel") != 0)
+            reject_class(r, architecture);
         return;
     }
     if (r->whole) r->tower = tower_of(root);
@@ -207,6 +228,10 @@ static void choose_type(struct model_reading *r, json_t *root)
         model_config_note(r, "only its language model is counted, not its vision part");
     r->outer = r->json == root ? NULL : root;
     name = model_config_word(r->json, "model_type");
+    if (r->outer && !*name && is_pair(outer)) {
+        unknown_type(r, outer);
+        return;
+    }
     if (r->outer && !*name) /* the default of the outer type's class */
         name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
                : strcmp(outer, "gemma3n") == 0  ? "gemma3n_text"

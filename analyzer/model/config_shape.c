@@ -237,10 +237,11 @@ static void read_vit_kind(struct model_reading *r)
         s->no_k_bias = true;
         s->buckets = (2 * side - 1) * (2 * side - 1) + 3;
         if (model_config_flag(r, "use_absolute_position_embeddings", false) ||
+            model_config_flag(r, "use_shared_relative_position_bias", false) ||
             !model_config_flag(r, "use_relative_position_bias", false))
-            model_config_reject(r,
-                                "a BEiT without use_relative_position_bias, or with absolute positions, is not known; "
-                                "give the model's .safetensors");
+            model_config_reject(
+                r, "a BEiT without use_relative_position_bias, or with absolute or shared positions, is not known; "
+                   "give the model's .safetensors");
     }
 }
 
@@ -251,7 +252,7 @@ static void read_vit(struct model_reading *r)
     json_t *labels = json_object_get(r->json, "id2label");
 
     s->image = image_side(r, "image_size", 224);
-    s->patch = image_side(r, "patch_size", 16);
+    s->patch = image_side(r, "patch_size", strcmp(r->type->name, "dinov2") == 0 ? 14 : 16);
     s->channels = read_positive_number(r, "num_channels", 3, 100000);
     s->qkv_bias = model_config_flag(r, "qkv_bias", true);
     if (!*r->problem && (s->patch > s->image || s->image % s->patch))
@@ -274,7 +275,8 @@ static void read_clip(struct model_reading *r)
     const bool clip = strcmp(r->type->name, "clip") == 0;
     const char *activation = model_config_word(r->json, "hidden_act");
 
-    v.json = json_object_get(r->outer, "vision_config");
+    v.json = json_object_get(r->outer, "vision_config_dict");
+    if (!json_is_object(v.json)) v.json = json_object_get(r->outer, "vision_config");
     s->encoder_layers = read_positive_number(&v, "num_hidden_layers", 12, MODEL_LAYERS_MAX);
     s->layers += s->encoder_layers;
     s->image_hidden = read_positive_number(&v, "hidden_size", 768, NUMBER_MAX);
@@ -285,11 +287,11 @@ static void read_clip(struct model_reading *r)
     s->channels = read_positive_number(&v, "num_channels", 3, 100000);
     s->class_tokens = clip;
     s->quick_gelu = clip && (!*activation || strcmp(activation, "quick_gelu") == 0);
+    const bool head = model_config_flag(&v, "vision_use_head", true);
     v.json = r->outer;
     s->projection = clip ? read_positive_number(&v, "projection_dim", 512, NUMBER_MAX) : 0;
     if (*v.problem) memcpy(r->problem, v.problem, sizeof r->problem);
-    if (!clip && (!model_config_flag(r, "vision_use_head", true) ||
-                  model_config_count(r, "projection_size", s->image_hidden) != s->image_hidden))
+    if (!clip && (!head || model_config_count(r, "projection_size", s->image_hidden) != s->image_hidden))
         model_config_reject(r, "a SigLIP without vision_use_head, or with a projection_size that is not the image's "
                                "hidden_size, is not known; give the model's .safetensors");
 }
@@ -349,6 +351,13 @@ static void read_bart(struct model_reading *r)
     struct model_shape *s = &r->s;
     const char *type = r->type->name, *activation = model_config_word(r->json, "activation_function");
     const bool learned = strcmp(type, "bart") == 0 || strcmp(type, "mbart") == 0, m2m = strcmp(type, "m2m_100") == 0;
+    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
+
+    if (architecture && strstr(architecture, "ForCausalLM"))
+        model_config_reject(r,
+                            "has only a decoder (ForCausalLM), which gpuspy does not know of a %s; give the model's "
+                            ".safetensors",
+                            type);
 
     s->encoder_layers = read_positive_number(r, "encoder_layers", 12, MODEL_LAYERS_MAX);
     s->layers = s->encoder_layers + read_positive_number(r, "decoder_layers", 12, MODEL_LAYERS_MAX);
@@ -361,11 +370,12 @@ static void read_bart(struct model_reading *r)
     s->no_score_dropout = is_zero(r, "attention_dropout", !m2m);
     s->inner_dropout = !is_zero(r, "activation_dropout", true);
     s->logits_bias = !m2m;
-    if (!model_config_flag(r, "share_encoder_decoder_embeddings", true) ||
+    if (!s->tied || !model_config_flag(r, "share_encoder_decoder_embeddings", true) ||
         model_config_count(r, "decoder_vocab_size", s->vocab) != s->vocab)
-        model_config_reject(r,
-                            "encoder and decoder have embeddings of their own, which gpuspy does not support; give the "
-                            "model's .safetensors");
+        model_config_reject(
+            r,
+            "encoder, decoder and output layer have embeddings of their own, which gpuspy does not support; give the "
+            "model's .safetensors");
 }
 
 static void read_whisper(struct model_reading *r)
@@ -437,6 +447,8 @@ static void read_bert(struct model_reading *r)
     const char *type = r->type->name;
     const bool albert = strcmp(type, "albert") == 0, newer = albert || strcmp(type, "modernbert") == 0;
 
+    if (strcmp(type, "modernbert") == 0) s->norm_bias = model_config_flag(r, "norm_bias", false);
+    s->relu = strcmp(model_config_word(r->json, "hidden_act"), "relu") == 0;
     s->no_dropout = is_zero(r, "hidden_dropout_prob|mlp_dropout|dropout", newer) &&
                     is_zero(r, "attention_probs_dropout_prob|attention_dropout", newer);
     if (albert || strcmp(type, "electra") == 0) {

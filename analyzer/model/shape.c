@@ -96,7 +96,7 @@ static void list_bert(struct model_lister *l)
     }
     if (s->masked_lm) {
         model_lister_add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
-        if (s->mlp_bias) model_lister_add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, width, 1, 1);
+        if (s->positions) model_lister_add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, width, 1, 1);
         add_layernorm(l, "transform norm", TENSOR_AFTER, width);
         model_lister_add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->vocab, 1, 1);
     }

@@ -470,10 +470,15 @@ static const struct count by_config[] = {
     {"olmo-hybrid-7b", 7430870688},
 };
 
-/* The classes of transformers 5.24 on the meta device, with these keys of the published configurations
- * (huggingface.co/NAME/blob/ main/config.json); models whose task has no head of its own without one. The papers'
- * rounded figures agree: 139 M and 406 M (https://arxiv.org/abs/1910.13461), 12 and 18 M (1909.11942), 149 and 395 M
- * (2412.13663), 568 M (1912.08777), 22, 86, 300, 1100 M (2304.07193). */
+/* The classes of transformers 5.24 on the meta device; models whose task has no head of its own without one. The keys
+ * are those of huggingface.co/NAME/blob/main/config.json or of files there that name it as their origin (ALBERT,
+ * CodeGen, DINOv2, ELECTRA small and base, M2M100, mBART, opus-mt, Pegasus, distilbart, BEiT). Counts published
+ * elsewhere are the same: CLIP, SigLIP (https://github.com/embeddings-benchmark/mteb,
+ * mteb/models/model_implementations, n_parameters), ALBERT base and xxlarge (https://github.com/keras-team/keras-hub,
+ * albert_presets.py). Rounded ones agree: 149 and 395 M (https://arxiv.org/abs/2412.13663), 21, 86, 300, 1100 M
+ * (https://github.com/facebookresearch/dinov2, without S's 0.5 M of positions), 400 M
+ * (https://github.com/facebookresearch/fairseq, examples/bart). Pegasus has 568 M
+ * (https://hugocisneros.com/notes/pegasus) and 2 M of fixed positions. */
 static const struct count by_class[] = {
     {"electra-small-discriminator", 13483008},
     {"electra-base-discriminator", 108891648},
@@ -489,6 +494,7 @@ static const struct count by_class[] = {
     {"bart-large-cnn", 406290432},
     {"distilbart-cnn-12-6", 305510400},
     {"mbart-large-50", 610879488},
+    {"mbart-large-50-many-to-many-mmt", 610879488},
     {"opus-mt-en-de", 74410496},
     {"pegasus-large", 570797056},
     {"nllb-200-distilled-600m", 615073792},
