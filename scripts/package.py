@@ -134,7 +134,9 @@ def write_rpm(build, dist, version, arch, files, when):
     top = (build / "rpm").absolute()
     root = top / "root"
     write_tree(root, files, when)
-    own = sorted(p for p in root.glob("usr/**/*") if p.is_dir() and "gpuspy" in p.relative_to(root).parts)
+    # Also the shells' folders, which no other package may have: rpm removes only folders that a package lists.
+    kept = {"gpuspy", "bash-completion", "fish", "zsh"}
+    own = sorted(p for p in root.glob("usr/**/*") if p.is_dir() and kept & set(p.relative_to(root).parts))
     listed = [f"%dir /{p.relative_to(root)}" for p in own] + [f"/usr/{path}" for path in sorted(files)]
     (top / "gpuspy.spec").write_text(SPEC.format(version=version, summary=SUMMARY, text="\n".join(TEXT), files="\n".join(listed), remove=REMOVE,
                                                  maintainer=MAINTAINER, date=time.strftime("%a %b %d %Y", time.gmtime(when))))

@@ -85,6 +85,12 @@ if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries
 else
     echo "test-wheel: Jupyter's kernel cannot be had here" >&2
 fi
+tables() { (cd tests/e2e && TMPDIR=$scratch O=$build "$scratch/venv/bin/python" -m pytest -q -p no:cacheprovider -k "kind or mixed" -W error test_python.py); }
+if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install pytest pandas polars pyarrow >"$scratch/out.txt" 2>&1; then
+    check "tables for pandas, polars and pyarrow" tables
+else
+    echo "test-wheel: pandas, polars and pyarrow cannot be had here" >&2
+fi
 types() { "$build/zig/bin/mypy" --strict --python-executable "$scratch/venv/bin/python" -p gpuspy -p pytest_gpuspy; }
 if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install pytest >"$scratch/out.txt" 2>&1 &&
     "$build/zig/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install mypy==2.4.1 >"$scratch/out.txt" 2>&1; then

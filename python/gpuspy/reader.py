@@ -7,7 +7,7 @@ import re
 import sqlite3
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, cast
 
 from pytest_gpuspy.recorder import programs
 from pytest_gpuspy.units import format_bytes
@@ -147,8 +147,8 @@ class Recording:
         known = [row["name"] for row in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
         if name not in known:
             raise GpuspyError(f"'{self.path}' has no table '{name}'; it has {', '.join(sorted(set(known)))}")
-        columns = self.rows(f"SELECT name FROM pragma_table_xinfo('{name}')")
-        return convert(self.rows(f'SELECT * FROM "{name}"'), [column["name"] for column in columns], kind)
+        declared = self.rows(f"SELECT name, type FROM pragma_table_xinfo('{name}')")
+        return convert(self.rows(f'SELECT * FROM "{name}"'), {column["name"]: column["type"] for column in declared}, kind)
 
     def _repr_html_(self) -> str:
         lines = [f"<b>{html.escape(self.path)}</b>"]
@@ -173,24 +173,40 @@ class Recording:
         return f"gpuspy.open({self.path!r})"
 
 
-def convert(rows: List[Dict[str, Any]], columns: List[str], kind: Optional[str]) -> Any:
+def typed_column(name: str, declared: str, values: List[Any]) -> Tuple[type, List[Any]]:
+    """The same type in every run, also where all values are NULL; numbers and texts in one column, as in table meta, become
+    texts. SQLite knows no type of most of a view's columns: those in seconds are real, the others whole."""
+    types = {type(value) for value in values if value is not None} or {str if declared == "TEXT" else int}
+    if types <= {int, float}:
+        return (float if float in types or name.endswith("_s") else int), values
+    if len(types) == 1:
+        return types.pop(), values
+    return str, [None if value is None else str(value) for value in values]
+
+
+def convert(rows: List[Dict[str, Any]], declared: Dict[str, str], kind: Optional[str]) -> Any:
+    def columns() -> Iterator[Tuple[str, type, List[Any]]]:
+        for name, words in declared.items():
+            yield (name, *typed_column(name, words, [row[name] for row in rows]))
+
     def arrow() -> Any:
         import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-        def column(values: List[Any]) -> Any:
-            try:
-                return pyarrow.array(values)
-            except pyarrow.ArrowException:  # numbers and texts in one, as in table meta
-                return pyarrow.array([None if value is None else str(value) for value in values])
-        return pyarrow.table({name: column([row[name] for row in rows]) for name in columns})
+        types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string(), bytes: pyarrow.binary()}
+        return pyarrow.table({name: pyarrow.array(values, types[kind]) for name, kind, values in columns()})
 
     def pandas() -> Any:
         import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        return pandas.DataFrame(rows, columns=columns)
+
+        def dtype(kind: type, values: List[Any]) -> Optional[str]:
+            if kind is int:
+                return "Int64" if None in values else "int64"
+            return "float64" if kind is float else None if any(value is not None for value in values) else "object"
+        return pandas.DataFrame({name: pandas.Series(values, dtype=dtype(kind, values)) for name, kind, values in columns()})
 
     def polars() -> Any:
         import polars  # type: ignore[import-not-found,unused-ignore]
-        return polars.DataFrame(rows, schema=columns, infer_schema_length=None)
+        types = {int: polars.Int64, float: polars.Float64, str: polars.Utf8, bytes: polars.Binary}
+        return polars.DataFrame([polars.Series(name, values, dtype=types[kind]) for name, kind, values in columns()])
 
     makers: Dict[str, Callable[[], Any]] = {"arrow": arrow, "pandas": pandas, "polars": polars, "rows": lambda: rows}
     if kind is not None and kind not in makers:

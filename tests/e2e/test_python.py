@@ -51,11 +51,26 @@ def test_a_recording_is_data(run, recording):
     assert "Out of memory" in run._repr_html_() and "Peak 20.00 GiB" in run._repr_html_()
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
-def test_tables_of_each_kind(run, gpuspy, kind):
+def column_types(table):
+    if type(table).__module__.startswith("pyarrow"):
+        return {field.name: str(field.type) for field in table.schema}
+    return {name: str(kind) for name, kind in dict(table.dtypes if hasattr(table, "iloc") else table.schema).items()}
+
+
+@pytest.mark.parametrize("kind, whole, text", [("arrow", ["int64"], ["string"]), ("pandas", ["int64", "Int64"], ["str", "object"]),
+                                               ("polars", ["Int64"], ["String", "Utf8"])])
+def test_tables_of_each_kind(run, gpuspy, kind, whole, text):
+    """Types do not depend on what happened in the run: tables of two runs can be joined. No integer becomes a float for a NULL."""
     pytest.importorskip({"arrow": "pyarrow"}.get(kind, kind))
-    table = run.table("allocations", kind)
-    assert len(table) == 1
+    for name, rows, texts in ("allocation", 1, ()), ("allocations", 1, ("layer", "space", "api")), ("copies", 0, ("host_memory", "direction", "api")), \
+            ("ooms", 1, ("layer", "space", "api")), ("leaks", None, ("layer", "space", "function", "file", "api")):
+        table = run.table(name, kind)
+        assert rows is None or len(table) == rows
+        for column, found in column_types(table).items():
+            assert found in (text if column in texts else whole), (name, column, found)
+    freed = run.table("allocation", kind)["free_ns"]
+    assert (freed.null_count if kind == "arrow" else freed.isna().sum() if kind == "pandas" else freed.null_count()) == 1
+    assert column_types(run.table("copy_sites", kind))["blocked_s"].lower() in ("double", "float64")
 
 
 def test_an_error_is_one_line(run, gpuspy, tmp_path):
