@@ -359,8 +359,9 @@ static bool is_appended_to(struct site_builder *b, const struct oom_facts *f)
     if (!f->growth || !f->growth->holders_n || !f->growth->holders[0].into ||
         !run_stack_calls(b->run, f->growing_stack, "_ops::cat"))
         return false;
-    const char *text = f->growth->holders[0].text, *value = strchr(text, '=');
-    return value && strstr(value, f->growth->holders[0].into);
+    const struct result_holder *h = &f->growth->holders[0];
+    const char *value = strchr(h->text, '=');
+    return value && strstr(value, h->into) && !site_file_bounds(b, h->file, h->line, h->into);
 }
 
 /* What else grew with a buffer that is appended to. */
