@@ -134,10 +134,9 @@ static bool is_larger_than_operands(const struct oom_words *w, uint32_t stack, i
 }
 
 /* The operands of an earlier result may have been freed. */
-static bool is_failing_line(const struct oom_words *w, uint32_t stack)
+static bool is_failing_line(struct oom_words *w, uint32_t stack)
 {
-    const struct run *run = w->b->run;
-    return w->f->stack != RUN_NONE && run_stack_python(run, stack) == run_stack_python(run, w->f->stack);
+    return w->f->stack != RUN_NONE && site_index(w->b, stack) == site_index(w->b, w->f->stack);
 }
 
 static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t bytes)

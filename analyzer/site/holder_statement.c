@@ -101,7 +101,8 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
     if (site_is_cut(a->value) && !(s->graph && site_is_concatenation(a->value)))
         return false; /* a slice keeps the graph of all */
     if (a->augmented)
-        return sums || *a->value == '[' || *a->value == '{' || site_is_tuple(a->value) || site_is_given(s, name, is_list);
+        return sums || *a->value == '[' || *a->value == '{' || site_is_tuple(a->value) ||
+               site_is_given(s, name, is_list);
     const bool first = strncmp(a->value, name, strlen(name)) == 0 && site_is_given(s, name, is_list);
     const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
     return site_holds(a->value, &self, false) &&
