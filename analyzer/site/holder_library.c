@@ -49,6 +49,7 @@ static bool is_buffer_kept(struct site_search *s, const char *code)
     enum { MANY = 5 }; /* digits */
     const char *made = strstr(code, "MemoryHandler("), *capacity = made ? strchr(made, '(') + 1 : "";
     bool targets = false;
+    capacity += strncmp(capacity, "capacity=", 9) == 0 ? 9 : 0;
     for (size_t k = 0; made && k < s->code.n && s->budget-- > 0; k++)
         targets = targets || strstr(s->code.list[k].code, "arget");
     return made && (strspn(capacity, "0123456789_") >= MANY || !targets);

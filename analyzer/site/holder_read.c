@@ -274,7 +274,7 @@ static int items_read(const char *code, const char *p, size_t n, bool store)
 {
     if (store && strncmp(p + n, ".append(", 8) == 0) return 0;
     if (p == code && strncmp(p + n, " = ", 3) == 0) return 0; /* where it is made */
-    const bool length = p - code >= 4 && strncmp(p - 4, "len(", 4) == 0;
+    const bool length = p - code >= 4 && strncmp(p - 4, "len(", 4) == 0 && p[n] == ')';
     const int reads = length ? guarding_read(p + n) : strncmp(p + n, "[-", 2) == 0 ? latest_read(p + n + 2) : 0;
     const char *close = reads && !length ? site_closing(p + n) : "";
     if (p == code && *close && strncmp(close + 1, " = ", 3) == 0) return 0; /* an item is replaced */
@@ -291,8 +291,11 @@ static bool is_read_by_text(struct site_search *s, const char *last)
         for (size_t k = 0; k < sizeof any / sizeof *any; k++)
             if (strstr(s->code.list[i].code, any[k])) return true;
     for (size_t i = 0; text && i < text->n && s->budget-- > 0; i++)
-        for (const char *line = text->lines[i], *p = strstr(line, last); p; p = strstr(p + n, last))
-            if (memchr(line, '{', (size_t)(p - line)) || (p > line && strchr("\"'", p[-1]))) return true;
+        for (const char *line = text->lines[i], *p = strstr(line, last); p; p = strstr(p + n, last)) {
+            const char *start = line + strspn(line, " \t"); /* hist = state.setdefault("hist", []) makes it */
+            const bool made = strncmp(start, last, n) == 0 && strncmp(start + n, " = ", 3) == 0;
+            if (memchr(line, '{', (size_t)(p - line)) || (p > line && strchr("\"'", p[-1]) && !made)) return true;
+        }
     return !text;
 }
 
