@@ -335,7 +335,8 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
     for (size_t i = 0; i < s->code.n && lasts && s->budget-- > 0; i++) {
         const char *code = s->code.list[i].code, *p = strstr(code, get), *close = p ? site_closing(p + 7) : "";
         const bool ends = *close && (strncmp(close + 1, ".clear(", 7) == 0 || strncmp(close + 1, ".pop", 4) == 0);
-        const size_t def = site_code_parent(&s->code, i);
+        size_t def = site_code_parent(&s->code, i);
+        while (def < s->code.n && !site_is_function(&s->code.list[def])) def = site_code_parent(&s->code, def);
         const char *set_at = strstr(code, "setattr(");
         const bool sets = set_at && strncmp(set_at + 1, set, strlen(set)) == 0 &&
                           !(def < s->code.n && strstr(s->code.list[def].code, "__init__"));
