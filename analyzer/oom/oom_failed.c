@@ -10,6 +10,8 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/source_context.h"
 
+#include <string.h>
+
 struct windows {
     const struct run *run;
     const struct oom_window *list;
@@ -60,6 +62,15 @@ bool oom_keeps_failed(const struct oom_facts *f)
     return p->same <= LAYERS && p->bytes >= oom_needed_bytes(f) && p->bytes >= f->live / 8;
 }
 
+/* except ImportError: catches no failed allocation. */
+static bool may_catch(const char *code)
+{
+    static const char *const words[] = {"Memory", "RuntimeError", "Exception", "oom", "OOM"};
+    bool may = strncmp(code, "except", 6) == 0 && !code[6];
+    for (size_t i = 0; i < sizeof words / sizeof *words && !may; i++) may = strstr(code, words[i]) != NULL;
+    return may;
+}
+
 uint32_t oom_failed_retry(struct site_builder *b, const struct oom_facts *f)
 {
     const struct run_frame *frame;
@@ -71,7 +82,7 @@ uint32_t oom_failed_retry(struct site_builder *b, const struct oom_facts *f)
             continue;
         for (size_t k = site_code_parent(&code, at); k < code.n && !site_code_begins(&code.list[k], "def");
              k = site_code_parent(&code, k))
-            if (site_code_begins(&code.list[k], "except")) return stack;
+            if (site_code_begins(&code.list[k], "except") && may_catch(code.list[k].code)) return stack;
     }
     return RUN_NONE;
 }

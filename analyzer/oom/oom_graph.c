@@ -271,7 +271,8 @@ static enum site_loss loss_of_stored(struct site_builder *b, const struct oom_fa
 /* net(x) after net.eval(), in a program whose files compute no gradient. */
 static bool only_evaluates(struct site_builder *b, const struct oom_facts *f)
 {
-    static const char *const words[] = {"backward", ".grad(", "fit("};
+    static const char *const words[] = {"backward",  ".grad(",  " grad(",  "(grad(",   "fit(",
+                                        "jacobian(", "jacrev(", "jacfwd(", "hessian(", "vjp("};
     return f->backward_ns == RUN_UNKNOWN && site_calls_evaluated(b, site_pass_caller(b->run, f->growing_stack)) &&
            site_source_lacks(b, f->growing_stack, words, sizeof words / sizeof *words);
 }

@@ -359,19 +359,26 @@ static bool is_appended_to(struct site_builder *b, const struct oom_facts *f)
     if (!f->growth || !f->growth->holders_n || !f->growth->holders[0].into ||
         !run_stack_calls(b->run, f->growing_stack, "_ops::cat"))
         return false;
-    const char *text = f->growth->holders[0].text, *value = strchr(text, '=');
-    return value && strstr(value, f->growth->holders[0].into);
+    const struct result_holder *h = &f->growth->holders[0];
+    const char *value = strchr(h->text, '=');
+    return value && strstr(value, h->into) && !site_file_bounds(b, h->file, h->line, h->into);
 }
 
-/* What else grew with a buffer that is appended to. */
+/* What else grew with a buffer that is appended to, if a statement with some of it names the buffer: batches may also
+ * become larger. */
 static void find_driven(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     f->appended = is_appended_to(b, f);
+    const char *name = f->appended ? text_last_part(f->growth->holders[0].into) : "";
+    bool named = false;
     for (size_t i = 0; i < n && f->appended; i++) {
         const uint32_t stack = run_location(b->run, live[i].location)->stack;
-        if (stack != f->growing_stack && is_ever_larger(&live[i]))
-            f->driven = arena_add_capped(f->driven, live[i].bytes);
+        if (stack == f->growing_stack || !is_ever_larger(&live[i])) continue;
+        f->driven = arena_add_capped(f->driven, live[i].bytes);
+        named =
+            named || (site_index(b, stack) != site_index(b, f->growing_stack) && site_statement_has(b, stack, name));
     }
+    f->driven = named ? f->driven : 0;
 }
 
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)

@@ -530,23 +530,30 @@ static void measure_untrained(struct oom_sight *s)
  * live at a time. */
 static void measure_chunked_loss(struct oom_sight *s)
 {
-    enum { CHUNKS = 8 };
+    enum { CHUNKS = 8, COPIES = 6 };
     const struct run *run = s->b->run;
-    int64_t held = 0, block = s->f->stack != RUN_NONE && oom_is_in_loss(run, s->f->stack) ? s->f->requested : 0;
+    int64_t held = 0, alike = 0,
+            block = s->f->stack != RUN_NONE && oom_is_in_loss(run, s->f->stack) ? s->f->requested : 0;
     EACH_IN (l, s->v->by_category.lines) {
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         block = oom_is_in_loss(run, l->stack) && each > block ? each : block;
     }
+    uint64_t alike_n = 0;
     for (size_t i = 0; block && i < s->v->by_category.lines_n; i++) {
         const struct result_category_line *l = &s->v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         bool passing = l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_TEMPORARIES;
-        if (passing &&
-            (oom_is_in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64)))
+        if (passing && oom_is_in_loss(run, l->stack)) {
             held = arena_add_capped(held, l->bytes);
+        } else if (passing && each >= block / 2 - block / 64 && each <= block + block / 64) {
+            alike = arena_add_capped(alike, l->bytes);
+            alike_n += l->count;
+        }
     }
+    /* the activations of many layers may be as large as the logits */
+    held = arena_add_capped(held, alike_n > COPIES ? block : alike);
     int64_t frees = held - held / CHUNKS, left = s->need - (s->f->requested - s->f->requested / CHUNKS);
-    if (held == 0 || held < s->f->live / 4) return;
+    if (!block || held < s->f->live / 4) return;
     size_t before = s->v->measures_n;
     add_measure(
         s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,

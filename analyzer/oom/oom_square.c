@@ -92,9 +92,10 @@ static bool function_has_one_of(struct oom_words *w, uint32_t stack, const char 
     return has;
 }
 
-static bool is_about_masks(struct oom_words *w, uint32_t stack)
+static bool is_about_attention(struct oom_words *w, uint32_t stack)
 {
-    static const char *const words[] = {"mask", "Mask", "causal", "Causal", "attn", "ttention", "softmax(", "pad"};
+    static const char *const words[] = {"causal",      "Causal",     "attn",     "ttention", "softmax(",
+                                        "masked_fill", "subsequent", "src_mask", "tgt_mask"};
     return function_has_one_of(w, stack, words, sizeof words / sizeof *words);
 }
 
@@ -103,7 +104,7 @@ static const char *triangle_advice(struct oom_words *w, uint32_t stack)
 {
     static const char *const products[] = {" @ ", "matmul(", ".mm(", "einsum("};
     const char *where = oom_place_text(w, stack);
-    if (is_about_masks(w, stack))
+    if (is_about_attention(w, stack))
         return TEXT(
             w,
             "%s creates a mask of length × length: pass is_causal=True to scaled_dot_product_attention instead, "
@@ -127,24 +128,29 @@ static bool is_larger_than_operands(const struct oom_words *w, uint32_t stack, i
     const struct run *run = w->b->run;
     EACH_IN (l, w->v->by_category.lines) {
         const bool other = l->stack == RUN_NONE || run_stack_python(run, l->stack) != run_stack_python(run, stack);
-        if (other && l->count && l->category != RESULT_CATEGORY_PARAMETERS &&
-            l->bytes / (int64_t)l->count > bytes / LARGER)
-            return false;
+        if (other && l->count && l->bytes / (int64_t)l->count > bytes / LARGER) return false;
     }
     return true;
+}
+
+/* The operands of an earlier result may have been freed. */
+static bool is_failing_line(struct oom_words *w, uint32_t stack)
+{
+    return w->f->stack != RUN_NONE && site_index(w->b, stack) == site_index(w->b, w->f->stack);
 }
 
 static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
 {
     const bool masks = site_line_makes(w->b, stack, SITE_SHAPE_MASKS);
-    if (masks && is_about_masks(w, stack))
+    if (masks && is_about_attention(w, stack))
         return TEXT(w,
                     "%s creates a mask with an element for each pair of positions of each sample: if the padding "
                     "follows the tokens, is_causal=True needs no mask; otherwise apply the masks one after the other "
                     "where they are used (masked_fill), or let flex_attention compute them",
                     oom_place_text(w, stack));
     if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
-        (site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) && is_larger_than_operands(w, stack, bytes)))
+        (is_failing_line(w, stack) && site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) &&
+         is_larger_than_operands(w, stack, bytes)))
         return TEXT(
             w,
             "%s creates an element for each pair of the elements that it combines: compute it in blocks of "
@@ -194,11 +200,13 @@ static const char *find_shape(struct oom_words *w, struct square *large)
     return found ? found : f->requested >= f->total / LARGE ? oom_shape_advice(w, f->stack, f->requested) : NULL;
 }
 
-/* The loss, if none of the live blocks is larger than its copy of the logits. */
+/* The loss, if none of the live blocks is larger than its copy of the logits, which its backward pass requests again,
+ * and those of their size are much of the live memory because of them: not the activations of many layers. */
 static uint32_t largest_of_loss(struct oom_words *w)
 {
-    enum { LARGE = 16 }; /* parts of the device */
+    enum { LARGE = 16, FEW = 4 }; /* parts of the device; blocks of that size */
     int64_t most = w->f->total / LARGE, loss = 0;
+    uint64_t blocks = 0;
     uint32_t stack = RUN_NONE;
     EACH_IN (l, w->v->by_category.lines) {
         const int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
@@ -208,17 +216,21 @@ static uint32_t largest_of_loss(struct oom_words *w)
         loss = each;
         stack = l->stack;
     }
-    return loss == most ? stack : RUN_NONE;
+    EACH_IN (l, w->v->by_category.lines)
+        if (l->count && l->category != RESULT_CATEGORY_PARAMETERS && l->bytes / (int64_t)l->count > most / 2)
+            blocks += l->count;
+    return loss == most && blocks <= FEW && w->f->requested > most / FEW ? stack : RUN_NONE;
 }
 
 uint32_t oom_shape_behind_backward(struct oom_words *w)
 {
+    enum { PART = 4 }; /* of the live memory: less does not explain the failure */
     struct square large;
     const bool backward = w->f->stack != RUN_NONE && run_is_known(w->f->total) &&
                           (run_stack_python(w->b->run, w->f->stack) == RUN_NONE ||
                            run_stack_is_in(w->b->run, w->f->stack, "/torch/autograd/__init__.py", NULL));
     if (!backward) return RUN_NONE;
-    return find_shape(w, &large) && large.bytes ? large.stack : largest_of_loss(w);
+    return find_shape(w, &large) && large.bytes >= w->f->live / PART ? large.stack : largest_of_loss(w);
 }
 
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)

@@ -694,7 +694,6 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
     struct arena scratch = {0};
     *s = (struct site_search){.b = b,
                               .scratch = &scratch,
-                              .read_library = site_read_library,
                               .stack = stack,
                               .graph = graph,
                               .pending = pending,

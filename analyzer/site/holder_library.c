@@ -5,41 +5,89 @@
 #include <string.h>
 #include <strings.h>
 
-/* object.method(…, x) keeps x if a statement of the file has one of the words, and the object is `object`, or what such
- * a call makes. A QueueHandler stores only the text. */
+/* object.method(…, x) keeps x if the object is `object`, or what such a call makes, unless one of its methods `ends`
+ * that. */
 static const struct keeper {
-    const char *methods, *object, *words[4], *why, *instead;
+    const char *methods, *object, *ends, *why, *instead;
 } keepers[] = {
-    {" callback push_async_callback ",
-     "ExitStack(",
-     {"ExitStack("},
+    {" callback push_async_callback ", "ExitStack(", " close aclose pop_all ",
      "an ExitStack keeps the arguments of its callbacks until it is closed",
      "pass a number (.item()) or a copy on the host (.detach().cpu()) to the callback, or close the stack after each "
      "step"},
-    {" register ",
-     "atexit",
-     {"import atexit"},
-     "atexit keeps the arguments until the program ends",
+    {" register ", "atexit", " unregister ", "atexit keeps the arguments until the program ends",
      "pass a number (.item()) or a copy on the host (.detach().cpu()) instead"},
-    {" debug info warning error critical exception log ",
-     "getLogger(",
-     {"MemoryHandler(", "BufferingHandler(", ".append(record)", "assertLogs("},
+    {" debug info warning error critical exception ", "getLogger(", "",
      "a handler of the file keeps log records, and each refers to its arguments",
      "log a number (.item()) or text (an f-string) instead of the tensor"},
 };
 
-static bool file_has(struct site_search *s, const struct keeper *keeper)
+static bool statement_has_one_of(const char *code, const char *const *words)
+{
+    for (size_t k = 0; words[k]; k++)
+        if (strstr(code, words[k])) return true;
+    return false;
+}
+
+/* `self.records.append(record)` of emit(self, record), if the file never removes one and bounds no deque. */
+static bool is_record_kept(struct site_search *s, size_t i)
+{
+    static const char *const others[] = {"maxlen", ".clear(", ".pop", " record = ", "record.args", NULL};
+    const size_t def = site_code_parent(&s->code, i);
+    if (!strstr(s->code.list[i].code, ".append(record)") || def >= s->code.n ||
+        strncmp(s->code.list[def].code, "def emit(", 9) != 0)
+        return false;
+    for (size_t k = 0; k < s->code.n && s->budget-- > 0; k++)
+        if (statement_has_one_of(s->code.list[k].code, others) || strncmp(s->code.list[k].code, "record = ", 9) == 0 ||
+            strncmp(s->code.list[k].code, "del ", 4) == 0)
+            return false;
+    return true;
+}
+
+/* MemoryHandler(10, target=h) passes its records on when it has ten, but keeps all of them without a target. */
+static bool is_buffer_kept(struct site_search *s, const char *code)
+{
+    enum { MANY = 5 }; /* digits */
+    const char *made = strstr(code, "MemoryHandler("), *capacity = made ? strchr(made, '(') + 1 : "";
+    bool targets = false;
+    capacity += strncmp(capacity, "capacity=", 9) == 0 ? 9 : 0;
+    for (size_t k = 0; made && k < s->code.n && s->budget-- > 0; k++)
+        targets = targets || strstr(s->code.list[k].code, "arget");
+    return made && (strspn(capacity, "0123456789_") >= MANY || !targets);
+}
+
+/* Does the logger make records of that level? A logger of INFO makes none for debug(), and without a level, only those
+ * of warnings. */
+static bool makes_records(struct site_search *s, const char *object, const char *method)
+{
+    static const char *const all[] = {"DEBUG", "NOTSET", "(10)", "=10", "(1)", "(0)", NULL};
+    static const char *const most[] = {"INFO", "(20)", "=20", NULL};
+    const char *own = arena_printf(s->scratch, "%s.setLevel(", object);
+    const bool info = strcmp(method, " info ") == 0;
+    bool sets = false, own_level = false;
+    if (!info && strcmp(method, " debug ") != 0) return true;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        const bool is_own = strncmp(code, own, strlen(own)) == 0;
+        if ((own_level && !is_own) || (!strstr(code, "setLevel(") && !strstr(code, "basicConfig("))) continue;
+        const bool is = statement_has_one_of(code, all) || (info && statement_has_one_of(code, most));
+        sets = is || (sets && (own_level || !is_own));
+        own_level = own_level || is_own;
+    }
+    return sets;
+}
+
+static bool keeps_records(struct site_search *s)
 {
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++)
-        for (size_t k = 0; k < sizeof keeper->words / sizeof *keeper->words && keeper->words[k]; k++)
-            if (strstr(s->code.list[i].code, keeper->words[k])) return true;
+        if (is_buffer_kept(s, s->code.list[i].code) || is_record_kept(s, i)) return true;
     return false;
 }
 
 /* Is the object made by that call, as in `with ExitStack() as stack` and `self.stack = ExitStack()`? */
 static bool is_made_by(struct site_search *s, const char *object, const char *call)
 {
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+    const bool local = !s->module && site_is_made_in(s, object, s->from, s->to);
+    for (size_t i = local ? s->from : 0; i < (local ? s->to : s->code.n) && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
         if (!strstr(s->code.list[i].code, call) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
@@ -49,11 +97,27 @@ static bool is_made_by(struct site_search *s, const char *object, const char *ca
     return false;
 }
 
-/* A logger of another module has a name that begins so. */
-static bool is_object_of(struct site_search *s, const char *object, const char *maker)
+static bool is_object_of(struct site_search *s, const struct keeper *keeper, const char *object, const char *method)
 {
-    return strcmp(object, maker) == 0 || is_made_by(s, object, maker) ||
-           (strcmp(maker, "getLogger(") == 0 && strncasecmp(text_last_part(object), "log", 3) == 0);
+    const char *maker = keeper->object;
+    if (strcmp(maker, "getLogger(") != 0) return strcmp(object, maker) == 0 || is_made_by(s, object, maker);
+    /* a logger of another module has a name that begins so */
+    return (strncasecmp(text_last_part(object), "log", 3) == 0 || is_made_by(s, object, maker)) &&
+           makes_records(s, object, method) && keeps_records(s);
+}
+
+/* stack.close() in the same loop, or, if none is known, anywhere */
+static bool is_ended(struct site_search *s, const struct keeper *keeper, const char *object, size_t loop)
+{
+    const char *start = arena_printf(s->scratch, "%s.", object);
+    for (size_t k = loop < s->code.n ? loop : 0;
+         k < (loop < s->code.n ? site_code_end(&s->code, loop) : s->code.n) && s->budget-- > 0; k++)
+        for (const char *p = strstr(s->code.list[k].code, start); p; p = strstr(p + 1, start)) {
+            const char *method = p + strlen(start);
+            if (strstr(keeper->ends, arena_printf(s->scratch, " %.*s ", (int)site_name_length(method), method)))
+                return true;
+        }
+    return false;
 }
 
 static bool consider_keeper(struct site_search *s, size_t i)
@@ -67,11 +131,13 @@ static bool consider_keeper(struct site_search *s, size_t i)
     const char *arguments = arena_printf(s->scratch, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
     for (size_t k = 0; k < sizeof keepers / sizeof *keepers; k++) {
         const struct keeper *keeper = &keepers[k];
-        if (!strstr(keeper->methods, method) || !file_has(s, keeper) || !is_object_of(s, object, keeper->object) ||
+        if (!strstr(keeper->methods, method) || !is_object_of(s, keeper, object, method) ||
             !site_value_holds(s, i, arguments))
             continue;
         const size_t loop = site_common_loop(s, s->at, i);
-        if (loop < s->code.n && site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return true;
+        if (is_ended(s, keeper, object, loop) ||
+            (loop < s->code.n && site_is_made_in(s, object, loop, site_code_end(&s->code, loop))))
+            return true;
         site_add_candidate(
             &s->found,
             (struct site_candidate){

@@ -169,8 +169,8 @@ static const char *format_holder_place(struct site_search *s, bool loop)
     return arena_printf(s->scratch, "%s %s%s", loop ? "in the loop of" : "of", name, s->module ? "" : "()");
 }
 
-/* Does an assignment give the name a value for which `is` is true? With several targets, each has its own value. */
-static bool is_given(struct site_search *s, const char *name, bool (*is)(const char *value))
+/* With several targets, each has its own value. */
+bool site_is_given(struct site_search *s, const char *name, bool (*is)(const char *value))
 {
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
@@ -198,11 +198,6 @@ static bool is_bounded(const char *value)
     const char *most = strstr(value, "maxlen=");
     const size_t digits = most ? strspn(most + 7, "0123456789_") : 0;
     return digits && digits <= DIGITS;
-}
-
-static bool is_list(const char *value)
-{
-    return *value == '[' || strncmp(value, "list(", 5) == 0;
 }
 
 /* Does the loop make optimizer steps outside of the loop `within` it and of other loops? Then its iterations are the
@@ -262,38 +257,105 @@ static int latest_read(const char *p)
     return !digits || digits > 2 ? 0 : p[digits] == ']' || (p[digits] == ':' && p[digits + 1] == ']') ? atoi(p) : 0;
 }
 
-/* Of a list that statement `store` appends to: what to do if the file reads no more than its last items; NULL. */
+/* `len(hist) >= 5`, p after the name: how many items must stay so that it holds as before; 0: it needs all. */
+static int guarding_read(const char *p)
+{
+    static const char *const signs[] = {") >= ", ") < ", ") > ", ") <= "};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+        const size_t n = strlen(signs[i]), digits = strspn(p + (strncmp(p, signs[i], n) == 0 ? n : 0), "0123456789");
+        if (strncmp(p, signs[i], n) != 0) continue;
+        return digits && digits <= 2 && !strchr("._eE*/%", p[n + digits] ?: ':') ? atoi(p + n) + (i > 1) : 0;
+    }
+    return 0;
+}
+
+/* How many of the last items the statement reads where it names the list at p; -1: others, too. */
+static int items_read(const char *code, const char *p, size_t n, bool store)
+{
+    if (store && strncmp(p + n, ".append(", 8) == 0) return 0;
+    if (p == code && strncmp(p + n, " = ", 3) == 0) return 0; /* where it is made */
+    const bool length = p - code >= 4 && strncmp(p - 4, "len(", 4) == 0 && p[n] == ')';
+    const int reads = length ? guarding_read(p + n) : strncmp(p + n, "[-", 2) == 0 ? latest_read(p + n + 2) : 0;
+    const char *close = reads && !length ? site_closing(p + n) : "";
+    if (p == code && *close && strncmp(close + 1, " = ", 3) == 0) return 0; /* an item is replaced */
+    return reads ? reads : -1;
+}
+
+/* Is the name, or any name, used by its text: f"{sum(hist)}", getattr(self, "hist"), vars(self)? */
+static bool is_read_by_text(struct site_search *s, const char *last)
+{
+    static const char *const any[] = {"vars(", "__dict__", "globals(", "locals(", "__all__"};
+    const struct run_source_text *text = run_source_text(s->b->run, s->frame->file);
+    const size_t n = strlen(last);
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++)
+        for (size_t k = 0; k < sizeof any / sizeof *any; k++)
+            if (strstr(s->code.list[i].code, any[k])) return true;
+    for (size_t i = 0; text && i < text->n && s->budget-- > 0; i++)
+        for (const char *line = text->lines[i], *p = strstr(line, last); p; p = strstr(p + n, last)) {
+            const char *start = line + strspn(line, " \t"); /* hist = state.setdefault("hist", []) makes it */
+            const bool made = strncmp(start, last, n) == 0 && strncmp(start + n, " = ", 3) == 0;
+            if (memchr(line, '{', (size_t)(p - line)) || (p > line && strchr("\"'", p[-1]) && !made)) return true;
+        }
+    return !text;
+}
+
+/* Of a list that statement `store` appends to: what to do if the file reads no more than its last items; NULL. Not if
+ * what is appended is computed from an item: its graph may refer to that. */
 static const char *latest_advice(struct site_search *s, size_t store, const char *into)
 {
-    const size_t n = strlen(into);
+    const char *dot = strrchr(into, '.'), *last = dot ? dot + 1 : into; /* t.hist may be self.hist */
+    const size_t n = strlen(last);
     int most = 0;
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         const char *code = s->code.list[i].code;
-        for (const char *p = i == store ? NULL : strstr(code, into); p; p = strstr(p + n, into)) {
-            if ((p > code && (site_is_name_character(p[-1]) || p[-1] == '.')) || site_is_name_character(p[n])) continue;
-            if (p == code && strncmp(p + n, " = ", 3) == 0) continue; /* where it is made */
-            if (p - code >= 4 && strncmp(p - 4, "len(", 4) == 0) continue;
-            const int reads = strncmp(p + n, "[-", 2) == 0 ? latest_read(p + n + 2) : 0;
-            if (!reads) return NULL;
+        for (const char *p = strstr(code, last); p; p = strstr(p + n, last)) {
+            const char *from = p;
+            if ((p > code && site_is_name_character(p[-1])) || site_is_name_character(p[n])) continue;
+            if (!dot && p > code && p[-1] == '.') continue;
+            while (dot && from > code && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
+            const int reads = items_read(code, from, (size_t)(p - from) + n, i == store);
+            if (reads < 0 || (reads && i == s->at)) return NULL;
             most = reads > most ? reads : most;
         }
     }
-    return most ? arena_printf(s->b->arena,
-                               "keep only the last %d, which are all that the file reads of it (del %s[:-%d])", most,
-                               into, most)
-                : NULL;
+    return most && !s->graph && !is_read_by_text(s, last)
+               ? arena_printf(s->b->arena,
+                              "keep only the last %d, which are all that the file reads of it (del %s[:-%d])", most,
+                              into, most)
+               : NULL;
+}
+
+/* getattr(self, name).append(x): any attribute, which the file may also empty, replace or bound. */
+static bool is_lasting_attribute(struct site_search *s, const char *into)
+{
+    const char *parts = arena_printf(s->scratch, "%.*s", (int)strcspn(into, ")"), into) + 8;
+    const char *object = site_part_of(s->scratch, parts, 0);
+    const char *get = arena_printf(s->scratch, "getattr(%s,", object), *set = get + 1;
+    bool lasts = !*site_part_of(s->scratch, parts, 2); /* a default may be a new list */
+    for (size_t i = 0; i < s->code.n && lasts && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code, *p = strstr(code, get), *close = p ? site_closing(p + 7) : "";
+        const bool ends = *close && (strncmp(close + 1, ".clear(", 7) == 0 || strncmp(close + 1, ".pop", 4) == 0);
+        size_t def = site_code_parent(&s->code, i);
+        while (def < s->code.n && !site_is_function(&s->code.list[def])) def = site_code_parent(&s->code, def);
+        const char *set_at = strstr(code, "setattr(");
+        const bool sets = set_at && strncmp(set_at + 1, set, strlen(set)) == 0 &&
+                          !(def < s->code.n && strstr(s->code.list[def].code, "__init__"));
+        lasts = !ends && !sets && !strstr(code, "maxlen=");
+    }
+    return lasts;
 }
 
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
-    const bool named = strncmp(into, "getattr(", 8) == 0; /* getattr(self, name).append(x): any attribute */
+    const bool named = strncmp(into, "getattr(", 8) == 0;
+    if (named && !is_lasting_attribute(s, into)) return;
     const char *name = site_base_name(s->scratch, into + 8 * named);
     const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
     const bool local = !s->module && site_is_made_in(s, name, s->from, s->to);
     /* a container of the object that is constructed; that of its class outlives it */
     const bool own =
         s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
-    if (!*name || is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
+    if (!*name || site_is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
         (loop != none && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */
@@ -316,33 +378,15 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .into = named ? NULL : name,
                                                .why = what,
                                                .keyed = keyed,
-                                               .instead = queue                                 ? queue_advice
-                                                          : is_given(s, name, is_bounded_deque) ? deque_advice
+                                               .instead = queue                                      ? queue_advice
+                                                          : site_is_given(s, name, is_bounded_deque) ? deque_advice
                                                           : strstr(code, ".append(") ? latest_advice(s, i, name)
                                                                                      : NULL,
                                                .weak = weak || reset || is_emptied(s, name) ||
-                                                       is_given(s, name, is_bounded_by_name) ||
+                                                       site_is_given(s, name, is_bounded_by_name) ||
                                                        loop != site_common_loop(s, s->at, s->at),
                                                .reset = reset,
                                                .passed = (local && is_returned(s, name)) || own});
-}
-
-/* table[key] = parts of a local list `parts`: what was stored in the list is held by the table. */
-static void supersede_stores(struct site_search *s, size_t before, const char *value)
-{
-    struct site_candidates *found = &s->found;
-    size_t n = 0;
-    if (found->n != before + 1 || found->n > SITE_FOUND_MAX || s->module || !site_names_has(&s->owners, value) ||
-        !site_is_made_in(s, value, s->from, s->to))
-        return;
-    struct site_candidate last = found->list[before];
-    for (size_t i = 0; i < before; i++)
-        if (found->list[i].frame == s->frame && found->list[i].into && strcmp(found->list[i].into, value) == 0)
-            last.weak = found->list[i].weak;
-        else
-            found->list[n++] = found->list[i];
-    found->list[n++] = last;
-    found->n = n;
 }
 
 bool site_is_constructor(const char *function)
@@ -350,13 +394,6 @@ bool site_is_constructor(const char *function)
     static const char *const names[] = {"__init__", "__new__", "__post_init__", "__attrs_post_init__",
                                         "model_post_init"};
     return TEXT_IS_ONE_OF(text_last_part(function), names);
-}
-
-/* {**log, step: loss}, [*losses, loss] */
-static bool is_unpacking(const char *value, const char *name)
-{
-    const size_t stars = *value && strchr("[({", *value) ? strspn(value + 1, "*") : 0;
-    return stars && strncmp(value + 1 + stars, name, strlen(name)) == 0 && value[1 + stars + strlen(name)] == ',';
 }
 
 bool site_has_parameter(struct site_search *s, const char *parameters, const char *name, size_t n)
@@ -408,80 +445,6 @@ bool site_find_method(struct site_search *in, const char *class, const char *met
     return false;
 }
 
-/* Does the constructor of the class store the value at that index of its arguments? Of a class without one (a
- * dataclass, a named tuple) or of another file: it may. */
-static bool constructor_stores(struct site_search *s, const char *class, size_t index)
-{
-    struct site_search in = *s;
-    size_t def;
-    if (!site_find_method(&in, class, "__init__", &def)) return true;
-    const char *code = in.code.list[def].code, *open = strchr(code, '(');
-    const char *parameters = arena_printf(s->scratch, "%.*s", (int)(site_closing(open) - open - 1), open + 1);
-    const char *name = site_part_of(s->scratch, parameters, index + 1);
-    name = arena_printf(s->scratch, "%.*s", (int)site_name_length(name), name);
-    for (size_t i = def + 1; i < site_code_end(&in.code, def); i++) {
-        struct site_assignment a;
-        const char *part = "";
-        if (!site_assignment_of(s->scratch, in.code.list[i].code, &a) || strncmp(a.targets, "self.", 5) != 0) continue;
-        for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, a.value, k)); k++)
-            if (strcmp(part, name) == 0) return true;
-    }
-    return false;
-}
-
-/* node = Node(x, node), chain = (x, chain): each holds the one before. */
-static bool is_linking(struct site_search *s, const char *value, const char *name)
-{
-    const size_t n = site_name_length(value);
-    const char *dot = n ? memrchr(value, '.', n) : NULL, *last = dot ? dot + 1 : value, *open = value + n;
-    const bool display = !n && strchr("([", *value), makes = n && isupper((unsigned char)*last) && *open == '(';
-    const char *end = display || makes ? site_closing(open) : "", *part;
-    if (!*end || end[1] || strstr(value, " for ")) return false;
-    const char *parts = arena_printf(s->scratch, "%.*s", (int)(end - open - 1), open + 1);
-    bool links = false;
-    size_t k = 0;
-    for (; *(part = site_part_of(s->scratch, parts, k)); k++) {
-        const size_t keyword = site_name_length(part);
-        const char *of = part[keyword] == '=' ? part + keyword + 1 : part;
-        const char *class = arena_printf(s->scratch, "%.*s", (int)(value + n - last), last);
-        links = links || (strcmp(of, name) == 0 && (display || of != part || constructor_stores(s, class, k)));
-    }
-    return links && k > 1;
-}
-
-/* sorted(best + [x]), state._replace(seen=state.seen + (x,)): of `best`, `state`. */
-static bool is_extended(struct site_search *s, const char *value, const char *name)
-{
-    for (const char *plus = strstr(value, " + "); plus; plus = strstr(plus + 1, " + ")) {
-        const char *part = plus + 3, *from = plus, *close = strchr("[(", *part) ? site_closing(part) : part;
-        const char *within = close > part ? arena_printf(s->scratch, "%.*s", (int)(close - part - 1), part + 1) : "";
-        const bool display = *part == '[' || strlen(site_part_of(s->scratch, within, 0)) < strlen(within);
-        while (from > value && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
-        const struct site_names self = {.list = {name}, .n = 1};
-        if (close > part && display &&
-            site_holds(arena_printf(s->scratch, "%.*s", (int)(plus - from), from), &self, false))
-            return true;
-    }
-    return false;
-}
-
-/* total += loss, total = 0.9 * total + loss, losses += [loss], x = torch.cat([x, y]). */
-static bool is_accumulation(struct site_search *s, const struct site_assignment *a, const char *name)
-{
-    const struct site_names self = {.list = {name}, .n = 1};
-    const bool sums = s->graph && !site_is_parameter(s, name);
-    if (site_is_cut(a->value) && !(s->graph && site_is_concatenation(a->value)))
-        return false; /* a slice keeps the graph of all */
-    if (a->augmented)
-        return sums || *a->value == '[' || *a->value == '{' || site_is_tuple(a->value) || is_given(s, name, is_list);
-    const bool first = strncmp(a->value, name, strlen(name)) == 0 && is_given(s, name, is_list);
-    const bool carries = sums && strncmp(name, "self.", 5) == 0 && strchr(a->value, ','); /* torch.lerp(self.x, y) */
-    return site_holds(a->value, &self, false) &&
-           (site_is_concatenation(a->value) || is_unpacking(a->value, name) || is_linking(s, a->value, name) ||
-            is_extended(s, a->value, name) || (carries && site_holds(a->value, &self, true)) ||
-            (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
-}
-
 /* Report(x).mean(): of an object that is constructed here, the value is only what its method returns, unless that
  * is the object. */
 static bool is_only_result(const struct site_search *s, const char *value)
@@ -512,8 +475,7 @@ static bool part_holds(struct site_search *s, size_t i, const char *value)
            site_holds(value, &s->objects, s->graph);
 }
 
-/* The values of a tuple, list or dictionary; otherwise the text itself. */
-static const char *values_of(struct site_search *s, const char *text)
+const char *site_values_of(struct site_search *s, const char *text)
 {
     const size_t n = strlen(text);
     const bool display = n > 1 && strchr("([{", *text) && site_closing(text) == text + n - 1 && !strstr(text, " for ");
@@ -522,11 +484,11 @@ static const char *values_of(struct site_search *s, const char *text)
 
 bool site_value_holds(struct site_search *s, size_t i, const char *value)
 {
-    const char *parts = values_of(s, value), *part;
+    const char *parts = site_values_of(s, value), *part;
     for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
         const char *colon = *value == '{' ? strchr(part, ':') : NULL, *of = colon ? colon + 1 : part;
         of += strspn(of, " *");
-        if (values_of(s, of) != of ? site_value_holds(s, i, of) : part_holds(s, i, of)) return true;
+        if (site_values_of(s, of) != of ? site_value_holds(s, i, of) : part_holds(s, i, of)) return true;
     }
     return false;
 }
@@ -534,7 +496,7 @@ bool site_value_holds(struct site_search *s, size_t i, const char *value)
 bool site_is_view(struct site_search *s, size_t i, const char *value)
 {
     static const char detach[] = ".detach()";
-    const char *parts = values_of(s, value), *part;
+    const char *parts = site_values_of(s, value), *part;
     const bool several = parts != value || *site_part_of(s->scratch, value, 1);
     for (size_t k = 0; several && k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
         const char *colon = *value == '{' ? strchr(part, ':') : NULL, *of = colon ? colon + 1 : part;
@@ -550,159 +512,6 @@ bool site_is_view(struct site_search *s, size_t i, const char *value)
         *open == '[' && open > value && strchr(open, ',') && (strchr(open, ':') || strstr(open, "..."));
     const bool called = i == s->at && s->returned_view && *open == '(' && open == value + site_name_length(value);
     return indexed || called || site_names_has(&s->views, value);
-}
-
-static void mark_views(struct site_search *s, size_t i, const char *value, size_t before)
-{
-    const bool view = s->found.n > before && site_is_view(s, i, value);
-    for (size_t k = before; k < s->found.n && k < SITE_FOUND_MAX; k++) s->found.list[k].view = view;
-}
-
-/* node.hidden = x: node is an owner; so is the object that a constructor makes, of self.hidden = x. */
-static void add_targets(struct site_search *s, const struct site_names *made)
-{
-    for (size_t i = 0; i < made->n; i++) {
-        const size_t n = strcspn(made->list[i], ".");
-        site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
-        if (made->list[i][n] && (s->constructs || strncmp(made->list[i], "self.", 5) != 0))
-            site_names_add(s->scratch, &s->owners, made->list[i], n);
-    }
-}
-
-static void consider_accumulation(struct site_search *s, size_t i, const struct site_assignment *a, const char *name)
-{
-    const size_t before = s->found.n;
-    site_consider_store(s, i, name, false);
-    const bool read = s->at < s->code.n && s->at != i && site_is_passed_to_call(s->code.list[s->at].code, name);
-    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && (read || site_is_passed_to_call(a->value, name)) &&
-        !site_is_concatenation(a->value))
-        s->found.list[before].carried = true;
-    if (s->graph && s->found.n > before && s->found.n <= SITE_FOUND_MAX && site_is_cut(a->value))
-        s->found.list[before].instead = "detach what it adds (.detach()): the slice is bounded, but its graph is not";
-    if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || site_is_concatenation(a->value) ||
-        strncmp(name, "self.", 5) != 0)
-        return;
-    s->found.list[before].carried = true;
-    if (a->augmented || strstr(a->value, " + "))
-        s->found.list[before].instead = "add it without its graph (.detach(), or in torch.no_grad())";
-}
-
-/* n, x = 1, layer(y): of as many targets as values, those whose value holds the memory. */
-static void drop_others(struct site_search *s, size_t i, const char *value, struct site_names *made)
-{
-    const char *of[SITE_NAMES];
-    size_t n = 0, kept = 0;
-    while (n < SITE_NAMES && *(of[n] = site_part_of(s->scratch, value, n))) n++;
-    for (size_t k = 0; n == made->n && k < n; k++)
-        if (site_value_holds(s, i, of[k])) made->list[kept++] = made->list[k];
-    made->n = kept ? kept : made->n;
-}
-
-/* totals[""] = totals.get("", 0) + loss: what is read is the element. */
-static const char *with_element(struct site_search *s, const struct site_assignment *a)
-{
-    const char *get = arena_printf(s->scratch, "%.*s.get(", (int)strcspn(a->targets, "["), a->targets);
-    const char *p = strstr(a->value, get), *close = p ? site_closing(p + strlen(get) - 1) : "";
-    return *close ? arena_printf(s->scratch, "%.*s%s%s", (int)(p - a->value), a->value, a->targets, close + 1)
-                  : a->value;
-}
-
-/* Of a returned tuple, the only value that holds the memory. */
-static int only_part(struct site_search *s, size_t i, const char *value)
-{
-    const char *parts = values_of(s, value), *part;
-    int n = 0, only = SITE_ANY_PART, holding = 0;
-    for (; n < SITE_NAMES && *(part = site_part_of(s->scratch, parts, (size_t)n)); n++) {
-        if (!site_value_holds(s, i, part)) continue;
-        only = n;
-        holding++;
-    }
-    return n == 1 && i == s->at                           ? s->returned_part
-           : n > 1 && holding == 1 && !strchr(parts, '*') ? only
-                                                          : SITE_ANY_PART;
-}
-
-/* model, score = train(k): of the function's values, only one holds the memory. */
-static void keep_part(const struct site_search *s, size_t i, const char *value, struct site_names *made)
-{
-    const size_t n = site_name_length(value), part = (size_t)s->returned_part;
-    const char *callee = text_last_part(s->callee);
-    const size_t length = strlen(callee);
-    const bool called = i == s->at && length && n >= length && strncmp(value + n - length, callee, length) == 0 &&
-                        value[n] == '(' && !site_closing(value + n)[1];
-    if (!called || s->returned_part < 0 || made->n < 2 || part >= made->n) return;
-    made->list[0] = made->list[part];
-    made->n = 1;
-}
-
-static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
-{
-    struct site_names made = {.n = 0}, indexed = {.n = 0};
-    if (!site_value_holds(s, i, a->value)) return;
-    site_targets_of(s->scratch, a->targets, &made, &indexed);
-    if (!indexed.n && !strchr(a->targets, '*')) keep_part(s, i, a->value, &made);
-    const size_t before = s->found.n;
-    for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
-    mark_views(s, i, a->value, before);
-    supersede_stores(s, before, a->value);
-    for (size_t k = 0; k < made.n; k++)
-        if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
-    const char *index = strchr(a->targets, '['), *end = index ? site_closing(index) : ""; /* logs["loss"] += loss */
-    if (!made.n && !indexed.n && *end && !end[1]) {
-        struct site_assignment of = *a;
-        of.value = with_element(s, a);
-        if (is_accumulation(s, &of, a->targets)) consider_accumulation(s, i, &of, a->targets);
-    }
-    const bool one = !*site_part_of(s->scratch, a->value, 1);
-    for (size_t k = 0; k < made.n; k++)
-        if (site_is_view(s, i, one ? a->value : site_part_of(s->scratch, a->value, k)))
-            site_names_add(s->scratch, &s->views, made.list[k], strlen(made.list[k]));
-    drop_others(s, i, a->value, &made);
-    add_targets(s, &made);
-}
-
-/* Does the nested function refer to the memory? */
-static bool is_closure_over(struct site_search *s, const char *name, size_t n)
-{
-    for (size_t k = s->from; k < s->to; k++) {
-        const char *def = s->code.list[k].code;
-        if (strncmp(def, "def ", 4) != 0 || strncmp(def + 4, name, n) != 0 || def[4 + n] != '(') continue;
-        for (size_t in = k + 1; in < site_code_end(&s->code, k); in++)
-            if (site_holds(s->code.list[in].code, &s->names, s->graph)) return true;
-    }
-    return false;
-}
-
-/* module.register_forward_hook(save), (partial(save, x)), (lambda g: g * x), whose handle nothing stores: the module
- * keeps what the function refers to. */
-static void read_registration(struct site_search *s, size_t i)
-{
-    const char *code = s->code.list[i].code, *hook = strstr(code, "_hook("), *function = hook ? hook + 6 : "";
-    const char *end = hook ? site_closing(hook + 5) : "";
-    const size_t n = site_name_length(function), before = s->found.n;
-    if (*end != ')' || end[1] || !strstr(code, ".register_")) return;
-    const char *made = arena_printf(s->scratch, "%.*s", (int)(end - function), function);
-    const bool bound = strncmp(text_last_part(arena_printf(s->scratch, "%.*s", (int)n, made)), "partial", 8) == 0 ||
-                       strncmp(made, "lambda", 6) == 0;
-    if (made[n] ? bound && site_holds(made, &s->names, s->graph) : is_closure_over(s, made, n))
-        site_consider_store(s, i, code, false);
-    for (size_t k = before; k < s->found.n && k < SITE_FOUND_MAX; k++)
-        s->found.list[k].instead = "call remove() on the handle that it returns, after the pass";
-}
-
-/* y, pull = vjp(f, x): is the value a function that refers to the graph? */
-static bool is_pullback(struct site_search *s, const char *value)
-{
-    for (size_t i = s->from; i < s->to && !value[site_name_length(value)] && s->budget-- > 0; i++) {
-        struct site_assignment a;
-        struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) ||
-            (!strstr(a.value, "vjp(") && !strstr(a.value, "linearize(")))
-            continue;
-        site_targets_of(s->scratch, a.targets, &made, NULL);
-        if (made.n > 1 && site_names_has(&made, value) && strcmp(made.list[0], value) != 0) return true;
-    }
-    return false;
 }
 
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
@@ -721,59 +530,6 @@ const char *site_find_class_of(struct site_search *s, const char *name)
         }
     }
     return "";
-}
-
-/* log.add(x) of a class of the program: what it stores shows in the method. */
-static bool is_own_method(struct site_search *s, const char *code, const char *into)
-{
-    struct site_search in = *s;
-    size_t def;
-    const char *method = code + strlen(into);
-    if (strncmp(code, into, strlen(into)) != 0 || *method++ != '.') return false;
-    const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;
-    const char *class = dot && strcmp(into, "self") == 0
-                            ? arena_printf(s->scratch, "%.*s", (int)(dot - function), function) /* Node.expand */
-                            : site_find_class_of(s, into);
-    return *class &&
-           site_find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
-}
-
-void site_read_statement(struct site_search *s, size_t i)
-{
-    const struct site_statement *st = &s->code.list[i];
-    struct site_assignment a;
-    struct site_store store;
-    if (s->budget-- <= 0 || site_is_function(st) || site_code_begins(st, "class")) return;
-    if (site_binding_of(s->scratch, &s->code.list[i], &a)) {
-        read_assignment(s, i, &a);
-    } else if (site_store_of(s->scratch, st->code, &store)) {
-        store.weak = store.weak && !is_given(s, store.into, site_is_dictionary); /* results.update(new) */
-        if (site_value_holds(s, i, store.value) &&
-            (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
-            const size_t before = s->found.n;
-            site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
-            mark_views(s, i, store.value, before);
-            if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_pullback(s, store.value))
-                s->found.list[before].instead =
-                    "store what the function returns instead of the function, which refers to "
-                    "all that its forward pass saved";
-            supersede_stores(s, before, store.value);
-            if (!strchr(store.into, '.'))
-                site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
-        } else {
-            s->read_library(s, i);
-        }
-    } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
-        const char *value = strchr(st->code, ' ');
-        const bool holds = value && site_value_holds(s, i, value + 1);
-        s->returned_view = holds ? site_is_view(s, i, value + 1) : s->returned_view;
-        const int part = holds ? only_part(s, i, value + 1) : s->returns_part;
-        s->returns_part = s->returns_part == SITE_NO_RETURN || s->returns_part == part ? part : SITE_ANY_PART;
-        s->returned = s->returned || holds;
-    } else {
-        read_registration(s, i);
-        s->read_library(s, i);
-    }
 }
 
 /* A frame of a lambda or comprehension: its line belongs to the function around it. */

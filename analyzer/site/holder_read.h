@@ -30,9 +30,8 @@ struct site_search {
     struct site_builder *b;
     uint32_t stack; /* of the allocation */
     struct arena *scratch;
-    void (*read_library)(struct site_search *s, size_t i); /* site_read_library */
-    long budget;                                           /* statements that may still be examined */
-    bool graph, pending;                                   /* pending: no backward pass has freed the graph yet */
+    long budget;         /* statements that may still be examined */
+    bool graph, pending; /* pending: no backward pass has freed the graph yet */
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;
@@ -62,6 +61,8 @@ struct site_search {
     struct site_candidates given_away; /* statements that pass the memory to an object of a library */
 };
 
+/* Does an assignment of the file give the name such a value? */
+bool site_is_given(struct site_search *s, const char *name, bool (*is)(const char *value));
 bool site_is_function(const struct site_statement *s);
 bool site_is_loop(const struct site_statement *s);
 void site_find_function(struct site_search *s);
@@ -84,6 +85,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
 bool site_is_constructor(const char *function);
 /* Any of the values of a tuple. */
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
+/* The values of a tuple, list or dictionary; otherwise the text itself. */
+const char *site_values_of(struct site_search *s, const char *text);
 /* Is the value, at statement i, a slice of the memory: h[:, 0], or what a function returned so? */
 bool site_is_view(struct site_search *s, size_t i, const char *value);
 /* x + f(y): is the name no more than one term of a sum? */

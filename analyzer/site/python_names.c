@@ -189,8 +189,11 @@ static bool header_of(struct arena *arena, const struct site_statement *st, stru
         *to = (struct site_assignment){.targets = arena_printf(arena, "%.*s", (int)(in - name), name), .value = in + 4};
         return true;
     }
-    if (site_code_begins(st, "with") && as) {
-        *to = (struct site_assignment){.targets = as + 4, .value = st->code};
+    if (site_code_begins(st, "with") && as && as - st->code > 5) {
+        const char *value = strstr(st->code, "with") + 4;
+        value += strspn(value, " ");
+        *to =
+            (struct site_assignment){.targets = as + 4, .value = arena_printf(arena, "%.*s", (int)(as - value), value)};
         return true;
     }
     return false;

@@ -221,6 +221,28 @@ bool site_file_has(struct site_builder *b, const char *file, int line, const cha
     return false;
 }
 
+bool site_file_bounds(struct site_builder *b, const char *file, int line, const char *name)
+{
+    static const char *const sizes[] = {".shape[", ".size(", ") "};
+    const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};
+    const size_t n = strlen(name);
+    struct site_code code;
+    size_t at;
+    if (!file || !site_open_source(b, &frame, &code, &at)) return false;
+    for (size_t k = 0; k < code.n; k++) {
+        const char *text = code.list[k].code, *p = strstr(text, name);
+        if (!p) continue;
+        const bool assigned = p == text && strncmp(p + n, " = ", 3) == 0;
+        const bool asked = (site_code_begins(&code.list[k], "if") || site_code_begins(&code.list[k], "elif") ||
+                            site_code_begins(&code.list[k], "while"));
+        const char *value = assigned ? p + n + 3 : "";
+        if (assigned && ((strncmp(value, name, n) == 0 && value[n] == '[') || site_is_cut(value))) return true;
+        for (size_t i = 0; asked && i < sizeof sizes / sizeof *sizes; i++)
+            if (strncmp(p + n, sizes[i], strlen(sizes[i])) == 0) return true;
+    }
+    return false;
+}
+
 /* Does the statement call the function without this argument? */
 static bool calls_without(const char *code, const char *function, const char *argument)
 {

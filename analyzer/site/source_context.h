@@ -31,6 +31,8 @@ bool site_function_has(struct site_builder *b, uint32_t stack, const char *words
 bool site_calls_evaluated(struct site_builder *b, uint32_t stack);
 /* Does any statement of the file have the words? False also if the source is not known. */
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
+/* Does the file cut what the name refers to, as in bank = bank[-n:], or ask for its size in a condition? */
+bool site_file_bounds(struct site_builder *b, const char *file, int line, const char *name);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
 /* Likewise, and none calls backward(), or grad() without create_graph. */

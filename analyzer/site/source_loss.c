@@ -184,6 +184,14 @@ static bool read_zip(struct flow *f, const struct site_assignment *a)
     return true;
 }
 
+/* grad(loss, x), torch.autograd.grad(loss, x); not zero_grad() */
+static bool calls_grad(const char *code)
+{
+    for (const char *p = strstr(code, "grad("); p; p = strstr(p + 1, "grad("))
+        if (p == code || !site_is_name_character(p[-1])) return true;
+    return false;
+}
+
 static void read_statement(struct flow *f, const struct site_statement *st)
 {
     static const char *const steps[] = {"training_step", "closure", "compute_loss"};
@@ -197,7 +205,7 @@ static void read_statement(struct flow *f, const struct site_statement *st)
     f->unknown = f->unknown || (f->of_self && passes_owner(f, code));
     if (!site_holds(code, &f->names, true)) return;
     const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
-    if (strstr(code, "backward(") || strstr(code, "autograd.grad(")) f->reaches = true;
+    if (strstr(code, "backward(") || calls_grad(code)) f->reaches = true;
     if (returns && f->function) {
         if (!site_holds(code + strcspn(code, " "), &f->names, true)) return;
         add_name(f, &f->functions, f->function);

@@ -116,13 +116,25 @@ static bool is_stored_into(const char *sign, const char *end)
     return end > sign && end[-1] == '=' && !(end - sign == 2 && strchr("=!<>", *sign));
 }
 
-/* x[:, None] - y: only one of them adds a dimension, and not the first one, which each tensor has in any case. */
-static bool is_one_sided(const struct operand *x, const struct operand *y)
+/* self.x[:, None], x.unsqueeze(1): a tensor that an earlier statement made, not net(x)[:, None], (a @ b)[:, None]. */
+static bool is_earlier_tensor(const char *code, const struct operand *o)
 {
+    const char *open = memchr(o->from, '(', (size_t)(o->end - o->from));
+    const char *name = open;
+    while (name && name > o->from && site_is_name_character(name[-1])) name--;
+    return (o->from == code || !strchr(".)]", o->from[-1])) &&
+           (!open || is_spaced_word(" unsqueeze ", name, (size_t)(open - name)));
+}
+
+/* x[:, None] - y: only one of them adds a dimension, and not the first one, which each tensor has in any case. */
+static bool is_one_sided(const char *code, const struct operand *x, const struct operand *y)
+{
+    if (x->end <= x->from || y->end <= y->from || !is_earlier_tensor(code, x) || !is_earlier_tensor(code, y))
+        return false;
     const struct operand *adds = x->n ? x : y;
     bool inner = false;
     for (size_t i = 0; i < adds->n && !(x->n && y->n); i++) inner = inner || adds->added[i] > 0;
-    return inner && x->end > x->from && y->end > y->from && !isdigit((unsigned char)*y->from);
+    return inner && !isdigit((unsigned char)*y->from);
 }
 
 /* Do the operands of one of its operators cross, or is one of them one-sided? With & and |, they are masks. */
@@ -141,7 +153,7 @@ static bool combines_tensors(struct arena *scratch, const char *code, enum site_
             const struct operand y = to > sign && !is_stored_into(sign, to - argument)
                                          ? read_operand(scratch, to + strspn(to, " ("))
                                          : (struct operand){.n = 0};
-            if (shape == SITE_SHAPE_ONE_SIDED ? is_one_sided(&x, &y)
+            if (shape == SITE_SHAPE_ONE_SIDED ? is_one_sided(code, &x, &y)
                                               : are_crossed(&x, &y) && masks == (shape == SITE_SHAPE_MASKS))
                 return true;
         }

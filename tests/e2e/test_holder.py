@@ -676,3 +676,67 @@ def test_a_run_that_lives_names_what_keeps_growth(recording):
         text = " ".join(recording.gpuspy(*words, recording.database).stdout.split())
         line = (HEAD + "kept").count("\n") + 4
         assert f"kept by script.py:{line} " in text and "kept.append(out)" in text and "(guess)" in text, text
+
+
+KEPT = "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n"
+EACH = "for step in range(1000):\n    out = Tensor()\n"
+EMIT = ("import logging\nclass Keep(logging.Handler):\n    records = []\n    def emit(self, record):\n        self.records.append(record)\n"
+        "log = logging.getLogger('a')\nlog.addHandler(Keep())\n")
+ENDS = {
+    "closed": "from contextlib import ExitStack\nstack = ExitStack()\n" + EACH + "    stack.callback(print, out)\n    stack.close()\n",
+    "popped": "from contextlib import ExitStack\nstack = ExitStack()\n" + EACH + "    stack.callback(id, out)\n    stack.pop_all().close()\n",
+    "unregistered": "import atexit\n" + EACH + "    atexit.register(id, out)\n    atexit.unregister(id)\n",
+    "own object": "from contextlib import ExitStack\ndef other():\n    with ExitStack() as stack: pass\nclass Own:\n    def callback(self, *x): pass\n"
+                  "def run():\n    stack = Own()\n    for step in range(1000):\n        out = Tensor()\n        stack.callback(out)\n        keep(out)\nrun()\n",
+    "of one step": "from contextlib import ExitStack\nfor step in range(1000):\n    with ExitStack() as stack:\n        out = Tensor()\n"
+                   "        stack.callback(id, out)\n        keep(out)\n",
+    "below the level": EMIT + "log.setLevel(logging.INFO)\n" + EACH + "    log.debug('%s', out)\n",
+    "default level": EMIT + EACH + "    log.info('%s', out)\n",
+    "last records": EMIT.replace("[]", "__import__('collections').deque(maxlen=5)") + "log.setLevel(10)\n" + EACH + "    log.info('%s', out)\n",
+    "text of records": EMIT.replace("        self", "        record = self.format(record)\n        self") + "log.setLevel(10)\n" + EACH + "    log.info('%s', out)\n",
+    "other records": "import logging\nlog, rows = logging.getLogger('a'), []\nlog.setLevel(10)\n" + EACH +
+                     "    record = {'step': step}\n    rows.append(record)\n    log.info('%s', out)\n",
+    "few records": "import logging, logging.handlers\nlog = logging.getLogger('a')\nlog.setLevel(10)\n"
+                   "log.addHandler(logging.handlers.MemoryHandler(10, target=logging.NullHandler()))\n" + EACH + "    log.info('%s', out)\n",
+    "default of an attribute": "meter = Buffer()\n" + EACH + "    getattr(meter, 'items', []).append(out)\n",
+    "attribute of a new object": EACH + "    b = Buffer()\n    b.items = []\n    getattr(b, 'items').append(out)\n",
+    "emptied attribute": "class M:\n    def __init__(self): self.loss = []\n    def log(self, n, x):\n        getattr(self, n).append(x)\n"
+                         "    def clear(self, n):\n        getattr(self, n).clear()\nm = M()\n" + EACH + "    m.log('loss', out)\n    m.clear('loss')\n",
+    "attribute made anew": "class M:\n    def log(self, n, x):\n        setattr(self, n, [])\n        getattr(self, n).append(x)\nm = M()\n" + EACH + "    m.log('loss', out)\n",
+    "bounded attribute": "from collections import deque\nclass M:\n    def __init__(self): self.loss = deque(maxlen=3)\n    def log(self, n, x):\n"
+                         "        getattr(self, n).append(x)\nm = M()\n" + EACH + "    m.log('loss', out)\n",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_keepers_of_a_library_that_end_or_keep_nothing(recording, name):
+    keep = "" if "keep(out)" in ENDS[name] else "    keep(out)\n"
+    _, found = leaks(recording, KEPT + ENDS[name] + keep)
+    assert found == set()
+
+
+HIST = "class T:\n    def __init__(self):\n        self.hist = []\n    def step(self):\n        out = Tensor()\n        self.hist.append(out)\n        x = self.hist[-1]\n"
+LATEST = {  # what the file reads of the list, and whether it needs its last items only
+    "last": (EACH + "    hist.append(out)\n    x = hist[-1]\n", "del hist[:-1]"),
+    "guard": (EACH + "    hist.append(out)\n    if len(hist) >= 5: x = hist[-4:]\n", "del hist[:-5]"),
+    "more than": (EACH + "    hist.append(out)\n    if len(hist) > 5: x = hist[-5:]\n", "del hist[:-6]"),
+    "its own append": (EACH.replace("()", "(*hist[-1:])") + "    hist.append(cat([0] + hist) or out)\nprint(hist[-1])\n", None),
+    "f-string": (EACH + "    hist.append(out)\n    x = hist[-1]\n    y = f'{step} {sum(map(id, hist))}'\n", None),
+    "mean": (EACH + "    hist.append(out)\n    x = hist[-1]\n    mean = step / len(hist)\n", None),
+    "bound": (EACH + "    hist.append(out)\n    x = hist[-1]\n    if len(hist) > 900: break\n", None),
+    "exported": ("__all__ = ['hist']\n" + EACH + "    hist.append(out)\n    x = hist[-1]\n", None),
+    "by its name": (EACH + "    hist.append(out)\n    x = hist[-1]\nprint(len(globals()['hist']))\n", None),
+    "written": (EACH + "    hist.append(out)\n    hist[-1] = out\n", None),
+    "chain": ("hist.append(Tensor())\n" + EACH.replace("()", "(hist[-1])") + "    hist.append(out)\n", None),
+    "another object": (HIST + "t = T()\nfor step in range(1000): t.step()\nprint(sum(len(str(x)) for x in t.hist))\n", None),
+    "base": ("class Base:\n    def total(self): return sum(map(id, self.hist))\n" + HIST.replace("T:", "T(Base):") +
+             "t = T()\nfor step in range(1000): t.step()\n", None),
+    "all attributes": (HIST + "t = T()\nfor step in range(1000): t.step()\nprint(vars(t))\n", None),
+}
+
+
+@pytest.mark.parametrize("name", LATEST)
+def test_when_the_last_items_suffice(recording, name):
+    body, advised = LATEST[name]
+    text = str([oom["advice"] for oom in run(recording, "hist = []\n" + body)["oom"]])
+    assert (f"({advised})" in text) if advised else "keep only the last" not in text, text

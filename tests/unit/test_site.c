@@ -511,6 +511,9 @@ static void test_statements_that_make_large_results(void **state)
         {"y = x[:, None] * 2", false, false},
         {"y = x[:, None]", false, false},
         {"y = f(x[:, None], z)", false, false},
+        {"y = (a @ a.t()).unsqueeze(1) / t", false, false}, /* their operands are made by the same statement */
+        {"y = net(x)[:, None] * scale", false, false},
+        {"y = w[:, None] * torch.relu(x)", false, false},
     };
     for (size_t i = 0; i < sizeof broadcasts / sizeof *broadcasts; i++) {
         struct arena arena = {0};
