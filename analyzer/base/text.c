@@ -96,11 +96,11 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
     int room = columns - (utf8 ? 1 : 3);
 
     if (terminal_columns(text) <= columns || room < 2) {
-        snprintf(out, size, "%.*s", (int)terminal_fit(text, columns < 0 ? 0 : columns), text);
+        text_put(out, size, "%.*s", (int)terminal_fit(text, columns < 0 ? 0 : columns), text);
         return out;
     }
     int head = room / 3; /* the end matters more: it has a path's file, or a function's own name */
-    snprintf(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, text_tail(text, room - head));
+    text_put(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, text_tail(text, room - head));
     return out;
 }
 
@@ -181,12 +181,12 @@ static bool elide_folders(char *out, size_t size, const char *path, int columns,
     const char *file = strrchr(path, '/');
     for (const char *slash = strchr(path, '/'); slash != file; slash = strchr(slash + 1, '/')) {
         if (terminal_columns(slash) + mark_columns <= columns) {
-            snprintf(out, size, "%s%s", mark, slash);
+            text_put(out, size, "%s%s", mark, slash);
             return true;
         }
     }
     if (!file || terminal_columns(file + 1) > columns) return false;
-    snprintf(out, size, "%s", file + 1);
+    text_put(out, size, "%s", file + 1);
     return true;
 }
 

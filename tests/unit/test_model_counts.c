@@ -481,8 +481,6 @@ static const struct count by_config[] = {
  * (https://hugocisneros.com/notes/pegasus) and 2 M of fixed positions. */
 static const struct count by_class[] = {
     {"electra-small-discriminator", 13483008},
-    {"electra-base-discriminator", 108891648},
-    {"electra-large-discriminator", 334092288},
     {"albert-base-v2", 11683584},
     {"albert-large-v2", 17683968},
     {"albert-xlarge-v2", 58724864},
