@@ -71,13 +71,15 @@ static bool find_member(int fd, uint64_t size, const char *name, struct member *
     uint64_t start = 0;
     bool found = false;
     unsigned char *directory = read_directory(fd, size, &length, &start), *p = directory;
-    while (p && !found && length - (size_t)(p - directory) >= ENTRY && is_record(p, "\1\2")) {
+    while (p && length - (size_t)(p - directory) >= ENTRY && is_record(p, "\1\2")) {
         const size_t named = read_little_endian(p + 28, 2),
                      rest = named + read_little_endian(p + 30, 2) + read_little_endian(p + 32, 2);
         if (length - (size_t)(p - directory) - ENTRY < rest) break;
-        found = named == n && memcmp(p + ENTRY, name, n) == 0;
-        *member = (struct member){start + read_little_endian(p + 42, 4), read_little_endian(p + 20, 4),
-                                  read_little_endian(p + 24, 4), read_little_endian(p + 10, 2)};
+        if (named == n && memcmp(p + ENTRY, name, n) == 0) { /* of two, Python imports the last */
+            found = true;
+            *member = (struct member){start + read_little_endian(p + 42, 4), read_little_endian(p + 20, 4),
+                                      read_little_endian(p + 24, 4), read_little_endian(p + 10, 2)};
+        }
         p += ENTRY + rest;
     }
     free(directory);
@@ -117,7 +119,7 @@ static char *read_archive(const char *path, const char *name, int64_t latest_ns,
     enum { SECOND = 1000000000 };
     const int fd = gs_source_open(path);
     struct stat st;
-    struct member member;
+    struct member member = {0};
     char *text = NULL, *masked = NULL;
     if (fd >= 0 && fstat(fd, &st) == 0 && (int64_t)st.st_mtim.tv_sec * SECOND + st.st_mtim.tv_nsec <= latest_ns &&
         find_member(fd, (uint64_t)st.st_size, name, &member) && (text = read_packed_member(fd, &member)) != NULL) {
