@@ -1,4 +1,4 @@
-# measure: after the except block
+# measure: inside the except block
 # falls: no
 """The smaller batch is tried inside the except block; the advice is to try after it."""
 import os
