@@ -34,22 +34,20 @@
 #define AHEAD 16          /* records whose memory is requested before the first of them is stored */
 #define COMMIT_ROWS 50000 /* commit a transaction of this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or of this age … */
-#define COMMIT_FILL 0.25 /* … or if the spool is this full, because only a commit frees chunks */
-#define BUSY_FILL 0.125  /* if it is this full, polls follow each other as fast as they may */
-#define HOLD_FILL 0.5    /* while readers hold the log, rows wait in the spool until it is this full */
-#define BATCH 20000      /* records between two checks whether they are to be committed */
-#define STEPS 1000       /* of SQLite between two checks whether a fork waits: some 20 µs */
-#define GIVE_WAY_MS                                                                                                    \
-    20                         /* the drain stays behind forks at most so long, then they wait as long: the spool must \
-                                  not fill */
-#define PROMPT_MS 1000         /* an end that takes longer does not hold signals back */
-#define STUCK_MS 5000          /* stop waiting at the end if nothing progresses for this long */
-#define HUNG_MS 2000           /* who waits at least this long for the lock in vain has met a file system that hangs */
-#define BURY_FILL 0.5          /* if this share of the chunks is in use, perhaps by ended threads … */
-#define BURY_NS 50000000       /* … check at most this often */
-#define DISK_NS 1000000000     /* check the room on the disk so often … */
-#define DISK_RECORDS (1 << 17) /* … and after this many records, about 2 MiB */
-#define LAST_BYTES (4ull << 20)     /* a commit, its log and the end fit into this */
+#define COMMIT_FILL 0.25        /* … or if the spool is this full, because only a commit frees chunks */
+#define BUSY_FILL 0.125         /* if it is this full, polls follow each other as fast as they may */
+#define HOLD_FILL 0.5           /* while readers hold the log, rows wait in the spool until it is this full */
+#define BATCH 20000             /* records between two checks whether they are to be committed */
+#define STEPS 1000              /* of SQLite between two checks whether a fork waits: some 10 µs */
+#define GIVE_WAY_MS 20          /* the drain pauses for forks at most so long, then works as long: the spool fills */
+#define PROMPT_MS 1000          /* an end that takes longer does not hold signals back */
+#define STUCK_MS 5000           /* stop waiting at the end if nothing progresses for this long */
+#define HUNG_MS 2000            /* who waits at least this long for the lock in vain has met a file system that hangs */
+#define BURY_FILL 0.5           /* if this share of the chunks is in use, perhaps by ended threads … */
+#define BURY_NS 50000000        /* … check at most this often */
+#define DISK_NS 1000000000      /* check the room on the disk so often … */
+#define DISK_RECORDS (1 << 17)  /* … and after this many records, about 2 MiB */
+#define LAST_BYTES (4ull << 20) /* a commit, its log and the end fit into this */
 #define SQUEEZE_BYTES (64ull << 20) /* if the disk has less room, its log and one second's rows might not fit */
 
 static struct {

@@ -97,7 +97,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     bool bare = p->fused_loss || (z->variant == ACT_FUSED && !p->fused_layers) || estimate_act_bare_loss(m),
          both = bare && z->amp && !m->logits_bias;
     const bool widened =
-        m->logits_bias && z->amp && z->variant != ACT_FUSED; /* by a float32 bias that is no parameter */
+        m->logits_bias && z->amp && z->variant != ACT_FUSED; /* the float32 bias is a buffer, not a parameter */
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
     /* in registers, as float32; litgpt and Lightning Thunder compile the model and not the loss */

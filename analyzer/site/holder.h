@@ -11,8 +11,8 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
 size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
 const char *site_holders_text(struct arena *arena, const struct result_holder *holders, size_t n);
-/* "kept by train.py:43 `features.append(loss)` (guess)", without the line if the text before it names it: `named`, ""
- * none. NULL if there are no statements. */
+/* "kept by train.py:43 `features.append(loss)` (guess)". `named`: the line that the text before it names, which is not
+ * repeated; "": none. Returns NULL if `holders` is empty. */
 const char *site_kept_text(struct arena *arena, const char *named, const struct result_holder *holders, size_t n);
 /* Does the statement add to a list of models that the file calls one after the other? */
 bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder);
