@@ -193,10 +193,10 @@ static bool remain_of_last_steps(const struct site_builder *b, const struct oom_
 {
     enum { STEPS = 16 };
     const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
-    const size_t middle = step_count_done(steps, l->mean_ns), quarter = (last - first) / 4;
+    const size_t mean = step_count_done(steps, l->mean_ns), part = (last - first) / 8;
     return last >= first + STEPS && l->count >= last - first && l->times >= 2 * l->count && l->bytes >= f->live / 2 &&
-           step_count_done(steps, f->row->time_ns) <= last + 1 && middle >= first + quarter &&
-           middle <= last - quarter && f->layer == RUN_SERIES_TENSOR &&
+           step_count_done(steps, f->row->time_ns) <= last + 1 && mean >= first + part && mean <= last - part &&
+           f->layer == RUN_SERIES_TENSOR &&
            !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 

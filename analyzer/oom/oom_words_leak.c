@@ -225,11 +225,12 @@ static void explain_create_graph(struct oom_words *w)
 static void explain_outputs(struct oom_words *w)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(w,
-                         "a leak: %u line%s inside modules, most at %s, keep%s about %s: %s. gpuspy does not know "
-                         "whether an autograd graph keeps it: no backward pass freed any of it",
-                         f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
-                         f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
+    w->v->verdict =
+        TEXT(w,
+             "a leak: memory of %u line%s inside modules, most at %s, grows by about %s: %s. gpuspy does not know "
+             "whether an autograd graph keeps it: no backward pass freed any of it",
+             f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack), rhythm_text(w),
+             leak_share_text(w, f->growing));
     if (f->evaluates)
         add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
                          TEXT(w, "put torch.no_grad() around the forward passes at %s: no backward pass followed them",

@@ -267,12 +267,13 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
     for (int i = 1; i < EIGHTHS; i++)
         if (lows[i] <= lows[i - 1]) return;
     if (level->device >= 0) snprintf(device, sizeof device, " on GPU %d", level->device);
-    run_add_note(run,
-                 "process %u: %s%s grew throughout the time of the removed rows, from %s to %s, usually by %s per hour "
-                 "(the smallest total rose in each eighth of that time). 'gpuspy report --only leaks' lists the lines",
-                 run->processes[level->process].pid, words[level->layer], device,
-                 units_format_bytes(from, (uint64_t)lows[0]), units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
-                 units_format_bytes(rate, (uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
+    run_add_note(
+        run,
+        "process %u: %s%s grew throughout the time whose events were removed, from %s to %s, usually by %s per hour "
+        "(the smallest total rose in each eighth of that time). 'gpuspy report --only leaks' lists the lines",
+        run->processes[level->process].pid, words[level->layer], device, units_format_bytes(from, (uint64_t)lows[0]),
+        units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
+        units_format_bytes(rate, (uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
 }
 
 /* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
