@@ -82,8 +82,9 @@ const struct command_text command_text_export = {
                    "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour")),
     .about =
         "Writes a recording in a format of another tool. torch-snapshot is the format of PyTorch's "
-        "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload): "
-        "the segments and blocks of one process at one moment, and the allocations and frees before it with their call "
+        "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload). "
+        "It has the segments and blocks of one process at one moment, and the allocations and frees before it with "
+        "their call "
         "stacks. Blocks are PyTorch's tensors and segments are its allocator's CUDA allocations; without PyTorch, each "
         "CUDA allocation is a segment with one block. Blocks carry gpuspy's category (parameters, activations and so "
         "on), by which memory_viz colours them.\n\nThe other formats contain all processes of the run. chrome-trace "

@@ -248,7 +248,8 @@ static void choose_type(struct model_reading *r, json_t *root)
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    model_config_note(r, "model_type '%s' is unknown; it is read as a Llama with what its keys add", clean);
+    model_config_note(r, "model_type '%s' is unknown; gpuspy reads it as a Llama, plus the parts that its keys add",
+                      clean);
 }
 
 static void note_type_of_numbers(json_t *root, struct model *m)

@@ -96,8 +96,9 @@ struct oom_facts {
     bool adds_modules;      /* beside optimizer states: what they belong to grows */
     uint64_t growing_passes;                     /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
-    int64_t growing_middle_ns;                   /* when half of the largest's blocks had been made */
-    int64_t growing_last_ns;                     /* the last of them all */
+    bool growing_earlier;       /* the first is older than all kept rows: the number of steps since then is unknown */
+    int64_t growing_middle_ns;  /* when half of the largest's blocks had been made */
+    int64_t growing_last_ns;    /* the last of them all */
     double growing_turnover;    /* of the bytes allocated from the first to the last: the share that was freed, or of a
                                    recording of bounded size, that fell; NAN unknown */
     int64_t growing_end_ns;     /* the failure; at most when the next one was due: the program may have paused before it

@@ -284,17 +284,16 @@ static void read_carried(struct site_search *s)
         const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
         const bool sum = s->pending && site_only_adds(a.value, name.list[0]); /* of losses */
         if (at < s->code.n && !sum && !is_reset_around(s, loop, name.list[0])) {
-            site_add_candidate(
-                &carried,
-                (struct site_candidate){.frame = s->frame,
-                                        .code = s->code,
-                                        .at = at,
-                                        .carried = true,
-                                        .passed = s->returned,
-                                        .why = retains ? "each pass takes over a result of the one before, with its "
-                                                         "graph, which backward(retain_graph=True) keeps"
-                                                       : "each pass takes over a result of the one before, with its "
-                                                         "graph"});
+            site_add_candidate(&carried,
+                               (struct site_candidate){
+                                   .frame = s->frame,
+                                   .code = s->code,
+                                   .at = at,
+                                   .carried = true,
+                                   .passed = s->returned,
+                                   .why = retains ? "each pass reads a result of the previous one, with its graph, "
+                                                    "which backward(retain_graph=True) keeps"
+                                                  : "each pass reads a result of the previous one, with its graph"});
         }
     }
     if (carried.n && retains) s->found.n = 0;
@@ -389,14 +388,14 @@ static void read_carried_attribute(struct site_search *s)
                                   site_holds(read.value, &made, true));
         }
         if (carried) {
-            site_add_candidate(&s->found, (struct site_candidate){
-                                              .frame = s->frame,
-                                              .code = s->code,
-                                              .at = i,
-                                              .carried = true,
-                                              .why = "the next pass reads it, so that each keeps the graph of the one "
-                                                     "before",
-                                              .passed = true});
+            site_add_candidate(&s->found,
+                               (struct site_candidate){
+                                   .frame = s->frame,
+                                   .code = s->code,
+                                   .at = i,
+                                   .carried = true,
+                                   .why = "the next pass reads it, so that each keeps the graph of the previous one",
+                                   .passed = true});
         }
     }
 }
@@ -461,8 +460,7 @@ static void read_given_objects(struct site_search *s)
                                (struct site_candidate){.frame = s->frame,
                                                        .code = s->code,
                                                        .at = i,
-                                                       .why = "it stores the memory in an object that the function is "
-                                                              "given",
+                                                       .why = "it stores the memory in an argument of the function",
                                                        .passed = true});
         }
     }

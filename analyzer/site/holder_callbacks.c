@@ -45,7 +45,7 @@ static void read_hooks(struct site_search *s)
             read_hook(s, name, n, name[n] == '(');
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "the only hook of the program that stores what it is given";
+        s->found.list[i].why = "the only hook of the program that stores its arguments";
 }
 
 void site_find_hooks(struct site_search *s, uint32_t stack)
@@ -133,7 +133,7 @@ void site_find_callbacks(struct site_search *s, uint32_t stack)
         if (n && (is_overriding(s, i, name, n) || is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "a library calls the function, which stores what it is given";
+        s->found.list[i].why = "a library calls the function, which stores its arguments";
 }
 
 /* self.learn.pred of a statement: does it mention an attribute of that name, of another object than self? */

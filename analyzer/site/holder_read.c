@@ -319,9 +319,8 @@ static const char *latest_advice(struct site_search *s, size_t store, const char
         }
     }
     return most && !s->graph && !is_read_by_text(s, last)
-               ? arena_printf(s->b->arena,
-                              "keep only the last %d, which are all that the file reads of it (del %s[:-%d])", most,
-                              into, most)
+               ? arena_printf(s->b->arena, "keep only the last %d, because the file reads no others (del %s[:-%d])",
+                              most, into, most)
                : NULL;
 }
 

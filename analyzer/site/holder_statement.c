@@ -295,9 +295,8 @@ void site_read_statement(struct site_search *s, size_t i)
             site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
             mark_views(s, i, store.value, before);
             if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_pullback(s, store.value))
-                s->found.list[before].instead =
-                    "store what the function returns instead of the function, which refers to "
-                    "all that its forward pass saved";
+                s->found.list[before].instead = "store what the function returns, not the function itself, which "
+                                                "refers to everything that its forward pass saved";
             supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));
