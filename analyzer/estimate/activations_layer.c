@@ -418,8 +418,11 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
-        /* gate, up, activated gate; a fused kernel recomputes the activation */
-        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
+        /* gate, up, activated gate; a fused kernel recomputes the activation, and those of LoRA (Unsloth's and axolotl's
+         * LoRA_MLP) write both gradients over gate and up */
+        const bool in_place = z->variant == ACT_FUSED && is_base_frozen(p);
+        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, in_place ? 0 : share * 2 * c * f, 0,
+                       0);
         if (h->inner_dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else {
         const bool is_t5 = p->model->shape.family == MODEL_T5 && p->model->shape.buckets;
