@@ -43,7 +43,8 @@ static bool asked_path(char *out, size_t size, const struct gs_config *config)
     char name[PATH_MAX];
     struct stat st;
     expand_pattern(name, sizeof name, config->db);
-    int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", config->cwd, name);
+    const char *cwd = strcmp(config->cwd, "/") ? config->cwd : "";
+    int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", cwd, name);
     if (len < 0 || (size_t)len >= size) return false;
     /* a folder: use the default name in it */
     if (out[len - 1] == '/' || (stat(out, &st) == 0 && S_ISDIR(st.st_mode))) {
