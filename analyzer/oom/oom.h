@@ -142,6 +142,7 @@ struct oom_live { /* the live memory of one location at that moment */
     uint64_t times;                       /* its allocations, freed or not */
     int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
+    int64_t mean_ns;                      /* likewise; exact, unlike middle_ns */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */

@@ -186,6 +186,20 @@ static bool is_queued(const struct site_builder *b, uint32_t stack)
     return false;
 }
 
+/* growth.c compares the whole run with a line, so it misses growth that begins late in a long run: most blocks of the
+ * call path were freed, but of each of the last steps one remains, up to the step that failed. */
+static bool remain_of_last_steps(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f,
+                                 const struct step_list *steps)
+{
+    enum { STEPS = 16 };
+    const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
+    const size_t middle = step_count_done(steps, l->mean_ns), quarter = (last - first) / 4;
+    return last >= first + STEPS && l->count >= last - first && l->times >= 2 * l->count && l->bytes >= f->live / 2 &&
+           step_count_done(steps, f->row->time_ns) <= last + 1 && middle >= first + quarter &&
+           middle <= last - quarter && f->layer == RUN_SERIES_TENSOR &&
+           !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
+}
+
 /* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
 static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
@@ -194,7 +208,7 @@ static bool does_growth_count(struct site_builder *b, const struct oom_live *l, 
     enum { TIMES = 8, APPENDED = 4 };
     const struct step_list *steps = step_list_of(b, f->row->process);
     bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
-    if (continued) return true;
+    if (continued || (sure && remain_of_last_steps(b, l, f, steps))) return true;
     if (l->location >= b->growing_n || !b->growing[l->location]) return false;
     return is_appended(b, l) ||
            ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
