@@ -430,7 +430,7 @@ static void add_weight_segments(const struct plan *p, struct estimate_result *r)
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
-    struct estimate_interval share = {HOLES_LOW, HOLES_LIKELY, HOLES_HIGH}, bytes;
+    struct estimate_interval share = {HOLES_LOW, HOLES_LIKELY, p->inference ? HOLES_HIGH : 0.18}, bytes;
     struct estimate_line *line;
 
     if (seen.runs) {
@@ -472,7 +472,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 #define STREAMS_HIGH 0.75
 /* Without gradients of whole units: fms-acceleration's 30 figures of LoRA took 14 to 60 % more than they allocated. */
 #define STREAMS_ADAPTED_LIKELY 0.15
-#define STREAMS_ADAPTED_HIGH 0.5
+#define STREAMS_ADAPTED_HIGH 0.35
 
 static void add_stream_segments(const struct plan *p, struct estimate_result *r)
 {
