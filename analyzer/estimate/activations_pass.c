@@ -151,8 +151,9 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
 
 bool estimate_act_has_logits(const struct model_shape *m)
 {
-    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER ||
-           m->family == MODEL_MAMBA || m->masked_lm;
+    return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER ||
+            m->family == MODEL_MAMBA || m->masked_lm) &&
+           !m->headless;
 }
 
 /* Whether gradients exist elsewhere (of an earlier pass, in DDP's buckets, on the host) or are freed immediately (each
