@@ -372,7 +372,7 @@ static const char *latest_advice(struct site_search *s, size_t store, const char
     const int others = own >= 0 && dot ? latest_reads_elsewhere(s, into) : 0, most = others > own ? others : own;
     if (own < 0 || others < 0 || !most || is_read_by_text(s, dot ? dot + 1 : into)) return NULL;
     return arena_printf(s->b->arena, "keep only the last %d, because the %s no others (del %s[:-%d])", most,
-                        others ? "program's files read" : "file reads", into, most);
+                        others ? "program's recorded files read" : "file reads", into, most);
 }
 
 /* getattr(self, name).append(x): any attribute, which the file may also empty, replace or bound. */
