@@ -101,7 +101,8 @@ static bool describe_settings(struct text *t, const struct settings *s)
 
     if (!file || !*file) file = "run.db";
     if (file[0] != '/' && !getcwd(cwd, sizeof cwd)) return false;
-    snprintf(db, sizeof db, "%s%s%s", file[0] == '/' ? "" : cwd, file[0] == '/' ? "" : "/", file);
+    if (file[0] == '/' || strcmp(cwd, "/") == 0) cwd[0] = 0;
+    snprintf(db, sizeof db, "%s%s%s", cwd, file[0] == '/' ? "" : "/", file);
     add_variable(t, "GPUSPY_DB", db);
     add_variable(t, "GPUSPY_QUIET", "1");
     add_variable(t, "GPUSPY_RUN_ID", launch_run_id());

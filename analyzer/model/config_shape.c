@@ -350,14 +350,6 @@ static void read_bart(struct model_reading *r)
     struct model_shape *s = &r->s;
     const char *type = r->type->name, *activation = model_config_word(r->json, "activation_function");
     const bool learned = strcmp(type, "bart") == 0 || strcmp(type, "mbart") == 0, m2m = strcmp(type, "m2m_100") == 0;
-    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
-
-    if (architecture && strstr(architecture, "ForCausalLM"))
-        model_config_reject(
-            r,
-            "has only a decoder (ForCausalLM), which gpuspy does not support for a %s; give the model's "
-            ".safetensors",
-            type);
 
     s->encoder_layers = read_positive_number(r, "encoder_layers", 12, MODEL_LAYERS_MAX);
     s->layers = s->encoder_layers + read_positive_number(r, "decoder_layers", 12, MODEL_LAYERS_MAX);

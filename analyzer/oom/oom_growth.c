@@ -121,14 +121,14 @@ static bool remain_since_training(const struct site_builder *b, const struct oom
 
 /* Outputs of forward passes that the program keeps, and that no backward pass needs. growth.c finds outputs of many
  * passes, this function outputs of few. */
-static bool is_kept(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+static bool is_kept(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
+    const uint32_t stack = run_location(b->run, l->location)->stack;
     double margin = (l->last_rank - l->first_rank) / 8;
     bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
-    if (f->layer != RUN_SERIES_TENSOR || !spread || !oom_is_in_pass(b->run, run_location(b->run, l->location)->stack))
-        return false;
-    return f->backward_ns == RUN_UNKNOWN ? remain_of_steps(b, l, f) || remain_among_freed(l, f)
-                                         : remain_since_training(b, l, f);
+    if (f->layer != RUN_SERIES_TENSOR || !spread || !oom_is_in_pass(b->run, stack)) return false;
+    if (f->backward_ns != RUN_UNKNOWN) return remain_since_training(b, l, f);
+    return (remain_of_steps(b, l, f) || remain_among_freed(l, f)) && !site_is_before_backward(b, stack);
 }
 
 /* Reallocated by concatenation many times, as the keys and values of a few layers are. */
@@ -457,7 +457,8 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
  * exists. */
 static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {
-    enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
+    enum { STEPS = 3, FEW = 64 };     /* few: as many as a model has layers */
+    static const double early = 0.25; /* other blocks were freed, if some came before: temporaries of a pass, too */
     const struct step_list *steps = oom_steps_of(b, f);
     int64_t before = 0, first = f->heaviest_first_ns;
     bool recent = steps && f->row->time_ns <= step_start_ns(steps, steps->n) + 2 * steps->median_ns &&
@@ -465,7 +466,7 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     if (f->growing_kept >= f->growing / 2) return 0;
     /* Earlier blocks of a reallocated buffer are freed. Their times are unreliable on a busy machine, or after a pause.
      */
-    const bool gone = f->growing_times >= 2 * f->growing_count;
+    const bool gone = f->growing_times >= 2 * f->growing_count && f->heaviest_first_rank > early;
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
     /* a queue whose items are equal is freed at its other end */
     const bool turns = gone && !f->of_step &&

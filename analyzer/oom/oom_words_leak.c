@@ -264,13 +264,18 @@ static void explain_replaced(struct oom_words *w)
                  leak_line_of(w)));
         return;
     }
-    if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
+    const bool in_pass = oom_is_in_pass(w->b->run, f->growing_stack);
+    const bool read = in_pass || (w->v->holders_n && site_is_read_beside(w->b, &w->v->holders[0]));
+    if (!read) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
                           holder_text(w, "the line that keeps it is unknown")));
     }
-    add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
-                     TEXT(w, "%s: bound its length (a window, a maximum), here to half", leak_line_of(w)));
+    add_leak_measure(
+        w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
+        TEXT(w, "%s bound its length (a window, a maximum), here to half%s",
+             read && w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
+             read ? ", or empty it before each new sequence" : ""));
 }
 
 static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
@@ -345,6 +350,12 @@ static void find_leak_holders(struct oom_words *w)
     if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && passes &&
                                                                !site_is_without_gradients(w->b, f->growing_stack))))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
+    struct result_holder *carried; /* out, past = net(x, past), whose layers extend what they are given */
+    const size_t n = f->replaced ? site_find_holders(w->b, f->growing_stack, true, &carried) : 0;
+    if (!n || !carried[0].carried) return;
+    w->v->holders = carried;
+    w->v->holders_n = n;
+    for (size_t i = 0; i < n; i++) carried[i].why = "each pass takes over what the one before returned";
 }
 
 static void explain_memoised(struct oom_words *w)

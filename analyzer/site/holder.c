@@ -303,6 +303,7 @@ static void read_carried(struct site_search *s)
 /* results = [trial(n) for n in range(9)], results = list(trials()), return torch.cat([model(x) for x in batches]) */
 static void read_collection(struct site_search *s)
 {
+    static const char *const collectors[] = {"list", "tuple", "dict", "set", "sorted", "deque", "collections.deque"};
     struct site_assignment a;
     struct site_names made = {.n = 0};
     const char *code = s->code.list[s->at].code, *value = code;
@@ -313,8 +314,8 @@ static void read_collection(struct site_search *s)
     /* crops = pool.map(crop, images), crops = await gather(*[crop(i) for i in images]) */
     const bool mapped = s->submitted && made.n == 1 &&
                         (strstr(value, ".map(") || strstr(value, ".starmap(") || strstr(value, "gather("));
-    bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
-                                 strncmp(value, "dict(", 5) == 0);
+    const char *made_by = arena_printf(s->scratch, "%.*s", (int)site_name_length(value), value);
+    const bool whole = made.n == 1 && value[strlen(made_by)] == '(' && TEXT_IS_ONE_OF(made_by, collectors);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
         (!whole && !mapped && !site_collects(value, s->inner)) || site_is_loop(&s->code.list[s->at]) ||
         site_is_host_value(value, s->graph))

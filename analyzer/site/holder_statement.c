@@ -205,7 +205,8 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     mark_views(s, i, a->value, before);
     supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)
-        if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
+        if (is_accumulation(s, a, made.list[k]) || site_is_enlarged(s, i, a->value, made.list[k]))
+            consider_accumulation(s, i, a, made.list[k]);
     const char *index = strchr(a->targets, '['), *end = index ? site_closing(index) : ""; /* logs["loss"] += loss */
     if (!made.n && !indexed.n && *end && !end[1]) {
         struct site_assignment of = *a;

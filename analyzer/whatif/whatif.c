@@ -139,8 +139,8 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     }
     struct whatif *w = arena_realloc(NULL, 1, sizeof *w);
     size_t processes;
-    (void)run_processes(run, &processes);
     *w = (struct whatif){.run = run,
+                         .processes = run_processes(run, &processes),
                          .steps = steps,
                          .steps_n = steps_n,
                          .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,
