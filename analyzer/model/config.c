@@ -304,8 +304,8 @@ static void reject_half(struct model_reading *r, const char *architecture, const
     char clean[64];
 
     terminal_clean(clean, sizeof clean, architecture, true);
-    model_config_reject(r, "has only %s (%s), which gpuspy does not support for a %s; give the model's .safetensors", half,
-                        clean, r->type->name);
+    model_config_reject(r, "has only %s (%s), which gpuspy does not support for a %s; give the model's .safetensors",
+                        half, clean, r->type->name);
 }
 
 /* What the class of the architecture has instead of the output layer over the vocabulary. */
