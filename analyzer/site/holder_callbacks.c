@@ -28,7 +28,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
 }
 
 /* register_forward_hook(self), (Recorder(name)), (recorder) of an object whose class the program defines. */
-static bool is_object_called(struct site_search *s, const char *name)
+static bool is_called_as_function(struct site_search *s, const char *name)
 {
     struct site_search in = *s;
     size_t def;
@@ -50,7 +50,7 @@ static void read_hooks(struct site_search *s)
         name = dot ? dot + 1 : name;
         if (site_lambda_store(s->scratch, code, s->graph && !saved))
             site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
-        else if (!dot && is_object_called(s, arena_printf(s->scratch, "%.*s", (int)n, name)))
+        else if (!dot && is_called_as_function(s, arena_printf(s->scratch, "%.*s", (int)n, name)))
             read_hook(s, "__call__", strlen("__call__"), false);
         else if (n && strchr("(,)", name[n]))
             read_hook(s, name, n, name[n] == '(');
