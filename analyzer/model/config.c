@@ -248,7 +248,8 @@ static void choose_type(struct model_reading *r, json_t *root)
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    model_config_note(r, "model_type '%s' is unknown; it is read as a Llama with what its keys add", clean);
+    model_config_note(r, "model_type '%s' is unknown; gpuspy reads it as a Llama, plus the parts that its keys add",
+                      clean);
 }
 
 static void note_type_of_numbers(json_t *root, struct model *m)
@@ -267,18 +268,78 @@ static void note_type_of_numbers(json_t *root, struct model *m)
         if (strcmp(text, words[i][0]) == 0) snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
 }
 
-/* The head that a task adds to an encoder is not counted, which a note states. */
-static void note_head(struct model_reading *r)
+static bool is_class(const char *architecture, const char *end)
 {
-    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
+    const size_t n = strlen(architecture), most = strlen(end);
+
+    return n >= most && strcmp(architecture + n - most, end) == 0;
+}
+
+/* Rows of the head that the class of a task adds: to decoders transformers' modeling_layers.py, to others their
+ * modeling_TYPE.py. 0: the class is none of these. */
+static uint64_t task_rows(struct model_reading *r, const char *architecture)
+{
+    const size_t named = json_object_size(json_object_get(r->json, "id2label"));
+    const bool three = r->type->family == MODEL_T5 && (r->type->traits & LAYERNORM); /* BART's default */
+
+    if (is_class(architecture, "ForSequenceClassification") || is_class(architecture, "ForTokenClassification"))
+        return named ? named : model_config_count(r, "num_labels|_num_labels", three ? 3 : 2);
+    return is_class(architecture, "ForQuestionAnswering") ? 2 : is_class(architecture, "ForMultipleChoice");
+}
+
+/* Pooler and dense layer before the head of an encoder of text; no part of these classes is a head over words. */
+static void read_encoder_head(struct model_reading *r, const char *architecture)
+{
+    const char *type = r->type->name;
+    const bool roberta = strstr(type, "roberta") || strcmp(type, "camembert") == 0, pooler = r->type->traits & POOLER;
+    const bool whole = is_class(architecture, "ForSequenceClassification"),
+               choice = is_class(architecture, "ForMultipleChoice");
+
+    r->s.pooler = pooler && (choice || (whole && !roberta));
+    r->s.label_dense = strcmp(type, "modernbert") == 0 || ((whole || choice) && !pooler) || (whole && roberta);
+}
+
+static void reject_half(struct model_reading *r, const char *architecture, const char *half)
+{
     char clean[64];
 
-    if (!architecture || !strstr(architecture, "For") ||
-        (r->type->family != MODEL_BERT && (r->type->family != MODEL_VIT || r->s.classes) &&
-         (r->type->family != MODEL_T5 || strstr(architecture, "ForConditionalGeneration"))))
+    terminal_clean(clean, sizeof clean, architecture, true);
+    model_config_reject(r, "has only %s (%s), which gpuspy does not support for a %s; give the model's .safetensors", half,
+                        clean, r->type->name);
+}
+
+/* What the class of the architecture has instead of the output layer over the vocabulary. */
+static void read_head(struct model_reading *r)
+{
+    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
+    const enum model_family f = r->type->family;
+    const bool both = f == MODEL_T5 || f == MODEL_WHISPER,
+               decoder = f == MODEL_GPT || f == MODEL_LLAMA || f == MODEL_MAMBA;
+    char clean[64];
+
+    if (!architecture || r->outer || r->assumed) return;
+    if (both && is_class(architecture, "ForCausalLM")) reject_half(r, architecture, "a decoder");
+    if (both && (is_class(architecture, "EncoderModel") || is_class(architecture, "ForTokenClassification") ||
+                 is_class(architecture, "ForAudioClassification")))
+        reject_half(r, architecture, "an encoder");
+    const uint64_t rows = f == MODEL_VIT || f == MODEL_CLIP || f == MODEL_WHISPER ? 0 : task_rows(r, architecture);
+    const bool bare = (decoder || both) && is_class(architecture, "Model") && !is_class(architecture, "HeadModel") &&
+                      !is_class(architecture, "HeadsModel") && !is_class(architecture, "MTModel");
+    r->s.headless = rows || bare;
+    if (r->s.headless) r->s.tied = r->s.head_bias = false;
+    r->s.labels = rows;
+    r->s.label_bias = rows && (!decoder || !is_class(architecture, "ForSequenceClassification"));
+    if (f == MODEL_BERT && rows) read_encoder_head(r, architecture);
+    if (f == MODEL_T5) r->s.label_dense = rows && is_class(architecture, "ForSequenceClassification");
+    if (r->s.headless || r->s.classes || !strstr(architecture, "For") || is_class(architecture, "ForCausalLM") ||
+        is_class(architecture, "ForConditionalGeneration") ||
+        (!decoder && f != MODEL_BERT && f != MODEL_VIT && f != MODEL_T5))
         return;
     terminal_clean(clean, sizeof clean, architecture, true);
-    model_config_note(r, "counted without the head of %s", clean);
+    model_config_note(r,
+                      decoder ? "counted with an output layer over the vocabulary, whether or not %s has one"
+                              : "counted without the head of %s",
+                      clean);
 }
 
 static bool read_json(struct model_reading *r, json_t *root, const struct model_file *f, struct model *m)
@@ -300,6 +361,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
     } else {
         choose_type(r, root);
         if (r->type && !*r->problem) model_config_read_shape(r);
+        if (r->type && !*r->problem) read_head(r);
         r->s.tower = r->tower;
     }
     if (*r->problem) return false;
@@ -307,7 +369,6 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
         model_config_reject(r, "%s", ""); /* model_from_shape has printed the problem */
         return false;
     }
-    if (r->type) note_head(r);
     note_type_of_numbers(root, m);
     m->source = "config.json";
     model_name_of(f->path, m->name, sizeof m->name);

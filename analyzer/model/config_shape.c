@@ -239,9 +239,8 @@ static void read_vit_kind(struct model_reading *r)
         if (model_config_flag(r, "use_absolute_position_embeddings", false) ||
             model_config_flag(r, "use_shared_relative_position_bias", false) ||
             !model_config_flag(r, "use_relative_position_bias", false))
-            model_config_reject(
-                r, "a BEiT without use_relative_position_bias, or with absolute or shared positions, is not known; "
-                   "give the model's .safetensors");
+            model_config_reject(r, "gpuspy does not support a BEiT without use_relative_position_bias, or with "
+                                   "absolute or shared positions; give the model's .safetensors");
     }
 }
 
@@ -292,8 +291,8 @@ static void read_clip(struct model_reading *r)
     s->projection = clip ? read_positive_number(&v, "projection_dim", 512, NUMBER_MAX) : 0;
     if (*v.problem) memcpy(r->problem, v.problem, sizeof r->problem);
     if (!clip && (!head || model_config_count(r, "projection_size", s->image_hidden) != s->image_hidden))
-        model_config_reject(r, "a SigLIP without vision_use_head, or with a projection_size that is not the image's "
-                               "hidden_size, is not known; give the model's .safetensors");
+        model_config_reject(r, "gpuspy does not support a SigLIP without vision_use_head, or with a projection_size "
+                               "that is not the image's hidden_size; give the model's .safetensors");
 }
 
 /* Falcon has keys for what other models have in their type. */
@@ -351,13 +350,6 @@ static void read_bart(struct model_reading *r)
     struct model_shape *s = &r->s;
     const char *type = r->type->name, *activation = model_config_word(r->json, "activation_function");
     const bool learned = strcmp(type, "bart") == 0 || strcmp(type, "mbart") == 0, m2m = strcmp(type, "m2m_100") == 0;
-    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
-
-    if (architecture && strstr(architecture, "ForCausalLM"))
-        model_config_reject(r,
-                            "has only a decoder (ForCausalLM), which gpuspy does not know of a %s; give the model's "
-                            ".safetensors",
-                            type);
 
     s->encoder_layers = read_positive_number(r, "encoder_layers", 12, MODEL_LAYERS_MAX);
     s->layers = s->encoder_layers + read_positive_number(r, "decoder_layers", 12, MODEL_LAYERS_MAX);
@@ -462,8 +454,9 @@ static void read_bert(struct model_reading *r)
     s->shared = s->layers / groups;
     s->new_gelu = is_activation_in_pieces(activation);
     if (s->layers % groups || read_positive_number(r, "inner_group_num", 1, MODEL_LAYERS_MAX) != 1 || !s->embedding)
-        model_config_reject(r, "an ALBERT whose groups of layers differ in size, have more than one layer inside, or "
-                               "whose embedding_size is hidden_size is not known; give the model's .safetensors");
+        model_config_reject(r,
+                            "gpuspy does not support an ALBERT whose groups of layers differ in size or have more than "
+                            "one layer inside, or whose embedding_size is hidden_size; give the model's .safetensors");
 }
 
 static void read_by_type(struct model_reading *r)

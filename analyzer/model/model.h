@@ -213,9 +213,13 @@ struct model_shape {
     uint64_t chunk;             /* Mamba-2: tokens per chunk of the scan; 0: 256, as in most configurations */
     bool conv_bias, inner_bias; /* of the convolution; of the input and output projections */
     bool pooler;
-    bool wide_norms;        /* RMSNorm multiplies by its weight in float32 (OLMo-2), as Gemma's does */
-    bool wide_logits;       /* the model returns its logits in float32 (Mamba, Nemotron-H) */
-    bool masked_lm;         /* BERT: the head for masked tokens, whose output layer is tied */
+    bool wide_norms;  /* RMSNorm multiplies by its weight in float32 (OLMo-2), as Gemma's does */
+    bool wide_logits; /* the model returns its logits in float32 (Mamba, Nemotron-H) */
+    bool masked_lm;   /* BERT: the head for masked tokens */
+    /* the class of the architecture has no output layer over the vocabulary, but perhaps a task's head of `labels`
+     * rows, after a dense layer (label_dense) */
+    bool headless, label_bias, label_dense;
+    uint64_t labels;
     enum model_tower tower; /* the image tower beside the language model, which all other numbers describe */
     unsigned conv_net;      /* the convolutional network: 1 + its row in convnets.def */
     struct model_denoiser denoiser;

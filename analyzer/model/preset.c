@@ -329,8 +329,9 @@ bool model_set_masked_lm(const char *command, struct model *m, int *exit_code)
                                  ? "the model's file states which head it has"
                                  : "only encoders of text, such as BERT, have a head for masked tokens");
     }
-    shape.pooler = false;
-    shape.masked_lm = shape.tied = true;
+    shape.pooler = shape.headless = shape.label_dense = false;
+    shape.labels = 0;
+    shape.masked_lm = true;
     return reshape_preset(command, "--masked-lm", &shape, m, exit_code);
 }
 

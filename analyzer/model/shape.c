@@ -29,8 +29,38 @@ struct model_shape model_family_shape(enum model_family family)
     return shapes[family];
 }
 
+static void add_layernorm(struct model_lister *l, const char *name, enum model_tensor_place place, uint64_t width)
+{
+    model_lister_add(l, name, TENSOR_NORM, place, width, 1, 1);
+    if (l->s->norm_bias) model_lister_add(l, "norm bias", TENSOR_BIAS, place, width, 1, 1);
+}
+
+/* A dense layer before an output layer: ModernBERT's has no bias, and a norm. */
+static void add_dense(struct model_lister *l, uint64_t rows, bool normed)
+{
+    const struct model_shape *s = l->s;
+
+    model_lister_add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, rows, s->hidden, 1);
+    if (s->family != MODEL_BERT || s->positions)
+        model_lister_add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
+    if (normed) add_layernorm(l, "transform norm", TENSOR_AFTER, rows);
+}
+
+static void add_task_head(struct model_lister *l, uint64_t width)
+{
+    const struct model_shape *s = l->s;
+
+    if (s->label_dense) add_dense(l, s->hidden, s->family == MODEL_BERT && !s->positions);
+    model_lister_add(l, "score", TENSOR_HEAD, TENSOR_AFTER, s->labels, width, 1);
+    if (s->label_bias) model_lister_add(l, "score bias", TENSOR_BIAS, TENSOR_AFTER, s->labels, 1, 1);
+}
+
 static void add_head(struct model_lister *l, uint64_t rows, uint64_t cols, bool matrix)
 {
+    if (l->s->headless) {
+        if (l->s->labels) add_task_head(l, cols);
+        return;
+    }
     if (matrix) model_lister_add(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
     if (l->s->head_bias) model_lister_add(l, "lm_head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
 }
@@ -69,12 +99,6 @@ static void list_decoder(struct model_lister *l)
     add_head(l, s->vocab, width, !s->tied);
 }
 
-static void add_layernorm(struct model_lister *l, const char *name, enum model_tensor_place place, uint64_t width)
-{
-    model_lister_add(l, name, TENSOR_NORM, place, width, 1, 1);
-    if (l->s->norm_bias) model_lister_add(l, "norm bias", TENSOR_BIAS, place, width, 1, 1);
-}
-
 static void list_bert(struct model_lister *l)
 {
     const struct model_shape *s = l->s;
@@ -95,11 +119,11 @@ static void list_bert(struct model_lister *l)
         model_lister_add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
     }
     if (s->masked_lm) {
-        model_lister_add(l, "transform", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
-        if (s->positions) model_lister_add(l, "transform bias", TENSOR_BIAS, TENSOR_AFTER, width, 1, 1);
-        add_layernorm(l, "transform norm", TENSOR_AFTER, width);
+        add_dense(l, width, true);
+        if (!s->tied) model_lister_add(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, s->vocab, width, 1);
         model_lister_add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->vocab, 1, 1);
     }
+    if (s->labels) add_task_head(l, s->hidden);
 }
 
 static void list_vit(struct model_lister *l)

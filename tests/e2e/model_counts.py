@@ -1,6 +1,6 @@
 """Configurations and their numbers of parameters in transformers 5.23.0. Counted on the meta device:
-AutoModelForCausalLM.from_config(CONFIG_MAPPING[type](**config)) for decoders, AutoModel for encoders
-(ViTForImageClassification if the configuration names it), AutoModelForSpeechSeq2Seq for Whisper; tied weights count
+AutoModelForCausalLM.from_config(CONFIG_MAPPING[type](**config)) for decoders, AutoModel for encoders,
+AutoModelForSpeechSeq2Seq for Whisper, and the class that a configuration names; tied weights count
 once. A configuration with nothing but its type uses its class's defaults. test_model_files.py counts again if
 transformers is installed."""
 
@@ -294,4 +294,34 @@ COUNTS = [
       "n_shared_experts": 1, "index_n_heads": 4, "index_head_dim": 32, "hc_mult": 3, "sliding_window": 32,
       "layer_types": ["sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention",
       "sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention"]}, 10_964_620),
+    # a class without the output layer over the vocabulary, or with a task's head
+("mistral", {"architectures": ["MistralModel"], "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "intermediate_size": 1000, "vocab_size": 1000, "num_key_value_heads": 2}, 4_897_280),
+    ("llama", {"architectures": ["LlamaForSequenceClassification"], "hidden_size": 512, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "intermediate_size": 1000, "vocab_size": 1000}, 5_684_736),
+    ("qwen3", {"architectures": ["Qwen3ForTokenClassification"], "hidden_size": 512, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "intermediate_size": 1000, "vocab_size": 1000, "num_key_value_heads": 2, "id2label": {"0": "0", "1": "1", "2": "2"}}, 6_210_051),
+    ("gpt2", {"architectures": ["GPT2ForSequenceClassification"], "n_layer": 2}, 53_562_624),
+    ("codegen", {"architectures": ["CodeGenModel"], "n_embd": 256, "n_layer": 2, "n_head": 4, "vocab_size": 1000,
+      "rotary_dim": 16}, 1_832_960),
+    ("opt", {"architectures": ["OPTForQuestionAnswering"], "num_hidden_layers": 2}, 54_362_114),
+    ("gpt_neox", {"architectures": ["GPTNeoXModel"], "hidden_size": 512, "num_hidden_layers": 2,
+      "num_attention_heads": 8, "intermediate_size": 1000, "vocab_size": 1000}, 4_669_392),
+    ("mamba2", {"architectures": ["Mamba2Model"], "num_hidden_layers": 2, "hidden_size": 512, "num_heads": 16,
+      "head_dim": 64, "vocab_size": 1000}, 5_805_664),
+    ("bert", {"architectures": ["BertForSequenceClassification"]}, 109_483_778),
+    ("bert", {"architectures": ["BertForTokenClassification"]}, 108_893_186),
+    ("bert", {"architectures": ["BertForMultipleChoice"]}, 109_483_009),
+    ("roberta", {"architectures": ["RobertaForSequenceClassification"], "id2label": {"0": "0", "1": "1", "2": "2"}},
+      124_647_171),
+    ("xlm-roberta", {"architectures": ["XLMRobertaForTokenClassification"]}, 108_893_186),
+    ("electra", {"architectures": ["ElectraForSequenceClassification"]}, 13_549_314),
+    ("albert", {"architectures": ["AlbertForTokenClassification"]}, 205_822_466),
+    ("distilbert", {"architectures": ["DistilBertForMultipleChoice"]}, 66_954_241),
+    ("modernbert", {"architectures": ["ModernBertForSequenceClassification"]}, 149_606_402),
+    ("modernbert", {"architectures": ["ModernBertForTokenClassification"]}, 149_606_402),
+    ("t5", {"architectures": ["T5ForSequenceClassification"]}, 60_770_306),
+    ("bart", {"architectures": ["BartForSequenceClassification"]}, 407_344_131),
+    ("bart", {"architectures": ["BartForQuestionAnswering"]}, 406_293_506),
+    ("t5", {"architectures": ["T5Model"], "tie_word_embeddings": False}, 60_506_624),
 ]
