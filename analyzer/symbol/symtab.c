@@ -94,30 +94,12 @@ static size_t stretch_of(const struct symbol_table *t, uint32_t address)
     return (size_t)((address - t->low) >> t->shift);
 }
 
-/* Moves each symbol into its stretch, in place: a swap brings one to its position. `next` is the fill position of each
- * stretch. */
-static void permute_symbols(struct symbol_table *t, uint32_t *next)
-{
-    for (size_t stretch = 0; stretch < t->stretches; stretch++) {
-        while (next[stretch] < t->first[stretch + 1]) {
-            struct symbol *here = &t->symbols[next[stretch]], moved = *here;
-            const size_t to = stretch_of(t, moved.address);
-            if (to == stretch) {
-                next[stretch]++;
-                continue;
-            }
-            *here = t->symbols[next[to]];
-            t->symbols[next[to]++] = moved;
-        }
-    }
-}
-
-/* Takes ownership of `all`. */
-static void deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
+/* To a second list: moves within one would each wait for the memory that the one before touched. */
+static void deal_symbols(struct symbol_table *t, const struct symbol *all, size_t n)
 {
     uint32_t high = 0, *next;
 
-    t->symbols = all;
+    t->symbols = arena_realloc(NULL, n, sizeof *t->symbols);
     t->low = UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
         t->low = all[i].address < t->low ? all[i].address : t->low;
@@ -130,7 +112,7 @@ static void deal_symbols(struct symbol_table *t, struct symbol *all, size_t n)
     for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
     for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
     memcpy(next, t->first, (t->stretches + 1) * sizeof *next);
-    permute_symbols(t, next);
+    for (size_t i = 0; i < n; i++) t->symbols[next[stretch_of(t, all[i].address)]++] = all[i];
     free(next);
 }
 
@@ -163,7 +145,8 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
         ARENA_RELEASE(all, t);
         return NULL;
     }
-    deal_symbols(t, arena_realloc(all, n, sizeof *all), n);
+    deal_symbols(t, all, n);
+    free(all);
     return t;
 }
 
