@@ -137,9 +137,9 @@ static bool is_base_frozen(const struct plan *p)
     return p->adapter != PLAN_ADAPTER_NONE;
 }
 
-/* Whether a frozen quantised matrix keeps its input. bitsandbytes' MatMul8bitLt does (autograd/_functions.py: ctx.tensors
- * = (CAt, subA, A)), MatMul4Bit did until July 2024 (pull request 1270: (None, B)). AutoGPTQ's QuantLinearFunction and
- * torchao's NF4 save weights only. High: such a bitsandbytes. */
+/* Whether a frozen quantised matrix keeps its input. bitsandbytes' MatMul8bitLt does (autograd/_functions.py:
+ * ctx.tensors = (CAt, subA, A)), MatMul4Bit did until July 2024 (pull request 1270: (None, B)). AutoGPTQ's
+ * QuantLinearFunction and torchao's NF4 save weights only. High: such a bitsandbytes. */
 static bool keeps_base_input(const struct plan *p, const struct estimate_act_sizes *z)
 {
     if (!p->weights || z->variant == ACT_FUSED) return false;
@@ -166,16 +166,13 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
         return;
     }
     const bool base_keeps = keeps_base_input(p, z);
-    if (base_keeps)
-        put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
+    if (base_keeps) put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
         put_activation(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
     else if (p->half_adapters && z->compute == 2 && !masked) /* no copy: all keep the input itself */
-        put_activation(t, ACT_ADAPTERS,
-                       (base_keeps ? 0 : input * 2 * width) +
-                           kind->rank * n * 2 * (double)p->rank,
-                       0, 0, 0);
+        put_activation(t, ACT_ADAPTERS, (base_keeps ? 0 : input * 2 * width) + kind->rank * n * 2 * (double)p->rank, 0,
+                       0, 0);
     else
         put_activation(t, ACT_ADAPTERS,
                        input *
@@ -418,11 +415,11 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
-        /* gate, up, activated gate; a fused kernel recomputes the activation, and those of LoRA (Unsloth's and axolotl's
-         * LoRA_MLP) write both gradients over gate and up */
+        /* gate, up, activated gate; a fused kernel recomputes the activation, and those of LoRA (Unsloth's and
+         * axolotl's LoRA_MLP) write both gradients over gate and up */
         const bool in_place = z->variant == ACT_FUSED && is_base_frozen(p);
-        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, in_place ? 0 : share * 2 * c * f, 0,
-                       0);
+        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, in_place ? 0 : share * 2 * c * f,
+                       0, 0);
         if (h->inner_dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else {
         const bool is_t5 = p->model->shape.family == MODEL_T5 && p->model->shape.buckets;

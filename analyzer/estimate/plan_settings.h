@@ -18,8 +18,8 @@ struct plan_settings {
     /* training */
     uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step, *torch, *transformers, *bitsandbytes;
-    bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema,
-        varying_lengths;
+    bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs,
+        bucket_view, ema, varying_lengths;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
@@ -135,7 +135,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                                         \
          0,                                                                                                         \
          "PyTorch's version, if it is older than 2.0: optimizers zeroed gradients instead of freeing them; before " \
-         "1.11 softmax kept its input, too"},                                                                       \
+         "1.11 softmax kept its input, before 1.13 the context held all kernels"},                                  \
         {"transformers",                                                                                            \
          0,                                                                                                         \
          OPTION_TEXT,                                                                                               \
