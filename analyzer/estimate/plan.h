@@ -188,13 +188,13 @@ struct plan {
     uint64_t seq;          /* tokens per sequence (prompt and answer in inference) */
     uint64_t accumulation; /* forward and backward passes per step */
     const char *torch;     /* PyTorch's version; NULL: a current one */
-    bool zeroes_gradients, keeps_softmax_input; /* as before 2.0, before 1.11 */
-    unsigned transformers;                      /* its version, 4.49: 449; 0: not given, a current one */
-    bool repeats_keys;                          /* its sdpa repeats keys and values for each query head */
-    const char *transformers_text;              /* as given; NULL: not given */
-    unsigned bitsandbytes;                      /* its version, 0.43: 43; 0: not given, a current one */
-    const char *bitsandbytes_text;              /* as given; NULL: not given */
-    bool not_reentrant;                         /* checkpoints have use_reentrant=False */
+    bool zeroes_gradients, keeps_softmax_input, loads_all_kernels; /* as before 2.0, 1.11, 1.13 */
+    unsigned transformers;         /* its version, 4.49: 449; 0: not given, a current one */
+    bool repeats_keys;             /* its sdpa repeats keys and values for each query head */
+    const char *transformers_text; /* as given; NULL: not given */
+    unsigned bitsandbytes;         /* its version, 0.43: 43; 0: not given, a current one */
+    const char *bitsandbytes_text; /* as given; NULL: not given */
+    bool not_reentrant;            /* checkpoints have use_reentrant=False */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     uint64_t remade;       /* with full checkpointing: layers that are checkpointed, of each pipeline stage; 0: all */

@@ -378,7 +378,8 @@ static bool read_library_version(const char *command, const char *option, const 
 }
 
 /* zero_grad() sets gradients to None by default since PyTorch 2.0; softmax's derivative needs the type of its input
- * instead of the input since 1.11 (derivatives.yaml). */
+ * instead of the input since 1.11 (derivatives.yaml). 1.13 is the first built with CUDA 11.7, which loads kernels
+ * lazily. */
 static bool read_torch(const char *command, const char *text, struct plan *p)
 {
     unsigned version = 0;
@@ -387,6 +388,7 @@ static bool read_torch(const char *command, const char *text, struct plan *p)
     p->torch = text;
     p->zeroes_gradients = version && version < 200;
     p->keeps_softmax_input = version && version < 111;
+    p->loads_all_kernels = version && version < 113;
     return true;
 }
 

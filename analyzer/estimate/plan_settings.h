@@ -135,7 +135,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          0,                                                                                                         \
          0,                                                                                                         \
          "PyTorch's version, if it is older than 2.0: optimizers zeroed gradients instead of freeing them; before " \
-         "1.11 softmax kept its input, too"},                                                                       \
+         "1.11 softmax kept its input, before 1.13 the context held all kernels"},                                  \
         {"transformers",                                                                                            \
          0,                                                                                                         \
          OPTION_TEXT,                                                                                               \
