@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include "schema/store.h"
+#include "schema/system_call.h"
 
 #define END_NS 500000000ull
 /* Opening a larger recording takes too long for a process that has other work to do. */
@@ -28,7 +29,7 @@ static long long recording_size_of(const char *db, const char *suffix)
     char path[PATH_MAX + 8];
     struct stat st;
     snprintf(path, sizeof path, "%s%s", db, suffix);
-    return stat(path, &st) ? 0 : (long long)st.st_size;
+    return gs_path_status(path, &st) ? 0 : (long long)st.st_size;
 }
 
 static bool begin_next(void)

@@ -32,8 +32,9 @@ gs_dlopen_filter(const char *file, int mode)
     if (mode & RTLD_NOLOAD || !file || gs_is_libc(file)) return mode;
     if (!gs_config()->quiet && !atomic_exchange(&printed, true)) {
         const int saved = errno;
-        gs_print_line(
-            "opening %s without RTLD_DEEPBIND, which can hide its CUDA calls (GPUSPY_DEEPBIND=keep leaves it)", file);
+        gs_print_line("opening %s without RTLD_DEEPBIND, because the flag can hide its CUDA calls "
+                      "(GPUSPY_DEEPBIND=keep leaves it)",
+                      file);
         errno = saved;
     }
     return mode & ~RTLD_DEEPBIND;

@@ -281,7 +281,7 @@ static void report_bound(void)
         gs_deactivate(
             "recording stopped here: its disk is nearly full (GPUSPY_MIN_FREE), and no old event can be removed");
     else
-        gs_deactivate("recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (%.1f %s)",
+        gs_deactivate("recording stopped here: its live memory and peaks already exceed GPUSPY_KEEP (%.1f %s)",
                       bytes_in_units(gs_config()->keep), summary_unit(gs_config()->keep));
 }
 

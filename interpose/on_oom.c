@@ -80,7 +80,7 @@ void gs_on_oom_load(void)
 static bool is_program(const char *path)
 {
     struct stat status;
-    return access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode);
+    return access(path, X_OK) == 0 && gs_path_status(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 static bool find_in_path(char *program, size_t size)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "schema/store_files.h"
 #include "schema/spool_file.h"
+#include "schema/system_call.h"
 
 #define TRIES 10000 /* names run-2 … before giving up */
 
@@ -43,10 +44,11 @@ static bool asked_path(char *out, size_t size, const struct gs_config *config)
     char name[PATH_MAX];
     struct stat st;
     expand_pattern(name, sizeof name, config->db);
-    int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", config->cwd, name);
+    const char *cwd = strcmp(config->cwd, "/") ? config->cwd : "";
+    int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", cwd, name);
     if (len < 0 || (size_t)len >= size) return false;
     /* a folder: use the default name in it */
-    if (out[len - 1] == '/' || (stat(out, &st) == 0 && S_ISDIR(st.st_mode))) {
+    if (out[len - 1] == '/' || (gs_path_status(out, &st) == 0 && S_ISDIR(st.st_mode))) {
         int more = snprintf(out + len, size - (size_t)len, "/run.db");
         return more > 0 && (size_t)(len + more) < size;
     }
@@ -90,7 +92,7 @@ static bool database_is_ours(const char *path, const char *run_id)
 static bool does_path_exist(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0;
+    return gs_link_status(path, &st) == 0;
 }
 
 static bool is_path_of_run(const struct gs_run_path *path, const char *run_id)

@@ -150,7 +150,8 @@ static bool inspect_living_leader(struct tasks_seen *l, unsigned own)
     struct stat tasks;
     char one;
     if (readlink("/proc/self/exe", &one, 1) < 0) return false;
-    if (stat("/proc/self/task", &tasks) || tasks.st_nlink < 3) return false; /* one link per thread, and two more */
+    if (gs_path_status("/proc/self/task", &tasks) || tasks.st_nlink < 3)
+        return false; /* one link per thread, and two more */
     *l = (struct tasks_seen){.others = (long)tasks.st_nlink - 3 - (long)own};
     return true;
 }

@@ -37,7 +37,7 @@ struct gs_recovery {
 static bool still_there(int fd, const char *path)
 {
     struct stat named;
-    return !stat(path, &named) && gs_is_same_file(fd, &named);
+    return !gs_path_status(path, &named) && gs_is_same_file(fd, &named);
 }
 
 /* Returns -1 and sets errno. A high number, because this may be an application's process. */
@@ -157,7 +157,7 @@ static bool is_file_blank(const char *path)
     sqlite3_stmt *st = NULL;
     bool blank = false;
     struct stat st_file;
-    if (stat(path, &st_file) || !S_ISREG(st_file.st_mode)) return false;
+    if (gs_path_status(path, &st_file) || !S_ISREG(st_file.st_mode)) return false;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, "SELECT count(*) FROM sqlite_master", -1, &st, NULL) == SQLITE_OK &&
         sqlite3_step(st) == SQLITE_ROW)

@@ -94,7 +94,7 @@ bool gs_source_path(char *path, size_t size, const char *file, const char *folde
 int gs_source_open(const char *path)
 {
     struct stat st;
-    if (stat(path, &st) || !S_ISREG(st.st_mode)) return -1;
+    if (gs_path_status(path, &st) || !S_ISREG(st.st_mode)) return -1;
     const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
     const int fd = gs_open_high(path, flags | O_NOATIME, 0);
     return fd < 0 && errno == EPERM ? gs_open_high(path, flags, 0) : fd;

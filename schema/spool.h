@@ -50,6 +50,9 @@
  * - all records of a chunk: state FULL or LAST, release and acquire; the writer's last access to the chunk.
  * - a chunk that the reader has finished: `taken`, its bit cleared with release, claimed with acquire and release.
  * - sequence numbers: `numbers`, returned with release, claimed with acquire; those of the next writer are higher.
+ * - a writer that is parked before its thread ends: `owner`. The reader buries a thread that has ended by an exchange
+ * of its id, which fails if the writer is parked or adopted.
+ * - the key of a counter: `count`, added with release, acquired before the key is read.
  * - end_ns: `closed`, sequentially consistent.
  *
  * One pair is not ordered: a thread sets busy and then reads the clock without a fence, which would cost more than the

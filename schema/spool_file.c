@@ -122,7 +122,7 @@ static int create_spool(struct gs_spool *s, const char *path, const char *run_id
 {
     struct gs_spool_control c;
     struct stat st;
-    if (path && !lstat(path, &st)) return EEXIST;
+    if (path && !gs_link_status(path, &st)) return EEXIST;
     if (path) gs_segment_remove_orphans(GS_ORPHAN_S);
     fill_control(&c, run_id, command, mono, real);
     int error = path ? gs_segment_create(s) : gs_segment_create_private(s);
@@ -192,7 +192,7 @@ static int open_spool(struct gs_spool *s, const char *path, bool writable, char 
     int code = gs_spool_read_control(path, &c, error, size);
     if (code) return code;
     struct stat st = {0};
-    (void)lstat(path, &st);
+    (void)gs_link_status(path, &st);
     s->control_device = st.st_dev;
     s->control_inode = st.st_ino;
     code = gs_segment_attach(s, &c, writable);
@@ -225,7 +225,7 @@ void gs_spool_unlink(const struct gs_spool *s, const char *path)
     const int code = gs_spool_read_control(path, &c, error, sizeof error);
     bool ours = !code && !memcmp(c.cookie, s->cookie, sizeof c.cookie);
     if (code == EMFILE || code == ENFILE) /* no descriptor is left to read it with */
-        ours = !lstat(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode;
+        ours = !gs_link_status(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode;
     if (ours) unlink(path);
     gs_segment_remove(s->shmid);
 }

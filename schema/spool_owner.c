@@ -2,6 +2,7 @@
 #include "schema/spool.h"
 #include "schema/spool_file.h"
 #include "schema/open_high.h"
+#include "schema/system_call.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -71,7 +72,7 @@ uint64_t gs_namespace(const char *which)
     char path[64];
     struct stat st;
     snprintf(path, sizeof path, "/proc/thread-self/ns/%s", which);
-    return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
+    return gs_path_status(path, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
 void gs_spool_identify(struct gs_spool_control *c)

@@ -436,7 +436,7 @@ void gs_reader_release(struct gs_reader *r)
     }
 }
 
-/* Frees the number first and only then the state: after that the chunk may belong to another thread. */
+/* The writer's thread has ended, and only this thread gives chunks back. */
 static void close_buried(struct gs_spool *s, struct gs_chunk *chunk)
 {
     const uint32_t thread = chunk->thread;

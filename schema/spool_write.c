@@ -276,7 +276,7 @@ static bool count_in(struct gs_counter *slots, uint64_t key)
     for (int i = 0; i < GS_COUNTER_PROBES; i++, at++) {
         struct gs_counter *slot = &slots[at % GS_SPOOL_COUNTERS];
         if ((!any && gs_counter_is_kept(at)) || !claim_counter(slot, key)) continue;
-        atomic_fetch_add_explicit(&slot->count, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&slot->count, 1, memory_order_release);
         return true;
     }
     return false;

@@ -21,8 +21,8 @@ int gs_store_read_counters(struct gs_store *s, const struct gs_reader *r)
     s->damaged_counters = 0;
     for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++) {
         const struct gs_counter_state *before = &s->counted[slot];
-        uint64_t key = atomic_load_explicit(&counters[slot].key, memory_order_acquire);
-        uint64_t count = atomic_load_explicit(&counters[slot].count, memory_order_relaxed);
+        uint64_t count = atomic_load_explicit(&counters[slot].count, memory_order_acquire);
+        uint64_t key = atomic_load_explicit(&counters[slot].key, memory_order_relaxed);
         if (key == before->key && count == before->count) continue;
         if (!is_count_plausible(before, key, count, slot)) {
             s->damaged_counters++;

@@ -89,6 +89,8 @@ static void init_files(void)
     vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_store_high);
     vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
     vfs->xSetSystemCall(vfs, "fstat", (sqlite3_syscall_ptr)gs_file_status);
+    vfs->xSetSystemCall(vfs, "stat", (sqlite3_syscall_ptr)gs_path_status);
+    vfs->xSetSystemCall(vfs, "lstat", (sqlite3_syscall_ptr)gs_link_status);
     if (guest) {
         gs_index_hook(vfs);
         gs_append_hook(vfs);

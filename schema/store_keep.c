@@ -6,6 +6,7 @@
  * row was live at a moment that stays complete: the peak of a series, a failure. SQLite reuses the pages, so the file
  * does not exceed its limit. meta.kept_from_ns is T from the first transaction on. */
 #include "schema/store_state.h"
+#include "schema/system_call.h"
 #include "schema/store_files.h"
 
 #include <stdio.h>
@@ -470,7 +471,7 @@ static bool log_is_full(struct gs_store *s)
 {
     struct stat st;
     const char *path = sqlite3_db_filename(s->db, "main");
-    const uint64_t file = path && !stat(path, &st) ? (uint64_t)st.st_size : 0;
+    const uint64_t file = path && !gs_path_status(path, &st) ? (uint64_t)st.st_size : 0;
     return file + log_bytes(s) + TOTALS_BYTES > s->keep.bytes && gs_store_log_is_held(s, PATIENCE_MS);
 }
 

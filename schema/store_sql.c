@@ -1,5 +1,6 @@
 /* The store's SQL statements and errors, for its other files. */
 #include "schema/store_state.h"
+#include "schema/system_call.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -134,8 +135,8 @@ static bool is_at_file_limit(struct gs_store *s, char *out, size_t size)
     char log[4096 + 8];
     if (!path || getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY) return false;
     snprintf(log, sizeof log, "%s-wal", path);
-    const bool reached = (!stat(path, &file) && (rlim_t)file.st_size + NEAR > limit.rlim_cur) ||
-                         (!stat(log, &file) && (rlim_t)file.st_size + NEAR > limit.rlim_cur);
+    const bool reached = (!gs_path_status(path, &file) && (rlim_t)file.st_size + NEAR > limit.rlim_cur) ||
+                         (!gs_path_status(log, &file) && (rlim_t)file.st_size + NEAR > limit.rlim_cur);
     if (reached)
         snprintf(out, size, "a file may have %llu KiB at most here (ulimit -f)",
                  (unsigned long long)limit.rlim_cur / 1024);

@@ -45,12 +45,22 @@ static inline long gs_system_call_of_six(long number, long a, long b, long c, lo
     gs_system_call_of_six((long)(number), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 #define gs_system_call(...) GS_SYSTEM_CALL(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
 
-/* fstat. Not libc's, because libfaketime wraps that: before libfaketime's constructor it opens its shared memory once
- * more, and after its destructor it crashes. The loader makes this system call, too, so a filter that forbids it has
- * ended the process before. */
+/* fstat, stat and lstat. Not libc's, because libfaketime wraps those: before libfaketime's constructor they open its
+ * shared memory once more, and after its destructor they crash. The loader makes this system call, too, so a filter
+ * that forbids it has ended the process before. */
 static inline int gs_file_status(int fd, struct stat *status)
 {
     return (int)gs_system_call(SYS_newfstatat, fd, "", status, AT_EMPTY_PATH);
+}
+
+static inline int gs_path_status(const char *path, struct stat *status)
+{
+    return (int)gs_system_call(SYS_newfstatat, AT_FDCWD, path, status, 0);
+}
+
+static inline int gs_link_status(const char *path, struct stat *status)
+{
+    return (int)gs_system_call(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
 
 /* Is the descriptor still of the file with that status? The program may have closed it, and reuse the number. */

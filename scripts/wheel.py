@@ -84,8 +84,8 @@ def documents(gpuspy):
     files = {f"share/man/man1/{name}.1": (page, 0o644) for name, page in pages.items()}
     for shell, path in COMPLETIONS.items():
         files[path] = (output(gpuspy, "help", f"--completion={shell}"), 0o644)
-    # README is beside docs/, as the pages' links expect; pip leaves a folder behind that has no file of its own
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    # beside each other as the pages' links expect; pip leaves a folder behind that has no file of its own
+    for page in sorted(path for words in ("*.md", "docs/*.*", "tests/gpu/*.md") for path in ROOT.glob(words)):
         files[f"share/doc/gpuspy/{page.relative_to(ROOT)}"] = (page.read_bytes(), 0o644)
     return files
 

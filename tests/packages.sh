@@ -149,6 +149,8 @@ try() { # GPUSPY PYTHON
 }
 tar xzf gpuspy-*.tar.gz
 try "\$PWD"/gpuspy-*/bin/gpuspy python3
+try $2 python3
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || exit 0 # the wheel is for newer ones
 python3 -m venv venv
 venv/bin/pip -q --disable-pip-version-check install --no-index gpuspy-*.whl
 try venv/bin/gpuspy venv/bin/python
@@ -156,7 +158,6 @@ venv/bin/python -c 'import gpuspy; assert gpuspy.open("run.db").peak[0]["bytes"]
 venv/bin/pip -q --disable-pip-version-check install --no-index --force-reinstall gpuspy-*.whl
 venv/bin/pip -q --disable-pip-version-check uninstall -y gpuspy
 test -z "\$(find venv -path '*gpuspy*' ! -type d)"
-try $2 python3
 EOF
     chown -R 1234:1234 "$1"
 }

@@ -62,7 +62,19 @@ tarball() {
     "$scratch"/gpuspy-*/bin/gpuspy report "$scratch/tarball.db" | grep -q "peak 1.00 MiB"
 }
 
+follow_links() { # of the documents
+    "$python" - "$scratch"/files/*.data/data/share/doc/gpuspy <<'EOF'
+import pathlib, re, sys
+root = pathlib.Path(sys.argv[1])
+pages = [*root.glob("**/*.md")]
+dead = [(page.name, link) for page in pages for link in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text())
+        if not (page.parent / link).exists()]
+sys.exit(dead or len(pages) < 20)
+EOF
+}
+
 check "no symbol is newer than glibc 2.28's" no_newer_symbols
+check "the documents' links lead to files" follow_links
 check "the same commit gives the same bytes" same_bytes
 check "auditwheel" auditwheel
 check "pip install" bash -c "'$python' -m venv '$scratch/venv' && '$scratch/venv/bin/pip' -q --disable-pip-version-check install --no-index '$wheel'"

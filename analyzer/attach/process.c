@@ -157,7 +157,7 @@ static bool is_of_this_machine(pid_t pid, char *why)
         attach_process_explain(pid, why);
         return false;
     }
-    if (fd < 0) return refuse_process(why, "process %d is a part of the kernel, or has ended", (int)pid);
+    if (fd < 0) return refuse_process(why, "process %d is a kernel thread, or has ended", (int)pid);
     ssize_t n = read(fd, head, sizeof head);
     close(fd);
     if (n == sizeof head && head[EI_CLASS] == ELFCLASS64) return true;
@@ -231,7 +231,7 @@ static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
         attach_process_explain(p->pid, why);
         return false;
     }
-    if (!any) return refuse_process(why, "process %d is a part of the kernel, or has ended", (int)p->pid);
+    if (!any) return refuse_process(why, "process %d is a kernel thread, or has ended", (int)p->pid);
     return libc || refuse_process(why, "process %d does not use the GNU C library, which gpuspy needs", (int)p->pid);
 }
 
@@ -277,13 +277,14 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
     if (!same_libc || (*library && !is_library_visible(pid, library)))
         return refuse_process(
             why,
-            "process %d runs with other files, in a container for example, or its C library was replaced; run "
+            "process %d has other files than gpuspy, in a container for example, or its C library was replaced; run "
             "gpuspy in the same container",
             (int)pid);
     if (*library && !has_address_space(pid, why)) return false;
     if (has_shadow_stack(pid)) /* gpuspy's call returns to address 0, which a shadow stack reports as an error */
         return refuse_process(
-            why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know", (int)pid);
+            why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which gpuspy attach does not support",
+            (int)pid);
     if (ignored >> 10 & 1) /* gpuspy's call ends with SIGSEGV, which gpuspy intercepts */
         return refuse_process(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;

@@ -83,13 +83,12 @@ static struct caching_bins *set_bins_of(struct caching_set *set)
     return set->bins;
 }
 
-void caching_set_insert(struct caching_block *blocks, struct caching_set *set, uint32_t block)
+static __attribute__((noinline)) void insert_in_tree(struct caching_block *blocks, const struct caching_set *set,
+                                                     uint32_t *at, uint32_t block)
 {
     struct caching_block *b = &blocks[block];
     const struct caching_key key = caching_key_of(b);
-    const unsigned bin = bin_of(set, b->bytes);
-    struct caching_bins *bins = set_bins_of(set);
-    uint32_t *at = &bins->roots[bin], up = CACHING_NONE;
+    uint32_t up = CACHING_NONE;
     while (*at != CACHING_NONE && blocks[*at].priority >= b->priority) {
         up = *at;
         at = is_below(set, &blocks[up], key, false) ? &blocks[up].right : &blocks[up].left;
@@ -97,18 +96,28 @@ void caching_set_insert(struct caching_block *blocks, struct caching_set *set, u
     split_tree(blocks, set, *at, key, block);
     b->up = up;
     *at = block;
+}
+
+/* Most bins have one block. */
+void caching_set_insert(struct caching_block *blocks, struct caching_set *set, uint32_t block)
+{
+    struct caching_block *b = &blocks[block];
+    const unsigned bin = bin_of(set, b->bytes);
+    struct caching_bins *bins = set_bins_of(set);
+    if (bins->roots[bin] != CACHING_NONE) {
+        insert_in_tree(blocks, set, &bins->roots[bin], block);
+        return;
+    }
+    b->left = b->right = b->up = CACHING_NONE;
+    bins->roots[bin] = block;
     bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
 }
 
-void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block)
+static __attribute__((noinline)) void erase_from_tree(struct caching_block *blocks, uint32_t *root, uint32_t block)
 {
     struct caching_block *b = &blocks[block];
-    struct caching_bins *bins = set_bins_of(set);
-    const unsigned bin = bin_of(set, b->bytes);
     uint32_t up = b->up, low = b->left, high = b->right;
-    uint32_t *at = up == CACHING_NONE         ? &bins->roots[bin]
-                   : blocks[up].left == block ? &blocks[up].left
-                                              : &blocks[up].right;
+    uint32_t *at = up == CACHING_NONE ? root : blocks[up].left == block ? &blocks[up].left : &blocks[up].right;
     if (*at != block) return; /* it is not in the set */
     while (low != CACHING_NONE && high != CACHING_NONE) {
         const bool lower = blocks[low].priority >= blocks[high].priority;
@@ -124,8 +133,21 @@ void caching_set_erase(struct caching_block *blocks, struct caching_set *set, ui
     }
     *at = low != CACHING_NONE ? low : high;
     if (*at != CACHING_NONE) blocks[*at].up = up;
-    if (bins->roots[bin] == CACHING_NONE) bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
     b->left = b->right = b->up = CACHING_NONE;
+}
+
+void caching_set_erase(struct caching_block *blocks, struct caching_set *set, uint32_t block)
+{
+    const struct caching_block *b = &blocks[block];
+    struct caching_bins *bins = set->bins;
+    if (!bins) return;
+    const unsigned bin = bin_of(set, b->bytes);
+    if (b->left != CACHING_NONE || b->right != CACHING_NONE || b->up != CACHING_NONE) {
+        erase_from_tree(blocks, &bins->roots[bin], block);
+    } else if (bins->roots[bin] == block) {
+        bins->roots[bin] = CACHING_NONE;
+        bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
+    }
 }
 
 static uint32_t find_in_bin(const struct caching_block *blocks, const struct caching_set *set, unsigned bin,

@@ -156,7 +156,7 @@ static void drop_block(struct caching_allocator *a, uint32_t at)
     *ARENA_ADD(a->spare) = at;
 }
 
-static struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
+static inline struct pool *caching_pool_of(struct caching_allocator *a, uint32_t pool)
 {
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
@@ -170,7 +170,7 @@ static bool is_split(const struct caching_block *b)
     return b->prev != CACHING_NONE || b->next != CACHING_NONE;
 }
 
-static void set_insert(struct caching_allocator *a, uint32_t at)
+static inline void set_insert(struct caching_allocator *a, uint32_t at)
 {
     struct caching_block *b = &a->blocks[at];
     struct pool *pool = &a->pools[b->pool];
@@ -180,7 +180,7 @@ static void set_insert(struct caching_allocator *a, uint32_t at)
     caching_set_insert(a->blocks, b->mapped ? &pool->free : &pool->unmapped, at);
 }
 
-static void set_erase(struct caching_allocator *a, uint32_t at)
+static inline void set_erase(struct caching_allocator *a, uint32_t at)
 {
     struct pool *pool = &a->pools[a->blocks[at].pool];
     pool->whole -= a->blocks[at].whole;

@@ -112,7 +112,8 @@ static const char *why_at_least(struct runner *r, enum check_gate_id gate)
     const bool peak = gate == GATE_PEAK || gate == GATE_TENSOR_PEAK || gate == GATE_PINNED;
     const char *why = peak ? run_why_unknown(r->c.run, RUN_FACT_HISTORY) : NULL;
     if (!why && (gate == GATE_PEAK || gate == GATE_TENSOR_PEAK)) why = run_why_unknown(r->c.run, RUN_FACT_BEFORE);
-    return why ? arena_printf(r->c.arena, "what was live is within the limit, but the peak is unknown: %s", why) : NULL;
+    return why ? arena_printf(r->c.arena, "the live memory is within the limit, but the peak is unknown: %s", why)
+               : NULL;
 }
 
 static void judge_results(struct runner *r, struct check_result *result)

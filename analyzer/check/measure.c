@@ -60,14 +60,14 @@ static void measure_complete(struct checking *c)
     char failure[RUN_FAILURE_TEXT];
     const struct run_process *p = c->process;
     const char *why =
-        p->recording   ? "the program is still running"
-        : p->torn      ? "its last events are missing"
-        : !p->complete ? "the program was killed, crashed or called _exit: what it would have done next is unknown"
-        : has_crashed(c, failure, sizeof failure) ? arena_printf(c->arena,
-                                                                 "the program crashed (%s): what it would have "
-                                                                 "needed later is unknown",
-                                                                 failure)
-                                                  : NULL;
+        p->recording ? "the program is still running"
+        : p->torn    ? "its last events are missing"
+        : !p->complete
+            ? "the program was killed, crashed or called _exit: gpuspy does not know what it would have done next"
+        : has_crashed(c, failure, sizeof failure)
+            ? arena_printf(c->arena, "the program crashed (%s): gpuspy does not know what it would have needed later",
+                           failure)
+            : NULL;
     const char *also = p->damaged ? "invalid records in it were left out" : NULL;
     emit_measure(c, -1, why || also ? 1 : 0, why ? why : also);
 }
@@ -306,10 +306,11 @@ static const char *too_short(struct checking *c)
     const struct step_list *s = measured_steps_of(c);
     if (total_allocations(c->report) == 0) return NULL;
     if (!s) {
-        return arena_printf(c->arena,
-                            "no steps were found in the program, so whether memory keeps growing is unknown; let it "
-                            "run %d steps or more, mark them with NVTX ranges (gpuspy.scope), or use --max-leak",
-                            STEPS_LEAST);
+        return arena_printf(
+            c->arena,
+            "no steps were found in the program, so gpuspy cannot judge whether memory keeps growing; let it "
+            "run %d steps or more, mark them with NVTX ranges (gpuspy.scope), or use --max-leak",
+            STEPS_LEAST);
     }
     if (s->n < STEPS_LEAST) {
         return arena_printf(c->arena, "%zu steps are too few to judge whether memory keeps growing; %d are enough",
@@ -401,8 +402,8 @@ static void measure_leak(struct checking *c)
     const char *why = r->leaks_at_end ? NULL
                       : r->imported   ? "the program may free it after the end of the recording"
                       : c->process->complete
-                          ? "the program ran out of memory: what the failure left behind is not a leak"
-                          : "the program did not end normally: what it would have freed is unknown";
+                          ? "the program ran out of memory: memory that the failure left behind is not a leak"
+                          : "the program did not end normally: gpuspy does not know what it would have freed";
     emit_measure(c, -1, r->leaks_at_end ? never_freed(r) : NAN, why);
 }
 

@@ -32,8 +32,8 @@ const struct command_text command_text_attach = {
         OPTION_ROW(FLAG, "tree", 't', tree, NULL, "also attach to the processes that PID started and that use CUDA"),
         OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only")),
     .about = "Loads the recorder into a running process, which then records its GPU memory, copies and waits as under "
-             "gpuspy run, until it ends or until gpuspy detach. Memory that it had allocated before is not in the "
-             "recording, except for what CUDA, NVML and PyTorch report of the total.\n\nThe process must have loaded "
+             "gpuspy run, until it ends or until gpuspy detach. For memory that it allocated before, the recording has "
+             "PyTorch's tensors without their lines, and totals of the rest.\n\nThe process must have loaded "
              "CUDA. gpuspy stops one of its threads for some milliseconds; the others continue. The kernel allows this "
              "if the process is yours and kernel.yama.ptrace_scope is 0, or if you are root. The exit status is 1 if "
              "the process is already recorded, 3 if gpuspy cannot attach to it; the process then continues unchanged.",
@@ -101,7 +101,8 @@ static bool describe_settings(struct text *t, const struct settings *s)
 
     if (!file || !*file) file = "run.db";
     if (file[0] != '/' && !getcwd(cwd, sizeof cwd)) return false;
-    snprintf(db, sizeof db, "%s%s%s", file[0] == '/' ? "" : cwd, file[0] == '/' ? "" : "/", file);
+    if (file[0] == '/' || strcmp(cwd, "/") == 0) cwd[0] = 0;
+    snprintf(db, sizeof db, "%s%s%s", cwd, file[0] == '/' ? "" : "/", file);
     add_variable(t, "GPUSPY_DB", db);
     add_variable(t, "GPUSPY_QUIET", "1");
     add_variable(t, "GPUSPY_RUN_ID", launch_run_id());

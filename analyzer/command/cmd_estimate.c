@@ -66,8 +66,8 @@ const struct command_text command_text_estimate = {
              "default precision is fp32. amp (amp-fp16, amp-bf16) is torch.autocast: weights, gradients and states "
              "stay float32. bf16 and fp16 convert the whole model: states have 16 bits too, without master weights "
              "unless you give --master-weights.\n\nActivations need a shape: a model's name or config.json, or "
-             "--layers, --hidden and --heads. With --params only, they are left out.\n\nCompared with a GPU (--gpu) or "
-             "a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
+             "--layers, --hidden and --heads. With --params only, they are left out.\n\nWith a GPU (--gpu) or a size "
+             "(--memory), the verdict is one of three. " FIT_VERDICTS_EXPLAINED ".",
     .examples = COMMAND_EXAMPLES(
         {"gpuspy estimate --params 1e9", "float32 with Adam: 14.90 GiB before activations"},
         {"gpuspy estimate --model llama-3-8b --precision bf16 --batch 2 --gpu h100-80g",

@@ -63,7 +63,7 @@ const struct command_text command_text_export = {
          "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},
         {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
          "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
-         "default: the last fatal out-of-memory error, else the peak"},
+         "default: the last fatal out-of-memory error, else the peak; of an imported snapshot its end"},
         OPTION_ROW(
             TEXT, "tables", 0, tables, "NAMES",
             "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"),
@@ -82,8 +82,9 @@ const struct command_text command_text_export = {
                    "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour")),
     .about =
         "Writes a recording in a format of another tool. torch-snapshot is the format of PyTorch's "
-        "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload): "
-        "the segments and blocks of one process at one moment, and the allocations and frees before it with their call "
+        "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload). "
+        "It has the segments and blocks of one process at one moment, and the allocations and frees before it with "
+        "their call "
         "stacks. Blocks are PyTorch's tensors and segments are its allocator's CUDA allocations; without PyTorch, each "
         "CUDA allocation is a segment with one block. Blocks carry gpuspy's category (parameters, activations and so "
         "on), by which memory_viz colours them.\n\nThe other formats contain all processes of the run. chrome-trace "
@@ -166,8 +167,7 @@ static int export_moment(const struct settings *s, char **paths, const struct fo
     e->progress.shown = isatty(STDERR_FILENO);
     e->progress.next = 1 << 16;
     int code = export_choose(&s->wish, paths[0], symbols, e);
-    const bool imported = code == EXIT_YES && run_why_unknown(e->run, RUN_FACT_WAITS) != NULL;
-    if (imported && !s->stacks && strcmp(f->word, "torch-snapshot") == 0) e->native = true; /* as it was recorded */
+    if (e->snapshot && !s->stacks && strcmp(f->word, "torch-snapshot") == 0) e->native = true;
     if (code == EXIT_YES) code = write_moment(s, e, f);
     if (e->run) run_close(e->run);
     free(e);

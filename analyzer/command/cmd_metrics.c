@@ -30,14 +30,15 @@ const struct command_text command_text_metrics = {
     .about =
         "Serves metrics of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: "
         "live and peak memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, "
-        "waits, copies, failed allocations. A child process computes those that need a report (memory at the peak by "
-        "category, growth per step, step time) from time to time; they appear later than the others.\n\nLabels: "
+        "waits, copies, failed allocations. Metrics that need a report (memory at the peak by category, growth per "
+        "step, step time) appear later than the others, because a child process computes them from time to "
+        "time.\n\nLabels: "
         "run_id, pid, gpu (the entry of CUDA_VISIBLE_DEVICES, else CUDA's number) and rank. Three more come from the "
         "process's environment: job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, JOB_ID or TORCHELASTIC_RUN_ID), pod "
         "(POD_NAME; in Kubernetes else HOSTNAME) and namespace (POD_NAMESPACE; in Kubernetes else that of the service "
         "account).\n\n"
-        "gpuspy reads the recordings that its user may read: the user's own, or as root all, including those in "
-        "containers. It neither authenticates clients nor encrypts. A recording that has ended stays for five minutes. "
+        "gpuspy reads the recordings that its user may read; root may read all, including those in containers. It "
+        "neither authenticates clients nor encrypts. A recording that has ended stays for five minutes. "
         "SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
     .examples =
         COMMAND_EXAMPLES({"gpuspy metrics", "serve http://" ADDRESS "/metrics for a Prometheus on this machine"},

@@ -39,7 +39,7 @@ const struct command_text command_text_report = {
     .options = OPTION_ROWS(
         OPTION_ROW(FLAG, "full", 0, full, NULL, "all sections; without it: one screen"),
         OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON: sizes in bytes, times in seconds"),
-        OPTION_ROW(FILE_OR_ALONE, "html", 0, html, "FILE.html", "write a page; run.html if no FILE is given"),
+        OPTION_ROW(FILE_OR_ALONE, "html", 0, html, "FILE.html", "write a page; default: run.html for run.db"),
         OPTION_ROW(FLAG, "open", 0, open, NULL, "write the page and open it in the browser"),
         OPTION_ROW(FILE, "card", 0, card, "FILE.svg", "write a picture to share, .svg or .png"),
         {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,

@@ -57,8 +57,8 @@ const struct command_text command_text_top = {
         "top prints when the GPU will be full. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt "
         "also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
         "selected one, as gpuspy attach does.\n\ntop only reads the recording and does not slow down the program. The "
-        "last second may be missing; the first line shows the age of the data. Of a long recording, the newest rows "
-        "are read first; until all have been read, top prints which share has been (--once and --json without "
+        "last second may be missing; the first line shows the age of the data. top reads the newest rows of a long "
+        "recording first; until it has read all, it prints the share that it has read (--once and --json without "
         "--interval wait up to 20 s for it).\n\nWithout an operand, gpuspy finds running recordings in /proc and lists "
         "them if there are several. A recording that has ended is shown in its final state.",
     .examples =

@@ -164,7 +164,8 @@ static void print_failure(const struct command_recorded *run, const struct resul
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
             const char *outcome = result_outcome_text(r, true);
             complain("process %u failed: %s; %c%s%s%s", r->processes[i].pid, how, text_first_in_clause(outcome),
-                     outcome + 1, run->what_if ? " before that, so whether the whole run fits is unknown" : "",
+                     outcome + 1,
+                     run->what_if ? " before that, so gpuspy does not know whether the whole run fits" : "",
                      result_was_killed(r) ? "; the kernel sends SIGKILL if host memory runs out (see dmesg)" : "");
             return;
         }

@@ -493,10 +493,10 @@ static void note_diff_unknown(struct diff_owner *o, const struct diff_side side[
         const char *text;
     } of[PROFILE_KINDS_N] = {
         [PROFILE_PEAK] = {{RUN_FACT_MEMORY, RUN_FACT_MEMORY}, "Memory is unknown"},
-        [PROFILE_OOM] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "What was live when memory ran out is unknown"},
+        [PROFILE_OOM] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "Memory live at the out-of-memory error is unknown"},
         [PROFILE_END] = {{RUN_FACT_MEMORY, RUN_FACT_MEMORY}, "Memory is unknown"},
-        [PROFILE_AT] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "What was live then is unknown"},
-        [PROFILE_ALLOCATED] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "What was allocated over the run is unknown"},
+        [PROFILE_AT] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "Memory live then is unknown"},
+        [PROFILE_ALLOCATED] = {{RUN_FACT_MEMORY, RUN_FACT_HISTORY}, "Memory allocated over the run is unknown"},
         [PROFILE_WAITS] = {{RUN_FACT_WAITS, RUN_FACT_WAITS}, "Waits are unknown"},
         [PROFILE_COPIES] = {{RUN_FACT_COPIES, RUN_FACT_COPIES}, "Copies are unknown"},
     };
@@ -527,7 +527,7 @@ static void choose_diff_moment(struct diff_owner *o, const struct diff_side side
     if (wish->what != PROFILE_PEAK || wish->by == DIFF_OWNER || !once[0] == !once[1]) return;
     if (side[0].report->no_memory || side[1].report->no_memory) return;
     wish->what = PROFILE_END;
-    diff_add_note(o, "the peak of the %s recording is unknown (%s); compared is what was live at the end",
+    diff_add_note(o, "the peak of the %s recording is unknown (%s); gpuspy compares the memory live at the end",
                   once[0] ? "first" : "second", once[0] ? once[0] : once[1]);
 }
 

@@ -25,10 +25,10 @@ static const char *subject_text(struct diff_owner *o, bool once)
 {
     static const char *const subjects[PROFILE_KINDS_N] = {
         [PROFILE_PEAK] = "The peak",
-        [PROFILE_OOM] = "What was live when memory ran out",
-        [PROFILE_END] = "What was live at the end",
-        [PROFILE_AT] = "What was live then",
-        [PROFILE_ALLOCATED] = "What was allocated over the run",
+        [PROFILE_OOM] = "Memory live at the out-of-memory error",
+        [PROFILE_END] = "Memory live at the end",
+        [PROFILE_AT] = "Memory live then",
+        [PROFILE_ALLOCATED] = "Memory allocated over the run",
         [PROFILE_WAITS] = "The time waited for the GPU",
         [PROFILE_COPIES] = "What was copied",
     };
@@ -165,7 +165,7 @@ static const char *failure_verdict(struct diff_owner *o, const struct diff_side 
                       : NULL;
     }
     if (side[v[0] ? 1 : 0].report->no_memory) {
-        return arena_printf(&o->arena, "The %s ran out of memory (%s); whether the %s did is unknown",
+        return arena_printf(&o->arena, "The %s ran out of memory (%s); gpuspy does not know whether the %s did",
                             v[0] ? "first" : "second", result_cause_word(v[0] ? v[0]->cause : v[1]->cause),
                             v[0] ? "second" : "first");
     }

@@ -102,7 +102,7 @@ void doctor_folder(struct doctor *d)
     if (db[0] == '/')
         snprintf(path, sizeof path, "%s", db);
     else
-        snprintf(path, sizeof path, "%s/%s", cwd, db);
+        snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", db);
     char *slash = strrchr(path, '/');
     slash[slash == path] = 0;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {

@@ -86,7 +86,8 @@ static void add_convolutional(const struct plan *p, struct estimate_result *r)
 
     if (p->checkpoint != PLAN_CHECKPOINT_NONE)
         estimate_note(
-            r, "it is unknown which parts of a convolutional network are checkpointed: all activations are counted");
+            r,
+            "gpuspy does not know which parts of a convolutional network are checkpointed, and counts all activations");
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         if (!estimate_act_conv(p, i, &v[i])) {
@@ -127,7 +128,7 @@ static struct unit activation_unit(const struct model_shape *m, enum estimate_ac
 }
 
 /* Versions of PyTorch and transformers differ at least this much in what backward allocates temporarily. */
-#define VERSIONS 0.97
+#define VERSIONS 0.92
 
 /* The first peak of backward, as two lines that add up to it in each variant. The largest moment may differ between
  * variants. */
@@ -297,7 +298,7 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
         estimate_note(r, "computed for mamba_ssm's kernels; without them (--attention eager), transformers keeps the "
                          "states of every token");
     if (p->adapter != PLAN_ADAPTER_NONE)
-        estimate_note(r, "what a Mamba's adapters keep for backward is unknown and left out");
+        estimate_note(r, "gpuspy does not know what a Mamba's adapters keep for backward, and leaves it out");
 }
 
 /* Activations of a denoiser, operation by operation, from the replay of the allocator. */

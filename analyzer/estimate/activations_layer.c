@@ -137,6 +137,17 @@ static bool is_base_frozen(const struct plan *p)
     return p->adapter != PLAN_ADAPTER_NONE;
 }
 
+/* Whether a frozen quantised matrix keeps its input. bitsandbytes' MatMul8bitLt does (autograd/_functions.py: ctx.tensors
+ * = (CAt, subA, A)), MatMul4Bit did until July 2024 (pull request 1270: (None, B)). AutoGPTQ's QuantLinearFunction and
+ * torchao's NF4 save weights only. High: such a bitsandbytes. */
+static bool keeps_base_input(const struct plan *p, const struct estimate_act_sizes *z)
+{
+    if (!p->weights || z->variant == ACT_FUSED) return false;
+    if (strcmp(p->weights->word, "int8") == 0) return true;
+    if (strncmp(p->weights->word, "nf4", 3) != 0 && strcmp(p->weights->word, "fp4") != 0) return false;
+    return p->bitsandbytes ? p->bitsandbytes < 43 : z->variant == ACT_PADDED;
+}
+
 /* What linear layers keep of an input of `width` elements: the input, for the gradient of their weights. A frozen
  * weight does not need it, but its adapter does: peft's adapters are float32, and each casts the input for itself; with
  * dropout each also keeps a mask. */
@@ -154,15 +165,15 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
                        0, 0);
         return;
     }
-    /* bitsandbytes' MatMul4Bit and MatMul8bitLt keep their input (autograd/_functions.py: ctx.tensors) */
-    if (p->weights && p->weights->bits < 16 && z->variant != ACT_FUSED)
+    const bool base_keeps = keeps_base_input(p, z);
+    if (base_keeps)
         put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
         put_activation(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
     else if (p->half_adapters && z->compute == 2 && !masked) /* no copy: all keep the input itself */
         put_activation(t, ACT_ADAPTERS,
-                       (p->weights && p->weights->bits < 16 ? 0 : input * 2 * width) +
+                       (base_keeps ? 0 : input * 2 * width) +
                            kind->rank * n * 2 * (double)p->rank,
                        0, 0, 0);
     else
@@ -256,7 +267,7 @@ static void put_norm(const struct plan *p, const struct estimate_act_sizes *z, c
 
     if (has_layernorm(&p->model->shape)) { /* its input, mean and 1/deviation */
         saved = input * width + 8;
-    } else if (z->variant == ACT_FUSED) {
+    } else if (z->variant == ACT_FUSED || p->fused_norms) {
         saved = input * width + 4;
     } else if (h->gemma || p->model->shape.wide_norms) { /* float32 input, normalised in float32 */
         saved = (is_base_frozen(p) ? 4 : 8) * width + 4;
@@ -275,7 +286,7 @@ bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_si
     const struct model_shape *m = &p->model->shape;
 
     if (m->family == MODEL_MAMBA) return z->amp || z->compute == 4;
-    return z->stream == 4 || z->variant == ACT_FUSED || has_layernorm(m) || m->family == MODEL_T5;
+    return z->stream == 4 || z->variant == ACT_FUSED || p->fused_norms || has_layernorm(m) || m->family == MODEL_T5;
 }
 
 static void put_scores(const struct estimate_act_sizes *z, const struct estimate_act_habits *h, bool kept, double heads,
@@ -407,8 +418,11 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
-        /* gate, up, activated gate; a fused kernel recomputes the activation */
-        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
+        /* gate, up, activated gate; a fused kernel recomputes the activation, and those of LoRA (Unsloth's and axolotl's
+         * LoRA_MLP) write both gradients over gate and up */
+        const bool in_place = z->variant == ACT_FUSED && is_base_frozen(p);
+        put_activation(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, in_place ? 0 : share * 2 * c * f, 0,
+                       0);
         if (h->inner_dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else {
         const bool is_t5 = p->model->shape.family == MODEL_T5 && p->model->shape.buckets;

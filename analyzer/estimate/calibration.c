@@ -369,7 +369,7 @@ void estimate_calibration_key(struct estimate_calibration_row *row, const struct
     snprintf(row->attention, sizeof row->attention, "%s", attentions[p->attention]);
     snprintf(row->checkpointing, sizeof row->checkpointing, "%s",
              p->remade || p->remade_every ? "some layers" : checkpoints[p->checkpoint]);
-    snprintf(row->more, sizeof row->more, "%s%s%s%s%s", p->fused_layers ? "fused " : "", p->fused_loss ? "loss " : "",
+    snprintf(row->more, sizeof row->more, "%s%s%s%s%s", p->fused_layers ? "fused " : p->fused_norms ? "norms " : "", p->fused_loss ? "loss " : "",
              p->chunked_loss ? "chunked " : "", p->drop_outputs ? "dropped " : "",
              p->adapter == PLAN_ADAPTER_NONE ? "" : adapters[p->adapter]);
 }

@@ -26,7 +26,7 @@ static const char own_why[] = "the lowest and highest value in your own recordin
 #define CONTEXT_LOW (2.9 * MIB)
 #define CONTEXT_LIKELY (3.9 * MIB)
 #define CONTEXT_HOPPER (5.7 * MIB) /* our own: 742 to 758 MiB on an H200 (132), PyTorch 2.11 with CUDA 13 */
-#define CONTEXT_HIGH (8 * MIB)
+#define CONTEXT_HIGH (8.5 * MIB)
 
 static bool is_hopper(const struct plan *p)
 {
@@ -57,7 +57,7 @@ static void add_context_line(const struct plan *p, struct estimate_result *r)
         line = estimate_add(r, ESTIMATE_CONTEXT, estimate_phases(p), "CUDA context and kernels",
                             (struct estimate_interval){n * CONTEXT_LOW, n * each, n * CONTEXT_HIGH});
         estimate_explain(line, "measurements of six GPUs, kernels loaded lazily",
-                         "%.0f multiprocessors · %.1f MiB (2.9 to 8)", n, each / MIB);
+                         "%.0f multiprocessors · %.1f MiB (2.9 to 8.5)", n, each / MIB);
         line->why = "depends on driver and libraries; more if all kernels are loaded at once";
         return;
     }
@@ -110,7 +110,7 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
     }
     known = known && atof(p->gpu->capability) < 10;
     line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "cuBLAS",
-                        (struct estimate_interval){p->inference ? 0 : handles * one, handles * one,
+                        (struct estimate_interval){p->inference ? 0 : one, handles * one,
                                                    handles * (known ? one : CUBLAS_HOPPER) + MIB});
     /* its deterministic mode needs CUBLAS_WORKSPACE_CONFIG=:4096:8 */
     if (p->runtime == PLAN_RUNTIME_MEGATRON) line->bytes.high = handles * CUBLAS_HOPPER + MIB;
@@ -188,6 +188,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define HOLES_LIKELY 0.06
 #define HOLES_HIGH_TOWERS 0.60 /* recomputed layers of two widths: 47 % was the most (SigLIP) */
 #define HOLES_HIGH 0.30 /* three times the most that was needed: for cached segments, and lengths that vary more */
+#define HOLES_HIGH_TRAINED 0.25 /* 200 published trainings */
 #define REPLAY_LOW 0.5
 #define REPLAY_LOW_CONV 0.75 /* a convolutional network makes its requests in one order */
 #define REPLAY_HIGH 1.25
@@ -430,7 +431,7 @@ static void add_weight_segments(const struct plan *p, struct estimate_result *r)
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
-    struct estimate_interval share = {HOLES_LOW, HOLES_LIKELY, HOLES_HIGH}, bytes;
+    struct estimate_interval share = {HOLES_LOW, HOLES_LIKELY, p->inference ? HOLES_HIGH : HOLES_HIGH_TRAINED}, bytes;
     struct estimate_line *line;
 
     if (seen.runs) {

@@ -325,6 +325,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->away, "offload-activations", ""},
         {p->drop_outputs, "drop-outputs", ""},
         {p->fused_layers, "fused-layers", ""},
+        {p->fused_norms, "fused-norms", ""},
     };
 
     for (size_t i = 0; p->inference && i < sizeof training / sizeof *training; i++)

@@ -192,11 +192,14 @@ struct plan {
     unsigned transformers;                      /* its version, 4.49: 449; 0: not given, a current one */
     bool repeats_keys;                          /* its sdpa repeats keys and values for each query head */
     const char *transformers_text;              /* as given; NULL: not given */
+    unsigned bitsandbytes;                      /* its version, 0.43: 43; 0: not given, a current one */
+    const char *bitsandbytes_text;              /* as given; NULL: not given */
     bool not_reentrant;                         /* checkpoints have use_reentrant=False */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
     uint64_t remade;       /* with full checkpointing: layers that are checkpointed, of each pipeline stage; 0: all */
     uint64_t remade_every; /* or every so manieth layer; 0: all */
+    bool fused_norms;      /* only the norms are one kernel each */
     bool fused_layers;     /* compiled or hand-written layers without dropout: activations at their low end */
     bool fused_loss;       /* the loss too: in the type of the logits */
     bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */

@@ -430,6 +430,8 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .not_reentrant = s->not_reentrant,
         .transformers_text = s->transformers,
         .fused_layers = s->fused_layers,
+        .fused_norms = s->fused_norms,
+        .bitsandbytes_text = s->bitsandbytes,
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
         .away = s->away,
@@ -491,6 +493,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         return false;
     if (!read_torch(command, s->torch, p) ||
         !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers) ||
+        !read_library_version(command, "bitsandbytes", "0.43", s->bitsandbytes, &p->bitsandbytes) ||
         !read_library_version(command, "vllm", "0.19", s->vllm, &p->vllm))
         return false;
     if (p->transformers && p->transformers < first_with_sdpa(m) && !s->attention) p->attention = PLAN_ATTENTION_EAGER;

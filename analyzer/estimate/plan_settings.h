@@ -17,8 +17,8 @@ struct plan_settings {
     bool tied, untied, masked_lm;
     /* training */
     uint64_t batch, seq, accumulation, remade, remade_every;
-    const char *attention, *checkpointing, *step, *torch, *transformers;
-    bool not_reentrant, fused_layers, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema,
+    const char *attention, *checkpointing, *step, *torch, *transformers, *bitsandbytes;
+    bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs, bucket_view, ema,
         varying_lengths;
     const char *frozen;
     uint64_t network;
@@ -82,7 +82,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                    "only N layers of each pipeline stage are checkpointed (Megatron-LM: --recompute-num-layers)"),     \
         PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
-                  "layers are compiled or use fused kernels, without dropout: less is saved for backward")
+                  "layers are compiled or use fused kernels, without dropout: less is saved for backward"),            \
+        PLAN_FLAG(type, member, "fused-norms", fused_norms,                                                            \
+                  "only norms use fused kernels (Liger's or Unsloth's RMSNorm), which keep their input alone")
 
 /* A shape instead of a model's name. */
 #define PLAN_SHAPE_OPTIONS(type, member)                                                                              \
@@ -145,6 +147,15 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before "    \
          "4.36 (Mistral 4.37, GPT-2 4.42 …) attention is eager, before "                                          \
          "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},              \
+        {"bitsandbytes",                                                                                            \
+         0,                                                                                                         \
+         OPTION_TEXT,                                                                                               \
+         PLAN_AT(type, member, bitsandbytes),                                                                       \
+         "VERSION",                                                                                                 \
+         NULL,                                                                                                      \
+         0,                                                                                                         \
+         0,                                                                                                         \
+         "bitsandbytes' version: before 0.43 each product with 4-bit weights keeps its input for backward"},        \
         PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                      \
                   "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),      \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                  \

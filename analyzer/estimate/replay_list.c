@@ -46,7 +46,7 @@ static bool layers_are_known(const struct plan *p)
 {
     const struct model_shape *m = &p->model->shape;
 
-    return layers_have_a_list(p) && m->family != MODEL_VIT && (m->gated || m->family != MODEL_LLAMA) &&
+    return layers_have_a_list(p) && !p->fused_norms && m->family != MODEL_VIT && (m->gated || m->family != MODEL_LLAMA) &&
            !(m->family == MODEL_BERT && (m->embedding || !m->positions)) && (m->family != MODEL_T5 || m->buckets) &&
            norms_are_known(p);
 }

@@ -22,6 +22,7 @@ struct export
     uint32_t process;
     struct export_device devices[EXPORT_DEVICES]; /* used: export it */
     int64_t moment_ns;
+    bool snapshot;       /* the run is an imported snapshot of PyTorch, which is exported as it was */
     uint64_t last;       /* export at most this many of a device's last events */
     bool python, native; /* the frames to write; a stack without Python has its native ones */
     bool categories;     /* what each block is for, see category.h */

@@ -142,7 +142,9 @@ static int choose_moment(const struct export_request *w, struct export *e)
     const struct run_oom *oom = last_oom(e, true);
 
     if (asks_oom && !oom) oom = last_oom(e, false);
-    if (w->at && strcmp(w->at, "end") == 0) {
+    e->snapshot = run_is_imported(e->run) && run_why_unknown(e->run, RUN_FACT_WAITS) &&
+                  !run_why_unknown(e->run, RUN_FACT_SEGMENTS);
+    if (w->at ? strcmp(w->at, "end") == 0 : e->snapshot) {
         e->moment_ns = end;
         note_moment(e, "the end", -1);
     } else if (asks_oom && !oom) {

@@ -157,6 +157,20 @@ static void put_category_bytes(struct metrics *m)
     }
 }
 
+static void put_scope_peaks(struct metrics *m)
+{
+    EACH_IN (s, m->x.report->scopes) {
+        if (s->device >= 0 && export_includes_device(m->x.e, s->device)) {
+            begin_metric(m, s->process);
+            put_int_label(m, "device", s->device);
+            put_metric_label(m, "layer", result_series_word(s->layer));
+            put_metric_label(m, "scope", s->name);
+            put_metric_label(m, "domain", s->domain);
+            end_metric(m, s->peak_bytes);
+        }
+    }
+}
+
 /* One sample of a count per process, device and kind. */
 static void put_counted(struct metrics *m, struct export_lines *l, const char *label_of_kind)
 {
@@ -241,6 +255,8 @@ static const struct family families[] = {
      .at = offsetof(struct result_peak, bytes), .needs = ALL_EVENTS},
     {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by category.", .write = put_category_bytes,
      .needs = ALL_EVENTS},
+    {"gpuspy_scope_peak_bytes", "bytes", "The most memory that was live while an NVTX range of that name was open.",
+     .write = put_scope_peaks, .needs = ALL_EVENTS},
     {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", .write = of_peaks,
      .at = offsetof(struct result_peak, end_bytes)},
     {"gpuspy_allocated_bytes", "bytes", "Sum of all allocations.", .write = of_peaks,

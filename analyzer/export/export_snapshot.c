@@ -16,9 +16,10 @@ struct snapshot {
     struct map stacks, frames; /* → memo */
     struct category_finder *categorizer;
     struct category_uses *uses;
-    bool tensors;        /* of the device that is being written */
-    int64_t start_us;    /* wall-clock time at the start */
-    uint64_t seen, skip; /* events of this device so far; how many are left out */
+    bool coloured, has_unknown; /* a block in a trace has a category; an entry has "unknown" */
+    bool tensors;               /* of the device that is being written */
+    int64_t start_us;           /* wall-clock time at the start */
+    uint64_t seen, skip;        /* events of this device so far; how many are left out */
     struct export_trace_state states[EXPORT_DEVICES];
 };
 
@@ -97,6 +98,8 @@ static enum result_category snapshot_category(struct snapshot *s, uint32_t stack
 
 static void write_category(struct snapshot *s, enum result_category c)
 {
+    s->coloured = true;
+    s->has_unknown = s->has_unknown || c == RESULT_CATEGORY_UNKNOWN;
     export_pickle_key(&s->p, "category");
     export_pickle_text(&s->p, result_category_word(c));
 }
@@ -150,6 +153,8 @@ static void write_snapshot_event(void *self, const struct export_trace_event *ev
     if (event->action == EXPORT_TRACE_ALLOC && s->e->categories) {
         write_category(
             s, snapshot_category(s, event->stack, event->free_stack, event->kept, event->time_ns, event->free_ns));
+    } else if (s->e->snapshot && s->e->categories && !s->has_unknown) {
+        write_category(s, RESULT_CATEGORY_UNKNOWN);
     }
     export_pickle_end(&s->p);
 }
@@ -161,8 +166,8 @@ static void count_event(void *self, const struct export_trace_event *event)
     s->seen++;
 }
 
-/* PyTorch ends a trace in the same way. memory_viz expects that each category occurs in the trace, and gives memory
- * that was allocated before it the category "unknown". */
+/* PyTorch ends a trace in the same way, but an imported one stays as it was. memory_viz expects that each category
+ * occurs in a trace, and gives memory that was allocated before it the category "unknown". */
 static void write_snapshot_end(struct snapshot *s, const struct export_trace_state *state)
 {
     int64_t bytes = 0;
@@ -199,7 +204,7 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
     }
     wish.each = write_snapshot_event;
     if (!export_trace_device(e->run, &wish, &s->states[device], error, error_size)) return false;
-    write_snapshot_end(s, &s->states[device]);
+    if (!e->snapshot || (s->coloured && !s->has_unknown)) write_snapshot_end(s, &s->states[device]);
     return true;
 }
 

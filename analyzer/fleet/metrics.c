@@ -432,7 +432,7 @@ static const struct family of_recording[] = {
      "Steady growth over the last minute; 0 if there is none.", .real_of_device = growth_of, .whole = true},
     {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.",
      .real_of_device = step_growth_of},
-    {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.",
+    {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "Time until the GPU is full at the growth of the last minute.",
      .real_of_device = full_of, .whole = true},
     {"gpuspy_step_seconds", "seconds", GAUGE, "Median time per step of the program.", .write = write_step},
     {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", .write = write_failures},

@@ -515,9 +515,9 @@ static void write_about(struct importer *s)
     remark_totals(s);
     for (int d = 0; d < IMPORT_DEVICES; d++)
         if (s->inferred[d])
-            import_feed_remark(s->feed, ++s->remarks_n,
-                               "the file has no segments of GPU %d: what is live at the end follows from its history",
-                               d);
+            import_feed_remark(
+                s->feed, ++s->remarks_n,
+                "the file has no segments of GPU %d: gpuspy infers what is live at the end from its history", d);
     if (import_unpickled_more(s->from.pickle))
         import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }

@@ -151,7 +151,7 @@ static char *uri_of(const char *path)
     char *uri = arena_realloc(NULL, size, 1), *log = arena_realloc(NULL, size, 1), *at = uri;
     struct stat st;
     snprintf(log, size, "%s-wal", path);
-    at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
+    at += sprintf(at, "file:%s", path[0] == '/' ? "//" : "./");
     for (const char *p = path; *p; p++)
         at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
     sprintf(at, stat(log, &st) == 0 && st.st_size > 0 ? "?mode=ro" : "?mode=ro&immutable=1");

@@ -3,6 +3,7 @@
  * that the caller takes are not stored at all. */
 #include "analyzer/import/unpickle.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,14 +108,14 @@ static void take_pickle_bytes(struct reader *r, void *to, size_t n)
     }
 }
 
+/* From 1 to 8 bytes. */
 static inline uint64_t take_little(struct reader *r, unsigned bytes)
 {
     uint64_t value = 0;
     if (r->end - r->at >= sizeof value) { /* the value is in the buffer as a whole */
-        const unsigned char *at = r->buffer + r->at;
+        memcpy(&value, r->buffer + r->at, sizeof value);
         r->at += bytes;
-        for (unsigned i = 0; i < bytes; i++) value |= (uint64_t)at[i] << 8 * i;
-        return value;
+        return le64toh(value) & ~(uint64_t)0 >> (64 - 8 * bytes);
     }
     for (unsigned i = 0; i < bytes; i++) value |= (uint64_t)take_byte(r) << 8 * i;
     return value;
@@ -182,7 +183,8 @@ static uint64_t identity_of(const struct import_value *v)
 static bool are_equal(const struct import_value *a, const struct import_value *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (a[i].type != b[i].type || identity_of(&a[i]) != identity_of(&b[i])) return false;
+        if (a[i].type != b[i].type || (a[i].integer != b[i].integer && identity_of(&a[i]) != identity_of(&b[i])))
+            return false;
     return true;
 }
 
@@ -196,12 +198,12 @@ static struct import_value *own_items(struct reader *r, const struct import_valu
  * again. */
 static bool can_be_shared(const struct import_value *items, size_t n, enum import_type type)
 {
-    if (type == IMPORT_DICT && n > 2 * SHARED_PAIRS) return false;
-    for (size_t i = 0; i < n; i++) {
-        const bool simple = items[i].type <= IMPORT_INT || items[i].type == IMPORT_TEXT;
-        if (type == IMPORT_DICT ? !simple : items[i].type != IMPORT_DICT) return false;
-    }
-    return true;
+    size_t i = 0;
+    if (type == IMPORT_LIST)
+        while (i < n && items[i].type == IMPORT_DICT) i++;
+    else if (n <= 2 * SHARED_PAIRS)
+        while (i < n && (items[i].type <= IMPORT_INT || items[i].type == IMPORT_TEXT)) i++;
+    return i == n;
 }
 
 /* The items of an earlier equal value, or a copy. */
@@ -279,7 +281,12 @@ static void settle_items(struct reader *r, const struct import_value *v)
 
 static void settle_all(struct reader *r, size_t from)
 {
-    for (size_t i = r->stack_n; i-- > from;) settle_items(r, &r->stack[i]);
+    for (size_t i = r->stack_n; r->p->lists_n;) {
+        const struct import_list *last = r->p->lists[r->p->lists_n - 1];
+        while (i > from && r->stack[i - 1].list != last) i--;
+        if (i == from) return;
+        settle_items(r, &r->stack[--i]);
+    }
 }
 
 static void append_from(struct reader *r, size_t from, enum import_type type, bool whole)
@@ -520,7 +527,7 @@ static void put_memo(struct reader *r, uint64_t at)
     r->memo[at] = entry;
 }
 
-static void get_memo(struct reader *r, uint64_t at)
+static inline void get_memo(struct reader *r, uint64_t at)
 {
     if (at >= r->memo_n || !r->memo[at]) fail_unpickle(r, "memo %llu is not set", (unsigned long long)at);
     const memo_entry entry = r->memo[at], pointer = entry & ~(memo_entry)MEMO_BITS;
@@ -536,6 +543,16 @@ static void get_memo(struct reader *r, uint64_t at)
         push_value(r, (struct import_value){.type = IMPORT_DICT, .list = (struct import_list *)pointer});
         break;
     default: push_value(r, *(const struct import_value *)pointer); break;
+    }
+}
+
+/* A call stack is a row of frames that were read before. */
+static void get_memos(struct reader *r, unsigned code)
+{
+    for (bool more = true; more; r->at += more) {
+        get_memo(r, take_little(r, code == 'h' ? 1 : 4));
+        code = r->at < r->end ? r->buffer[r->at] : 0;
+        more = code == 'h' || code == 'j';
     }
 }
 
@@ -642,17 +659,23 @@ static bool unpickle_step(struct reader *r, unsigned code)
     case 'r': put_memo(r, take_little(r, 4)); break;
     case 0x94: put_memo(r, r->memo_n); break; /* MEMOIZE */
     case 'g': get_memo(r, take_memo_line(r)); break;
-    case 'h': get_memo(r, take_little(r, 1)); break;
-    case 'j': get_memo(r, take_little(r, 4)); break;
+    case 'h':
+    case 'j': get_memos(r, code); break;
     default: push_literal(r, code);
     }
     return true;
 }
 
+/* Apart from setjmp, which keeps values out of registers. */
+static __attribute__((noinline)) void unpickle_steps(struct reader *r)
+{
+    while (unpickle_step(r, take_byte(r))) continue;
+}
+
 static bool unpickle_all(struct reader *r)
 {
     if (setjmp(r->failed)) return false;
-    while (unpickle_step(r, take_byte(r))) continue;
+    unpickle_steps(r);
     r->p->root = pop_value(r);
     r->p->has_more = (r->at < r->end || fill_more(r)) && r->buffer[r->at] == 0x80;
     return true;

@@ -248,7 +248,8 @@ static void choose_type(struct model_reading *r, json_t *root)
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    model_config_note(r, "model_type '%s' is unknown; it is read as a Llama with what its keys add", clean);
+    model_config_note(r, "model_type '%s' is unknown; gpuspy reads it as a Llama, plus the parts that its keys add",
+                      clean);
 }
 
 static void note_type_of_numbers(json_t *root, struct model *m)
@@ -303,7 +304,7 @@ static void reject_half(struct model_reading *r, const char *architecture, const
     char clean[64];
 
     terminal_clean(clean, sizeof clean, architecture, true);
-    model_config_reject(r, "has only %s (%s), which gpuspy does not know of a %s; give the model's .safetensors", half,
+    model_config_reject(r, "has only %s (%s), which gpuspy does not support for a %s; give the model's .safetensors", half,
                         clean, r->type->name);
 }
 

@@ -126,8 +126,7 @@ static uint64_t read_of_level(struct model_reading *r, const char *key, size_t i
 
     if (json_is_array(value)) value = json_array_get(value, i);
     if (value && !json_is_null(value) && (!model_config_read_count(value, &n) || !n || n > 1 << 20))
-        model_config_reject(r, "%s: its numbers are not known to gpuspy; it knows whole numbers up to %d", key,
-                            1 << 20);
+        model_config_reject(r, "%s: gpuspy does not know these values; it knows whole numbers up to %d", key, 1 << 20);
     return n;
 }
 

@@ -239,9 +239,8 @@ static void read_vit_kind(struct model_reading *r)
         if (model_config_flag(r, "use_absolute_position_embeddings", false) ||
             model_config_flag(r, "use_shared_relative_position_bias", false) ||
             !model_config_flag(r, "use_relative_position_bias", false))
-            model_config_reject(
-                r, "a BEiT without use_relative_position_bias, or with absolute or shared positions, is not known; "
-                   "give the model's .safetensors");
+            model_config_reject(r, "gpuspy does not support a BEiT without use_relative_position_bias, or with "
+                                   "absolute or shared positions; give the model's .safetensors");
     }
 }
 
@@ -292,8 +291,8 @@ static void read_clip(struct model_reading *r)
     s->projection = clip ? read_positive_number(&v, "projection_dim", 512, NUMBER_MAX) : 0;
     if (*v.problem) memcpy(r->problem, v.problem, sizeof r->problem);
     if (!clip && (!head || model_config_count(r, "projection_size", s->image_hidden) != s->image_hidden))
-        model_config_reject(r, "a SigLIP without vision_use_head, or with a projection_size that is not the image's "
-                               "hidden_size, is not known; give the model's .safetensors");
+        model_config_reject(r, "gpuspy does not support a SigLIP without vision_use_head, or with a projection_size "
+                               "that is not the image's hidden_size; give the model's .safetensors");
 }
 
 /* Falcon has keys for what other models have in their type. */
@@ -455,8 +454,9 @@ static void read_bert(struct model_reading *r)
     s->shared = s->layers / groups;
     s->new_gelu = is_activation_in_pieces(activation);
     if (s->layers % groups || read_positive_number(r, "inner_group_num", 1, MODEL_LAYERS_MAX) != 1 || !s->embedding)
-        model_config_reject(r, "an ALBERT whose groups of layers differ in size, have more than one layer inside, or "
-                               "whose embedding_size is hidden_size is not known; give the model's .safetensors");
+        model_config_reject(r,
+                            "gpuspy does not support an ALBERT whose groups of layers differ in size or have more than "
+                            "one layer inside, or whose embedding_size is hidden_size; give the model's .safetensors");
 }
 
 static void read_by_type(struct model_reading *r)

@@ -23,7 +23,7 @@
     OP(MULTIPLY, "multiply", "by a gate or a scale of each channel")                                 \
     OP(JOIN, "join", "of channels (torch.cat)")                                                      \
     OP(DROPOUT, "dropout", "")                                                                       \
-    OP(DROP_PATH, "drop_path", "stochastic depth: one random number an image")
+    OP(DROP_PATH, "drop_path", "stochastic depth: one random number per image")
 /* clang-format on */
 
 #define OP(id, word, what) CONV_##id,

@@ -96,8 +96,9 @@ struct oom_facts {
     bool adds_modules;      /* beside optimizer states: what they belong to grows */
     uint64_t growing_passes;                     /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the largest's */
-    int64_t growing_middle_ns;                   /* when half of the largest's blocks had been made */
-    int64_t growing_last_ns;                     /* the last of them all */
+    bool growing_earlier;       /* the first is older than all kept rows: the number of steps since then is unknown */
+    int64_t growing_middle_ns;  /* when half of the largest's blocks had been made */
+    int64_t growing_last_ns;    /* the last of them all */
     double growing_turnover;    /* of the bytes allocated from the first to the last: the share that was freed, or of a
                                    recording of bounded size, that fell; NAN unknown */
     int64_t growing_end_ns;     /* the failure; at most when the next one was due: the program may have paused before it
@@ -141,6 +142,7 @@ struct oom_live { /* the live memory of one location at that moment */
     uint64_t times;                       /* its allocations, freed or not */
     int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
+    int64_t mean_ns;                      /* likewise; exact, unlike middle_ns */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */

@@ -126,7 +126,7 @@ bool oom_after_rows_are_missing(const struct oom_words *w)
 static const char *what_followed(struct oom_words *w, const struct oom_after *a)
 {
     if (!a->times)
-        return oom_after_rows_are_missing(w) ? "whether anything was allocated after it is unknown"
+        return oom_after_rows_are_missing(w) ? "gpuspy does not know whether anything was allocated after it"
                                              : "nothing was allocated after it";
     const char *first = a->first_stack != RUN_NONE ? oom_place_text(w, a->first_stack) : NULL;
     return TEXT(w, "%s%llu allocation%s followed%s%s, %s", oom_after_rows_are_missing(w) ? "at least " : "",
@@ -152,7 +152,7 @@ const char *oom_after_text(struct oom_words *w)
         if (a->raised) return TEXT(w, "its exception ended the program; %s", end_text(w, a));
         return TEXT(w, "%s; %s", what_followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:
-        return TEXT(w, "whether the program handled it is unknown: %s; %s%s", what_followed(w, a),
+        return TEXT(w, "gpuspy does not know whether the program handled it: %s; %s%s", what_followed(w, a),
                     a->steps != RUN_UNKNOWN ? "no further step; " : "", end_text(w, a));
     default: return NULL;
     }

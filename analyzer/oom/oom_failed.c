@@ -94,8 +94,8 @@ void oom_explain_failed(struct oom_words *w)
     char when[UNITS_TEXT];
     units_format_seconds(when, site_seconds(p->first_ns));
     w->v->verdict = TEXT(w,
-                         "a kept exception: the tensors of the pass that ran out of memory at %s are still live, %s of "
-                         "the %s live in %llu block%s, most from %s; a traceback keeps the tensors of its frames",
+                         "a kept exception: its traceback keeps the tensors of the pass that ran out of memory at %s "
+                         "alive: %s of the %s live, in %llu block%s, most from %s",
                          when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count,
                          p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
     struct result_measure m = {

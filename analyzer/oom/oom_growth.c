@@ -121,14 +121,14 @@ static bool remain_since_training(const struct site_builder *b, const struct oom
 
 /* Outputs of forward passes that the program keeps, and that no backward pass needs. growth.c finds outputs of many
  * passes, this function outputs of few. */
-static bool is_kept(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+static bool is_kept(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
+    const uint32_t stack = run_location(b->run, l->location)->stack;
     double margin = (l->last_rank - l->first_rank) / 8;
     bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
-    if (f->layer != RUN_SERIES_TENSOR || !spread || !oom_is_in_pass(b->run, run_location(b->run, l->location)->stack))
-        return false;
-    return f->backward_ns == RUN_UNKNOWN ? remain_of_steps(b, l, f) || remain_among_freed(l, f)
-                                         : remain_since_training(b, l, f);
+    if (f->layer != RUN_SERIES_TENSOR || !spread || !oom_is_in_pass(b->run, stack)) return false;
+    if (f->backward_ns != RUN_UNKNOWN) return remain_since_training(b, l, f);
+    return (remain_of_steps(b, l, f) || remain_among_freed(l, f)) && !site_is_before_backward(b, stack);
 }
 
 /* Reallocated by concatenation many times, as the keys and values of a few layers are. */
@@ -186,6 +186,20 @@ static bool is_queued(const struct site_builder *b, uint32_t stack)
     return false;
 }
 
+/* growth.c compares the whole run with a line, so it misses growth that begins late in a long run: most blocks of the
+ * call path were freed, but of each of the last steps one remains, up to the step that failed. */
+static bool remain_of_last_steps(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f,
+                                 const struct step_list *steps)
+{
+    enum { STEPS = 16 };
+    const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
+    const size_t middle = step_count_done(steps, l->mean_ns), quarter = (last - first) / 4;
+    return last >= first + STEPS && l->count >= last - first && l->times >= 2 * l->count && l->bytes >= f->live / 2 &&
+           step_count_done(steps, f->row->time_ns) <= last + 1 && middle >= first + quarter &&
+           middle <= last - quarter && f->layer == RUN_SERIES_TENSOR &&
+           !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
+}
+
 /* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
  * buffer that is appended to, whose earlier versions are freed. */
 static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
@@ -194,7 +208,7 @@ static bool does_growth_count(struct site_builder *b, const struct oom_live *l, 
     enum { TIMES = 8, APPENDED = 4 };
     const struct step_list *steps = step_list_of(b, f->row->process);
     bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
-    if (continued) return true;
+    if (continued || (sure && remain_of_last_steps(b, l, f, steps))) return true;
     if (l->location >= b->growing_n || !b->growing[l->location]) return false;
     return is_appended(b, l) ||
            ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
@@ -423,6 +437,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->adds_modules = f->growing_states && !is_state(b->run, heaviest->stack);
     }
     f->growing_last_ns = last_ns;
+    f->growing_earlier = heaviest && f->growing_first_ns < run_process_at(b->run, f->row->process)->kept_from_ns;
     f->growing_end_ns = growing_end_of(f, last_ns);
     SORT(stacks, f->growing_stacks_n, sort_uint32_up);
     f->growing_stacks = stacks;
@@ -442,7 +457,8 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
  * exists. */
 static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {
-    enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
+    enum { STEPS = 3, FEW = 64 };     /* few: as many as a model has layers */
+    static const double early = 0.25; /* other blocks were freed, if some came before: temporaries of a pass, too */
     const struct step_list *steps = oom_steps_of(b, f);
     int64_t before = 0, first = f->heaviest_first_ns;
     bool recent = steps && f->row->time_ns <= step_start_ns(steps, steps->n) + 2 * steps->median_ns &&
@@ -450,7 +466,7 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     if (f->growing_kept >= f->growing / 2) return 0;
     /* Earlier blocks of a reallocated buffer are freed. Their times are unreliable on a busy machine, or after a pause.
      */
-    const bool gone = f->growing_times >= 2 * f->growing_count;
+    const bool gone = f->growing_times >= 2 * f->growing_count && f->heaviest_first_rank > early;
     f->of_step = gone && recent && f->growing_count >= FEW && !run_stack_calls(b->run, f->growing_stack, "_ops::cat");
     /* a queue whose items are equal is freed at its other end */
     const bool turns = gone && !f->of_step &&

@@ -445,7 +445,7 @@ static void measure_displayed(struct oom_sight *s)
     const bool helps =
         add_drop(s, OOM_EFFORT_LINE, is_displayed, "without the memory of these cells", held,
                  TEXT(s,
-                      "end a cell's last line with ; so that the notebook does not keep its value in Out[] "
+                      "end a cell's last line with a semicolon so that the notebook does not keep its value in Out[] "
                       "and _: cells that displayed tensors hold %s; %%reset -f out drops the values kept so "
                       "far",
                       SIZE(s, held)));
@@ -492,8 +492,8 @@ static void no_grad(struct oom_sight *s)
     size_t before = s->v->measures_n;
     add_measure(s, OOM_EFFORT_LINE, s->kept, s->layers ? OOM_MEASURE_AT_MOST : 0,
                 s->evaluates ? TEXT(s,
-                                    "put torch.inference_mode() or torch.no_grad() around this forward pass, which no "
-                                    "backward pass follows%s",
+                                    "put torch.inference_mode() or torch.no_grad() around this forward pass (no "
+                                    "backward pass follows it)%s",
                                     sure ? "" : ", unless it is already there")
                              : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
     if ((s->evaluates && sure) || (s->layers && s->kept >= s->need)) lead_measure(s, before);
@@ -558,7 +558,7 @@ static void measure_chunked_loss(struct oom_sight *s)
     add_measure(
         s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
         TEXT(s,
-             "compute the cross entropy in chunks of tokens, %d here, each with its backward pass (or a fused loss: "
+             "compute the cross entropy in %d chunks of tokens, each with its backward pass (or use a fused loss: "
              "Liger, "
              "cut-cross-entropy): logits and their copies hold %s",
              CHUNKS, SIZE(s, held)));
@@ -647,12 +647,11 @@ static void measure_data(struct oom_sight *s)
     const int64_t held = bytes_of_kind(s, is_data);
     if (held == 0 || held < s->f->live / 4 || s->f->pending) return; /* pending passes keep their own inputs */
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
-    (void)add_drop(
-        s, OOM_EFFORT_LINE, is_data, "without that data", held,
-        TEXT(s,
-             "%s: keep on the host the %s that were put on the GPU in advance, and copy each batch when a step "
-             "needs it",
-             oom_place_text(&words, heaviest), SIZE(s, held)));
+    (void)add_drop(s, OOM_EFFORT_LINE, is_data, "without that data", held,
+                   TEXT(s,
+                        "%s: this line puts %s of data on the GPU in advance; keep it on the host, and copy each batch "
+                        "when a step needs it",
+                        oom_place_text(&words, heaviest), SIZE(s, held)));
 }
 
 static void key_value_cache(struct oom_sight *s)

@@ -112,8 +112,8 @@ static const char *triangle_advice(struct oom_words *w, uint32_t stack)
             where);
     if (function_has_one_of(w, stack, products, sizeof products / sizeof *products))
         return TEXT(w,
-                    "%s creates length × length elements: if the product with them computes the sums of all earlier "
-                    "elements, torch.cumsum() does so without them",
+                    "%s creates length × length elements: if the product with them computes running sums, "
+                    "torch.cumsum() computes the same without them",
                     where);
     return TEXT(w,
                 "%s creates length × length elements: for a causal mask, pass is_causal=True to "
@@ -145,8 +145,8 @@ static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t
     if (masks && is_about_attention(w, stack))
         return TEXT(w,
                     "%s creates a mask with an element for each pair of positions of each sample: if the padding "
-                    "follows the tokens, is_causal=True needs no mask; otherwise apply the masks one after the other "
-                    "where they are used (masked_fill), or let flex_attention compute them",
+                    "follows the tokens, pass is_causal=True instead of a mask; otherwise apply the masks one after "
+                    "the other at the line that uses them (masked_fill), or let flex_attention compute them",
                     oom_place_text(w, stack));
     if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
         (is_failing_line(w, stack) && site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) &&
@@ -166,12 +166,12 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
     const bool filled = line_has(w, stack, "(torch.ones(") || line_has(w, stack, "(torch.full(");
     if (site_line_makes(w->b, stack, SITE_SHAPE_EXPANSION))
         return TEXT(w,
-                    "leave out .contiguous() or .clone() at %s, if nothing writes to the result: what expand() returns "
-                    "takes no memory of its own",
+                    "leave out .contiguous() or .clone() at %s, if nothing writes to the result: the result of "
+                    "expand() takes no memory of its own",
                     oom_place_text(w, stack));
     if (site_line_makes(w->b, stack, SITE_SHAPE_ONE_HOT))
         return TEXT(w,
-                    "%s creates a row as long as the number of classes for each index: pass the indices instead "
+                    "%s creates a row for each index, with one element per class: pass the indices instead "
                     "(cross_entropy, embedding and gather take them)",
                     oom_place_text(w, stack));
     if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);

@@ -68,7 +68,7 @@ static const char *oversized_verdict(struct oom_words *w)
     const struct oom_facts *f = w->f;
     const bool holds = f->device_live > 0;
     if (!run_is_known(f->total))
-        return TEXT(w, "one request is larger than all that it could get: %s free%s%s%s", SIZE(w, f->free),
+        return TEXT(w, "one request is larger than all the memory that it could get: %s free%s%s%s", SIZE(w, f->free),
                     holds ? " and " : "", holds ? SIZE(w, f->device_live) : "",
                     holds ? " that this process had reserved" : "");
     if (f->requested <= f->total - oom_context_bytes(f))
@@ -228,10 +228,12 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
             "PyTorch's cache held %s that no tensor used; PyTorch freed its cached segments, and the request succeeded",
             SIZE(w, oom_cached_bytes(f)));
         oom_add_measure(w->b, w->v,
-                        (struct result_measure){.frees_bytes = RUN_UNKNOWN,
-                                                .effort = OOM_EFFORT_ARGUMENT,
-                                                .text = "harmless once; if it repeats, each flush waits for the GPU: "
-                                                        "let sizes vary less, or use a smaller batch"});
+                        (struct result_measure){
+                            .frees_bytes = RUN_UNKNOWN,
+                            .effort = OOM_EFFORT_ARGUMENT,
+                            .text =
+                                "if this happened once, it is harmless; if it repeats, each flush waits for the GPU: "
+                                "let sizes vary less, or use a smaller batch"});
         return;
     }
     if (explain_private_pools(w)) return;
@@ -358,7 +360,7 @@ static const char *explain_beside(struct oom_words *w, const char *from)
     for (size_t i = 0; i < named; i++) {
         text = TEXT(w, "%s%s %s %s", text,
                     i == 0           ? ""
-                    : i + 1 == named ? " and"
+                    : i + 1 == named ? ", and"
                                      : ",",
                     SIZE(w, parts[i]->bytes), bytes_beside(f, parts[i]->what));
     }
@@ -419,7 +421,7 @@ void oom_explain_capacity(struct oom_words *w)
             w, too_much ? "the live memory does not fit: %s%s" : "the request did not fit beside the live memory: %s%s",
             SIZE(w, f->live), from);
     } else { /* only the first and the last of many failures are examined, or nothing was recorded there */
-        w->v->verdict = "the request did not fit; what was live then is unknown";
+        w->v->verdict = "the request did not fit; the memory live at that moment is unknown";
     }
     bool others_known = f->nvml && run_is_known(f->nvml->other_bytes); /* whose it is */
     if (!others_known && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {

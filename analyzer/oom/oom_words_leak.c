@@ -24,7 +24,8 @@ struct oom_rhythm oom_rhythm(const facts *f)
     bool graph = oom_keeps_graph(f);
     uint64_t count = graph ? f->growing_passes : f->growing_count, times = count ? count : 1;
     struct oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
-    if (g && g->by_steps && !g->jumps && !f->replaced && g->steps && (graph || g->count + 2 >= g->steps)) {
+    if (g && g->by_steps && !g->jumps && !f->replaced && !f->growing_earlier && g->steps &&
+        (graph || g->count + 2 >= g->steps)) {
         r.steps = true;
         r.each = (double)(graph ? f->growing : f->growing_heaviest) / (double)g->steps;
         r.times = g->steps;
@@ -126,7 +127,7 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     const bool graph = w->f->graph == OOM_GRAPH_INFERRED;
     if (graph && w->v->holders_n == 1 && w->v->holders[0].into && !w->v->holders[0].carried &&
         site_holder_loss(w->b, w->f->growing_stack, w->v->holders) == SITE_LOSS_YES)
-        return TEXT(w, "empty `%s` as soon as backward() has used what is in it (no retain_graph=True then)",
+        return TEXT(w, "empty `%s` as soon as backward() has used its contents, and leave out retain_graph=True",
                     w->v->holders[0].into);
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
@@ -157,8 +158,8 @@ static void measure_no_graph(struct oom_words *w)
     const bool carries = carries_without_training(w);
     const char *refuted_by = "if a backward pass was to follow it";
     if (!f->evaluates && !carries) return;
-    const char *text = TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
-                            pass_line_of(w));
+    const char *text =
+        TEXT(w, "put torch.no_grad() around the forward passes at %s: no backward pass followed them", pass_line_of(w));
     if (carries || !f->growth || f->replaced || question_is_number(f->growth->newest_bytes)) {
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
         return;
@@ -225,16 +226,16 @@ static void explain_outputs(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(w,
-                         "a leak: %u line%s inside modules, most at %s, keep%s about %s: %s. Whether an autograd graph "
-                         "keeps it is unknown: no backward pass freed any of it",
+                         "a leak: %u line%s inside modules, most at %s, keep%s about %s: %s. gpuspy does not know "
+                         "whether an autograd graph keeps it: no backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), leak_share_text(w, f->growing));
     if (f->evaluates)
         add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
-                         TEXT(w, "put torch.no_grad() around the forward passes at %s, which no backward pass followed",
+                         TEXT(w, "put torch.no_grad() around the forward passes at %s: no backward pass followed them",
                               pass_line_of(w)));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps what the modules return is unknown"),
+                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps the modules' results is unknown"),
                       w->v->holders_n && (w->v->holders[0].instead || w->v->holders[0].carried)
                           ? instead_text(w, f->growing)
                           : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
@@ -262,13 +263,18 @@ static void explain_replaced(struct oom_words *w)
                  leak_line_of(w)));
         return;
     }
-    if (!oom_is_in_pass(w->b->run, f->growing_stack)) { /* results that a loop collects */
+    const bool in_pass = oom_is_in_pass(w->b->run, f->growing_stack);
+    const bool read = in_pass || (w->v->holders_n && site_is_read_beside(w->b, &w->v->holders[0]));
+    if (!read) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
                           holder_text(w, "the line that keeps it is unknown")));
     }
-    add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
-                     TEXT(w, "%s: bound its length (a window, a maximum), here to half", leak_line_of(w)));
+    add_leak_measure(
+        w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
+        TEXT(w, "%s bound its length (a window, a maximum), here to half%s",
+             read && w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
+             read ? ", or empty it before each new sequence" : ""));
 }
 
 static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
@@ -290,9 +296,10 @@ static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
-        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                     "call gc.collect() after each step: Python's garbage collector was off at the failure (recorded), "
-                     "and objects in reference cycles are then never freed; gc.enable() alone may collect too late");
+        measure_drop(
+            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+            "call gc.collect() after each step: Python's garbage collector was off at the failure (recorded), "
+            "and objects in reference cycles are then never freed; gc.enable() by itself may collect too late");
     }
 }
 
@@ -302,9 +309,8 @@ static void explain_buffers(struct oom_words *w)
     const facts *f = w->f;
     w->v->verdict = TEXT(w, "a leak: CUDA allocations at %s are never freed, %s: %s",
                          oom_place_text(w, f->growing_stack), rhythm_text(w), leak_share_text(w, f->growing_heaviest));
-    measure_drop(
-        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-        TEXT(w, "%s: free each block after its last use, also where a function returns early", leak_line_of(w)));
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+                 TEXT(w, "%s: free each block after its last use, also if a function returns early", leak_line_of(w)));
 }
 
 /* Allocations of many sizes that do not occur in every step, which no list keeps. */
@@ -343,6 +349,12 @@ static void find_leak_holders(struct oom_words *w)
     if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && passes &&
                                                                !site_is_without_gradients(w->b, f->growing_stack))))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
+    struct result_holder *carried; /* out, past = net(x, past), whose layers extend what they are given */
+    const size_t n = f->replaced ? site_find_holders(w->b, f->growing_stack, true, &carried) : 0;
+    if (!n || !carried[0].carried) return;
+    w->v->holders = carried;
+    w->v->holders_n = n;
+    for (size_t i = 0; i < n; i++) carried[i].why = "each pass takes over what the one before returned";
 }
 
 static void explain_memoised(struct oom_words *w)
@@ -365,8 +377,8 @@ void oom_explain_driving(struct oom_words *w)
     const facts *f = w->f;
     find_leak_holders(w);
     w->v->verdict = TEXT(w,
-                         "a buffer that grows without bound: %s appends to it, now %s, and blocks of %s that became "
-                         "larger with it are live, of %s in all",
+                         "a buffer that grows without bound: %s appends to it. It now holds %s, and blocks that grew "
+                         "with it hold %s of the %s live",
                          oom_place_text(w, f->growing_stack), SIZE(w, f->growing_heaviest / (int64_t)f->growing_count),
                          SIZE(w, f->driven), SIZE(w, f->live));
     add_leak_measure(w, (f->growing + f->driven) / 2, -1, RESULT_CERTAINTY_INFERRED,
@@ -385,8 +397,8 @@ void oom_explain_leak(struct oom_words *w)
     if (holder && w->v->holders_n && oom_is_own_optimizer(w->b->run, f->growing_stack)) holder = NULL;
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
-        w->v->refuted_by =
-            "if the program needs all of it at once: hardly any memory was freed, so where a step ends is unknown";
+        w->v->refuted_by = "if the program needs all of it at once: hardly any memory was freed, so gpuspy does not "
+                           "know where a step ends";
     }
     if (holder) {
         explain_holder(w, holder);
@@ -484,8 +496,7 @@ void oom_explain_pending(struct oom_words *w)
         measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
                      "if the gradient must reach all earlier passes",
                      TEXT(w,
-                          "%s: call backward() every N passes, then detach what the next pass takes over (.detach()) "
-                          "in %s",
+                          "%s: call backward() every N passes, then detach (.detach()) what the next pass reads, in %s",
                           line, site_holders_text(w->b->arena, carried, n)));
         return;
     }

@@ -93,10 +93,10 @@ static const char *advice_of_growth(const struct result_growth *g)
 {
     const bool native =
         g->layer != RUN_SERIES_TENSOR && g->layer != RUN_SERIES_HOST && g->stack.site.kind == GS_FRAME_NATIVE;
-    if (native) return "free each block after its last use, also where a function returns early";
+    if (native) return "free each block after its last use, also if a function returns early";
     if (g->creates != RUN_NONE)
-        return "backward(create_graph=True) makes gradients and their leaves keep each "
-               "other: " QUESTION_CREATE_GRAPH_ADVICE;
+        return "backward(create_graph=True) makes gradients and their leaves keep each other "
+               "alive: " QUESTION_CREATE_GRAPH_ADVICE;
     if (g->layer == RUN_SERIES_HOST)
         return g->graph
                    ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"

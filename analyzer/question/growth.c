@@ -49,8 +49,8 @@ struct site_growth { /* by location; members that every event uses come first */
     uint32_t piece;  /* the one to which `least` belongs */
     uint32_t first;  /* piece of the first allocation, plus 1; 0 none yet */
     int64_t live, least;
-    int64_t *least_of; /* by piece; NULL while it was 0 in all */
-    uint64_t stayed;
+    int64_t *least_of;      /* by piece; NULL while it was 0 in all */
+    uint64_t stayed, times; /* times: including those that were freed */
     int64_t stayed_bytes, first_ns, last_ns;
     uint64_t never; /* of those that stayed: never freed, not even by the tear-down */
     int64_t never_bytes;
@@ -138,6 +138,7 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
         g->next += g->per_piece;
     }
     g->span->piece_ends[g->piece] = life->alloc_ns;
+    s->times++;
     if (life->alloc_ns <= g->span->end_ns) g->span->last = g->piece;
     if (!s->first) {
         s->first = g->piece + 1;
@@ -495,8 +496,10 @@ static void count_stayed(const struct site_growth *s, const struct samples *a, b
 
 /* False: without steps, these blocks do not count as growth. */
 static bool count_growth_steps(const struct question_growths *g, const struct site_growth *s, uint32_t stack,
-                               const struct span *span, const struct step_list *steps, struct result_growth *e)
+                               bool appended, const struct span *span, const struct step_list *steps,
+                               struct result_growth *e)
 {
+    enum { AGAIN = 8 };
     uint64_t n = steps ? growth_steps_of(steps, s, span) : 0;
     /* Only its duration shows whether the last iteration of a loop was complete. If one allocation per iteration
      * stayed, their number shows it; one fewer can also be an iteration that keeps nothing, unless memory ran out. */
@@ -504,6 +507,10 @@ static bool count_growth_steps(const struct question_growths *g, const struct si
     if (n && steps->source == STEP_SOURCE_PERIOD && (one_more || one_fewer)) n = e->count;
     e->by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
     e->steps = e->by_steps ? n : e->count;
+    if (!e->by_steps && appended && s->times >= e->count * AGAIN) { /* each layer's buffer is made anew each time */
+        e->steps = s->times / e->count;
+        return true;
+    }
     /* If steps are unknown, each allocation counts as one: not those of many lines, of the layers of a pass, or of a
      * pass that makes the gradients of all parameters. */
     return e->by_steps || (run_stack_is_located(g->b->run, stack) && !site_is_in_backward(g->b->run, stack) &&
@@ -531,7 +538,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
         s->first_ns = span->piece_ends[s->first - 1];
     struct result_growth e = {.process = series->process, .device = series->device, .layer = series->layer, .fit = fit};
     count_stayed(s, &a, appended, &e);
-    if (!count_growth_steps(g, s, l->stack, span, steps, &e)) return;
+    if (!count_growth_steps(g, s, l->stack, appended, span, steps, &e)) return;
     e.bytes_per_step = (double)e.bytes / (double)e.steps;
     const double gain = (double)(a.y[a.n - 1] - a.y[0]), end_bytes = (double)g->end_bytes[l->series];
     const bool many = (appended ? e.steps : e.count) >= MANY_STAYED;

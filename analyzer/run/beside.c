@@ -106,10 +106,13 @@ static void pass_batch(struct run_beside *b, const struct run_observer *o, const
     }
 }
 
+_Thread_local const struct run_beside *run_beside_own;
+
 static void *pass_batches(void *self)
 {
     struct run_beside *b = self;
     unsigned slot;
+    run_beside_own = b;
     while (relay_take(&b->relay, &slot)) {
         use_batch(b, &b->batches[slot]);
         for (size_t i = 0; i < b->observers_n; i++) pass_batch(b, &b->observers[i], &b->batches[slot]);
@@ -203,11 +206,6 @@ void run_beside_add_free(struct run_beside *b, uint32_t number, const struct run
 void run_beside_add_other(struct run_beside *b, enum run_beside_kind kind, size_t index)
 {
     if (b->passed[kind]) add_event(b, (struct event){.kind = (uint8_t)kind, .number = (uint32_t)index});
-}
-
-bool run_beside_calls(const struct run_beside *b)
-{
-    return b && pthread_equal(b->thread, pthread_self());
 }
 
 uint32_t run_beside_number(const struct run_beside *b, const struct run_lifetime *life)

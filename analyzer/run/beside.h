@@ -22,9 +22,9 @@ void run_beside_add_free(struct run_beside *b, uint32_t number, const struct run
 /* An event without a lifetime, by its index in the run's list; _tell calls an observer at once. */
 void run_beside_add_other(struct run_beside *b, enum run_beside_kind kind, size_t index);
 void run_beside_tell(struct run *run, const struct run_observer *o, enum run_beside_kind kind, size_t index);
-/* Whether the caller is one of its observers; then, of the lifetime that it receives: the number, and the call that
- * frees it or RUN_NONE. */
-bool run_beside_calls(const struct run_beside *b);
+/* The one whose observers this thread calls; NULL. Then, of the lifetime that they receive: the number, and the call
+ * that frees it or RUN_NONE. */
+extern _Thread_local const struct run_beside *run_beside_own;
 uint32_t run_beside_number(const struct run_beside *b, const struct run_lifetime *life);
 uint32_t run_beside_free_stack(const struct run_beside *b, const struct run_lifetime *life);
 /* Waits until all observers have received everything. */

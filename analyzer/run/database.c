@@ -45,11 +45,11 @@ static int64_t file_size(const char *path, const char *suffix)
     return stat(name, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
-/* `?`, `#` and `%` have a meaning in a URI. */
+/* `?`, `#` and `%` have a meaning in a URI, and so has what follows `file://`: a host, here none. */
 char *run_database_uri(const char *path, const char *query)
 {
     char *uri = arena_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
-    at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
+    at += sprintf(at, "file:%s", path[0] == '/' ? "//" : "./");
     for (const char *p = path; *p; p++)
         at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
     sprintf(at, "?%s", query);

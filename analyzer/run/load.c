@@ -312,7 +312,7 @@ static void note_stopped(struct run *run, const struct run_process *p)
 {
     static const char *const why[][2] = {
         {"detach", "of gpuspy detach"},
-        {"keep", "its live memory and peaks alone exceed GPUSPY_KEEP"},
+        {"keep", "its live memory and peaks already exceed GPUSPY_KEEP"},
         {"reader", "another program had read it in one transaction for so long that "
                    "GPUSPY_KEEP had no room left"},
         {"filter", "a seccomp filter would have ended the program at a call of gpuspy's"},
@@ -322,8 +322,8 @@ static void note_stopped(struct run *run, const struct run_process *p)
     size_t i = 0;
     while (i < DISK && (!p->stopped || strcmp(p->stopped, why[i][0]) != 0)) i++;
     run_add_note(run,
-                 "the recording of process %u stopped at %s because %s; the program went on, and what it freed later "
-                 "seems never freed",
+                 "the recording of process %u stopped at %s because %s; the program went on, and gpuspy counts what it "
+                 "freed later as never freed",
                  p->pid, units_format_seconds(at, (double)p->end_ns / 1e9), why[i][1]);
 }
 
@@ -343,8 +343,8 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
             text_put(had, sizeof had, "PyTorch had no tensors then; other memory from before is not in the recording");
         else if (blocks > 0)
             snprintf(had, sizeof had,
-                     "%s of tensors that PyTorch had allocated before, %s, have no call path and no earlier time, and "
-                     "other memory from before is not in the recording",
+                     "%s of tensors that PyTorch had allocated before, %s, have no call path and count from that "
+                     "moment on; other memory from before is not in the recording",
                      units_format_plural(count, (uint64_t)blocks, "block", "blocks"), bytes);
         else
             snprintf(had, sizeof had, "memory that it had allocated before is not in the recording%s%s%s",
@@ -468,7 +468,8 @@ static bool add_import(struct load *l, sqlite3_stmt *st)
     note_import(run, format, run_column_text(run, st, 4));
     run->unblocked += unblocked > 0 ? (uint64_t)unblocked : 0;
     if (unmatched > 0) {
-        run_add_note(run, "%lld of its events contradict one another or what is live at the end; they were left out",
+        run_add_note(run,
+                     "gpuspy left out %lld of its events, which contradict one another or the memory live at the end",
                      (long long)unmatched);
     }
     return true;
@@ -688,7 +689,7 @@ void run_load_finish(struct run *run)
     run_note_levels(run);
     if (run->unblocked) {
         char count[UNITS_TEXT];
-        run_add_note(run, "%s %s no recorded call; how long the host was blocked is unknown and counts as 0",
+        run_add_note(run, "%s %s no recorded call: the blocked time is unknown and counts as 0",
                      units_format_count(count, run->unblocked),
                      run->unblocked == 1 ? "copy or fill has" : "copies and fills have");
     }

@@ -215,10 +215,11 @@ void run_note_removed(struct run *run)
         snprintf(who, sizeof who, "each of %zu processes", n);
     if (first->keep_bytes)
         snprintf(why, sizeof why, "GPUSPY_KEEP=%s", units_format_bytes(size, (uint64_t)first->keep_bytes));
-    run_add_note(run,
-                 "%s (%s): the recording has every event after %s%s; of the time before it has peaks, failures, live "
-                 "memory, totals by call path, and a coarse timeline",
-                 who, why, units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
+    run_add_note(
+        run,
+        "%s (%s): the recording has every event after %s%s; from the time before that, it has peaks, failures, live "
+        "memory, totals by call path, and a coarse timeline",
+        who, why, units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
 }
 
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
@@ -267,8 +268,8 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
         if (lows[i] <= lows[i - 1]) return;
     if (level->device >= 0) snprintf(device, sizeof device, " on GPU %d", level->device);
     run_add_note(run,
-                 "process %u: the smallest total of %s%s rose in each eighth of the time up to the last removed rows, "
-                 "from %s to %s, usually by %s per hour: what is still live at the end names the lines (--only leaks)",
+                 "process %u: %s%s grew throughout the time of the removed rows, from %s to %s, usually by %s per hour "
+                 "(the smallest total rose in each eighth of that time). 'gpuspy report --only leaks' lists the lines",
                  run->processes[level->process].pid, words[level->layer], device,
                  units_format_bytes(from, (uint64_t)lows[0]), units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
                  units_format_bytes(rate, (uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));

@@ -513,14 +513,13 @@ const struct run_series *run_series(const struct run *run, uint32_t series)
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
 {
     const struct run_replay *r = run->replay;
-    if (r && run_beside_calls(r->beside)) return run_beside_free_stack(r->beside, life);
+    if (r && run_beside_own) return run_beside_free_stack(run_beside_own, life);
     return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
 }
 
 uint32_t run_live_number(const struct run *run, const struct run_lifetime *life)
 {
-    const struct run_replay *r = run->replay;
-    return run_beside_calls(r->beside) ? run_beside_number(r->beside, life) : (uint32_t)(life - r->live);
+    return run_beside_own ? run_beside_number(run_beside_own, life) : (uint32_t)(life - run->replay->live);
 }
 
 void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)

@@ -116,7 +116,7 @@ bool run_is_one_job(struct run *run, size_t from, const char *folder, char *erro
         run_add_note(
             run,
             "%s: %zu run ids count as one job: each rank is in one of them, all have the same number of ranks, and "
-            "they ran at the same time; to be certain, set the same GPUSPY_RUN_ID on all hosts",
+            "they ran at the same time. To be certain, set the same GPUSPY_RUN_ID on all hosts",
             folder, r.n);
         ok = true;
     }

@@ -30,8 +30,8 @@ static bool is_open_already(const struct run *run, const char *path)
 static void note_torn(struct run *run, const char *path)
 {
     run_add_note(run,
-                 "%s: the recording was cut off; about the last %d ms before the end are missing, because "
-                 "the shared memory that held them, or %s.spool, which names it, no longer exists",
+                 "%s: the recording was cut off: about the last %d ms before the end are missing. The shared memory "
+                 "that held them, or %s.spool, which names it, no longer exists",
                  path, GS_SPOOL_LOST_MS, path);
     if (!run->ooms_n) run->why_unknown[RUN_FACT_OUTCOME] = "the last events of the recording are missing";
 }
@@ -288,9 +288,11 @@ static void note_runs(struct run *run, size_t files)
     size_t i = 1;
     while (i < run->processes_n && strcmp(run->processes[i].run_id, run->processes[0].run_id) == 0) i++;
     if (files < 2 || i >= run->processes_n || (foreign && run_are_ranks(run, 0, "", unused, sizeof unused))) return;
-    run_add_note(run, "%s",
-                 foreign ? "whether these files are of one run is unknown: their names and contents do not state it"
-                         : "these are processes of different runs");
+    run_add_note(
+        run, "%s",
+        foreign
+            ? "gpuspy does not know whether these files are of one run: neither their names nor their contents state it"
+            : "these are processes of different runs");
 }
 
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,

@@ -284,17 +284,16 @@ static void read_carried(struct site_search *s)
         const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
         const bool sum = s->pending && site_only_adds(a.value, name.list[0]); /* of losses */
         if (at < s->code.n && !sum && !is_reset_around(s, loop, name.list[0])) {
-            site_add_candidate(
-                &carried,
-                (struct site_candidate){.frame = s->frame,
-                                        .code = s->code,
-                                        .at = at,
-                                        .carried = true,
-                                        .passed = s->returned,
-                                        .why = retains ? "each pass takes over a result of the one before, with its "
-                                                         "graph, which backward(retain_graph=True) keeps"
-                                                       : "each pass takes over a result of the one before, with its "
-                                                         "graph"});
+            site_add_candidate(&carried,
+                               (struct site_candidate){
+                                   .frame = s->frame,
+                                   .code = s->code,
+                                   .at = at,
+                                   .carried = true,
+                                   .passed = s->returned,
+                                   .why = retains ? "each pass reads a result of the previous one, with its graph, "
+                                                    "which backward(retain_graph=True) keeps"
+                                                  : "each pass reads a result of the previous one, with its graph"});
         }
     }
     if (carried.n && retains) s->found.n = 0;
@@ -304,6 +303,7 @@ static void read_carried(struct site_search *s)
 /* results = [trial(n) for n in range(9)], results = list(trials()), return torch.cat([model(x) for x in batches]) */
 static void read_collection(struct site_search *s)
 {
+    static const char *const collectors[] = {"list", "tuple", "dict", "set", "sorted", "deque", "collections.deque"};
     struct site_assignment a;
     struct site_names made = {.n = 0};
     const char *code = s->code.list[s->at].code, *value = code;
@@ -314,8 +314,8 @@ static void read_collection(struct site_search *s)
     /* crops = pool.map(crop, images), crops = await gather(*[crop(i) for i in images]) */
     const bool mapped = s->submitted && made.n == 1 &&
                         (strstr(value, ".map(") || strstr(value, ".starmap(") || strstr(value, "gather("));
-    bool whole = made.n == 1 && (strncmp(value, "list(", 5) == 0 || strncmp(value, "tuple(", 6) == 0 ||
-                                 strncmp(value, "dict(", 5) == 0);
+    const char *made_by = arena_printf(s->scratch, "%.*s", (int)site_name_length(value), value);
+    const bool whole = made.n == 1 && value[strlen(made_by)] == '(' && TEXT_IS_ONE_OF(made_by, collectors);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
         (!whole && !mapped && !site_collects(value, s->inner)) || site_is_loop(&s->code.list[s->at]) ||
         site_is_host_value(value, s->graph))
@@ -389,14 +389,14 @@ static void read_carried_attribute(struct site_search *s)
                                   site_holds(read.value, &made, true));
         }
         if (carried) {
-            site_add_candidate(&s->found, (struct site_candidate){
-                                              .frame = s->frame,
-                                              .code = s->code,
-                                              .at = i,
-                                              .carried = true,
-                                              .why = "the next pass reads it, so that each keeps the graph of the one "
-                                                     "before",
-                                              .passed = true});
+            site_add_candidate(&s->found,
+                               (struct site_candidate){
+                                   .frame = s->frame,
+                                   .code = s->code,
+                                   .at = i,
+                                   .carried = true,
+                                   .why = "the next pass reads it, so that each keeps the graph of the previous one",
+                                   .passed = true});
         }
     }
 }
@@ -461,8 +461,7 @@ static void read_given_objects(struct site_search *s)
                                (struct site_candidate){.frame = s->frame,
                                                        .code = s->code,
                                                        .at = i,
-                                                       .why = "it stores the memory in an object that the function is "
-                                                              "given",
+                                                       .why = "it stores the memory in an argument of the function",
                                                        .passed = true});
         }
     }

@@ -27,6 +27,15 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
     }
 }
 
+/* register_forward_hook(self), (Recorder(name)), (recorder) of an object whose class the program defines. */
+static bool is_object_called(struct site_search *s, const char *name)
+{
+    struct site_search in = *s;
+    size_t def;
+    const char *class = *site_find_class_of(s, name) ? site_find_class_of(s, name) : name;
+    return strcmp(name, "self") == 0 || site_find_method(&in, class, "__call__", &def);
+}
+
 static void read_hooks(struct site_search *s)
 {
     for (size_t i = 0; i < s->code.n; i++) {
@@ -41,11 +50,13 @@ static void read_hooks(struct site_search *s)
         name = dot ? dot + 1 : name;
         if (site_lambda_store(s->scratch, code, s->graph && !saved))
             site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
+        else if (!dot && is_object_called(s, arena_printf(s->scratch, "%.*s", (int)n, name)))
+            read_hook(s, "__call__", strlen("__call__"), false);
         else if (n && strchr("(,)", name[n]))
             read_hook(s, name, n, name[n] == '(');
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "the only hook of the program that stores what it is given";
+        s->found.list[i].why = "the only hook of the program that stores its arguments";
 }
 
 void site_find_hooks(struct site_search *s, uint32_t stack)
@@ -133,7 +144,7 @@ void site_find_callbacks(struct site_search *s, uint32_t stack)
         if (n && (is_overriding(s, i, name, n) || is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
-        s->found.list[i].why = "a library calls the function, which stores what it is given";
+        s->found.list[i].why = "a library calls the function, which stores its arguments";
 }
 
 /* self.learn.pred of a statement: does it mention an attribute of that name, of another object than self? */

@@ -55,25 +55,19 @@ static bool is_buffer_kept(struct site_search *s, const char *code)
     return made && (strspn(capacity, "0123456789_") >= MANY || !targets);
 }
 
-/* Does the logger make records of that level? A logger of INFO makes none for debug(), and without a level, only those
- * of warnings. */
-static bool makes_records(struct site_search *s, const char *object, const char *method)
+/* Is there a record of debug() and info() at all? Only if the file sets a level that low. */
+static bool makes_records(struct site_search *s, const char *method)
 {
     static const char *const all[] = {"DEBUG", "NOTSET", "(10)", "=10", "(1)", "(0)", NULL};
     static const char *const most[] = {"INFO", "(20)", "=20", NULL};
-    const char *own = arena_printf(s->scratch, "%s.setLevel(", object);
     const bool info = strcmp(method, " info ") == 0;
-    bool sets = false, own_level = false;
-    if (!info && strcmp(method, " debug ") != 0) return true;
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+    bool makes = !info && strcmp(method, " debug ") != 0;
+    for (size_t i = 0; i < s->code.n && !makes && s->budget-- > 0; i++) {
         const char *code = s->code.list[i].code;
-        const bool is_own = strncmp(code, own, strlen(own)) == 0;
-        if ((own_level && !is_own) || (!strstr(code, "setLevel(") && !strstr(code, "basicConfig("))) continue;
-        const bool is = statement_has_one_of(code, all) || (info && statement_has_one_of(code, most));
-        sets = is || (sets && (own_level || !is_own));
-        own_level = own_level || is_own;
+        makes = (strstr(code, "setLevel(") || strstr(code, "basicConfig(")) &&
+                (statement_has_one_of(code, all) || (info && statement_has_one_of(code, most)));
     }
-    return sets;
+    return makes;
 }
 
 static bool keeps_records(struct site_search *s)
@@ -103,7 +97,7 @@ static bool is_object_of(struct site_search *s, const struct keeper *keeper, con
     if (strcmp(maker, "getLogger(") != 0) return strcmp(object, maker) == 0 || is_made_by(s, object, maker);
     /* a logger of another module has a name that begins so */
     return (strncasecmp(text_last_part(object), "log", 3) == 0 || is_made_by(s, object, maker)) &&
-           makes_records(s, object, method) && keeps_records(s);
+           makes_records(s, method) && keeps_records(s);
 }
 
 /* stack.close() in the same loop, or, if none is known, anywhere */

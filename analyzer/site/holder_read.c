@@ -111,6 +111,22 @@ static bool is_first_value(struct site_search *s, size_t i, const struct site_na
            is_continued(s, name, other, site_code_end(&s->code, other));
 }
 
+/* k = torch.cat([self.k, x]), then self.k = k */
+bool site_is_enlarged(struct site_search *s, size_t i, const char *value, const char *name)
+{
+    const struct site_names self = {.list = {name}, .n = 1};
+    for (size_t k = s->from; k < i && s->budget-- > 0; k++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        if (!site_is_concatenation(s->code.list[k].code) || !site_assignment_of(s->scratch, s->code.list[k].code, &a) ||
+            !site_holds(a.value, &self, false))
+            continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (site_holds(value, &made, false)) return true;
+    }
+    return false;
+}
+
 /* Is the name assigned anew in these statements? A value that is computed from itself does not count, nor an object
  * that another one holds, unless that one is made there. */
 static bool is_made_within(struct site_search *s, const char *name, size_t from, size_t to, unsigned depth)
@@ -128,7 +144,8 @@ static bool is_made_within(struct site_search *s, const char *name, size_t from,
         if (of && depth && site_names_has(&made, root) &&
             (strcmp(of, "self") == 0 || strcmp(of, root) == 0 || !is_made_within(s, of, from, to, depth - 1)))
             continue;
-        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false) && !is_first_value(s, i, &self)) ||
+        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false) && !is_first_value(s, i, &self) &&
+             !site_is_enlarged(s, i, a.value, name)) ||
             (root != name && site_names_has(&made, root)))
             return true;
     }
@@ -229,8 +246,8 @@ static bool is_emptied(struct site_search *s, const char *name)
     return false;
 }
 
-static const char queue_advice[] =
-    "bound the queue (Queue(maxsize=N)), if another thread reads it, or put copies on the host into it (.cpu())";
+static const char queue_advice[] = "bound the queue (Queue(maxsize=N)), if another thread reads it, or put copies on "
+                                   "the host into it (.detach().cpu())";
 
 /* super().__init__(), which may make the containers */
 static bool calls_base(const struct site_search *s)
@@ -241,7 +258,7 @@ static bool calls_base(const struct site_search *s)
 }
 
 static const char deque_advice[] =
-    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (.cpu())";
+    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (.detach().cpu())";
 
 /* deque(maxlen=capacity), deque(maxlen=50000): it grows until it is full. */
 static bool is_bounded_deque(const char *value)
@@ -299,30 +316,63 @@ static bool is_read_by_text(struct site_search *s, const char *last)
     return !text;
 }
 
-/* Of a list that statement `store` appends to: what to do if the file reads no more than its last items; NULL. Not if
- * what is appended is computed from an item: its graph may refer to that. */
-static const char *latest_advice(struct site_search *s, size_t store, const char *into)
+/* How many of its last items the statements read of the list; -1: others, too, or one of them at statement `at`. */
+static int latest_reads(struct site_search *s, const struct site_code *of, size_t store, size_t at, const char *into)
 {
     const char *dot = strrchr(into, '.'), *last = dot ? dot + 1 : into; /* t.hist may be self.hist */
     const size_t n = strlen(last);
     int most = 0;
-    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
-        const char *code = s->code.list[i].code;
+    for (size_t i = 0; i < of->n && s->budget-- > 0; i++) {
+        const char *code = of->list[i].code;
         for (const char *p = strstr(code, last); p; p = strstr(p + n, last)) {
             const char *from = p;
             if ((p > code && site_is_name_character(p[-1])) || site_is_name_character(p[n])) continue;
             if (!dot && p > code && p[-1] == '.') continue;
             while (dot && from > code && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
             const int reads = items_read(code, from, (size_t)(p - from) + n, i == store);
-            if (reads < 0 || (reads && i == s->at)) return NULL;
+            if (reads < 0 || (reads && i == at)) return -1;
             most = reads > most ? reads : most;
         }
     }
-    return most && !s->graph && !is_read_by_text(s, last)
-               ? arena_printf(s->b->arena,
-                              "keep only the last %d, which are all that the file reads of it (del %s[:-%d])", most,
-                              into, most)
-               : NULL;
+    return most;
+}
+
+/* The same of an attribute in the other files of the program that allocate. */
+static int latest_reads_elsewhere(struct site_search *s, const char *attribute)
+{
+    enum { FILES = 16 };
+    const char *seen[FILES] = {s->frame->file};
+    int most = 0;
+    size_t n = 1;
+    for (size_t i = 0; i < run_location_count(s->b->run) && s->budget-- > 0; i++) {
+        const struct run_frame *frame;
+        uint32_t stack = run_location(s->b->run, (uint32_t)i)->stack;
+        for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
+            struct site_code code;
+            size_t at, k = 0;
+            if (frame->kind != GS_FRAME_PYTHON || !frame->file || site_is_library(frame)) continue;
+            while (k < n && strcmp(seen[k], frame->file) != 0) k++;
+            if (k < n) continue;
+            if (n == FILES || !site_open_source(s->b, frame, &code, &at)) return -1;
+            seen[n++] = frame->file;
+            const int reads = latest_reads(s, &code, code.n, code.n, attribute);
+            if (reads < 0) return -1;
+            most = reads > most ? reads : most;
+        }
+    }
+    return most;
+}
+
+/* Of a list that statement `store` appends to: what to do if the program reads no more than its last items; NULL. Not
+ * if what is appended is computed from an item: its graph may refer to that. */
+static const char *latest_advice(struct site_search *s, size_t store, const char *into)
+{
+    const char *dot = strrchr(into, '.');
+    const int own = s->graph ? -1 : latest_reads(s, &s->code, store, s->at, into);
+    const int others = own >= 0 && dot ? latest_reads_elsewhere(s, into) : 0, most = others > own ? others : own;
+    if (own < 0 || others < 0 || !most || is_read_by_text(s, dot ? dot + 1 : into)) return NULL;
+    return arena_printf(s->b->arena, "keep only the last %d, because the %s no others (del %s[:-%d])", most,
+                        others ? "program's recorded files read" : "file reads", into, most);
 }
 
 /* getattr(self, name).append(x): any attribute, which the file may also empty, replace or bound. */

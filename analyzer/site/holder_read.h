@@ -91,6 +91,8 @@ const char *site_values_of(struct site_search *s, const char *text);
 bool site_is_view(struct site_search *s, size_t i, const char *value);
 /* x + f(y): is the name no more than one term of a sum? */
 bool site_only_adds(const char *value, const char *name);
+/* Does an earlier statement of the function make the value by a concatenation with what the name refers to? */
+bool site_is_enlarged(struct site_search *s, size_t i, const char *value, const char *name);
 void site_read_statement(struct site_search *s, size_t i);
 /* log.debug("", x), stack.callback(f, x): does a function of a library keep what statement i passes to it? */
 void site_read_library(struct site_search *s, size_t i);

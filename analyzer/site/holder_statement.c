@@ -205,7 +205,8 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     mark_views(s, i, a->value, before);
     supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)
-        if (is_accumulation(s, a, made.list[k])) consider_accumulation(s, i, a, made.list[k]);
+        if (is_accumulation(s, a, made.list[k]) || site_is_enlarged(s, i, a->value, made.list[k]))
+            consider_accumulation(s, i, a, made.list[k]);
     const char *index = strchr(a->targets, '['), *end = index ? site_closing(index) : ""; /* logs["loss"] += loss */
     if (!made.n && !indexed.n && *end && !end[1]) {
         struct site_assignment of = *a;
@@ -295,9 +296,8 @@ void site_read_statement(struct site_search *s, size_t i)
             site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
             mark_views(s, i, store.value, before);
             if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_pullback(s, store.value))
-                s->found.list[before].instead =
-                    "store what the function returns instead of the function, which refers to "
-                    "all that its forward pass saved";
+                s->found.list[before].instead = "store what the function returns, not the function itself, which "
+                                                "refers to everything that its forward pass saved";
             supersede_stores(s, before, store.value);
             if (!strchr(store.into, '.'))
                 site_names_add(s->scratch, &s->owners, store.into, site_name_length(store.into));

@@ -163,6 +163,7 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
         bool index = false, varies = false;
         const char *end = n ? target_end(p + n, &index, &varies) : p + 1, *base = n ? site_base_name(arena, p) : "";
         if (!*base && strncmp(p, "globals()", n + 2) == 0) base = "globals";
+        if (!*base && strncmp(p, "vars(", n + 1) == 0) base = site_base_name(arena, p + n + 1); /* vars(self)[key] */
         if (index && varies && indexed && *base) site_names_add(arena, indexed, base, strlen(base));
         if (n && !index) site_names_add(arena, names, p, n);
         p = end;

@@ -243,6 +243,40 @@ bool site_file_bounds(struct site_builder *b, const char *file, int line, const 
     return false;
 }
 
+/* Is the name used here other than by its size, by a condition or where it is made? */
+static bool is_used_in(struct arena *arena, const struct site_statement *st, const char *name)
+{
+    const struct site_names names = {.list = {name}, .n = 1};
+    const size_t n = strlen(name);
+    struct site_assignment a;
+    const char *code = site_assignment_of(arena, st->code, &a) ? a.value : st->code, *p = strstr(code, name);
+    if (!p || site_code_begins(st, "if") || strncmp(code, "del ", 4) == 0 || strncmp(code, "print(", 6) == 0 ||
+        (p - code >= 4 && strncmp(p - 4, "len(", 4) == 0) || strncmp(p + n, ".shape", 6) == 0)
+        return false;
+    return site_holds(code, &names, false);
+}
+
+bool site_is_read_beside(struct site_builder *b, const struct result_holder *holder)
+{
+    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    size_t at, around, loop;
+    if (!holder->into || !site_open_source(b, &frame, &code, &at)) return false;
+    loop = code.n;
+    for (around = site_code_parent(&code, at); around < code.n; around = site_code_parent(&code, around)) {
+        const struct site_statement *st = &code.list[around];
+        if (site_code_begins(st, "def")) break;
+        if (loop == code.n && (site_code_begins(st, "for") || site_code_begins(st, "while"))) loop = around;
+    }
+    const size_t from = loop < code.n ? loop : around < code.n ? around + 1 : code.n;
+    struct arena scratch = {0};
+    bool read = false;
+    for (size_t i = from; i < code.n && i < site_code_end(&code, loop < code.n ? loop : around) && !read; i++)
+        read = i != at && is_used_in(&scratch, &code.list[i], holder->into);
+    arena_free(&scratch);
+    return read;
+}
+
 /* Does the statement call the function without this argument? */
 static bool calls_without(const char *code, const char *function, const char *argument)
 {

@@ -33,6 +33,9 @@ bool site_calls_evaluated(struct site_builder *b, uint32_t stack);
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
 /* Does the file cut what the name refers to, as in bank = bank[-n:], or ask for its size in a condition? */
 bool site_file_bounds(struct site_builder *b, const char *file, int line, const char *name);
+/* Does another statement of the loop around the holder, or of its function if there is none, use what it stores into?
+ */
+bool site_is_read_beside(struct site_builder *b, const struct result_holder *holder);
 /* Each file of the program on the call path is known, and none of its statements has any of these words. */
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
 /* Likewise, and none calls backward(), or grad() without create_graph. */

@@ -291,7 +291,7 @@ static void view_estimate_table(const struct view_estimate *v)
 {
     putc('\n', v->out);
     if (v->a->result.peak.high <= 0) {
-        view_estimate_wrap(v, 0, 0, "Of the parts that gpuspy knows, none stays on the GPU.");
+        view_estimate_wrap(v, 0, 0, "None of the parts that gpuspy knows stays on the GPU.");
         return;
     }
     print_estimate_header(v);

@@ -128,7 +128,7 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
     char bytes[UNITS_TEXT], count[UNITS_TEXT], line[512];
 
     if (t->report->no_history) {
-        text_put(line, sizeof line, "Which memory leaks is unknown: %s", t->report->no_history);
+        text_put(line, sizeof line, "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
         draw_wrap(t, 0, "", line);
         return;
     }

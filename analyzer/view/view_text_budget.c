@@ -105,8 +105,8 @@ static void on_top(const struct draw_text *v, const struct result_budget *b)
     units_format_bytes_signed(size, (int64_t)b->difference_bytes);
     units_format_share(share, fabs(b->difference_share));
     if (b->difference_bytes >= 0)
-        snprintf(line, sizeof line, "%s (%s) on top: activations, temporary buffers, and what is kept too long", size,
-                 share);
+        snprintf(line, sizeof line, "%s (%s) on top: activations, temporary buffers, and memory that is kept too long",
+                 size, share);
     else
         snprintf(
             line, sizeof line,

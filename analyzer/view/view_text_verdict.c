@@ -278,7 +278,7 @@ static void explain_kill(const struct draw_text *v)
     if (!result_was_killed(v->report)) return;
     draw_wrap(v, INDENT, "",
               "The kernel sends SIGKILL if host memory, or a container's limit of it, runs out: dmesg shows whether it "
-              "did. Of host memory, gpuspy records only what is pinned.");
+              "did. gpuspy records only pinned host memory.");
 }
 
 static void print_outcome(const struct draw_text *v)

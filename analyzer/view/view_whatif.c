@@ -218,8 +218,8 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
     draw_label(t, p->exact ? TERMINAL_PLAIN : TERMINAL_BOLD, "Replay", line);
     if (p->begin_ns) {
         units_format_seconds(when, (double)p->begin_ns / 1e9);
-        text_put(line, sizeof line, "at %s, when the recording has all events (GPUSPY_KEEP): peaks are those after it",
-                 when);
+        text_put(line, sizeof line,
+                 "at %s: events before that were removed (GPUSPY_KEEP), so the peaks are those after it", when);
         draw_label(t, TERMINAL_PLAIN, "Begins", line);
     }
     if (p->torch_version) {

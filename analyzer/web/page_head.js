@@ -42,7 +42,7 @@
         if (run.lost_events) {
             list.push(page.plural(run.lost_events, "event was", "events were") + " lost" +
                 (run.lost_first_s === null ? "" : ", the first at " + page.seconds(run.lost_first_s)) +
-                ": figures from then on are too low, or too high where a free is missing.");
+                ": figures from then on are too low, or too high if a free is missing.");
         }
         run.notes.map(note => page.clean(note, 2000))
             .forEach(note => list.push((note.startsWith("gpuspy") ? note : page.capital(note)).replace(/[^.:]$/, "$&.")));
@@ -56,7 +56,7 @@
         if (wrong) {
             list.push("gpuspy’s total and PyTorch’s own differ at " + page.count(wrong.mismatches) + " of " +
                 page.plural(wrong.events, "event") + ", at the last by " +
-                page.bytes(Math.abs(wrong.last_difference_bytes)) + ": take figures of tensors with care.");
+                page.bytes(Math.abs(wrong.last_difference_bytes)) + ": figures of tensors can be wrong.");
         }
         const begin = text => (/^[a-z]+[ ,]/.test(text) ? page.capital(text) : text);
         const calm = page.report.preallocations.concat(page.report.rank_findings)

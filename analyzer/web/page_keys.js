@@ -122,7 +122,7 @@
             make("p", {class: "note"},
                 "In the chart: click or tap a band or a moment; Shift-click another to compare the two; wheel, pinch or ",
                 "drag to zoom, drag to move, double click for all. In the legend: a click hides or shows, with Shift it shows only that ",
-                "one. A link with what follows # leads to the same view."),
+                "one. A link that includes the part after # opens the same view."),
             make("p", null, make("button", {class: "plain", type: "button", onclick: help}, "close")));
     });
 })(gpuspyPage);

@@ -55,15 +55,6 @@ uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom)
     return pool == MAP_NEW ? 0 : pool;
 }
 
-uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
-                        bool *unknown)
-{
-    const bool captured = life->space == GS_SPACE_POOL;
-    const int64_t pool = d->facts.pools ? whatif_pool_map_at(m, &d->facts, life->alloc_ns, life->address) : -1;
-    *unknown = pool < 0 && (captured || m->any_private);
-    return pool >= 0 ? (uint32_t)pool : captured;
-}
-
 int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                             bool freed)
 {
@@ -84,13 +75,6 @@ bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life)
     uint8_t *owner = &w->owners[life->stack];
     if (!*owner) *owner = run_is_called_by(w->run, life->stack, "libc10_cuda") == RUN_NO ? 2 : 1;
     return *owner == 1;
-}
-
-const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process)
-{
-    for (size_t i = 0; i < w->steps_n; i++)
-        if (w->steps[i]->process == process) return w->steps[i];
-    return NULL;
 }
 
 static bool is_known_same(const char *a, const char *b)
@@ -198,7 +182,7 @@ void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct 
     }
 }
 
-void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns)
+void whatif_release_all_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns)
 {
     for (size_t i = 0; i < d->n;) {
         const struct whatif_due due = d->list[i];

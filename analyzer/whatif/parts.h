@@ -44,6 +44,7 @@ struct whatif_device {
 
 struct whatif {
     struct run *run;
+    const struct run_process *processes;
     struct arena arena;
     const struct step_list *const *steps;
     size_t steps_n;
@@ -81,9 +82,7 @@ static inline uint64_t whatif_device_key(uint32_t process, int device)
  * 0; a recording that GPUSPY_KEEP bounds has it at this time. */
 static inline int64_t whatif_begin(const struct whatif *w, uint32_t process)
 {
-    size_t n;
-    const struct run_process *p = run_processes(w->run, &n);
-    return w->imported ? 1 : p[process].kept_from_ns;
+    return w->imported ? 1 : w->processes[process].kept_from_ns;
 }
 /* Existed when the replay began, so it is not allocated in it. */
 static inline bool whatif_was_before(const struct whatif *w, uint32_t process, const struct run_lifetime *life)
@@ -113,7 +112,12 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
 uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom);
 /* Did PyTorch's allocator make this CUDA allocation, as far as its stack shows? */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
-const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
+static inline const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process)
+{
+    for (size_t i = 0; i < w->steps_n; i++)
+        if (w->steps[i]->process == process) return w->steps[i];
+    return NULL;
+}
 /* Is a free that is followed by the first allocation of a step part of that step? Then its line is above the line by
  * which steps are counted, in the same function: zero_grad() at the top of the loop. */
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
@@ -140,8 +144,14 @@ static inline void whatif_empty_as_recorded(struct caching_allocator *a, const s
 }
 
 /* The pool of a tensor; `unknown` is set if it may be in a private one that is not known. */
-uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
-                        bool *unknown);
+static inline uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m,
+                                      const struct run_lifetime *life, bool *unknown)
+{
+    const bool captured = life->space == GS_SPACE_POOL;
+    const int64_t pool = d->facts.pools ? whatif_pool_map_at(m, &d->facts, life->alloc_ns, life->address) : -1;
+    *unknown = pool < 0 && (captured || m->any_private);
+    return pool >= 0 ? (uint32_t)pool : captured;
+}
 /* For memory of PyTorch's allocator: a segment, or pages of one. Returns the pool of freed memory, -1 unknown. */
 int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                             bool freed);
@@ -173,7 +183,11 @@ struct whatif_dues {
     size_t n, cap;
 };
 void whatif_release_at(struct whatif_dues *d, struct caching_allocator *a, uint32_t block, int64_t until_ns);
-void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
+void whatif_release_all_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns);
+static inline void whatif_release_due(struct whatif_dues *d, struct caching_allocator *a, int64_t ns)
+{
+    if (d->n) whatif_release_all_due(d, a, ns);
+}
 
 /* curve.c: memory reserved over time, of one device. */
 struct whatif_drawing {

@@ -48,7 +48,8 @@ struct proof {
     struct whatif *w;
     struct beside **list; /* as w->devices */
     size_t n, cap;
-    size_t pending_next, sample_next;
+    const struct run_device_sample *samples;
+    size_t samples_n, sample_next, pending_next;
     int64_t now_ns;
 };
 
@@ -79,7 +80,7 @@ static uint64_t add_proof_area(struct beside *b)
 
 /* Is a block at its recorded address? In an area, a block is if it has the same distance from the area's start as
  * recorded. */
-static bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
+static inline bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
 {
     const uint64_t area = replayed >> AREA_BITS;
     if (replayed == recorded || !area || area > b->areas_n) return replayed == recorded;
@@ -150,7 +151,7 @@ static uint64_t proof_reserve(void *self, int64_t bytes)
     return add_proof_area(b);
 }
 
-static struct beside *beside_of(struct proof *p, uint32_t process, int device)
+static inline struct beside *beside_of(struct proof *p, uint32_t process, int device)
 {
     const size_t at = whatif_device_of(p->w, process, device);
     while (p->n <= at) {
@@ -185,7 +186,7 @@ static struct caching_allocator *proof_allocator_of(struct beside *b)
 }
 
 /* Applies the facts that the recorder had read from the allocator by then. */
-static void apply_facts(struct beside *b, int64_t ns)
+static inline void apply_facts(struct beside *b, int64_t ns)
 {
     const struct whatif_facts *f = &device_at(b)->facts;
     for (; b->next_fact < f->n && f->list[b->next_fact].ns <= ns; b->next_fact++) {
@@ -278,7 +279,7 @@ static void finish_calls(struct beside *b)
     b->from = b->calls_n = 0;
 }
 
-static void count_peak(struct beside *b)
+static inline void count_peak(struct beside *b)
 {
     struct whatif_device *d = device_at(b);
     struct whatif_outcome *r = &d->recorded;
@@ -346,12 +347,10 @@ static int64_t sample_used_bytes(const struct run_device_sample *s, int64_t tota
 
 /* Reads NVML's figures for this process up to that time. NVML is queried concurrently with the program: a figure may
  * include an allocation that is not recorded yet, so the lowest of it and all later ones counts (settle_bases). */
-static void read_samples(struct proof *p, uint32_t process, int64_t ns)
+static inline void read_samples(struct proof *p, uint32_t process, int64_t ns)
 {
-    size_t n;
-    const struct run_device_sample *list = run_device_samples(p->w->run, &n);
-    for (; p->sample_next < n; p->sample_next++) {
-        const struct run_device_sample *s = &list[p->sample_next];
+    for (; p->sample_next < p->samples_n; p->sample_next++) {
+        const struct run_device_sample *s = &p->samples[p->sample_next];
         if (s->process > process || (s->process == process && s->time_ns > ns)) return;
         if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
         struct beside *b = beside_of(p, process, s->device);
@@ -451,10 +450,15 @@ static void switch_expandable(struct beside *b, int64_t ns)
     *ARENA_ADD(d->switches) = (struct whatif_moment){ns, b->expandable};
 }
 
+static inline bool is_block_placed(struct beside *b, const struct run_lifetime *life, uint32_t block)
+{
+    return is_placed(b, caching_block_address(b->allocator, block), life->address);
+}
+
 static bool finds_recorded_block(struct beside *b, const struct run_lifetime *life, int64_t bytes)
 {
     const uint32_t block = caching_find_block(b->allocator, bytes, b->last_stream, 0);
-    return block != CACHING_NO_BLOCK && is_placed(b, caching_block_address(b->allocator, block), life->address);
+    return block != CACHING_NO_BLOCK && is_block_placed(b, life, block);
 }
 
 /* A program can switch expandable segments while it runs. The kind of the next segment shows it, or, in a program that
@@ -475,10 +479,9 @@ static void note_switch(struct beside *b, const struct run_lifetime *life, int64
 }
 
 /* Snapshots have the requested size and, for blocks at the end, the block's own size; recordings have the latter. */
-static const char *difference_of(struct beside *b, const struct run_lifetime *life, uint32_t block)
+static inline const char *difference_of(struct beside *b, const struct run_lifetime *life, uint32_t block, bool placed)
 {
-    if (!is_placed(b, caching_block_address(b->allocator, block), life->address))
-        return "the replay places a block at another address";
+    if (!placed) return "the replay places a block at another address";
     return !b->proof->w->imported && caching_block_bytes(b->allocator, block) != life->bytes
                ? "the replay gives a block another size"
                : NULL;
@@ -501,15 +504,15 @@ static uint32_t allocate_as_recorded(struct beside *b, const struct run_lifetime
     const bool in_cache = b->from == b->calls_n;
     uint32_t block =
         whatif_lane_allocate(&b->lane, run_live_number(b->proof->w->run, life), bytes, b->last_stream, pool);
-    if (block == CACHING_NO_BLOCK || b->proof->w->proof.parted_at_event || !difference_of(b, life, block) ||
-        (!pool && !in_cache))
+    if (block == CACHING_NO_BLOCK || b->proof->w->proof.parted_at_event ||
+        !difference_of(b, life, block, is_block_placed(b, life, block)) || (!pool && !in_cache))
         return block;
     if (pool)
         caching_set_unsplit(b->allocator, pool, true);
     else
         caching_set_expandable(b->allocator, !b->expandable);
     block = allocate_again(b, life, bytes, pool, block);
-    const bool same = block != CACHING_NO_BLOCK && !difference_of(b, life, block);
+    const bool same = block != CACHING_NO_BLOCK && !difference_of(b, life, block, is_block_placed(b, life, block));
     if (same && pool) *ARENA_ADD(d->unsplit) = pool;
     if (same && !pool) switch_expandable(b, life->alloc_ns);
     if (same) return block;
@@ -522,7 +525,7 @@ static uint32_t allocate_as_recorded(struct beside *b, const struct run_lifetime
 }
 
 /* At an event of a tensor. A step begins with its first allocation; frees before it can belong to it. */
-static void note_step(struct beside *b, int64_t ns)
+static inline void note_step(struct beside *b, int64_t ns)
 {
     struct whatif_device *d = device_at(b);
     const struct step_list *steps = whatif_steps_of(b->proof->w, d->process);
@@ -559,7 +562,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         return;
     }
     struct caching_allocator *a = proof_allocator_of(b);
-    const uint64_t retries = caching_totals(a)->retries, unsplit = caching_totals(a)->unsplit;
+    const struct caching_totals *totals = caching_totals(a);
+    const uint64_t retries = totals->retries, unsplit = totals->unsplit;
     bool pool_unknown;
     const uint32_t pool = whatif_pool_of(d, &b->map, life, &pool_unknown);
     if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
@@ -577,27 +581,28 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
     b->event_ns = life->alloc_ns;
     w->proof.unsure_frees = w->proof.unsure_frees || b->uncertain;
-    settle_pending(b, true);
+    if (b->from < b->calls_n) settle_pending(b, true);
     b->refused = false;
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
-    if (!pool) note_switch(b, life, bytes);
+    if (!pool && (b->from < b->calls_n || d->switches_n)) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
     b->last_private = pool ? pool : b->last_private;
-    const bool frees = life->space == GS_SPACE_POOL || caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
-    b->last_kept = frees ? 0 : pool;
+    const bool keeps = pool && life->space != GS_SPACE_POOL && !caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
+    b->last_kept = keeps ? pool : 0;
     b->last_stack = life->stack;
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
-        const char *difference = difference_of(b, life, block);
-        w->proof.blocks_placed += is_placed(b, caching_block_address(a, block), life->address);
+        const bool placed = is_block_placed(b, life, block);
+        const char *difference = difference_of(b, life, block, placed);
+        w->proof.blocks_placed += placed;
         if (difference) part_replay(b, difference);
-        const bool whole = caching_totals(a)->unsplit > unsplit;
+        const bool whole = totals->unsplit > unsplit;
         if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
     }
-    d->recorded.retries += caching_totals(a)->retries - retries;
+    d->recorded.retries += totals->retries - retries;
     finish_calls(b);
 }
 
@@ -632,7 +637,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         note_beginning(b, life);
         b->events++;
         b->event_ns = life->free_ns;
-        settle_pending(b, false);
+        if (b->from < b->calls_n) settle_pending(b, false);
         const int64_t until = whatif_pending_until(p->w, series->process, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, run_live_number(p->w->run, life), life->address);
         if (block == CACHING_NO_BLOCK) return;
@@ -739,6 +744,7 @@ static void conclude_proof(struct whatif *w)
 bool whatif_prove(struct whatif *w, char *error, size_t error_size)
 {
     struct proof p = {.w = w};
+    p.samples = run_device_samples(w->run, &p.samples_n);
     const struct run_observer observer = {.self = &p,
                                           .beside = true,
                                           .alloc = proof_on_alloc,

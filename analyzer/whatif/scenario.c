@@ -26,6 +26,7 @@ struct track { /* a device under one scenario */
     struct whatif_dues dues;
     struct left_out *without; /* blocks that end with their step, unless the program frees them earlier */
     size_t without_n, without_cap, next_base, next_end, next_flush, next_fact, next_switch, next_retry, pending_next;
+    int64_t next_ns; /* none of these events is before it */
     uint64_t steps_done;
     struct map other_ends;  /* other tensors, no part of the model, by the step in which they are freed: the last step
                                that allocated one */
@@ -113,13 +114,11 @@ static bool is_any_stack_at(const struct play *p)
 
 static void run_out(struct play *p, struct track *t, struct whatif_failure failure, bool recorded);
 
-static struct track *track_of(struct play *p, uint32_t process, int device)
+static void open_track(struct play *p, struct track *t)
 {
-    const size_t at = whatif_device_of(p->w, process, device);
-    const struct whatif_device *d = &p->w->devices[at];
-    struct track *t = &p->tracks[at];
-    if (t->open) return t;
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
     t->open = true;
+    t->next_ns = INT64_MIN;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
     t->lane.mirrored = p->variant == OTHER_ADDRESSES;
     for (size_t i = 0; i < d->unsplit_n; i++) caching_set_unsplit(t->lane.allocator, d->unsplit[i], true);
@@ -132,9 +131,15 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     if (t->lane.other > t->lane.capacity) {
         const int64_t missing = t->lane.other - t->lane.capacity;
         const struct whatif_failure failure = {
-            .requested_bytes = missing, .process = process, .stack = RUN_NONE, .device = device};
+            .requested_bytes = missing, .process = d->process, .stack = RUN_NONE, .device = d->device};
         run_out(p, t, failure, false);
     }
+}
+
+static inline struct track *track_of(struct play *p, uint32_t process, int device)
+{
+    struct track *t = &p->tracks[whatif_device_of(p->w, process, device)];
+    if (!t->open) open_track(p, t);
     return t;
 }
 
@@ -196,8 +201,12 @@ static bool may_hold_others(const struct play *p, const struct track *t, const s
     return step != MAP_NEW && (end < p->w->devices[t - p->tracks].ends_n || step == t->next_end);
 }
 
-/* Applies events without a request up to a time. */
-static void advance_play(struct play *p, struct track *t, int64_t ns)
+static int64_t first_ns(const struct whatif_moment *list, size_t n, size_t next, int64_t least)
+{
+    return next < n && list[next].ns < least ? list[next].ns : least;
+}
+
+static void advance_events(struct play *p, struct track *t, int64_t ns)
 {
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     const uint64_t every = p->scenario->flush_every;
@@ -225,6 +234,17 @@ static void advance_play(struct play *p, struct track *t, int64_t ns)
         if (every && done / every != t->steps_done / every) caching_empty_cache(t->lane.allocator);
         t->steps_done = done;
     }
+    t->next_ns = t->next_fact < d->facts.n ? d->facts.list[t->next_fact].ns : RUN_NEVER;
+    t->next_ns = first_ns(d->bases, d->bases_n, t->next_base, t->next_ns);
+    t->next_ns = first_ns(d->switches, d->switches_n, t->next_switch, t->next_ns);
+    t->next_ns = first_ns(d->flushes, d->flushes_n, t->next_flush, t->next_ns);
+    t->next_ns = first_ns(d->ends, d->ends_n, t->next_end, t->next_ns);
+}
+
+/* Applies events without a request up to a time. */
+static inline void advance_play(struct play *p, struct track *t, int64_t ns)
+{
+    if (ns >= t->next_ns) advance_events(p, t, ns);
 }
 
 static void note_peak(struct track *t, int64_t ns)
@@ -485,8 +505,8 @@ struct stage {
     size_t n;
 };
 
-static void track_totals(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
-                         bool freed)
+static inline void track_totals(const struct stage *s, const struct run_lifetime *life, const struct run_series *series,
+                                bool freed)
 {
     const bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device < 0 || (!tensor && (series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(s->w, life)))) return;

@@ -16,7 +16,7 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "on the answer, they differ, too; the replay has the recorded sizes",
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
     "assumes that you change that call",
-    "Where a step of this program ends is an inference: memory that is freed there may be freed earlier or later",
+    "gpuspy infers where a step of this program ends: memory that is freed there may be freed earlier or later",
     "The program makes decisions by the size of the GPU (total_memory), which differs from the recording. If the sizes "
     "of its tensors depend on it, they differ, too; the replay has the recorded sizes",
     "The program makes decisions by what PyTorch's allocator reserves or allocates (memory_reserved), which differs "
@@ -26,31 +26,33 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program changes the settings of PyTorch's allocator, or its memory fraction, while it runs. The recording "
     "does not contain these changes; the replay assumes the same settings throughout",
     "In the recording, segments were freed because CUDA refused memory, or because the program emptied the cache. The "
-    "recording does not state which, or the size of the GPU; --limit sets the size",
+    "recording states neither the reason nor the size of the GPU; --limit sets the size",
     "Other processes used the GPU, too, and their highest use does not fit beside this process's peak. The replay "
     "counts other memory only where the program queried CUDA",
-    "Which tensors are scaled is an inference from the calls that allocate and free them. Tensors whose size does not "
-    "follow the batch, such as a queue of fixed length, are scaled, too, and those that follow its square, such as "
-    "similarities of all pairs, are scaled only once",
+    "gpuspy infers which tensors to scale from the calls that allocate and free them. It also scales tensors whose "
+    "size does not follow the batch, such as a queue of fixed length. It scales tensors that follow the square of the "
+    "batch, such as similarities of all pairs, only once",
     "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to 1 MiB for "
     "each such block",
     "Other streams used some blocks until they were freed (record_stream). The replay assumes that these blocks "
-    "wait as long as in the recording; if they do not wait, or twice as long, the result differs",
+    "wait as long as in the recording; if they do not wait, or wait twice as long, the result differs",
     "The size of CUDA's context on a GPU was not recorded. The replay assumes the size that it has on another GPU, or "
     "none",
     "The line allocates parameters or the optimizer's state, which later steps need",
     "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
-    "does, the program frees more memory without them than the replay",
+    "does, the program frees more memory than the replay",
     "Several threads allocate tensors in turn: their order can be another one in each run",
     "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
     "change that line",
-    "Of free blocks with the same size, this version of PyTorch takes the one with the lowest address. CUDA may choose "
+    "Among free blocks of the same size, this version of PyTorch takes the one with the lowest address. CUDA may "
+    "choose "
     "other addresses in another run, and then the result differs",
     "When the recording began, PyTorch had reserved more than fits here. The replay assumes that it had not cached the "
     "segments that were unused; what ran before the recording may need more",
-    "A request had to free cached segments while another thread may have used a torch.cuda.MemPool, as around "
+    "A request had to free cached segments while another thread may have used a torch.cuda.MemPool, for example around "
     "backward(). While a pool is used, PyTorch before 2.13 does not free them, and the request fails",
-    "Sizes of tensors follow what this line keeps, as those of torch.cat and torch.stack do. Without the line they are "
+    "The sizes of some tensors depend on how much this line keeps, for example the results of torch.cat and "
+    "torch.stack. Without the line they are "
     "smaller than in the replay, which has the recorded sizes",
     "The program captures CUDA graphs, and graph_capture_record_stream_reuse differs from the recording. It determines "
     "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
@@ -137,8 +139,8 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     }
     struct whatif *w = arena_realloc(NULL, 1, sizeof *w);
     size_t processes;
-    (void)run_processes(run, &processes);
     *w = (struct whatif){.run = run,
+                         .processes = run_processes(run, &processes),
                          .steps = steps,
                          .steps_n = steps_n,
                          .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,

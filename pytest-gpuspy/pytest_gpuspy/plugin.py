@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def prepare(config: pytest.Config) -> None:
-    """In the first process: start again under the recorder, unless it is there. Does not return then."""
+    """In the first process: starts Python again under the recorder, unless it is loaded; then this does not return."""
     if recorder.is_loaded():
         return
     if os.environ.get(recorder.OWN) == str(os.getpid()):
@@ -245,7 +245,7 @@ class Session:
             atexit.register(self.remove)
 
     def remove(self) -> None:
-        """What was recorded goes with this process, and not before: it is written to the end."""
+        """Removes the folder after this process has ended, because it writes the recording until then."""
         if os.getpid() != self.pid:
             return
         if self.database_exists():
@@ -288,7 +288,7 @@ class Session:
         return f"{os.getpid()}.{self.number} {name[:NAME_MOST]}"
 
     def measured(self, item: pytest.Item, start: str | None, end: str) -> dict[str, Any]:
-        """Of the window; nothing where the process made no CUDA call."""
+        """The figures of the window; empty if the process made no CUDA call."""
         nothing = {"peak": 0, "left": 0, "now": 0, "waits": 0}
         request = {"pid": os.getpid(), "start": start, "end": end, "file": str(item.fspath)}
         if not self.recorder.flush():

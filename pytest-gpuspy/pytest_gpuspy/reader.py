@@ -1,7 +1,7 @@
-"""Reads recordings while they are made: a program of its own, for a process that closes a file of a database
-that it also writes drops SQLite's locks. Needs nothing but the standard library.
+"""Reads recordings while they are made. It is a program of its own, because a process that writes a database and closes
+another handle of its file drops SQLite's locks. Needs nothing but the standard library.
 
-It reads requests from stdin and answers on stdout, a JSON object a line each:
+It reads requests from stdin and answers on stdout, one JSON object per line:
   {"folder", "pid", "start": name or null, "end": name, "file"}  → what was done between the two marks
   {"folder", "all": prefix, "pid", "since": ns}          → the same of each test that left its marks
   {"folder", "remove": pid}                              → removes the folder when that process has ended
@@ -316,7 +316,7 @@ class Reader:
 
 
 def wait_and_remove(folder: str, pid: int) -> None:
-    """The process that asked is this one's parent, until it is no more."""
+    """Waits until the process that asked, this one's parent, has ended."""
     while os.getppid() == pid:
         time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)

@@ -117,7 +117,7 @@ ROOM = 17
 
 
 class Recorder:
-    """Speaks NVTX to the recorder as any program does, without NVTX."""
+    """Sends NVTX marks to the recorder as any program does, without the NVTX library."""
 
     def __init__(self) -> None:
         self.library = loaded_library()

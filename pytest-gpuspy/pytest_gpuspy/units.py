@@ -22,7 +22,7 @@ def parse_bytes(text: object) -> int:
 
 
 def format_bytes(n: float) -> str:
-    """As gpuspy prints it: a size that would round to 1024.00 belongs to the next unit."""
+    """As gpuspy prints it: a size that would round to 1024.00 gets the next unit."""
     if abs(n) < 1024:
         return f"{n:.0f} B"
     for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):

@@ -35,8 +35,8 @@ def mark(name: str) -> None:
 
 
 class scope:
-    """A range of that name; the report has the peak of GPU memory within it. Also a decorator: of a generator or coroutine
-    function, the range ends with what it returns."""
+    """A range of that name; the report has the peak of GPU memory within it. Also a decorator; the range of a
+    generator or coroutine function ends when the generator or coroutine ends."""
 
     def __init__(self, name: str) -> None:
         self.name = name

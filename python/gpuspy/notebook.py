@@ -21,8 +21,8 @@ def database() -> Optional[str]:
     return path
 
 
-NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs without the recorder; %gpuspy attach records it "
-           "from now on, and gpuspy jupyter install adds a kernel that is recorded from its start")
+NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs without the recorder. %gpuspy attach records it "
+           "from now on; gpuspy jupyter install adds a kernel that is recorded from its start")
 
 
 def name_cells(text: str, shell: Any) -> str:
@@ -48,8 +48,7 @@ def report(words: str, shell: Any) -> Any:
 
 @contextlib.contextmanager
 def traceable() -> Iterator[None]:
-    """Where ptrace_scope is 1, a process may be attached to only by those that it allows. Elsewhere prctl fails, and nothing
-    needs it."""
+    """If ptrace_scope is 1, only processes that this one allows may attach to it. Otherwise prctl fails, which does no harm."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_PTRACER, ANY, 0, 0, 0)
     try:

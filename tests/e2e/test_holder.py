@@ -37,8 +37,13 @@ class Optimizer:
 """
 MODULE = """
 class Module:
+    hooks = ()
+    def register_forward_hook(self, hook):
+        self.hooks += (hook,)
     def __call__(self, *arguments):
-        return self.forward(*arguments)
+        output = self.forward(*arguments)
+        for hook in self.hooks: hook(self, arguments, output)
+        return output
 """
 METRIC = """
 class Metric:
@@ -332,7 +337,7 @@ SHAPES = {
     "modules": ("experts = []\nclass Expert(Module):\n    def __init__(self):\n        self.weight = Tensor()\n    def forward(self, x):\n        return x\n"
                 "for step in range(1000):\n    expert = Expert()\n    experts.append(expert)\n", "experts.append(expert)"),
     # pclucas14/AML 1: an attribute for each task
-    "buffers": ("class Net2:\n    def register_buffer(self, name, x):\n        vars(self)[name] = x\nnet = Net2()\nfor step in range(1000):\n    out = Tensor()\n"
+    "buffers": ("class Net2:\n    def register_buffer(self, name, x):\n        object.__setattr__(self, name, x)\nnet = Net2()\nfor step in range(1000):\n    out = Tensor()\n"
                 "    net.register_buffer(f'proto_{step}', out)\n", "net.register_buffer(f'proto_{step}', out)"),
     "attributes": ("def embed():\n    clip = Buffer()\n    for step in range(1000):\n        out = model(batch())\n        setattr(clip, f'frame_{step}', out)\n"
                    "    return clip\nembed()\n", "setattr(clip, f'frame_{step}', out)"),
@@ -455,6 +460,13 @@ SHAPES = {
     "any attribute": ("class Meter2:\n    def __init__(self):\n        self.loss = []\n    def log(self, **values):\n        for name, value in values.items():\n"
                       "            getattr(self, name).append(value)\nmeter2 = Meter2()\n" + LOOP + "    meter2.log(loss=loss)\n",
                       "getattr(self, name).append(value)"),
+    # an object that is a hook (activation recorders for probing)
+    "hook object": ("class Recorder:\n    def __init__(self, net):\n        self.seen = []\n        net.register_forward_hook(self)\n"
+                    "    def __call__(self, module, inputs, output):\n        self.seen.append(output)\nrecorder = Recorder(model)\n"
+                    "for step in range(1000):\n    model(batch())\n", "self.seen.append(output)"),
+    "any attribute by vars": ("clip = Buffer()\nfor step in range(1000):\n    out = Tensor()\n    vars(clip)[f'frame_{step}'] = out\n",
+                              "vars(clip)[f'frame_{step}'] = out"),
+    "sorted": ("def outputs():\n    for step in range(1000):\n        yield Tensor()\ndone = sorted(outputs(), key=id)\n", "done = sorted(outputs(), key=id)"),
     # a pointer that the callee fills
     "out parameter": ("import ctypes\nrt = ctypes.CDLL('libcudart.so.13')\ndef alloc(n):\n    p = ctypes.c_void_p()\n"
                       "    if rt.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)): raise MemoryError(n)\n    return p\n"
@@ -497,6 +509,8 @@ LIKENESSES = {
     "shape in a record": "log.info('%s', str(step))",
     "number for an attribute": "getattr(meter, 'items', []).append(loss.item())",
     "of an attribute": "getattr(loss, 'item')()",
+    "number by vars": "vars(meter)[f'loss_{step}'] = loss.item()",
+    "vars of a new object": "fresh = Meter(); vars(fresh)[f'loss_{step}'] = loss",
     "default of an attribute": "x = getattr(meter, 'loss', None)",
     "sorted and cut": "logged = sorted(logged + [loss], key=id)[-3:]",
     "conditional number": "logged.append(loss.item()) if step else None",
@@ -617,6 +631,19 @@ def test_the_store_of_an_imported_module(recording):
     assert holder["file"].endswith("/lib/replay.py") and holder["text"] == "self.items.append(args)"
 
 
+FRAMES = "class Frames:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n        self.items.append(Tensor())\n"
+
+
+@pytest.mark.parametrize("reads, advised", [("x = [frames.items[-8:], Tensor()]", "program's files read of it (del self.items[:-8])"),
+                                            ("x = [sum(map(id, frames.items)), Tensor()]", None), ("x = Tensor()", None),
+                                            ("x = [frames.items[-8:], frames.items[step // 2], Tensor()]", None)])
+def test_the_last_items_that_another_file_reads(recording, reads, advised):
+    (recording.folder / "frames.py").write_text("from torch._tensor import Tensor\n" + FRAMES)
+    report = run(recording, f"from frames import Frames\nframes = Frames()\nfor step in range(1000):\n    frames.push(step)\n    {reads}\n")
+    text = str(report["oom"][0]["advice"])
+    assert (advised in text) if advised else "keep only the last" not in text, text
+
+
 def test_what_each_step_makes_anew_is_not_named(recording):
     """Micro-batches: their losses are stored until the optimizer's step."""
     _, found = leaks(recording, "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\nclass Optimizer:\n    def step(self): pass\noptimizer = Optimizer()\n"
@@ -703,6 +730,13 @@ ENDS = {
     "emptied attribute": "class M:\n    def __init__(self): self.loss = []\n    def log(self, n, x):\n        getattr(self, n).append(x)\n"
                          "    def clear(self, n):\n        getattr(self, n).clear()\nm = M()\n" + EACH + "    m.log('loss', out)\n    m.clear('loss')\n",
     "attribute made anew": "class M:\n    def log(self, n, x):\n        setattr(self, n, [])\n        getattr(self, n).append(x)\nm = M()\n" + EACH + "    m.log('loss', out)\n",
+    "sorted numbers": "def scores():\n    for step in range(1000):\n        out = Tensor()\n        keep(out)\n        yield out.item()\ndone = sorted(scores())\n",
+    "hook object that keeps a number": "class Recorder:\n    seen = []\n    def __call__(self, module, inputs, output):\n"
+                                       "        self.seen.append(output.item())\nmodel.register_forward_hook(Recorder())\n"
+                                       "for step in range(1000):\n    out = model(batch())\n    keep(out)\n",
+    "object that is no hook": "class Recorder:\n    seen = []\n    def __call__(self, module, inputs, output):\n        self.seen.append(output)\n"
+                              "recorder = Recorder()\nmodel.register_forward_hook(id and (lambda *a: None))\n"
+                              "for step in range(1000):\n    out = model(batch())\n    keep(out)\n",
     "bounded attribute": "from collections import deque\nclass M:\n    def __init__(self): self.loss = deque(maxlen=3)\n    def log(self, n, x):\n"
                          "        getattr(self, n).append(x)\nm = M()\n" + EACH + "    m.log('loss', out)\n",
 }

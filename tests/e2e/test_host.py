@@ -187,6 +187,36 @@ def test_a_program_whose_date_is_faked(recording, days):
 
 
 @sanitized("a sanitizer's runtime calls these functions, too")
+@pytest.mark.parametrize("order", ["{gpuspy}:{mortal}", "{mortal}:{gpuspy}"])
+def test_a_library_whose_wrappers_crash_after_its_destructor(recording, order):
+    """As libfaketime's, which lock a semaphore that its destructor unmaps; the sources of a script are read at the end."""
+    wrappers = {"stat": "AT_FDCWD, path, status, 0", "lstat": "AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW"}
+    (recording.folder / "mortal.c").write_text("""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+static int over;
+static __attribute__((destructor)) void end(void)
+{
+    over = 1;
+}
+""" + "".join(f"""
+int {name}{size}(const char *path, struct stat{size} *status)
+{{
+    if (over) abort();
+    return fstatat{size}({call});
+}}
+""" for name, call in wrappers.items() for size in ("", "64")))
+    mortal = recording.folder / "mortal.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", mortal, recording.folder / "mortal.c"], check=True)
+    preload = order.format(gpuspy=recording.environment()["LD_PRELOAD"], mortal=mortal)
+    recording.python("import minicuda\nminicuda.Tensor(minicuda.Runtime(), 1000)\n", LD_PRELOAD=preload)
+    assert recording.sql("select count(*) from allocation") == [(1,)]
+    assert recording.sql("select count(*) from source") == [(2,)]
+
+
+@sanitized("a sanitizer's runtime calls these functions, too")
 @pytest.mark.parametrize("order", ["{gpuspy}:{seeded}", "{seeded}:{gpuspy}"])
 def test_a_program_whose_random_numbers_are_faked(recording, order):
     """As by libfaketime with FAKERANDOM_SEED: gpuspy takes none of the sequence. It calls no such function before the

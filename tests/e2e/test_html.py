@@ -289,7 +289,7 @@ def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
     data = page_of(recording).data()
     assert (recording.folder / "out.html").stat().st_size < 10_000_000
     reported = data["resolution"]["text"]
-    assert " long texts are cut." in reported if depth == 2 else "only the innermost call is shown." in reported
+    assert " long texts are cut." in reported if depth == 2 else "only their innermost calls." in reported
     assert len(set(data["strings"])) == len(data["strings"]) > 1000  # the parts by which they differ are kept
     agrees(recording.report("--top", "200"), data, each_sums(data))
 

@@ -329,7 +329,7 @@ def test_a_history_without_segments(tmp_path):
     file = snapshots.write(tmp_path / "s.pickle", {**whole, "segments": []})
     assert snapshots.measured(snapshots.imported(file, tmp_path)) == snapshots.expected(whole)
     text = one_line(gpuspy("report", file).stdout)
-    assert "contradict" not in text and "the file has no segments of GPU 0: what is live at the end follows from its history" in text
+    assert "contradict" not in text and "the file has no segments of GPU 0: gpuspy infers what is live at the end from its history" in text
     for device, address in list(run.blocks):
         run.free(device, address)
     file = snapshots.write(tmp_path / "freed.pickle", {**run.snapshot(), "segments": []})

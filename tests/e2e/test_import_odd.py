@@ -371,5 +371,5 @@ def test_a_folder_of_one_recording(tmp_path):
 def test_files_that_are_named_and_may_be_of_several_runs(tmp_path):
     files = [write(tmp_path / name, usual_run().snapshot()) for name in ("gpu0.pickle", "after.pickle")]
     text = one_line(gpuspy("report", *files).stdout)
-    assert "whether these files are of one run is unknown" in text and "of 2 processes" in text
+    assert "gpuspy does not know whether these files are of one run" in text and "of 2 processes" in text
     assert [rank for rank, _ in ranks_in(*files)] == [None, None]

@@ -275,7 +275,7 @@ def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
     for view in report, words("tree", file), words("stats", file), words("leaks", file):
         for claim in "at the peak", "peak 1", "at 0 s", "Never freed", "at the end", "ifetime", "frees 0", "per second":
             assert claim not in view, (claim, view)
-    assert f"Which memory leaks is unknown: {MOMENT}" in words("leaks", file)
+    assert f"gpuspy cannot judge which memory leaks: {MOMENT}" in words("leaks", file)
     assert f"memory over time is unknown: {MOMENT}" in words("timeline", file, code=1)
     gates = "no-oom", "no-leaks", "max-leak=1GiB", "max-growth=1GiB/step"
     assert words("check", *(f"--{gate}" for gate in gates), file, code=1).count(f"cannot be judged: {MOMENT}") == len(gates)

@@ -269,7 +269,7 @@ def removed(path):
 def test_what_must_be_kept_may_be_too_much(recording):
     """Then the recording ends properly with one line, and the program continues."""
     done = recording.run(PROGRAMS / "lasting", 400, 1300000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB", SIMCUDA_MEMORY="640GiB")
-    line = "gpuspy: recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (32.0 MiB)\n"
+    line = "gpuspy: recording stopped here: its live memory and peaks already exceed GPUSPY_KEEP (32.0 MiB)\n"
     assert done.stderr.startswith(line) and done.stderr.count("\n") <= 2  # or the usual line, if it was noticed only at the end
     assert recording.report()["run"]["processes"][0]["stopped"] == "keep"
     assert "GPUSPY_KEEP" in recording.gpuspy("report", recording.database).stdout

@@ -163,6 +163,7 @@ CLAIM = (WRITE, "memory_order_acq_rel, memory_order_relaxed))\n                r
 GIVE_BACK = (READ, "~(1ull << (index % 64)), memory_order_release);")
 FULL = (WRITE, "atomic_store_explicit(&w->chunk->state, GS_CHUNK_FULL, memory_order_release);")
 TAKEN_, FULL_ = 1, 2
+THREAD_, PARKED_ = 8, 9
 
 TESTS = [
     Litmus("a published record is whole",
@@ -216,6 +217,29 @@ TESTS = [
          lambda r, last: r["second"] < r["first"], initial={"numbers": 1},  # RC11 does not require an order here, a processor may
          code=[(WRITE, "~(1ull << thread % 64), memory_order_release);"),
                (WRITE, "bits | bit, memory_order_acquire,")]),
+    Litmus("a thread that has parked its writer before it ended is not buried",
+         [[W("owner", PARKED_, "rel"), W("ended", 1, "rel")],
+          [R("owner", "seen", "acq"), If(lambda r: r["seen"] == THREAD_), R("ended", "e", "acq"), If(lambda r: r["e"] == 1),
+           U("owner", "was", lambda v: 0 if v == THREAD_ else v, "sc")]],
+         lambda r, last: r["was"] == THREAD_, needs=[(0, 1), (1, 2)], initial={"owner": THREAD_},  # the kernel orders ended
+         code=[(WRITE, "atomic_store_explicit(&w->chunk->owner, w->owner, memory_order_release);\n    return true;"),
+               (READ, "tid == GS_CHUNK_PARKED || !gs_system_call(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH) continue;"),
+               (READ, "if (atomic_compare_exchange_strong(&chunk->owner, &owner, owner >> 32 << 32)) close_buried")]),
+    Litmus("nor is the one that has adopted it",
+         [[R("parked", "p", "acq"), If(lambda r: r["p"] == 1), W("owner", 5, "rel")],
+          [R("owner", "seen", "acq"), If(lambda r: r["seen"] == THREAD_), R("ended", "e", "acq"), If(lambda r: r["e"] == 1),
+           U("owner", "was", lambda v: 0 if v == THREAD_ else v, "sc")],
+          [W("owner", PARKED_, "rel"), W("parked", 1, "rel"), W("ended", 1, "rel")]],
+         lambda r, last: r["was"] == THREAD_ or last["owner"] != 5, needs=[(0, 0), (1, 2), (2, 1), (2, 2)], initial={"owner": THREAD_}),
+    Litmus("a count has its key",
+         [[U("key", "k", lambda v: 3, "sc"), U("count", "n", lambda v: v + 1, "rel")],
+          [R("key", "mine"), If(lambda r: r["mine"] == 3), U("count", "m", lambda v: v + 1, "rel")],
+          [R("count", "count", "acq"), R("key", "key")]],
+         lambda r, last: r["count"] > 0 and r["key"] == 0, needs=[(0, 1), (1, 2), (2, 0)],
+         code=[(WRITE, "if (!found && atomic_compare_exchange_strong(&slot->key, &found, key)) return true;"),
+               (WRITE, "atomic_fetch_add_explicit(&slot->count, 1, memory_order_release);"),
+               ("schema/store_count.c", "uint64_t count = atomic_load_explicit(&counters[slot].count, memory_order_acquire);\n"
+                "        uint64_t key = atomic_load_explicit(&counters[slot].key, memory_order_relaxed);")]),
     Litmus("an end has its time",
          [[W("end_ns", 5, "sc"), W("closed", 1, "sc")], [R("closed", "c", "sc"), R("end_ns", "e", "sc")]],
          lambda r, last: r["c"] == 1 and r["e"] == 0,

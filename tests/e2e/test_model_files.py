@@ -118,7 +118,7 @@ def test_invalid_config(tmp_path, raw):
 def test_config_unknown_but_like_a_llama(tmp_path):
     answer = estimate(config(tmp_path, model_type="brand\x1bnew"))
     assert answer["params"] == 6738415616
-    assert "read as a Llama" in notes(answer) and "\x1b" not in notes(answer)
+    assert "gpuspy reads it as a Llama" in notes(answer) and "\x1b" not in notes(answer)
 
 
 @pytest.mark.parametrize("key, value", [("conv_dim", [512, 512]), ("patch_size", 16), ("type_vocab_size", 2), ("attention_hidden_size", 768)])

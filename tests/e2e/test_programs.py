@@ -487,6 +487,17 @@ lib.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1))
     assert names_of(recording) == ["elsewhere", "run.db", "script.py"]
 
 
+def test_the_root_folder_as_working_directory(recording):
+    """As in a container whose image sets none. SQLite takes what follows `file://` for a host."""
+    relative = str(recording.database)[1:]
+    done = subprocess.run([PROGRAMS / "storm", "100"], env=recording.environment(GPUSPY_DB=relative), cwd="/", text=True,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=SECONDS)
+    assert done.returncode == 0 and recording.database.exists() and "//" not in done.stderr, done.stderr
+    assert recording.gpuspy("report", f"/{recording.database}").returncode == 0
+    doctor = subprocess.run([BUILD / "gpuspy", "doctor"], env={"GPUSPY_DB": relative}, cwd="/", text=True, stdout=subprocess.PIPE)
+    assert f"folder      ok       {recording.folder} " in doctor.stdout, doctor.stdout
+
+
 def test_ranks_that_start_together(recording):
     """Eight processes of one run compete for the name: each gets its own file, one of them gets run.db."""
     env = recording.environment(GPUSPY_RUN_ID="together")

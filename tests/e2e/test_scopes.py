@@ -73,6 +73,10 @@ def test_every_view_has_it(made):
     assert json.loads(made.gpuspy("stats", "--json", made.database).stdout)["scopes"] == scopes(made)
     table = made.gpuspy("export", "-f", "csv", "--tables", "scopes", "-o", "-", made.database)
     assert "load" in table.stdout and str(31 * MIB) in table.stdout, table.stderr
+    metrics = made.gpuspy("export", "-f", "openmetrics", "-o", "-", made.database).stdout
+    found = [line.split("} ") for line in metrics.splitlines() if line.startswith("gpuspy_scope_peak_bytes{")]
+    assert [value for labels, value in found if 'scope="load"' in labels] == [str(31 * MIB)], metrics
+    assert [value for labels, value in found if 'scope="inner",domain="lib"' in labels] == [str(21 * MIB)], metrics
     page = made.gpuspy("report", "--html", "page.html", made.database)
     assert page.returncode == 0 and "Peaks by range" in (made.folder / "page.html").read_text()
 

@@ -223,7 +223,7 @@ def test_memory_that_is_gone(recording):
     child.communicate()
     done = recording.gpuspy("report", recording.database)
     text = " ".join(done.stdout.split())
-    assert done.returncode == 0 and "the recording was cut off; about the last 350 ms before the end are missing" in text
+    assert done.returncode == 0 and "the recording was cut off: about the last 350 ms before the end are missing" in text
     assert "hether memory ran out is unknown" in text and "emory did not run out" not in text
     assert recording.report()["run"]["complete"] is False
     assert names_of(recording) == ["run.db"]

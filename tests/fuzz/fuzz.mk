@@ -2,7 +2,7 @@
 # an error; `make fuzz` compiles everything with clang, libFuzzer and sanitizers in a folder of its own, and runs each.
 
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-FUZZ_COMMON := $(patsubst %,$(O)/obj/tests/fuzz/%.o,records files spools databases)
+FUZZ_COMMON := $(patsubst %,$(O)/obj/tests/fuzz/%.o,records files spools databases foreign)
 FUZZ_LIBS := $(ANALYZER_LIB) $(SCHEMA_LIB) $(O)/obj/libinterpose.a
 FUZZ_LINK = $(FUZZ_COMMON) -Wl,--start-group $(FUZZ_LIBS) -Wl,--end-group \
             $(ANALYZER_LIBS) -lcmocka $(LDFLAGS)

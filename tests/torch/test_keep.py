@@ -1,5 +1,7 @@
 """A recording of bounded size, compared with a full one of the same loop and with PyTorch's own peak."""
 import json
+import shutil
+import sqlite3
 import subprocess
 
 from conftest import BUILD, HERE
@@ -36,3 +38,17 @@ def test_its_replay_begins_where_all_events_are_and_is_exact(once):
     answer = json.loads(done.stdout)
     assert answer["replay"]["exact"] and answer["replay"]["begin_s"] > 0 and answer["recorded"]["fits"]
     assert answer["replay"]["allocations"] == answer["replay"]["allocations_at_recorded_address"] > 1000
+
+
+def test_a_leak_that_began_before_the_kept_rows_is_counted_by_its_blocks(once, tmp_path):
+    """The steps before the kept rows are unknown: the live bytes divided by the known steps would be no growth per step."""
+    whole = once("leak_callback", HERE.parent.parent / "fixtures" / "oom" / "leak_callback.py", SIMCUDA_MEMORY="2GiB")
+    kept = tmp_path / "kept.db"
+    shutil.copy(whole.database, kept)
+    with sqlite3.connect(kept) as db:
+        middle = db.execute("SELECT max(time_ns) * 3 / 4 FROM oom").fetchone()[0]
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('kept_from_ns', ?), ('keep', 33554432)", (middle,))
+    db.close()
+    verdicts = [json.loads(subprocess.run([BUILD / "gpuspy", "report", "--json", file], capture_output=True).stdout)["oom"][-1]["verdict"]
+                for file in (whole.database, kept)]
+    assert " per step, for " in verdicts[0] and " each time, " in verdicts[1], verdicts
