@@ -240,6 +240,8 @@ static bool set_adapter(const char *command, const struct plan_settings *s, stru
 
     p->adapter = qlora ? PLAN_ADAPTER_LORA : setting_word_index(s->adapter, plan_adapters);
     p->prepared = qlora;
+    if (!p->weights && p->model->packed && (p->inference || p->adapter))
+        p->weights = estimate_quantisation_find(p->model->packed);
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
     /* peft/utils/other.py: prepare_model_for_kbit_training(model, use_gradient_checkpointing=True). diffusers' scripts
      * pass False. */

@@ -29,7 +29,7 @@ struct values {
         *megatron_strategy;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
         gated;
-    int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
+    int64_t pure, fp8, galore, galore_rank, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
     int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens;
@@ -373,6 +373,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     bool fused = false;
     char lower[64];
 
+    if (s->galore > 0) name = "galore_adamw";           /* instead of the trainer's */
     if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys set it */
     if (!*name) {
         if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "Transformers"))
@@ -382,6 +383,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     ours = estimate_recipe_optimizer(name, lower, sizeof lower, &fused);
     if (ours) {
         put_recipe_option(r, "--optimizer=%s", ours);
+        if (s->galore > 0 && s->galore_rank > 0) put_recipe_option(r, "--lora-rank=%" PRId64, s->galore_rank);
         put_step(r, fused || s->fused_step > 0, in_backward);
         return;
     }
@@ -456,6 +458,7 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     if (plain) put_recipe_option(r, "--weights=%s", is_written_for(r, "TRL") ? "nf4" : "nf4-double");
     if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
     put_recipe_dropout(r, s->dropout, adapter);
+    if (is_written_for(r, "torchtune") && value_has_word(s->dtype, "16")) put_recipe_option(r, "--half-adapters");
     if (s->block_size > 0 && blocks) put_recipe_option(r, "--block-size=%" PRId64, s->block_size);
     if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
     if (s->virtual_tokens > 0 && prompts) put_recipe_option(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
@@ -728,6 +731,13 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     if (s->layers > 0 && !has_other_layers(s) && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
     put_precision(r, s, adapter != NULL);
+    if (is_written_for(r, "torchtune") && !s->optimizer && !s->loss &&
+        !adapter) { /* its recipes for evaluation and generation */
+        put_recipe_option(r, "--inference");
+        if (s->batch > 0) put_recipe_option(r, "--batch=%" PRId64, s->batch);
+        if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
+        return;
+    }
     const bool in_backward = s->step_in_backward > 0 && !adapter && gpus <= 1 && s->accumulation <= 1;
     put_optimizer(r, s, in_backward);
     if (s->step_in_backward > 0 && !in_backward) leave_out(r, "optimizer_in_bwd");

@@ -342,6 +342,80 @@ static void read_head(struct model_reading *r)
                       clean);
 }
 
+static unsigned bits_in(json_t *object, const char *key)
+{
+    uint64_t n;
+
+    return model_config_read_count(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
+}
+
+static json_t *first_group(json_t *config)
+{
+    json_t *groups = json_object_get(config, "config_groups");
+
+    return json_object_iter_value(json_object_iter(groups));
+}
+
+/* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: that of the first group. */
+static unsigned packed_bits(json_t *root)
+{
+    json_t *config = json_object_get(root, "quantization_config");
+    unsigned bits = bits_in(config, "bits");
+
+    if (!bits) bits = bits_in(json_object_get(root, "quantization"), "bits");
+    return bits ? bits : bits_in(json_object_get(first_group(config), "weights"), "num_bits");
+}
+
+/* The word of --weights for compressed-tensors' first group. */
+static const char *form_of_group(json_t *group)
+{
+    json_t *weights = json_object_get(group, "weights");
+    const unsigned bits = bits_in(weights, "num_bits");
+    const bool block = strcmp(model_config_word(weights, "strategy"), "block") == 0,
+               inputs = json_is_object(json_object_get(group, "input_activations"));
+
+    if (strcmp(model_config_word(weights, "type"), "float") == 0)
+        return bits == 4 ? "nvfp4" : bits != 8 ? NULL : block ? "fp8-block" : "fp8";
+    return bits == 4 ? "int4" : bits != 8 ? NULL : inputs ? "w8a8" : "gptq-8bit";
+}
+
+/* The word of --weights for a quantization_config of transformers, NULL: gpuspy does not know it. */
+static const char *packed_form(json_t *config)
+{
+    const char *method = model_config_word(config, "quant_method"),
+               *algorithm = model_config_word(config, "quant_algo");
+    const unsigned bits = bits_in(config, "bits");
+
+    if (json_is_true(json_object_get(config, "load_in_8bit"))) return "int8";
+    if (json_is_true(json_object_get(config, "load_in_4bit"))) { /* BitsAndBytesConfig's default is fp4 */
+        if (strcmp(model_config_word(config, "bnb_4bit_quant_type"), "nf4") != 0) return "fp4";
+        return json_is_true(json_object_get(config, "bnb_4bit_use_double_quant")) ? "nf4-double" : "nf4";
+    }
+    if (strcmp(method, "awq") == 0) return bits == 4 ? "awq" : NULL;
+    if (strcmp(method, "gptq") == 0) return bits == 4 ? "gptq" : bits == 8 ? "gptq-8bit" : NULL;
+    if (strcmp(method, "compressed-tensors") == 0) return form_of_group(first_group(config));
+    if (strcmp(method, "mxfp4") == 0) return "mxfp4";
+    if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0 || strcmp(algorithm, "FP8") == 0)
+        return json_is_array(json_object_get(config, "weight_block_size")) ? "fp8-block" : "fp8";
+    return strcmp(algorithm, "NVFP4") == 0 ? "nvfp4" : NULL;
+}
+
+static void note_packing(struct model_reading *r, json_t *root, struct model *m)
+{
+    json_t *config = json_object_get(root, "quantization_config");
+    char clean[48];
+
+    if (!json_is_object(config)) config = json_object_get(r->json, "quantization_config");
+    if (!json_is_object(config)) return;
+    m->packed = packed_form(config);
+    terminal_clean(clean, sizeof clean, model_config_word(config, "quant_method"), true);
+    if (m->packed)
+        model_config_note(r, "served weights, and those frozen beside adapters, are %s (quantization_config)",
+                          m->packed);
+    else
+        model_config_note(r, "quantization_config ('%s') is not considered; give --weights", clean);
+}
+
 static bool read_json(struct model_reading *r, json_t *root, const struct model_file *f, struct model *m)
 {
     int ignored;
@@ -370,6 +444,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
         return false;
     }
     note_type_of_numbers(root, m);
+    note_packing(r, root, m);
     m->source = "config.json";
     model_name_of(f->path, m->name, sizeof m->name);
     snprintf(m->note, sizeof m->note, "%s", r->note);
@@ -435,26 +510,6 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
     json_decref(root);
     if (!ok && *r.problem) model_file_reject(&f, "%s", r.problem);
     return ok;
-}
-
-static unsigned bits_in(json_t *object, const char *key)
-{
-    uint64_t n;
-
-    return model_config_read_count(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
-}
-
-/* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: that of the first group. */
-static unsigned packed_bits(json_t *root)
-{
-    json_t *config = json_object_get(root, "quantization_config"), *group;
-    unsigned bits = bits_in(config, "bits");
-    const char *name;
-
-    if (!bits) bits = bits_in(json_object_get(root, "quantization"), "bits");
-    json_object_foreach(json_object_get(config, "config_groups"), name, group) if (!bits) bits =
-        bits_in(json_object_get(group, "weights"), "num_bits");
-    return bits;
 }
 
 bool model_config_read_beside(const struct model_file *weights, struct model_config_beside *c)

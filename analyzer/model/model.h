@@ -272,6 +272,7 @@ struct model {
     double other_bytes; /* the part of stored_bytes that is not parameters (masks, scales of quantised weights) */
     char stored_as[64]; /* types in the files: "BF16", "F32 + BF16", "Q4_K + Q6_K"; "": not from files */
     char note[320];     /* one or two sentences about how a file was read, if that is necessary; else "" */
+    const char *packed; /* the format that config.json's quantization_config states, a word of --weights; NULL: none */
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */

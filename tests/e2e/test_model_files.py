@@ -55,6 +55,34 @@ def test_transformers_counts_the_same():
         assert sum(p.numel() for p in {id(p): p for p in model.parameters()}.values()) == params, kind
 
 
+BITS_4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+GROUP_8 = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8}}}}
+
+
+@pytest.mark.parametrize("stated, form", [
+    (BITS_4, "nf4"), (dict(BITS_4, bnb_4bit_use_double_quant=True), "nf4-double"), ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "fp4"), ({"quant_method": "awq", "bits": 4}, "awq"), ({"quant_method": "gptq", "bits": 8}, "gptq-8bit"),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"), ({"quant_method": "fbgemm_fp8"}, "fp8"), ({"quant_method": "mxfp4"}, "mxfp4"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"), (GROUP_8, "w8a8")])
+def test_quantised_weights_are_served_as_they_are_stored(tmp_path, stated, form):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": stated}))
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "config.json").write_text('{"model_type": "llama"}')
+
+    def weights(where, *more):
+        return [line["bytes"] for line in estimate(where / "config.json", "--batch", "1", "--seq", "128", *more)["lines"] if line["part"] == "weights"]
+    for use in (["--inference"], ["--adapter", "lora", "--precision", "bf16"]):
+        assert weights(tmp_path, *use) == weights(tmp_path / "plain", *use, "--weights", form)
+    assert weights(tmp_path, "--inference", "--weights", "bf16") == weights(tmp_path / "plain", "--inference")
+    assert weights(tmp_path) == weights(tmp_path / "plain")  # trained in full
+    assert f"are {form} (quantization_config)" in notes(estimate(tmp_path / "config.json"))
+
+
+def test_an_unknown_quantisation_is_stated(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "quantization_config": {"quant_method": "hqq"}}')
+    assert "quantization_config ('hqq') is not considered; give --weights" in notes(estimate(tmp_path / "config.json"))
+
+
 def config(tmp_path, raw=None, **keys):
     path = tmp_path / "config.json"
     path.write_bytes(raw if raw is not None else json.dumps(dict(LLAMA_2_7B, **keys)).encode())

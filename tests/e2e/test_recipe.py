@@ -290,7 +290,7 @@ CASES = [
      "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --separate-adapters --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
-     "--adapter=lora --lora-rank=8 --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
+     "--adapter=lora --lora-rank=8 --half-adapters --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
     ("torchtune", "c.yaml", TORCHTUNE_FULL, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=in-backward "
      "--batch=2 --seq=2048 --varying-lengths --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
@@ -483,7 +483,7 @@ GEMMA = "base_model: google/gemma-3-4b-it\nbf16: true\nsequence_len: 1024\nmicro
     (GEMMA.replace("google/gemma-3-4b-it", "llama-3.2-1b"), None),
     ("model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct\nstage: sft\nfinetuning_type: full\nbf16: true\n", "tower"),
     ("model_name_or_path: Qwen/Qwen3-VL-4B-Instruct\nstage: sft\nfinetuning_type: full\nfreeze_vision_tower: false\n", None),
-    ("model: {_component_: torchtune.models.llama3_2_vision.llama3_2_vision_11b, decoder_trainable: False}\ndtype: bf16\n"
+    ("model: {_component_: torchtune.models.llama3_2_vision.llama3_2_vision_11b, decoder_trainable: False}\noptimizer: {_component_: torch.optim.AdamW}\ndtype: bf16\n"
      "checkpointer: {checkpoint_dir: /tmp/Llama-3.2-11B-Vision-Instruct/}\n", "text"),
 ])
 def test_what_a_model_of_images_does_not_train(tmp_path, text, frozen):
@@ -589,6 +589,28 @@ def test_automodels_types_and_micro_batches(tmp_path, kind, precision):
     _, config = read_as(tmp_path, "--config", "c.yaml")
     assert f"--precision={precision}" in config["options"] and {"--batch=2", "--accumulation=4"} < set(config["options"])
     assert config["not_considered"] == []
+
+
+def test_torchtunes_evaluation_is_inference(tmp_path):
+    text = "model: {_component_: torchtune.models.qwen2.qwen2_7b}\ncheckpointer: {checkpoint_dir: /tmp/Qwen2-7B-Instruct/}\ndtype: bf16\n"
+    (tmp_path / "c.yaml").write_text(text + "tasks: [truthfulqa_mc2]\nmax_seq_length: 4096\nbatch_size: 8\nenable_kv_cache: True\nquantizer: null\n")
+    answer, config = read_as(tmp_path, "--config", "c.yaml")
+    assert config["options"] == ["--model=Qwen2-7B-Instruct", "--precision=bf16", "--inference", "--batch=8", "--seq=4096"]
+    assert not any(line["part"] == "gradients" for line in answer["lines"])
+
+
+@pytest.mark.parametrize("text, option", [
+    ("bfloat16: true\n", "--precision=bf16"), ("float16: true\n", "--precision=fp16"), ("bf16: true\nfloat16: false\n", "--precision=bf16")])
+def test_axolotls_types_without_autocast(tmp_path, text, option):
+    (tmp_path / "c.yml").write_text("base_model: meta-llama/Llama-3.2-1B\nsequence_len: 512\nmicro_batch_size: 1\noptimizer: adamw_torch\n" + text)
+    assert option in read_as(tmp_path, "--config", "c.yml")[1]["options"]
+
+
+def test_llama_factorys_galore(tmp_path):
+    (tmp_path / "c.yaml").write_text("model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: full\nuse_galore: true\n"
+                                     "galore_layerwise: true\ngalore_rank: 64\ngalore_scale: 2.0\ncutoff_len: 2048\nper_device_train_batch_size: 1\npure_bf16: true\n")
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert {"--optimizer=galore", "--lora-rank=64", "--step=in-backward"} < set(config["options"]) and config["not_considered"] == []
 
 
 def test_what_a_component_is_for_is_listed(tmp_path):
