@@ -155,6 +155,7 @@ demo: setup
 
 bench: setup
 	$(Q)$(MAKE) --no-print-directory all bench-programs
+	$(Q)BENCH=1 O=$(O) tests/arm64.sh >/dev/null || true
 	$(Q)O=$(O) $(PYTHON) scripts/bench.py
 
 # Test programs whose line numbers are expected stay as they are.

@@ -37,24 +37,32 @@ static inline bool is_in_range(uintptr_t address, const struct gs_elf_range *r)
     return address - r->lo < r->hi - r->lo;
 }
 
-/* The frame of the wrapper's caller, and where it begins: all wrappers keep frame pointers. If there are none, or the
- * caller's frame pointer is not usable, the frame of gs_stack_capture's caller, which may be gpuspy's. */
-static inline __attribute__((always_inline)) struct gs_frame calling_frame(const struct gs_memory *m,
-                                                                           const void *caller)
+/* The frame record of the wrapper, which has the return address `caller`. NULL: not found. */
+static inline __attribute__((always_inline)) uintptr_t *wrapper_record(const struct gs_memory *m, uintptr_t *at,
+                                                                       const void *caller)
 {
-    uintptr_t *const own = __builtin_frame_address(0);
-#if defined(__x86_64__)
-    uintptr_t *at = own;
     for (uint32_t i = 0; i < GS_NATIVE_OWN; i++) {
-        if (at[1] == (uintptr_t)caller)
-            return (struct gs_frame){.ip = at[1], .sp = (uintptr_t)(at + 2), .fp = at[0], .place = (uintptr_t)(at + 1)};
+        if (at[1] == (uintptr_t)caller) return at;
         uintptr_t *const next = (uintptr_t *)at[0];
         if (next <= at || (uintptr_t)next - m->lo >= m->hi - m->lo) break;
         at = next;
     }
+    return NULL;
+}
+
+/* The frame of the wrapper's caller, and where it begins: all wrappers keep frame pointers. If there are none, or the
+ * caller's frame pointer is not usable, the frame of gs_stack_capture's caller, which may be gpuspy's. On AArch64 only
+ * the tables give a caller's stack pointer: the frame is this one, but `place` is where the wrapper's return address
+ * is. */
+static inline __attribute__((always_inline)) struct gs_frame calling_frame(const struct gs_memory *m,
+                                                                           const void *caller)
+{
+    uintptr_t *const own = __builtin_frame_address(0), *const at = wrapper_record(m, own, caller);
+#if defined(__x86_64__)
+    if (at) return (struct gs_frame){.ip = at[1], .sp = (uintptr_t)(at + 2), .fp = at[0], .place = (uintptr_t)(at + 1)};
     return (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
 #else
-    struct gs_frame f = {.fp = (uintptr_t)own, .interrupted = true};
+    struct gs_frame f = {.fp = (uintptr_t)own, .interrupted = true, .place = at ? (uintptr_t)(at + 1) : 0};
     GS_UNWIND_HERE(f.ip, f.sp);
     return f;
 #endif
@@ -269,7 +277,8 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
     hash += !hash;
     uint32_t known = gs_cache_stack(s, hash);
     if (known) {
-        if (walk && w.seen > 1) gs_walk_learn(walk, above, hash, u->address, u->place, w.seen);
+        if (walk && w.seen > w.first + 1)
+            gs_walk_learn(walk, above, hash, u->address + w.first, u->place + w.first, w.seen - w.first);
         return known;
     }
     if (!p && what & GS_STACK_PYTHON && python_appeared()) return gs_stack_capture(s, what, caller);

@@ -2,6 +2,7 @@
 # aarch64 without such a machine: the wheel's binaries (make wheel ARCH=aarch64) and the unit tests under qemu-user, and a
 # Python program for arm64 recorded on the simulated driver, to its end and after kill -9; and a training loop of PyTorch's CUDA
 # build for aarch64. SHORT=1 builds and tests the recorder only, without PyTorch. Ends with "N passed, N failed".
+# BENCH=1 only builds what `make bench` runs for aarch64.
 # Needs Debian's qemu-user, binutils-aarch64-linux-gnu and jq.
 set -uo pipefail
 unset MAKEFLAGS MFLAGS # of a make that lends its jobs only to lines that it knows to be make
@@ -38,7 +39,11 @@ check() { # NAME COMMAND...
     fi
 }
 
-run() { timeout 300 "$qemu" -L "$root" "$@"; }
+run() { limit 300 -L "$root" "$@"; }
+
+limit() { # SECONDS WORDS... of the processor's time: beside other work an hour may pass
+    (ulimit -t "$1" && shift && exec timeout 3600 "$qemu" "$@")
+}
 
 record() { # DATABASE PYTHON-CODE
     run -E LD_PRELOAD="$wheel/libgpuspy.so" -E LD_LIBRARY_PATH="$wheel/sim" -E GPUSPY_DB="$1" "$root/usr/bin/python3.11" -c "$2"
@@ -58,18 +63,23 @@ cuda.cudaDeviceSynchronize()
 '
 
 fail() { echo "test-arm64: $1" >&2; echo "0 passed, 1 failed"; exit 1; }
-tests=(tests/unit/test_*.c) short=() parts=wheel
+tests=(tests/unit/test_*.c) short=() parts=wheel recorder="wheel-build WHEEL_PARTS=libgpuspy.so"
 if [ -n "${SHORT:-}" ]; then # what reorders memory, and what knows the processor's registers
     tests=(tests/unit/test_{spool,stack,store}*.c tests/unit/test_{mask,ranges}.c)
     short=(ANALYZER_LIB= UNIT_SRC="${tests[*]}")
-    parts="wheel-build WHEEL_PARTS=libgpuspy.so"
+    parts=$recorder
 fi
+[ -z "${BENCH:-}" ] || parts=$recorder
 if ! make -j"$(nproc)" --no-print-directory wheel-tools ARCH=aarch64 O="$build" >/dev/null || ! fetch >/dev/null; then
     echo "test-arm64: skipped: zig or Debian's libraries for arm64 cannot be had here" >&2
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
 make -j"$(nproc)" --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
+if [ -n "${BENCH:-}" ]; then
+    make --no-print-directory bench-call O="$wheel" CC="$wheel/cc" >/dev/null || fail "the bench's program does not build"
+    exit 0
+fi
 make -j"$(nproc)" --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
     SQLITE_STATIC="$wheel/libs/libsqlite3.a" LDFLAGS="-L$wheel/libs" \
     ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
@@ -111,7 +121,7 @@ for step in range(6):
     kept.append(loss)
 print(torch.cuda.max_memory_allocated())'
 train() {
-    timeout 1200 "$qemu" -L "$root" -E LD_PRELOAD="$wheel/libgpuspy.so" -E LD_LIBRARY_PATH="$wheel/sim:$wheel/sim/math" \
+    limit 1200 -L "$root" -E LD_PRELOAD="$wheel/libgpuspy.so" -E LD_LIBRARY_PATH="$wheel/sim:$wheel/sim/math" \
         -E PYTHONPATH="$wheel/torch-$torch" -E GPUSPY_DB="$scratch/torch.db" "$root/usr/bin/python3.11" -c "$loop" >"$scratch/peak.txt"
 }
 same_peak() { query "$scratch/torch.db" "[.peak[] | select(.layer == \"tensor\") | .bytes] == [$(tail -n 1 "$scratch/peak.txt")]"; }

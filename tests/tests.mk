@@ -75,13 +75,15 @@ test-versions: all
 test-arm64: all
 	$(Q)O=$(O) tests/arm64.sh
 
+.PHONY: bench-call
+bench-call: $(O)/bench/bench_call
 bench-programs: all programs
 
 -include $(UNIT_SRC:tests/unit/%.c=$(O)/obj/tests/unit/%.d)
 
 # ---------------------------------------------------------------- bench
 BENCH := $(O)/bench
-bench-programs: $(BENCH)/bench_call $(BENCH)/bench_run $(BENCH)/bench_tail $(BENCH)/libcudart.so.13 $(BENCH)/torch_reports.so
+bench-programs: $(BENCH)/bench_call $(BENCH)/bench_run $(BENCH)/bench_tail $(BENCH)/libcudart.so.13 $(BENCH)/torch_reports.so $(BENCH)/count_instructions.so
 $(BENCH)/libcudart.so.13: tests/bench/nullcuda.c
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -89,7 +91,7 @@ $(BENCH)/libcudart.so.13: tests/bench/nullcuda.c
 $(BENCH)/bench_call $(BENCH)/bench_run $(BENCH)/bench_tail: $(BENCH)/%: tests/bench/%.c $(BENCH)/libcudart.so.13
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN'
-$(BENCH)/torch_reports.so: tests/bench/torch_reports.c
+$(BENCH)/torch_reports.so $(BENCH)/count_instructions.so: $(BENCH)/%.so: tests/bench/%.c
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -shared -fPIC -fvisibility=hidden -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -shared -fPIC -fvisibility=hidden -o $@ $<
