@@ -139,7 +139,8 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
 }
 
 /* Values that wait to be collected and marks take much more memory than the one byte that each can have in the file: a
- * packed file of some MB could fill the memory of this machine. Those of a snapshot have at least 8 bytes on average. */
+ * packed file of some MB could fill the memory of this machine. Those of a snapshot have at least 8 bytes on average.
+ */
 static void check_stacked(struct reader *r, size_t n)
 {
     enum { ALWAYS = 1 << 20, BYTES_EACH = 8 };
