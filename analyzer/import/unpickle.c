@@ -139,8 +139,19 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
     return own;
 }
 
+/* Values that wait to be collected and marks take much more memory than the one byte that each can have in the file: a
+ * packed file of some MB could fill the memory of this machine. Those of a snapshot have at least 8 bytes on average.
+ */
+static void check_stacked(struct reader *r, size_t n)
+{
+    enum { ALWAYS = 1 << 20, BYTES_EACH = 8 };
+    if (n >= ALWAYS && n > (r->before + r->at) / BYTES_EACH)
+        fail_unpickle(r, "it stacks more values than a snapshot has");
+}
+
 static inline void push_value(struct reader *r, struct import_value v)
 {
+    if (r->stack_n == r->stack_cap) check_stacked(r, r->stack_n);
     *ARENA_ADD(r->stack) = v;
 }
 
@@ -623,7 +634,10 @@ static bool unpickle_step(struct reader *r, unsigned code)
         break;
     case 0x95: take_little(r, 8); break; /* FRAME */
     case '.': return false;              /* STOP */
-    case '(': *ARENA_ADD(r->marks) = r->stack_n; break;
+    case '(':
+        if (r->marks_n == r->marks_cap) check_stacked(r, r->marks_n);
+        *ARENA_ADD(r->marks) = r->stack_n;
+        break;
     case '0': /* POP */
         if (r->marks_n && r->marks[r->marks_n - 1] == r->stack_n)
             r->marks_n--;

@@ -373,3 +373,14 @@ def test_files_that_are_named_and_may_be_of_several_runs(tmp_path):
     text = one_line(gpuspy("report", *files).stdout)
     assert "gpuspy does not know whether these files are of one run" in text and "of 2 processes" in text
     assert [rank for rank, _ in ranks_in(*files)] == [None, None]
+
+
+@pytest.mark.parametrize("value", [b"N", b"(", b"]"])
+def test_a_small_file_cannot_fill_the_memory(tmp_path, value):
+    """Each byte of the pickle is a value or a mark that waits, and gzip packs them to a thousandth."""
+    with gzip.open(tmp_path / "bomb.pickle.gz", "wb", 1) as f:
+        for _ in range(8):
+            f.write((b"\x80\x04]" if not _ else b"") + value * (1 << 20))
+    done = subprocess.run([TOOL, "report", tmp_path / "bomb.pickle.gz"], capture_output=True, text=True)
+    assert done.returncode == 3 and "it stacks more values than a snapshot has" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
