@@ -294,7 +294,7 @@ static bool prepare_cursor(struct gs_reader *r, struct cursor *c)
         c->grouped = c->trailing = false;
         return true;
     }
-    if (c->grouped) return true;
+    if (c->grouped || c->trailing) return true;
     uint64_t time = 0;
     c->grouped = find_event(r, c, &time);
     c->trailing = !c->grouped && (r->final || r->chunks[c->tail].state == GS_CHUNK_LAST);
@@ -357,6 +357,7 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
         struct cursor *c = &r->cursors[t];
         judge_cursor(r, c, now_ns);
         if (c->head != NO_CHUNK) start_chunk(r, c);
+        c->trailing = false; /* this poll may see an event */
         if (prepare_cursor(r, c))
             r->heap[r->heap_count++] = t;
         else

@@ -11,18 +11,25 @@ struct readback {    /* by thread: the copy for which its next call may wait */
     struct run_copy copy;
 };
 
-/* The form of a call path's waits, for those whose rows were removed. */
+/* The form of a call path's waits, for those whose rows were removed. A removal may also separate a copy from its wait:
+ * at its time or at a moment that stays complete. */
 struct form {
     enum question_shape shape;
     uint32_t copy; /* the copy that they wait for: its stack, RUN_NONE */
-    bool held;     /* the copy also blocked the host */
+    bool passed;   /* its copies are part of a wait */
+    uint64_t lone; /* waits in `lone_waits` */
+    int64_t spare; /* removed copies, less removed waits */
 };
+enum { COPY_REMOVED = 1, WAIT_REMOVED = 2 };
 
 struct question_waits {
     struct run *run;
     ARENA_ROWS(struct run_removed, removed); /* those of copies and waits; NULL: none */
     struct map form_of;                      /* process, stack of a wait → form, if any row was removed */
     ARENA_LIST(struct form, forms);
+    struct map removed_at;                        /* process, line → COPY_REMOVED, WAIT_REMOVED */
+    ARENA_LIST(struct question_wait, lone_waits); /* those whose copy may have been removed */
+    ARENA_LIST(struct run_copy, lone_copies);     /* those whose wait may have been removed */
     struct question_signer *signer;
     question_wait_fn each;
     void *self;
@@ -70,10 +77,21 @@ static struct readback *readback_of(struct question_waits *w, uint32_t process, 
     return MAP_ROW_IN(&w->threads, (uint64_t)process << 32 | thread, w->readbacks, (struct readback){0});
 }
 
+/* Does the line have removed calls of that kind? */
+static bool was_removed(struct question_waits *w, uint32_t process, uint32_t stack, uint32_t what)
+{
+    if (!w->removed_n) return false;
+    const uint32_t at = map_get(&w->removed_at, (uint64_t)process << 32 | question_sign_line(w->signer, stack));
+    return at != MAP_NEW && at & what;
+}
+
 static void settle_readback(struct question_waits *w, struct readback *r)
 {
     if (r->open) {
-        report_copy(w, &r->copy);
+        if (was_removed(w, r->copy.process, r->copy.stack, WAIT_REMOVED) && r->copy.start_ns < run_kept_from(w->run))
+            *ARENA_ADD(w->lone_copies) = r->copy;
+        else
+            report_copy(w, &r->copy);
         r->open = false;
         if (r->copy.direction == GS_DIR_D2H && !copy_holds_host(&r->copy)) {
             r->late = true;
@@ -113,15 +131,18 @@ static uint32_t *form_at(struct question_waits *w, uint32_t process, uint32_t st
     return map_at(&w->form_of, (uint64_t)process << 32 | stack);
 }
 
-static void note_form(struct question_waits *w, const struct question_wait *wait, const struct form *form)
+static struct form *note_form(struct question_waits *w, uint32_t process, uint32_t stack, enum question_shape shape,
+                              uint32_t copy)
 {
-    uint32_t *at = form_at(w, wait->process, wait->stack);
-    if (*at == MAP_NEW) {
+    uint32_t *at = form_at(w, process, stack);
+    const bool new = *at == MAP_NEW;
+    if (new) {
         *at = (uint32_t)w->forms_n;
-        *ARENA_ADD(w->forms) = *form;
-    } else if (form->copy != RUN_NONE) {
-        w->forms[*at] = *form;
+        *ARENA_ADD(w->forms) = (struct form){.copy = RUN_NONE};
     }
+    struct form *form = &w->forms[*at];
+    if (new || copy != RUN_NONE) form->shape = shape, form->copy = copy;
+    return form;
 }
 
 static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
@@ -138,21 +159,25 @@ static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
                                  .start_ns = sync->start_ns,
                                  .count = 1,
                                  .blocked_ns = sync->blocked_ns};
-    struct form form = {.copy = RUN_NONE};
+    uint32_t copy = RUN_NONE;
     if (r->open && one_operation(w, &r->copy, sync)) {
         bool held = r->copy.direction == GS_DIR_D2H || copy_holds_host(&r->copy);
         r->open = false;
         wait.shape = copy_shape_of(&r->copy);
         wait.bytes = r->copy.bytes;
         wait.blocked_ns = arena_add_capped(wait.blocked_ns, held ? r->copy.blocked_ns : 0);
-        form = (struct form){.copy = r->copy.stack, .held = held};
+        copy = r->copy.stack;
     } else {
         settle_readback(w, r);
     }
     wait.shape = waits_for_late(r, sync) && wait.shape == (enum question_shape)kind ? QUESTION_SHAPE_LATER : wait.shape;
-    form.shape = wait.shape;
-    if (w->removed_n) note_form(w, &wait, &form);
-    w->each(w->self, &wait);
+    struct form *form = w->removed_n ? note_form(w, wait.process, wait.stack, wait.shape, copy) : NULL;
+    if (kind == GS_SYNC_STREAM && copy == RUN_NONE && was_removed(w, wait.process, wait.stack, COPY_REMOVED)) {
+        form->lone++;
+        *ARENA_ADD(w->lone_waits) = wait;
+    } else {
+        w->each(w->self, &wait);
+    }
 }
 
 void question_waits_add(struct question_waits *w, const struct run_copy *copy, const struct run_sync *sync)
@@ -175,9 +200,13 @@ static void list_removed(struct question_waits *w)
 {
     size_t n, cap = 0;
     const struct run_removed *all = run_removed(w->run, &n);
-    for (size_t i = 0; i < n; i++)
-        if (all[i].what == GS_REMOVED_COPY || all[i].what == GS_REMOVED_SYNC)
-            *ARENA_PUSH(w->removed, w->removed_n, cap) = all[i];
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].what != GS_REMOVED_COPY && all[i].what != GS_REMOVED_SYNC) continue;
+        *ARENA_PUSH(w->removed, w->removed_n, cap) = all[i];
+        const uint32_t line = question_sign_line(w->signer, all[i].stack);
+        uint32_t *at = map_at(&w->removed_at, (uint64_t)all[i].process << 32 | line);
+        *at = (*at == MAP_NEW ? 0 : *at) | (all[i].what == GS_REMOVED_COPY ? COPY_REMOVED : WAIT_REMOVED);
+    }
 }
 
 /* As a call of that size class. */
@@ -196,48 +225,96 @@ static struct run_copy copy_of(const struct run_removed *r)
                              .start_ns = RUN_UNKNOWN};
 }
 
-/* Do these waits wait for this copy? Its time is then part of theirs. */
-static bool copy_belongs_to_sync(struct question_waits *w, const struct run_removed *copy,
-                                 const struct run_removed *sync, const struct form *form)
+static uint64_t count_lone_copies(const struct question_waits *w, uint32_t process, uint32_t stack)
 {
-    const struct run_copy c = copy_of(copy);
-    if (copy->what != GS_REMOVED_COPY || !copy->count || copy->process != sync->process || !c.async) return false;
-    if (form) return copy->stack == form->copy;
-    const struct run_sync s = {.stack = sync->stack, .kind = sync->kind, .handle = c.stream};
-    return copy->count == sync->count && (c.direction == GS_DIR_D2H || c.direction == GS_DIR_H2D) &&
-           one_operation(w, &c, &s);
+    uint64_t n = 0;
+    EACH_IN (c, w->lone_copies) n += c->stack == stack && c->process == process;
+    return n;
+}
+
+/* Which copy do the waits of this call path wait for? Without a recorded pair of theirs: for one of the same line that
+ * occurs as often. `removed`: how many waits were removed. */
+static void find_copy_of_form(struct question_waits *w, struct form *form, uint32_t process, uint32_t stack,
+                              uint64_t removed)
+{
+    EACH_IN (r, w->removed) {
+        if (form->copy != RUN_NONE) return;
+        if (r->what != GS_REMOVED_COPY || !r->count || r->process != process || !r->async) continue;
+        if (r->direction != GS_DIR_D2H && r->direction != GS_DIR_H2D) continue;
+        const struct run_copy c = copy_of(r);
+        const struct run_sync s = {.stack = stack, .kind = GS_SYNC_STREAM, .handle = c.stream};
+        if (r->count + count_lone_copies(w, process, r->stack) == removed + form->lone && one_operation(w, &c, &s))
+            form->copy = r->stack, form->shape = copy_shape_of(&c);
+    }
+}
+
+static void add_copy_to_wait(struct question_wait *wait, const struct run_copy *c, int64_t bytes, int64_t ns)
+{
+    wait->bytes = arena_add_capped(wait->bytes, bytes);
+    if (c->direction == GS_DIR_D2H || copy_holds_host(c)) wait->blocked_ns = arena_add_capped(wait->blocked_ns, ns);
+}
+
+/* The removed copies that waits of this form waited for become part of this wait. */
+static void take_removed_copies(struct question_waits *w, struct form *form, struct question_wait *wait)
+{
+    EACH_IN (r, w->removed) {
+        if (form->copy == RUN_NONE || r->what != GS_REMOVED_COPY || r->process != wait->process || !r->async) continue;
+        if (r->stack != form->copy || !r->count) continue;
+        const struct run_copy copy = copy_of(r);
+        add_copy_to_wait(wait, &copy, r->bytes, r->ns);
+        form->spare += (int64_t)r->count;
+        r->count = 0;
+    }
+    EACH_IN (c, w->lone_copies) {
+        if (form->spare >= 0 || c->stack != form->copy || c->process != wait->process) continue;
+        add_copy_to_wait(wait, c, c->bytes, c->blocked_ns);
+        form->spare++;
+        c->stack = RUN_NONE;
+        c->direction = GS_DIR_D2D; /* blocks nobody by itself */
+    }
 }
 
 static void pass_removed_sync(struct question_waits *w, const struct run_removed *sync)
 {
-    const uint32_t at = map_get(&w->form_of, (uint64_t)sync->process << 32 | sync->stack);
-    const struct form *form = at == MAP_NEW ? NULL : &w->forms[at];
     const unsigned kind = sync->kind <= GS_SYNC_IMPLICIT ? sync->kind : GS_SYNC_IMPLICIT;
+    struct form *form = note_form(w, sync->process, sync->stack, (enum question_shape)kind, RUN_NONE);
     struct question_wait wait = {.process = sync->process,
                                  .stack = sync->stack,
                                  .api = sync->api,
                                  .device = sync->device,
                                  .kind = kind,
-                                 .shape = form ? form->shape : (enum question_shape)kind,
                                  .count = sync->count,
                                  .start_ns = RUN_UNKNOWN,
                                  .blocked_ns = sync->ns};
-    EACH_IN (r, w->removed) {
-        if (!copy_belongs_to_sync(w, r, sync, form)) continue;
-        const struct run_copy copy = copy_of(r);
-        wait.shape = form ? wait.shape : copy_shape_of(&copy);
-        wait.bytes = arena_add_capped(wait.bytes, r->bytes);
-        if (copy.direction == GS_DIR_D2H || copy_holds_host(&copy))
-            wait.blocked_ns = arena_add_capped(wait.blocked_ns, r->ns);
-        r->count = 0; /* part of this wait */
-    }
+    if (kind == GS_SYNC_STREAM) find_copy_of_form(w, form, sync->process, sync->stack, sync->count);
+    form->spare -= (int64_t)sync->count;
+    take_removed_copies(w, form, &wait);
+    form->passed = true;
+    wait.shape = form->shape;
     w->each(w->self, &wait);
+}
+
+static void pass_lone_wait(struct question_waits *w, struct question_wait *wait)
+{
+    struct form *form = note_form(w, wait->process, wait->stack, wait->shape, RUN_NONE);
+    if (!form->passed) {
+        find_copy_of_form(w, form, wait->process, wait->stack, 0);
+        take_removed_copies(w, form, wait);
+        form->passed = true;
+    }
+    if (form->spare > 0) {
+        form->spare--;
+        wait->shape = form->shape;
+    }
+    w->each(w->self, wait);
 }
 
 static void pass_removed_calls(struct question_waits *w)
 {
-    for (size_t i = 0; i < w->removed_n; i++)
-        if (w->removed[i].what == GS_REMOVED_SYNC) pass_removed_sync(w, &w->removed[i]);
+    EACH_IN (r, w->removed)
+        if (r->what == GS_REMOVED_SYNC) pass_removed_sync(w, r);
+    EACH_IN (wait, w->lone_waits) pass_lone_wait(w, wait);
+    EACH_IN (c, w->lone_copies) report_copy(w, c);
     EACH_IN (r, w->removed) {
         if (r->what == GS_REMOVED_COPY && r->count) {
             struct run_copy copy = copy_of(r);
@@ -259,6 +336,6 @@ void question_waits_free(struct question_waits *w)
 {
     for (size_t i = 0; i < w->readbacks_n; i++) settle_readback(w, &w->readbacks[i]);
     pass_removed_calls(w);
-    MAP_RELEASE(&w->threads, &w->form_of);
-    ARENA_RELEASE(w->readbacks, w->forms, w->removed, w);
+    MAP_RELEASE(&w->threads, &w->form_of, &w->removed_at);
+    ARENA_RELEASE(w->readbacks, w->forms, w->lone_waits, w->lone_copies, w->removed, w);
 }

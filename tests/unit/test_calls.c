@@ -235,6 +235,73 @@ static void test_kinds(void **state)
     syn_end(&s);
 }
 
+static const char keep_schema[] =
+#include "keep_sql.h"
+    ;
+
+/* Moves rows to the totals, as a removal does. */
+static void remove_first(struct syn *s, int copies, int waits, int64_t stack)
+{
+    char copy[120], wait[120];
+    snprintf(copy, sizeof copy, "(SELECT id FROM copy_row WHERE stack_id=%lld ORDER BY id LIMIT %d)", (long long)stack,
+             copies);
+    snprintf(wait, sizeof wait, "(SELECT id FROM sync WHERE stack_id=%lld ORDER BY id LIMIT %d)", (long long)stack,
+             waits);
+    syn_sql(s,
+            "INSERT INTO removed SELECT %d,(kind&%d)|((CASE WHEN bytes>65536 THEN 2 WHEN bytes>16 THEN 1 ELSE 0 "
+            "END)<<24),stack_id,count(*),sum(bytes),sum(blocked_ns) FROM copy_row WHERE id IN %s GROUP BY 2,3",
+            GS_REMOVED_COPY, (1 << 24) - 1, copy);
+    syn_sql(s,
+            "INSERT INTO removed SELECT %d,kind+(device+1)*8+api*1024,stack_id,count(*),0,sum(blocked_ns) FROM sync "
+            "WHERE id IN %s GROUP BY 2,3",
+            GS_REMOVED_SYNC, wait);
+    syn_sql(s, "DELETE FROM copy_row WHERE id IN %s; DELETE FROM sync WHERE id IN %s", copy, wait);
+}
+
+/* A removal may separate a copy from its wait: at its time, at the moment of a peak, or because it was killed between
+ * the two tables. The totals stay those of the whole run. */
+static void test_a_removal_between_a_copy_and_its_wait(void **state)
+{
+    (void)state;
+    static const int removed[][2] = {{0, 0},   {50, 50}, {50, 49},  {49, 50},   {50, 0},
+                                     {99, 98}, {100, 0}, {100, 99}, {100, 100}, {99, 100}};
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        struct syn s;
+        int64_t train = begin(&s);
+        assert_int_equal(sqlite3_exec(s.db, keep_schema, NULL, NULL, NULL), SQLITE_OK);
+        int64_t item = syn_python(&s, train, "Tensor.item", "/x/site-packages/torch/_tensor.py", 1);
+        int64_t log = syn_python(&s, train, "log", "/home/u/train.py", 20);
+        for (int step = 0; step < STEPS; step++) {
+            int64_t at = step * 10 * SYN_MS;
+            for (int back = 0; back < 2; back++) {
+                syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H,
+                                               .host_memory = back ? GS_HOSTMEM_PAGEABLE : GS_HOSTMEM_PINNED,
+                                               .async = 1,
+                                               .bytes = back ? 4 * SYN_MIB : 4,
+                                               .at = at + back * 5 * SYN_MS,
+                                               .blocked = 1000,
+                                               .stream = 7,
+                                               .stack = back ? log : item});
+                syn_sync(&s, GS_SYNC_STREAM, at + back * 5 * SYN_MS + SYN_MS, 3 * SYN_MS, 7, back ? log : item);
+            }
+        }
+        remove_first(&s, removed[i][0], removed[i][1], item);
+        remove_first(&s, removed[i][0], removed[i][1], log);
+        syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)",
+                (removed[i][0] > removed[i][1] ? removed[i][0] : removed[i][1]) * 10 * SYN_MS);
+        struct result_report *r = syn_report(&s, NULL);
+        const struct result_sync_site *w[2] = {wait_at(r, 10, ".item()"), wait_at(r, 20, ".cpu()")};
+        for (int back = 0; back < 2; back++) {
+            if (w[back]->count != STEPS || fabs(w[back]->blocked_s - 0.3001) > 1e-9)
+                fail_msg("%d copies and %d waits removed: %d waits, %.9f s", removed[i][0], removed[i][1],
+                         (int)w[back]->count, w[back]->blocked_s);
+        }
+        assert_int_equal(r->syncs_n, 2);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_copies_that_wait),
         cmocka_unit_test(test_lines_that_are_not_reported),
         cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_a_removal_between_a_copy_and_its_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,6 +160,28 @@ static void definitions(void **state)
     gs_spool_close(&s);
 }
 
+/* What a process describes last is read once, not once for each of its records: the square of this many takes minutes.
+ */
+static void many_definitions_without_an_event(void **state)
+{
+    enum { MANY = 100000 };
+    struct gs_spool s;
+    struct gs_writer w;
+    uint32_t thread, count = 0;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    for (uint32_t i = 0; i < MANY; i++) ev_named(&w, GS_REC_API, 0, i, "cudaMalloc");
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    const uint64_t start = clock_ns();
+    gs_reader_poll(r, start, true);
+    while (gs_reader_next(r, &thread)) count++;
+    assert_int_equal(count, MANY);
+    assert_true(clock_ns() - start < 10000000000u);
+    gs_reader_release(r);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
 static void many_threads_one_after_another(void **state)
 {
     struct gs_spool s;
@@ -580,6 +602,7 @@ int main(void)
         cmocka_unit_test(too_large),
         cmocka_unit_test(order),
         cmocka_unit_test(definitions),
+        cmocka_unit_test(many_definitions_without_an_event),
         cmocka_unit_test(many_threads_one_after_another),
         cmocka_unit_test(full),
         cmocka_unit_test(a_chunk_given_up),
