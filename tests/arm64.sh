@@ -39,14 +39,30 @@ check() { # NAME COMMAND...
     fi
 }
 
+fetch_python() { # SUITE VERSION: another Debian's Python, with the C library that it needs
+    local to=$wheel/root-$1 suite=$1 version=$2
+    [ -e "$to/done" ] && return
+    rm -rf "$to"
+    mkdir -p "$to"/apt/{lists,archives}/partial "$to/packages" "$to/usr/lib"
+    ln -s usr/lib "$to/lib"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" >"$to/apt/sources.list"
+    local apt=(apt-get -qq -o "Dir::State::lists=$to/apt/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$to/apt"
+        -o "Dir::Etc::sourcelist=$to/apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Architecture=arm64 -o APT::Architectures=arm64)
+    "${apt[@]}" update || return
+    (cd "$to/packages" && "${apt[@]}" download libc6 libgcc-s1 zlib1g libexpat1 "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
+        "$("${apt[@]}" -s install "libpython$version-stdlib" | sed -n 's/^Inst \(libffi[0-9]*\) .*/\1/p')") || return
+    for package in "$to"/packages/*.deb; do dpkg-deb --fsys-tarfile "$package" | tar -x -C "$to" --keep-directory-symlink || return; done
+    touch "$to/done"
+}
+
 run() { limit 300 -L "$root" "$@"; }
 
 limit() { # SECONDS WORDS... of the processor's time: beside other work an hour may pass
     (ulimit -t "$1" && shift && exec timeout 3600 "$qemu" "$@")
 }
 
-record() { # DATABASE PYTHON-CODE
-    run -E LD_PRELOAD="$wheel/libgpuspy.so" -E LD_LIBRARY_PATH="$wheel/sim" -E GPUSPY_DB="$1" "$root/usr/bin/python3.11" -c "$2"
+record() { # DATABASE PYTHON-CODE [ROOT VERSION]
+    limit 300 -L "${3:-$root}" -E LD_PRELOAD="$wheel/libgpuspy.so" -E LD_LIBRARY_PATH="$wheel/sim" -E GPUSPY_DB="$1" "${3:-$root}/usr/bin/python${4:-3.11}" -c "$2"
 }
 
 query() { "$build/gpuspy" report --json "$1" | jq -e "$2"; }
@@ -76,10 +92,8 @@ if ! make -j"$(nproc)" --no-print-directory wheel-tools ARCH=aarch64 O="$build" 
     exit 0
 fi
 make -j"$(nproc)" --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
-if [ -n "${BENCH:-}" ]; then
-    make --no-print-directory bench-call O="$wheel" CC="$wheel/cc" >/dev/null || fail "the bench's program does not build"
-    exit 0
-fi
+make --no-print-directory bench-call O="$wheel" CC="$wheel/cc" >/dev/null || fail "the bench's program does not build"
+[ -z "${BENCH:-}" ] || exit 0
 make -j"$(nproc)" --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
     SQLITE_STATIC="$wheel/libs/libsqlite3.a" LDFLAGS="-L$wheel/libs" \
     ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
@@ -96,6 +110,24 @@ check "its waits" query "$scratch/run.db" '[.sync[].kind] | contains(["device"])
 record "$scratch/killed.db" "$program
 os.kill(os.getpid(), 9)" >/dev/null 2>&1
 check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
+native() { # qemu shows itself as the program, so its names come from here
+    run -E LD_PRELOAD="$wheel/libgpuspy.so" -E GPUSPY_DB="$scratch/native.db" "$wheel/bench/bench_call" cuda 3 1000
+    local offsets
+    offsets=$("$build/gpuspy" report --json "$scratch/native.db" | jq -r '.peak[0].by_stack[0].frames[:6][].offset') || return
+    printf '%x\n' $offsets | aarch64-linux-gnu-addr2line -fe "$wheel/bench/bench_call" | sed -n 'p;n' | tee /dev/stderr | tr '\n' ' ' |
+        grep -qx 'batch descend descend descend descend main '
+}
+check "a native stack" native
+for python in "bullseye 3.9" "sid 3.14"; do
+    set -- $python
+    [ -n "${SHORT:-}" ] && continue
+    if ! fetch_python "$1" "$2" >"$scratch/apt.txt" 2>&1; then
+        echo "test-arm64: Python $2 for arm64 cannot be had here: $(tail -n 1 "$scratch/apt.txt")" >&2
+        continue
+    fi
+    check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$1" "$2"
+    check "Python $2: its peak, by line" query "$scratch/$2.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
+done
 [ -n "${SHORT:-}" ] || check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
 
 # ---------------------------------------------------------------- PyTorch

@@ -13,8 +13,7 @@ enum { FRAMES_MAX = 64, BUDGET = 300000 };
 static const char view_advice[] =
     "store .detach().cpu() or .detach().clone() instead: a slice keeps the whole tensor alive";
 
-/* The first statement on the line of the call: `x = f(); y = g(x)`. Only the line is recorded, so any of them called.
- */
+/* The first statement on the line of the call, `x = f(); y = g(x)`: any of them may have called. */
 static size_t first_on_line(const struct site_search *s)
 {
     const struct site_statement *list = s->code.list, *at = &list[s->at];
@@ -91,8 +90,7 @@ static void read_other_methods(struct site_search *s)
     }
 }
 
-/* cudaMalloc(byref(p), n): p refers to what the call allocates. On the line may be a header: `if cudaMalloc(…): raise`.
- */
+/* cudaMalloc(byref(p), n): p refers to what the call allocates, also in a header: `if cudaMalloc(…): raise`. */
 static void take_out_arguments(struct site_search *s)
 {
     static const char call[] = "byref(";

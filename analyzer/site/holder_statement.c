@@ -194,6 +194,22 @@ static void keep_part(const struct site_search *s, size_t i, const char *value, 
     made->n = 1;
 }
 
+/* history[-1].output = x, history[-1][""] = x: the newest item of a list that the file appends to and does not empty.
+ */
+static void consider_newest(struct site_search *s, size_t i, const char *targets)
+{
+    const size_t n = site_name_length(targets), before = s->found.n;
+    const char *list = arena_printf(s->scratch, "%.*s", (int)n, targets), *last = text_last_part(list);
+    bool appended = false;
+    if (!n || strncmp(targets + n, "[-1]", 4) != 0 || !targets[n + 4] || !strchr(".[", targets[n + 4])) return;
+    for (size_t k = 0; k < s->code.n && !appended && s->budget-- > 0; k++) {
+        const char *append = strstr(s->code.list[k].code, arena_printf(s->scratch, "%s.append(", last));
+        appended = append && (append == s->code.list[k].code || !site_is_name_character(append[-1]));
+    }
+    if (appended) site_consider_store(s, i, list, false);
+    if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && s->found.list[before].weak) s->found.n = before;
+}
+
 static void read_assignment(struct site_search *s, size_t i, const struct site_assignment *a)
 {
     struct site_names made = {.n = 0}, indexed = {.n = 0};
@@ -202,6 +218,7 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     if (!indexed.n && !strchr(a->targets, '*')) keep_part(s, i, a->value, &made);
     const size_t before = s->found.n;
     for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
+    if (!made.n && !indexed.n) consider_newest(s, i, a->targets);
     mark_views(s, i, a->value, before);
     supersede_stores(s, before, a->value);
     for (size_t k = 0; k < made.n; k++)

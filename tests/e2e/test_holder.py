@@ -467,6 +467,9 @@ SHAPES = {
     "any attribute by vars": ("clip = Buffer()\nfor step in range(1000):\n    out = Tensor()\n    vars(clip)[f'frame_{step}'] = out\n",
                               "vars(clip)[f'frame_{step}'] = out"),
     "sorted": ("def outputs():\n    for step in range(1000):\n        yield Tensor()\ndone = sorted(outputs(), key=id)\n", "done = sorted(outputs(), key=id)"),
+    "newest item": ("class Run:\n    def __init__(self):\n        self.history = []\n    def begin(self):\n        self.history.append(Buffer())\nrun = Run()\n"
+                    "for step in range(1000):\n    run.begin()\n    out = Tensor()\n    run.history[-1].extra = out\n", "run.history[-1].extra = out"),
+    "newest row": ("rows = []\nfor step in range(1000):\n    rows.append({'step': step})\n    rows[-1]['out'] = Tensor()\n", "rows[-1]['out'] = Tensor()"),
     # a pointer that the callee fills
     "out parameter": ("import ctypes\nrt = ctypes.CDLL('libcudart.so.13')\ndef alloc(n):\n    p = ctypes.c_void_p()\n"
                       "    if rt.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)): raise MemoryError(n)\n    return p\n"
@@ -509,6 +512,11 @@ LIKENESSES = {
     "shape in a record": "log.info('%s', str(step))",
     "number for an attribute": "getattr(meter, 'items', []).append(loss.item())",
     "of an attribute": "getattr(loss, 'item')()",
+    "last of a fixed list": "rows = state.setdefault('rows', [Buffer()]); rows[-1].extra = loss",
+    "number of the newest item": "logged.append(Buffer()); logged[-1].extra = loss.item()",
+    "item of a new list": "rows = []; rows.append(Buffer()); rows[-1].extra = loss",
+    "popped item": "logged.append(Buffer()); logged[-1].extra = loss; logged.pop()",
+    "newest of a few": "window.append(Buffer()); window[-1].extra = loss",
     "number by vars": "vars(meter)[f'loss_{step}'] = loss.item()",
     "vars of a new object": "fresh = Meter(); vars(fresh)[f'loss_{step}'] = loss",
     "default of an attribute": "x = getattr(meter, 'loss', None)",
