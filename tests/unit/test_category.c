@@ -88,14 +88,14 @@ static void test_each_rule(void **state)
         {0, FREED, AUTOGRAD, RESULT_CATEGORY_TEMPORARIES, "allocated and freed on a thread without Python"},
         {0, -1, 0, RESULT_CATEGORY_GRADIENTS, "allocated on a thread without Python and kept"},
         {p.main, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "allocated outside of modules, freed in backward()"},
-        {p.own, -1, 0, RESULT_CATEGORY_PARAMETERS, "allocated where a module of the program's own was built"},
+        {p.own, -1, 0, RESULT_CATEGORY_PARAMETERS, "allocated while a module of the program's own was built"},
         {p.own, FREED, p.own, RESULT_CATEGORY_TEMPORARIES,
-         "allocated and freed where a module of the program's own was built"},
+         "allocated and freed while a module of the program's own was built"},
         {p.object, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated while an object was built, kept to the end"},
         {p.main, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated outside of modules, kept to the end"},
         {p.load, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "loaded from a file"},
         {p.main, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "freed by zero_grad"},
-        {p.main, FREED, p.step, RESULT_CATEGORY_OPTIMIZER_STATE, "freed where the optimizer replaces its state"},
+        {p.main, FREED, p.step, RESULT_CATEGORY_OPTIMIZER_STATE, "freed when the optimizer replaced its state"},
         {p.main, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "no rule covers it"},
     };
     size_t n = sizeof cases / sizeof *cases;
