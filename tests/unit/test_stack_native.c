@@ -124,21 +124,13 @@ static void own_stack(void **state)
     if (!getenv("EMULATED")) assert_int_equal(frames[numbers[0]].build_id_len, 20);
 }
 
-static uint32_t misses(void)
-{
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < GS_WALKS; i++) sum += stacks->walks[i].misses;
-    return sum;
-}
-
 static void known_stacks_are_not_unwound(void **state)
 {
-    uint32_t before = 0;
     for (int i = 0; i < 100; i++) {
-        if (i == 10) before = misses();
+        stacks->unwinder.address[0] = 1;
         down(20);
+        assert_true(i < 10 || stacks->unwinder.address[0] == 1);
     }
-    assert_int_equal(misses(), before);
 }
 
 /* --- ways that are alike ---------------------------------------------------------------------- */
