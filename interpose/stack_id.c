@@ -37,12 +37,15 @@ static inline bool is_in_range(uintptr_t address, const struct gs_elf_range *r)
     return address - r->lo < r->hi - r->lo;
 }
 
-/* The frame record of the wrapper, which has the return address `caller`. NULL: not found. */
+/* The frame record of the wrapper, which has the return address `caller`. NULL: not found. *inside: where the wrapper
+ * is. */
 static inline __attribute__((always_inline)) uintptr_t *wrapper_record(const struct gs_memory *m, uintptr_t *at,
-                                                                       const void *caller)
+                                                                       const void *caller, uintptr_t *inside)
 {
+    *inside = 0;
     for (uint32_t i = 0; i < GS_NATIVE_OWN; i++) {
-        if (at[1] == (uintptr_t)caller) return at;
+        if (gs_walk_same(at[1], (uintptr_t)caller)) return at;
+        *inside = at[1];
         uintptr_t *const next = (uintptr_t *)at[0];
         if (next <= at || (uintptr_t)next - m->lo >= m->hi - m->lo) break;
         at = next;
@@ -53,13 +56,19 @@ static inline __attribute__((always_inline)) uintptr_t *wrapper_record(const str
 /* The frame of the wrapper's caller, and where it begins: all wrappers keep frame pointers. If there are none, or the
  * caller's frame pointer is not usable, the frame of gs_stack_capture's caller, which may be gpuspy's. On AArch64 only
  * the tables give a caller's stack pointer: the frame is this one, but `place` is where the wrapper's return address
- * is. */
+ * is. The caller's stack pointer is determined by it and by *inside. */
 static inline __attribute__((always_inline)) struct gs_frame calling_frame(const struct gs_memory *m,
-                                                                           const void *caller)
+                                                                           const void *caller, uintptr_t *inside)
 {
-    uintptr_t *const own = __builtin_frame_address(0), *const at = wrapper_record(m, own, caller);
+    uintptr_t *const own = __builtin_frame_address(0), *const at = wrapper_record(m, own, caller, inside);
 #if defined(__x86_64__)
-    if (at) return (struct gs_frame){.ip = at[1], .sp = (uintptr_t)(at + 2), .fp = at[0], .place = (uintptr_t)(at + 1)};
+    *inside = 0; /* the caller's stack pointer is next to the return address */
+    if (at)
+        return (struct gs_frame){.ip = at[1],
+                                 .sp = (uintptr_t)(at + 2),
+                                 .fp = at[0],
+                                 .place = (uintptr_t)(at + 1),
+                                 .fp_place = (uintptr_t)at};
     return (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
 #else
     struct gs_frame f = {.fp = (uintptr_t)own, .interrupted = true, .place = at ? (uintptr_t)(at + 1) : 0};
@@ -257,11 +266,14 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
 
     struct native w = {0};
     struct gs_walk *walk = NULL;
+    uintptr_t inside, place = 0;
     struct gs_unwinder *u = &s->unwinder;
-    const uint64_t above = hash ^ (uintptr_t)caller ^ (uint64_t)cut << 63;
+    uint64_t above = hash ^ (uintptr_t)caller ^ (uint64_t)cut << 63;
     if (GS_UNWINDS && what & GS_STACK_NATIVE) {
         gs_memory_begin(&u->memory, (uintptr_t)__builtin_frame_address(0));
-        const struct gs_frame from = calling_frame(&u->memory, caller);
+        const struct gs_frame from = calling_frame(&u->memory, caller, &inside);
+        place = from.place;
+        above ^= inside * 0x9e3779b97f4a7c15u;
         if (from.place - u->memory.lo < u->memory.hi - u->memory.lo) {
             walk = &s->walks[(above ^ from.place / 16) % GS_WALKS];
             const bool holds = gs_walk_holds(walk, above, from.place, u->memory.hi);
@@ -277,8 +289,8 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
     hash += !hash;
     uint32_t known = gs_cache_stack(s, hash);
     if (known) {
-        if (walk && w.seen > w.first + 1)
-            gs_walk_learn(walk, above, hash, u->address + w.first, u->place + w.first, w.seen - w.first);
+        if (walk && w.seen > w.first + 1 && u->place[w.first] == place)
+            gs_walk_learn(walk, above, hash, u->place + w.first, u->held + w.first, w.seen - w.first);
         return known;
     }
     if (!p && what & GS_STACK_PYTHON && python_appeared()) return gs_stack_capture(s, what, caller);

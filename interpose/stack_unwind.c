@@ -360,14 +360,15 @@ static bool leave_simple(struct gs_unwinder *u, struct gs_frame *f, union rule r
 {
     struct gs_memory *m = &u->memory;
     uintptr_t cfa = (r.kind == FROM_SP ? f->sp : f->fp) + (uintptr_t)((int64_t)r.cfa * (int64_t)WORD);
-    uintptr_t fp = f->fp, from = f->fp;
+    uintptr_t fp = f->fp, from = f->fp, fp_place = f->fp_place;
     if (r.kind != AT_FP)
         from = cfa;
     else if (!gs_memory_word(m, cfa, &cfa))
         return false;
-    if (r.has_fp && !gs_memory_word(m, from + (uintptr_t)((int64_t)r.fp * (int64_t)WORD), &fp)) return false;
+    if (r.has_fp) fp_place = from + (uintptr_t)((int64_t)r.fp * (int64_t)WORD);
+    if (r.has_fp && !gs_memory_word(m, fp_place, &fp)) return false;
     const uintptr_t place = cfa + (uintptr_t)RA_OFFSET(r);
-    *f = (struct gs_frame){.sp = cfa, .fp = fp, .place = place};
+    *f = (struct gs_frame){.sp = cfa, .fp = fp, .place = place, .fp_place = fp_place};
     return gs_memory_word(m, place, &f->ip);
 }
 
@@ -379,7 +380,7 @@ static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f)
     if (f->fp < f->sp || f->fp % WORD || !gs_memory_around(&u->memory, f->sp, &lo, &hi) || f->fp - lo >= hi - lo ||
         !gs_memory_word(&u->memory, f->fp, &fp) || !gs_memory_word(&u->memory, f->fp + WORD, &ip))
         return false;
-    *f = (struct gs_frame){.ip = ip, .sp = f->fp + 2 * WORD, .fp = fp, .place = f->fp + WORD};
+    *f = (struct gs_frame){.ip = ip, .sp = f->fp + 2 * WORD, .fp = fp, .place = f->fp + WORD, .fp_place = f->fp};
     return true;
 }
 
@@ -432,10 +433,18 @@ static inline __attribute__((always_inline)) bool leave_fast(struct gs_frame *f,
     if (cfa <= f->sp || place - s.lo >= s.hi - s.lo || saved - s.lo >= s.hi - s.lo) return false;
     f->ip = gs_memory_load(place);
     f->fp = r.has_fp ? gs_memory_load(saved) : f->fp;
+    f->fp_place = r.has_fp ? saved : f->fp_place;
     f->sp = cfa;
     f->place = place;
     f->interrupted = false;
     return true;
+}
+
+/* What leaving the frame depends on. */
+static inline uintptr_t held_by(const struct gs_frame *f, union rule r)
+{
+    if (r.kind == FROM_SP) return 0;
+    return (r.kind == FROM_FP || r.kind == UNDESCRIBED) && f->fp_place ? f->fp_place : GS_HELD_UNKNOWN;
 }
 
 static struct span span_at(struct gs_unwinder *u, uintptr_t sp)
@@ -465,6 +474,7 @@ __attribute__((no_sanitize("address", "thread"))) uint32_t gs_unwind(struct gs_u
             break;
         }
         const union rule r = unwind_rule_of(u, &f, age);
+        u->held[n - 1] = held_by(&f, r);
         if (__builtin_expect(r.kind == UNDESCRIBED, 0)) {
             guessed &= !r.in_object;
             sure = guessed ? sure : n;

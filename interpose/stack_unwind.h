@@ -16,6 +16,7 @@
 #include "interpose/stack_module.h"
 
 #define GS_UNWIND_MAX 272u
+#define GS_HELD_UNKNOWN 1u
 
 /* The instruction and the stack pointer right here. */
 #if defined(__aarch64__)
@@ -26,8 +27,9 @@
 
 struct gs_frame {
     uintptr_t ip, sp, fp;
-    uintptr_t place;  /* where ip is on the stack, 0 if nowhere */
-    bool interrupted; /* interrupted by a signal at ip; otherwise a call returns there */
+    uintptr_t place;    /* where ip is on the stack, 0 if nowhere */
+    uintptr_t fp_place; /* the same of fp */
+    bool interrupted;   /* interrupted by a signal at ip; otherwise a call returns there */
 };
 
 /* One thread's state; initially zeros. */
@@ -39,6 +41,9 @@ struct gs_unwinder {
     /* The last capture: return addresses, innermost first, and where they are on the stack, 0 for one
      * that was interrupted, of which the address is the place + 1. */
     uintptr_t address[GS_UNWIND_MAX], place[GS_UNWIND_MAX];
+    /* Where the word is that, with this frame's code and stack pointer, determines the next frame's place: its frame
+     * pointer. 0: none is needed; GS_HELD_UNKNOWN: another, or more. */
+    uintptr_t held[GS_UNWIND_MAX];
 };
 
 /* Walks from a frame of the calling thread, which counts as the first, to its callers. Call gs_memory_begin

@@ -1,19 +1,20 @@
 /* Paths up the C stack that have been unwound before: which return addresses were at which places. As long as all of
  * them are still there, the path is the same, because a frame's position and code determine where its return address
- * is. Comparing takes 1 ns per frame, unwinding 6.
- *
- * Frames of variable size (alloca) are the exception. A frame of another size is mistaken for the old one only if
- * every old address, its callers' included, is still at its old place.
+ * is. Where the code finds it from the frame pointer, the saved frame pointer is compared too: otherwise a frame of
+ * variable size (alloca) could be mistaken for one of another size. Comparing takes 1 ns per frame, unwinding 6.
  *
  * Private to interpose/stack*.c and its tests. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "interpose/stack_memory.h"
 
-#define GS_WALKS 256u     /* a thread */
-#define GS_WALK_STEPS 84u /* longer paths are unwound every time */
-#define GS_WALK_SHIFT 48  /* a step: the return address, and above it the number of words since the last one */
+#define GS_WALKS 256u      /* a thread */
+#define GS_WALK_STEPS 132u /* longer paths are unwound every time */
+/* A step: the word, and above it how many words after the last one it is, negative for one before it. AArch64 signs
+ * return addresses in the bits above. */
+#define GS_WALK_SHIFT 48
 /* Paths that differ only further up share a slot, and replace each other there in turn. */
 #define GS_WALK_TURN 4
 
@@ -26,38 +27,55 @@ struct gs_walk {
     uint64_t steps[GS_WALK_STEPS];
 };
 
-/* Each address is read only once the one before it proved to be in its place: so there is a frame above it and the
- * stack continues. If a frame of variable size has changed, the memory read is its own or its callers', which a
- * sanitizer may object to. `end`: of the thread's stack. */
+/* Of addresses, the rest may be a signature. */
+static inline bool gs_walk_same(uint64_t a, uint64_t b)
+{
+    return !((a ^ b) << (64 - GS_WALK_SHIFT));
+}
+
+/* Each word is read only once the one before it proved to be in its place: so there is a frame above it and the stack
+ * continues. A sanitizer may object to the memory of frames that are read if the stack is another. `end`: of the
+ * thread's stack. */
 static inline __attribute__((no_sanitize("address", "thread"))) bool
 gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t end)
 {
     if (w->key != key || w->here != here || end - here <= w->words * sizeof(uintptr_t)) return false;
     const uintptr_t *at = (const uintptr_t *)here;
     for (uint32_t i = 0; i < w->count; i++) {
-        at += w->steps[i] >> GS_WALK_SHIFT;
-        if (*at != (w->steps[i] & ((1ull << GS_WALK_SHIFT) - 1))) return false;
+        at += (int64_t)w->steps[i] >> GS_WALK_SHIFT;
+        if (!gs_walk_same(*at, w->steps[i])) return false;
     }
     return w->count != 0;
 }
 
-/* Stores the path of addresses and their places on the stack, which have just been unwound, unless this slot was
- * recently given to another path. The first address is not compared: it is in the key. The position of a signal's frame
- * does not depend on its caller: no path includes one. */
-static inline void gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash, const uintptr_t *address,
-                                 const uintptr_t *place, uint32_t count)
+static inline bool gs_walk_step(struct gs_walk *w, uint32_t *count, uintptr_t *at, uintptr_t to)
+{
+    const int64_t words = ((int64_t)to - (int64_t)*at) / (int64_t)sizeof to;
+    if (to % sizeof to || to < w->here - sizeof to || words != (int16_t)words || *count == GS_WALK_STEPS) return false;
+    w->steps[(*count)++] = (uint64_t)words << GS_WALK_SHIFT | gs_memory_load(to) << 16 >> 16;
+    *at = to;
+    return true;
+}
+
+/* Stores the path that has just been unwound, unless this slot was recently given to another path: the places of its
+ * addresses, and what leaving each frame depended on (see stack_unwind.h). The first address is not compared: it is in
+ * the key. The position of a signal's frame does not depend on its caller: no path includes one. */
+static inline __attribute__((no_sanitize("address", "thread"))) void
+gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash, const uintptr_t *place, const uintptr_t *held,
+              uint32_t frames)
 {
     if (w->misses++ % GS_WALK_TURN) return;
     w->count = 0;
-    if (count - 1 > GS_WALK_STEPS) return;
-    for (uint32_t i = 1; i < count; i++) {
-        const uintptr_t words = (place[i] - place[i - 1]) / sizeof(uintptr_t);
-        if (place[i] <= place[i - 1] || place[i] % sizeof(uintptr_t) || words > UINT16_MAX) return;
-        w->steps[i - 1] = (uint64_t)words << GS_WALK_SHIFT | address[i];
-    }
     w->key = key;
     w->here = place[0];
     w->hash = hash;
-    w->words = (uint32_t)((place[count - 1] - place[0]) / sizeof(uintptr_t));
-    w->count = count - 1;
+    w->words = (uint32_t)((place[frames - 1] - place[0]) / sizeof(uintptr_t));
+    uintptr_t at = place[0];
+    uint32_t count = 0;
+    for (uint32_t i = 1; i < frames; i++) {
+        if (place[i] <= place[i - 1] || held[i - 1] > place[i]) return;
+        if (held[i - 1] && !gs_walk_step(w, &count, &at, held[i - 1])) return;
+        if (!gs_walk_step(w, &count, &at, place[i])) return;
+    }
+    w->count = count;
 }

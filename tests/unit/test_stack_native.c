@@ -115,13 +115,22 @@ static void own_stack(void **state)
             of_depth[n] = number;
             assert_true((int)depth > n + 2);
             for (int i = 0; i <= n; i++) { /* all in down(), the innermost where it calls wrapper */
-                assert_string_equal(frames[numbers[i]].path, program);
+                if (!getenv("EMULATED")) assert_string_equal(frames[numbers[i]].path, program); /* qemu's */
                 assert_in_range(frames[numbers[i]].offset, here - bias, here - bias + 200);
             }
             for (int i = 1; i < n; i++) assert_int_equal(numbers[i], numbers[1]);
         }
     }
-    assert_int_equal(frames[numbers[0]].build_id_len, 20);
+    if (!getenv("EMULATED")) assert_int_equal(frames[numbers[0]].build_id_len, 20);
+}
+
+static void known_stacks_are_not_unwound(void **state)
+{
+    for (int i = 0; i < 100; i++) {
+        stacks->unwinder.address[0] = 1;
+        down(20);
+        assert_true(i < 10 || stacks->unwinder.address[0] == 1);
+    }
 }
 
 /* --- ways that are alike ---------------------------------------------------------------------- */
@@ -147,7 +156,12 @@ static __attribute__((noinline)) void arrive(void)
 {
     static struct gs_unwinder unwinder;
     uintptr_t *const own = __builtin_frame_address(0);
+#if defined(__x86_64__)
     const struct gs_frame from = {.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
+#else
+    struct gs_frame from = {.fp = (uintptr_t)own, .interrupted = true};
+    GS_UNWIND_HERE(from.ip, from.sp);
+#endif
     uint64_t way = 1;
     gs_memory_begin(&unwinder.memory, (uintptr_t)own);
     const uint32_t n = gs_unwind(&unwinder, from, (struct gs_elf_range){0, 0}, 64);
@@ -205,6 +219,33 @@ static __attribute__((noinline)) void fork_off(int left)
     else
         ways[below(4)](left);
     __asm__ volatile("");
+}
+
+/* Two callers, called from one place, of a function whose frame makes up for the difference of theirs: the return
+ * address into the one remains where the other's unused memory is. */
+static __attribute__((noinline)) void make_up(uint32_t size)
+{
+    volatile char *room = __builtin_alloca(size);
+    use(room);
+    arrive();
+    use(room);
+}
+
+#define CALLER_WITH(name, size, more)                       \
+    static __attribute__((noinline)) void name(int at_most) \
+    {                                                       \
+        volatile char room[size];                           \
+        use(room);                                          \
+        make_up((uint32_t)at_most + (more));                \
+        __asm__ volatile("" : : "r"(room));                 \
+    }
+CALLER_WITH(shallow, 16, 128)
+CALLER_WITH(roomy, 144, 0)
+
+static void frames_that_make_up(void **state)
+{
+    static void (*const callers[])(int) = {shallow, roomy};
+    for (int i = 0; i < 4096; i++) callers[i / 64 % 2](16 * (1 + i / 128 % 4));
 }
 
 static void similar_paths(void **state)
@@ -344,7 +385,8 @@ static void symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(similar_paths),
+        cmocka_unit_test(own_stack),         cmocka_unit_test(known_stacks_are_not_unwound),
+        cmocka_unit_test(similar_paths),     cmocka_unit_test(frames_that_make_up),
         cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),
         cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_are_loaded_and_unloaded),
         cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
