@@ -49,7 +49,7 @@ struct reader {
     char *long_text; /* a text that does not fit in the buffer */
     size_t long_cap;
     ARENA_LIST(size_t, marks);
-    size_t made; /* lists and dicts */
+    size_t made; /* lists and dicts, and the memo's other values */
     struct import_reading reading;
     uint64_t next_progress;
     char *error;
@@ -180,10 +180,15 @@ static struct import_value integer_value(int64_t value)
     return (struct import_value){.type = IMPORT_INT, .integer = value};
 }
 
+static void count_made(struct reader *r)
+{
+    if (++r->made % (1 << 20) == 0) check_number(r, r->made, 4);
+}
+
 static struct import_value new_list(struct reader *r, enum import_type type)
 {
     struct import_list *list = arena_alloc(&r->p->arena, sizeof *list);
-    if (++r->made % (1 << 20) == 0) check_number(r, r->made, 4);
+    count_made(r);
     return (struct import_value){.type = (uint8_t)type, .list = list};
 }
 
@@ -528,6 +533,7 @@ static memo_entry memo_entry_of(struct reader *r, const struct import_value *v)
     case IMPORT_LIST: return (memo_entry)v->list | MEMO_LIST;
     case IMPORT_DICT: return (memo_entry)v->list | MEMO_DICT;
     default:
+        count_made(r);
         copy = arena_alloc(&r->p->arena, sizeof *copy);
         *copy = *v;
         return (memo_entry)copy | MEMO_VALUE;

@@ -375,7 +375,7 @@ def test_files_that_are_named_and_may_be_of_several_runs(tmp_path):
     assert [rank for rank, _ in ranks_in(*files)] == [None, None]
 
 
-@pytest.mark.parametrize("value", [b"N", b"(", b"]", b"\x94", b"]0", b"]a", b"]Na0"])
+@pytest.mark.parametrize("value", [b"N", b"(", b"]", b"\x94", b"]0", b"]a", b"]Na0", b"Nq\x000"])
 def test_a_small_file_cannot_fill_the_memory(tmp_path, value):
     """Each byte of the pickle is a value or a mark that waits, an entry of the memo or part of a list that nothing
     uses, and gzip packs them to a thousandth."""
