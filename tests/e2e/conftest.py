@@ -18,6 +18,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
+# tests/arm64.sh: what runs the programs of BUILD, which are another processor's; gpuspy itself is then this one's.
+EMULATOR = os.environ.get("EMULATOR", "").split()
+ANALYZER = os.environ.get("ANALYZER") or str(BUILD / "gpuspy")
 SECONDS = 120  # how long a test waits for what happens at once: long, so that a busy machine does not fail it
 SAN = [name for name in os.environ.get("SAN", "").split(",") if name]
 # ThreadSanitizer's reports (see tests/run.py): its exit status is lost if the program is killed.
@@ -123,7 +126,9 @@ class Recording:
         return {k: v for k, v in env.items() if v != ""}
 
     def run(self, *command, check=True, **more):
-        done = subprocess.run([str(c) for c in command], env=self.environment(**more), cwd=self.folder, text=True,
+        env = self.environment(**more)
+        before = EMULATOR and [*EMULATOR, *(x for name in list(env) if name.startswith("LD_") for x in ("-E", f"{name}={env.pop(name)}"))]
+        done = subprocess.run([*before, *(str(c) for c in command)], env=env, cwd=self.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
         if check:
             assert done.returncode == 0, done.stderr
@@ -143,7 +148,7 @@ class Recording:
 
     def gpuspy(self, *arguments, env=None):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-        return subprocess.run([str(BUILD / "gpuspy"), *map(str, arguments)], env={**kept, **(env or {})}, cwd=self.folder, text=True,
+        return subprocess.run([ANALYZER, *map(str, arguments)], env={**kept, **(env or {})}, cwd=self.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
 
     def report(self, *arguments):

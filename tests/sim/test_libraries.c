@@ -19,13 +19,16 @@
 
 static char output[1 << 16];
 
+/* tests/arm64.sh: RUNNER runs the programs, QEMU_SET_ENV has what only they preload. */
+#define PRELOAD (getenv("RUNNER") ? "QEMU_SET_ENV=LD_PRELOAD=%s" : "LD_PRELOAD=%s")
+
 /* Runs `program`, which is next to this test, with the simulated CUDA in `folder` of it. */
 static int run(const char *environment, const char *folder, const char *program)
 {
     char command[16384], here[4096];
     snprintf(here, sizeof here, "%s", beside_test(""));
-    snprintf(command, sizeof command, "%s LD_LIBRARY_PATH=%s../../sim%s:%s../../sim %s%s 2>&1", environment, here,
-             folder, here, here, program);
+    snprintf(command, sizeof command, "%s LD_LIBRARY_PATH=%s../../sim%s:%s../../sim $RUNNER %s%s 2>&1", environment,
+             here, folder, here, here, program);
     return shell(command, output, sizeof output);
 }
 
@@ -57,7 +60,7 @@ static void test_no_driver(void **state)
 {
     char command[16384], here[4096];
     snprintf(here, sizeof here, "%s", beside_test(""));
-    snprintf(command, sizeof command, "LD_LIBRARY_PATH=/nonexistent %ssmoke_static 2>&1", here);
+    snprintf(command, sizeof command, "LD_LIBRARY_PATH=/nonexistent $RUNNER %ssmoke_static 2>&1", here);
     assert_int_equal(shell(command, output, sizeof output), 1);
     assert_non_null(strstr(output, "CUDA driver version is insufficient"));
 }
@@ -109,7 +112,7 @@ static int count_lines(const char *prefix)
 static void check_sequence(const char *program)
 {
     char preload[8192];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", beside_test("doors.so"));
+    snprintf(preload, sizeof preload, PRELOAD, beside_test("doors.so"));
     assert_int_equal(run(preload, "", program), 0);
     static const char start[] = "dlsym cuGetProcAddress_v2\n"
                                 "first @0 flags=0\n"
@@ -144,7 +147,7 @@ static void test_old_driver(void **state)
     expect("smoke11", "SIMCUDA_DRIVER=11020", "/old-driver", "ok\n");
     if (SANITIZED) return;
     char preload[8192];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", beside_test("doors.so"));
+    snprintf(preload, sizeof preload, PRELOAD, beside_test("doors.so"));
     assert_int_equal(run(preload, "/old-driver", "smoke13"), 0);
     assert_non_null(strstr(output, "dlsym cuGetProcAddress_v2 (none)\n"));
     assert_non_null(strstr(output, "dlsym cuMemAlloc_v2\n"));
