@@ -380,10 +380,9 @@ static int latest_reads(struct site_search *s, const struct site_code *of, size_
 /* The same of an attribute in one file. */
 static int latest_reads_of_file(struct site_search *s, const char *file, const char *attribute)
 {
-    const struct run_frame frame = {.kind = GS_FRAME_PYTHON, .file = file, .line = 1};
     const struct run_source_text *text = run_source_text(s->b->run, file);
     const struct site_code code = text ? site_code_of_text(s->b, text) : (struct site_code){.n = 0};
-    return !text || site_is_library(&frame) ? -1 : latest_reads(s, &code, code.n, code.n, attribute);
+    return !text ? -1 : latest_reads(s, &code, code.n, code.n, attribute);
 }
 
 struct files {
@@ -396,6 +395,7 @@ static void add_read_file(struct files *files, const char *file)
 {
     enum { MOST = sizeof files->list / sizeof *files->list };
     size_t k = 0;
+    if (site_is_library(&(struct run_frame){.kind = GS_FRAME_PYTHON, .file = file})) return;
     while (k < files->n && strcmp(files->list[k], file) != 0) k++;
     files->full = files->full || k == MOST;
     if (k == files->n && k < MOST) files->list[files->n++] = file;
@@ -410,8 +410,7 @@ static int latest_reads_elsewhere(struct site_search *s, const char *attribute)
         const struct run_frame *frame;
         uint32_t stack = run_location(s->b->run, (uint32_t)i)->stack;
         for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack))
-            if (frame->kind == GS_FRAME_PYTHON && frame->file && !site_is_library(frame))
-                add_read_file(&files, frame->file);
+            if (frame->kind == GS_FRAME_PYTHON && frame->file) add_read_file(&files, frame->file);
     }
     for (size_t k = 0; k < files.n && !files.full && s->budget > 0; k++) {
         const struct run_source_text *text = run_source_text(s->b->run, files.list[k]);
