@@ -12,9 +12,12 @@
 
 #define GS_WALKS 256u      /* a thread */
 #define GS_WALK_STEPS 132u /* longer paths are unwound every time */
-/* A step: the word, and above it how many words after the last one it is, negative for one before it. AArch64 signs
- * return addresses in the bits above. */
-#define GS_WALK_SHIFT 48
+/* Of addresses; AArch64 signs return addresses in the bits above. */
+#if defined(__aarch64__)
+#define GS_WALK_BITS 48
+#else
+#define GS_WALK_BITS 64
+#endif
 /* Paths that differ only further up share a slot, and replace each other there in turn. */
 #define GS_WALK_TURN 4
 
@@ -23,37 +26,36 @@ struct gs_walk {
     uintptr_t here; /* where its first return address is */
     uint64_t hash;  /* of the stack */
     uint32_t misses;
-    uint32_t count, words; /* from `here` to the last */
-    uint64_t steps[GS_WALK_STEPS];
+    uint32_t count, words;         /* from `here` to the last */
+    int32_t offset[GS_WALK_STEPS]; /* words from `here` to a word on the stack */
+    uint64_t value[GS_WALK_STEPS]; /* its value */
 };
 
-/* Of addresses, the rest may be a signature. */
 static inline bool gs_walk_same(uint64_t a, uint64_t b)
 {
-    return !((a ^ b) << (64 - GS_WALK_SHIFT));
+    return !((a ^ b) << (64 - GS_WALK_BITS));
 }
 
-/* Each word is read only once the one before it proved to be in its place: so there is a frame above it and the stack
- * continues. A sanitizer may object to the memory of frames that are read if the stack is another. `end`: of the
- * thread's stack. */
+/* All words are in the thread's stack, which ends at `end`, whether or not the path is the same. A sanitizer may object
+ * to reading them if it is another. Without a branch per word: most paths are the same. */
 static inline __attribute__((no_sanitize("address", "thread"))) bool
 gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t end)
 {
     if (w->key != key || w->here != here || end - here <= w->words * sizeof(uintptr_t)) return false;
     const uintptr_t *at = (const uintptr_t *)here;
-    for (uint32_t i = 0; i < w->count; i++) {
-        at += (int64_t)w->steps[i] >> GS_WALK_SHIFT;
-        if (!gs_walk_same(*at, w->steps[i])) return false;
-    }
-    return w->count != 0;
+    uint64_t different = 0;
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < w->count; i++) different |= at[w->offset[i]] ^ w->value[i];
+    return w->count != 0 && gs_walk_same(different, 0);
 }
 
-static inline bool gs_walk_step(struct gs_walk *w, uint32_t *count, uintptr_t *at, uintptr_t to)
+static inline __attribute__((no_sanitize("address", "thread"))) bool gs_walk_step(struct gs_walk *w, uint32_t *count,
+                                                                                  uintptr_t to)
 {
-    const int64_t words = ((int64_t)to - (int64_t)*at) / (int64_t)sizeof to;
-    if (to % sizeof to || to < w->here - sizeof to || words != (int16_t)words || *count == GS_WALK_STEPS) return false;
-    w->steps[(*count)++] = (uint64_t)words << GS_WALK_SHIFT | gs_memory_load(to) << 16 >> 16;
-    *at = to;
+    const int64_t words = ((int64_t)to - (int64_t)w->here) / (int64_t)sizeof to;
+    if ((to | w->here) % sizeof to || words < -1 || words != (int32_t)words || *count == GS_WALK_STEPS) return false;
+    w->offset[*count] = (int32_t)words;
+    w->value[(*count)++] = gs_memory_load(to);
     return true;
 }
 
@@ -70,12 +72,11 @@ gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash, const uintptr_t *p
     w->here = place[0];
     w->hash = hash;
     w->words = (uint32_t)((place[frames - 1] - place[0]) / sizeof(uintptr_t));
-    uintptr_t at = place[0];
     uint32_t count = 0;
     for (uint32_t i = 1; i < frames; i++) {
         if (place[i] <= place[i - 1] || held[i - 1] > place[i]) return;
-        if (held[i - 1] && !gs_walk_step(w, &count, &at, held[i - 1])) return;
-        if (!gs_walk_step(w, &count, &at, place[i])) return;
+        if (held[i - 1] && !gs_walk_step(w, &count, held[i - 1])) return;
+        if (!gs_walk_step(w, &count, place[i])) return;
     }
     w->count = count;
 }

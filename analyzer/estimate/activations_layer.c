@@ -44,9 +44,9 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
     return (struct estimate_act_sizes){
         /* residual_in_fp32; peft's float32 embeddings, whose type bitsandbytes' products return */
-        .stream = m->family == MODEL_MAMBA || widens_stream(p, variant) ? 4
-                  : narrow                                              ? compute
-                                                                        : precision->weights,
+        .stream = m->family == MODEL_MAMBA || widens_stream(p, variant)              ? 4
+                  : narrow || (amp && p->weights && p->adapter == PLAN_ADAPTER_LORA) ? compute
+                                                                                     : precision->weights,
         .compute = compute,
         /* Transformer Engine keeps only the transposed copy; the high variant counts both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
@@ -137,15 +137,15 @@ static bool is_base_frozen(const struct plan *p)
     return p->adapter != PLAN_ADAPTER_NONE;
 }
 
-/* Whether a frozen quantised matrix keeps its input. bitsandbytes' MatMul8bitLt does (autograd/_functions.py:
- * ctx.tensors = (CAt, subA, A)), MatMul4Bit did until July 2024 (pull request 1270: (None, B)). AutoGPTQ's
- * QuantLinearFunction and torchao's NF4 save weights only. High: such a bitsandbytes. */
-static bool keeps_base_input(const struct plan *p, const struct estimate_act_sizes *z)
+/* bitsandbytes' MatMul8bitLt does (autograd/_functions.py: ctx.tensors = (CAt, subA, A)), MatMul4Bit did before 0.43.2
+ * (pull request 1270: (None, B)). AutoGPTQ's QuantLinearFunction and torchao's NF4 save weights only. High: such a
+ * bitsandbytes. */
+bool estimate_act_keeps_frozen(const struct plan *p, const struct estimate_act_sizes *z)
 {
     if (!p->weights || z->variant == ACT_FUSED) return false;
     if (strcmp(p->weights->word, "int8") == 0) return true;
     if (strncmp(p->weights->word, "nf4", 3) != 0 && strcmp(p->weights->word, "fp4") != 0) return false;
-    return p->bitsandbytes ? p->bitsandbytes < 43 : z->variant == ACT_PADDED;
+    return p->bitsandbytes ? p->bitsandbytes < 4302 : z->variant == ACT_PADDED;
 }
 
 /* What linear layers keep of an input of `width` elements: the input, for the gradient of their weights. A frozen
@@ -165,24 +165,18 @@ static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, 
                        0, 0);
         return;
     }
-    const bool base_keeps = keeps_base_input(p, z);
-    if (base_keeps) put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
+    const bool fused = z->variant == ACT_FUSED, wide = which != READ_OUT && widens_stream(p, z->variant),
+               int8 = p->weights && strcmp(p->weights->word, "int8") == 0;
+    const double in = wide ? 4 : z->compute, factor = z->amp || p->half_adapters ? 2 : 4, read = int8 ? in : z->compute;
+    const bool itself = n > 0 && !fused && !z->amp && !masked && factor == in; /* without a copy */
+    if (estimate_act_keeps_frozen(p, z) && !(itself && read == in))
+        put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * read * width, 0, 0, 0);
     if (n <= 0) return;
-    if (z->variant == ACT_FUSED)
-        put_activation(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
-    else if (p->half_adapters && z->compute == 2 && !masked) /* no copy: all keep the input itself */
-        put_activation(t, ACT_ADAPTERS, (base_keeps ? 0 : input * 2 * width) + kind->rank * n * 2 * (double)p->rank, 0,
-                       0, 0);
-    else
-        put_activation(t, ACT_ADAPTERS,
-                       input *
-                               (z->amp || p->half_adapters   ? 2 * n
-                                : z->compute == 4 && !masked ? 4
-                                                             : 4 * n) *
-                               width +
-                           (masked ? n * width : 0) +
-                           kind->rank * n * (z->amp || p->half_adapters ? 2 : 4) * (double)p->rank,
-                       0, 0, 0);
+    const double copies = fused    ? z->compute
+                          : itself ? in
+                                   : factor * n,
+                 beside = fused ? 0 : (masked ? n * width : 0) + kind->rank * n * factor * (double)p->rank;
+    put_activation(t, ACT_ADAPTERS, input * copies * width + beside, 0, 0, 0);
 }
 
 /* peft's ParamWrapper, for stacked experts (transformers 5), adds the product of the factors to the weight: autograd
@@ -411,7 +405,8 @@ static void linear_attention(const struct plan *p, const struct estimate_act_siz
 static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
                     double f, double share, struct estimate_act_tape *t)
 {
-    double width = (double)p->model->shape.hidden, c = z->compute;
+    double width = (double)p->model->shape.hidden;
+    const double c = widens_stream(p, z->variant) && z->variant != ACT_FUSED ? 4 : z->compute;
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));

@@ -363,5 +363,6 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
         estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     if (!p->fsdp && p->sharding >= PLAN_SHARDING_ZERO2 && estimate_shard_group(p, false) > 1) add_bucket(r);
     add_temporaries(p, &f, &a, r);
-    if (!p->weights) estimate_states_casts(p, stage, r);
+    if (!p->weights || (p->prepared && p->precision->cast == PRECISION_CAST_AUTOCAST)) /* of float32 ones */
+        estimate_states_casts(p, stage, r);
 }

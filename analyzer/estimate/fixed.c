@@ -198,7 +198,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define HOLES_LIKELY 0.06
 #define HOLES_HIGH_TOWERS 0.60 /* recomputed layers of two widths: 47 % was the most (SigLIP) */
 #define HOLES_HIGH 0.30 /* three times the most that was needed: for cached segments, and lengths that vary more */
-#define HOLES_HIGH_TRAINED 0.25 /* 200 published trainings */
+#define HOLES_HIGH_TRAINED 0.25
 #define REPLAY_LOW 0.5
 #define REPLAY_LOW_CONV 0.75 /* a convolutional network makes its requests in one order */
 #define REPLAY_HIGH 1.25
@@ -241,15 +241,17 @@ static double outside_of(const struct estimate_result *r)
     return sum;
 }
 
-/* What max_memory_allocated() counts in addition to the requests: the ends of blocks, when most bytes are allocated. */
+/* What max_memory_allocated() counts in addition to the requests: the ends of blocks, when most bytes are allocated. A
+ * replay that shows more than such ends counts tensors that the lines do not: only the high end takes them. */
 static void add_blocks(const struct plan *p, double live, double allocated, double unsure, struct estimate_result *r)
 {
-    const double more = fmax(0, allocated - live);
+    const double more = fmax(0, allocated - live), likely = fmin(more, BLOCKS_SURE * live);
     struct estimate_line *line = estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "blocks, larger than requests",
-                                              (struct estimate_interval){0, ceil(more), ceil(more + unsure)});
+                                              (struct estimate_interval){0, ceil(likely), ceil(more + unsure)});
 
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp: kMinLargeAlloc",
-                     "%.2f GiB allocated - the %.2f GiB above", fmax(live, allocated) / GIB, live / GIB);
+                     "%.2f GiB allocated - the %.2f GiB above%s", fmax(live, allocated) / GIB, live / GIB,
+                     likely < more ? ", expected at most 4 % of these" : "");
     line->why = "a block of 1 MiB and more is not split if less than 1 MiB would be left";
 }
 
@@ -347,6 +349,7 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
                : known ? REPLAY_SURE * live
                        : BLOCKS_SURE * (all.high - outside_of(r)),
                r);
+    const double surplus = fmax(0, free.allocated - (1 + BLOCKS_SURE) * live); /* which no line above has */
     live = fmax(live, free.allocated);
     holes = fmax(0, free.reserved - live);
     least = fmax(0, within.reserved - live);
@@ -362,7 +365,8 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
                      p->varying_lengths ? "c10/cuda/CUDACachingAllocator.cpp, replayed for lengths in a random order"
                      : known            ? "c10/cuda/CUDACachingAllocator.cpp, replayed for three steps"
                                         : "c10/cuda/CUDACachingAllocator.cpp, replayed for plain layers of these sizes",
-                     "%.2f GiB reserved - the %.2f GiB above", (live + bytes.likely) / GIB, live / GIB);
+                     "%.2f GiB reserved - the %.2f GiB above", (live - surplus + bytes.likely) / GIB,
+                     (live - surplus) / GIB);
     line->why = p->varying_lengths
                     ? "low: all lengths are equal; high: more lengths before the longest; none if memory runs short"
                     : "the order of requests, and workspaces of cuDNN between them";

@@ -192,7 +192,7 @@ struct plan {
     unsigned transformers;         /* its version, 4.49: 449; 0: not given, a current one */
     bool repeats_keys;             /* its sdpa repeats keys and values for each query head */
     const char *transformers_text; /* as given; NULL: not given */
-    unsigned bitsandbytes;         /* its version, 0.43: 43; 0: not given, a current one */
+    unsigned bitsandbytes;         /* its version, 0.43.2: 4302; 0: not given, a current one */
     const char *bitsandbytes_text; /* as given; NULL: not given */
     bool not_reentrant;            /* checkpoints have use_reentrant=False */
     enum plan_attention attention;

@@ -364,18 +364,20 @@ static bool options_fit_model(const char *command, const struct plan_settings *s
     return true;
 }
 
-/* "4.49" is 449, 0 without a text. Only libraries whose example `such` has it have a version 0. */
+/* "4.49" is 449, or 44900 with_patch, 0 without a text. Only libraries whose example `such` has it have a version 0. */
 static bool read_library_version(const char *command, const char *option, const char *such, const char *text,
-                                 unsigned *version)
+                                 bool with_patch, unsigned *version)
 {
-    unsigned major, minor;
+    unsigned major, minor, patch = 0;
 
     *version = 0;
     if (!text) return true;
-    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u", &major, &minor) != 2 || (!major && *such != '0') ||
-        minor > 99 || text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%4u.%4u.%2u", &major, &minor, &patch) < 2 ||
+        (!major && *such != '0') || minor > 99 ||
+        text[strspn(text, "0123456789.+_-abcdefghijklmnopqrstuvwxyz")]) /* 2.4.0+cu121 */
         return complain_with(false, "%s: --%s: '%s' is not a version; give %s", command, option, text, such);
     *version = 100 * major + minor;
+    if (with_patch) *version = 100 * *version + patch;
     return true;
 }
 
@@ -386,7 +388,7 @@ static bool read_torch(const char *command, const char *text, struct plan *p)
 {
     unsigned version = 0;
 
-    if (!read_library_version(command, "torch", "1.13 or 2.4", text, &version)) return false;
+    if (!read_library_version(command, "torch", "1.13 or 2.4", text, false, &version)) return false;
     p->torch = text;
     p->zeroes_gradients = version && version < 200;
     p->keeps_softmax_input = version && version < 111;
@@ -494,9 +496,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
     if (!read_torch(command, s->torch, p) ||
-        !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, &p->transformers) ||
-        !read_library_version(command, "bitsandbytes", "0.43", s->bitsandbytes, &p->bitsandbytes) ||
-        !read_library_version(command, "vllm", "0.19", s->vllm, &p->vllm))
+        !read_library_version(command, "transformers", "4.49 or 5.0", s->transformers, false, &p->transformers) ||
+        !read_library_version(command, "bitsandbytes", "0.43.2", s->bitsandbytes, true, &p->bitsandbytes) ||
+        !read_library_version(command, "vllm", "0.19", s->vllm, false, &p->vllm))
         return false;
     if (p->transformers && p->transformers < first_with_sdpa(m) && !s->attention) p->attention = PLAN_ATTENTION_EAGER;
     /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */

@@ -155,7 +155,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          NULL,                                                                                                      \
          0,                                                                                                         \
          0,                                                                                                         \
-         "bitsandbytes' version: before 0.43 each product with 4-bit weights keeps its input for backward"},        \
+         "bitsandbytes' version: before 0.43.2 each product with 4-bit weights keeps its input for backward"},      \
         PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                      \
                   "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),      \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                  \

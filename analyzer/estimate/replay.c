@@ -581,7 +581,7 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
                      .address = (uint64_t)1 << 40,
                      .again = SIZE_MAX,
                      .trains = true};
-    const bool float32 = p->adapter != PLAN_ADAPTER_NONE; /* as peft makes adapters */
+    const bool float32 = p->adapter != PLAN_ADAPTER_NONE && !p->half_adapters; /* as peft makes adapters */
     const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
     const enum model_family family = p->model->shape.family;
     const bool varying = p->varying_lengths > 0 && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;

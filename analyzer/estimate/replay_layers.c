@@ -19,10 +19,16 @@ struct build {
 
 enum { NO_ADAPTER };
 
+/* Of a frozen weight that is not quantised. */
+static double plain_bytes(const struct build *b)
+{
+    return b->p->prepared ? 4 : b->p->weights ? 2 : b->p->precision->weights;
+}
+
 static uint32_t put_node(struct build *b, struct estimate_replay_op op)
 {
-    if (b->adapted) { /* frozen */
-        op.stored = (op.parameters[0] + op.parameters[1]) * (b->p->prepared ? 4 : b->p->precision->weights);
+    if (b->adapted) { /* frozen; beside quantised weights in 16 bits, unless peft widens them */
+        op.stored = (op.parameters[0] + op.parameters[1]) * plain_bytes(b);
         op.parameters[0] = op.parameters[1] = op.sums = 0;
     }
     return estimate_replay_put(b->list, op);
@@ -134,21 +140,23 @@ static uint32_t put_factor(struct build *b, uint32_t in, double width, double ou
                                                                     .cast = b->z.amp ? 2 * width * out : 0});
 }
 
-/* peft's LoRA of the product `base` of `in`: its factors are float32, so it casts its input, and its result back.
- * Autocast then casts that input once more, to multiply in 16 bits. */
+/* peft's LoRA of the product `base` of `in`: its factors are float32 unless they have the weights' 16 bits, so it casts
+ * its input, and its result back. Autocast then casts that input once more, to multiply in 16 bits. */
 static uint32_t with_lora(struct build *b, uint32_t base, uint32_t in, double width, double out)
 {
-    const double rank = (double)b->p->rank, element = b->z.amp ? 2 : 4, wide = element * b->tokens * out;
-    uint32_t x = put_cast(b, in, 4, width);
+    const double rank = (double)b->p->rank, factor = b->p->half_adapters ? 2 : 4, element = b->z.amp ? 2 : factor,
+                 wide = element * b->tokens * out;
+    uint32_t x = put_cast(b, in, factor, width);
 
     if (b->p->dropout == PLAN_DROPOUT_SOME)
         x = put_node(b, (struct estimate_replay_op){
                             .flags = REPLAY_MASKS, .from = x, .bytes = node_bytes(b, x), .extra = b->tokens * width});
     x = put_factor(b, put_factor(b, put_cast(b, x, element, width), width, rank, element), rank, out, element);
     x = put_map(b, x, 0, 0); /* times alpha / r */
+    const double result = node_bytes(b, base) / (b->tokens * out);
     if (node_bytes(b, base) < wide)
         base = put_map(b, base, REPLAY_IN_PLACE, 0); /* its gradient is cast, its value is not */
-    return put_cast(b, put_add(b, base, x), b->c, out);
+    return put_cast(b, put_add(b, base, x), result, out);
 }
 
 /* A product with a quantised matrix, which forward and backward unpack to 16 bits. Its result has its input's type. */
@@ -158,21 +166,24 @@ static uint32_t unpacked_product(struct build *b, uint32_t product, uint32_t rea
 
     op->stored = width * out * b->p->weights->bits / 8 + out * b->p->weights->row_bits / 8;
     op->passing = op->work = 2 * width * out;
+    op->cast = 0; /* autocast converts only float32 */
     return put_cast(b, product, fmax(b->c, node_bytes(b, read) / (b->tokens * width)), out);
 }
 
 static uint32_t put_linear(struct build *b, uint32_t in, double width, double out, bool bias, unsigned which)
 {
+    const bool quantised = b->adapted && b->p->weights && b->inside;
+    const bool keeps = !b->adapted || (quantised && estimate_act_keeps_frozen(b->p, &b->z));
+    const bool casts = b->z.amp && (!b->adapted || plain_bytes(b) == 4);
     uint32_t read = in;
-    in = put_cast(b, in, b->c, width); /* autocast's */
-    uint32_t x =
-        put_node(b, (struct estimate_replay_op){.flags = REPLAY_PRODUCT | (b->adapted ? 0 : REPLAY_KEEPS_INPUT),
-                                                .from = in,
-                                                .bytes = b->tokens * out * b->c,
-                                                .parameters = {width * out, bias ? out : 0},
-                                                .sums = estimate_act_sum_buffer(b->p, b->tokens * out),
-                                                .cast = b->z.amp ? 2 * width * out : 0});
-    if (b->adapted && b->p->weights && b->inside) x = unpacked_product(b, x, read, width, out);
+    if (!quantised || strcmp(b->p->weights->word, "int8") != 0) in = put_cast(b, in, b->c, width); /* autocast's */
+    uint32_t x = put_node(b, (struct estimate_replay_op){.flags = REPLAY_PRODUCT | (keeps ? REPLAY_KEEPS_INPUT : 0),
+                                                         .from = in,
+                                                         .bytes = b->tokens * out * b->c,
+                                                         .parameters = {width * out, bias ? out : 0},
+                                                         .sums = estimate_act_sum_buffer(b->p, b->tokens * out),
+                                                         .cast = casts ? 2 * width * out : 0});
+    if (quantised) x = unpacked_product(b, x, read, width, out);
     return which & b->adapted ? with_lora(b, x, read, width, out) : x;
 }
 
@@ -263,6 +274,9 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         q = put_rotated(b, q);
         k = put_rotated(b, k);
     }
+    q = put_cast(b, q, b->c, q_width); /* what attention reads */
+    k = joined && k == q ? q : put_cast(b, k, b->c, k_width);
+    v = joined && v == q ? q : put_cast(b, v, b->c, k_width);
     if (cached) { /* the model's output, which the script holds, contains the cache */
         k = put_part(b, k, k_width, true);
         v = put_part(b, v, k_width, true);

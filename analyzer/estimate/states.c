@@ -9,6 +9,7 @@
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/states.h"
 
 #define BUCKET 5e8   /* elements: DeepSpeed's reduce_bucket_size */
@@ -457,9 +458,16 @@ static bool multiplied_outside(const struct plan *p, const struct model_tensor *
 }
 
 /* transformers 5 computes experts by PyTorch's grouped product, which autocast does not cover. */
+/* Products with quantised weights unpack them, which is counted there. */
+static bool may_be_cast(const struct plan *p, const struct model_tensor *t)
+{
+    return estimate_shard_multiplied(p, t) &&
+           (!p->weights || estimate_quantisation_bits(p->weights, p->model, t, 16) >= 16);
+}
+
 static bool is_cast(const struct plan *p, const struct model_tensor *t)
 {
-    return estimate_shard_multiplied(p, t) && t->role != TENSOR_EXPERT;
+    return may_be_cast(p, t) && t->role != TENSOR_EXPERT;
 }
 
 /* Weights of which autocast makes copies for backward. A checkpointed layer's are freed with its first forward;
@@ -479,7 +487,7 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
 {
     const struct estimate_shard_sum hidden = estimate_shard_sum(p, stage, is_tensor_unknown);
     const double n = copied_for_backward(p, stage, is_cast),
-                 most = ceil(copied_for_backward(p, stage, estimate_shard_multiplied) * p->precision->cast_copy);
+                 most = ceil(copied_for_backward(p, stage, may_be_cast) * p->precision->cast_copy);
     double bytes = ceil(n * p->precision->cast_copy);
     struct estimate_line *line;
     char count[UNITS_TEXT];

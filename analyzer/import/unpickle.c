@@ -49,6 +49,7 @@ struct reader {
     char *long_text; /* a text that does not fit in the buffer */
     size_t long_cap;
     ARENA_LIST(size_t, marks);
+    size_t made; /* lists and dicts, and the memo's other values */
     struct import_reading reading;
     uint64_t next_progress;
     char *error;
@@ -139,19 +140,19 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
     return own;
 }
 
-/* Values that wait to be collected and marks take much more memory than the one byte that each can have in the file: a
- * packed file of some MB could fill the memory of this machine. Those of a snapshot have at least 8 bytes on average.
- */
-static void check_stacked(struct reader *r, size_t n)
+/* Values that wait to be collected, marks, the memo's entries and lists take much more memory than the one byte that
+ * each can have in the file: a packed file of some hundred KB could fill the memory of this machine. In a snapshot,
+ * `each` of them has at least that many bytes on average. */
+static void check_number(struct reader *r, size_t n, unsigned each)
 {
-    enum { ALWAYS = 1 << 20, BYTES_EACH = 8 };
-    if (n >= ALWAYS && n > (r->before + r->at) / BYTES_EACH)
-        fail_unpickle(r, "it stacks more values than a snapshot has");
+    enum { ALWAYS = 1 << 20 };
+    if (n >= ALWAYS && n > (r->before + r->at) / each)
+        fail_unpickle(r, "it has more values than a snapshot of its size");
 }
 
 static inline void push_value(struct reader *r, struct import_value v)
 {
-    if (r->stack_n == r->stack_cap) check_stacked(r, r->stack_n);
+    if (r->stack_n == r->stack_cap) check_number(r, r->stack_n, 8);
     *ARENA_ADD(r->stack) = v;
 }
 
@@ -179,9 +180,15 @@ static struct import_value integer_value(int64_t value)
     return (struct import_value){.type = IMPORT_INT, .integer = value};
 }
 
+static void count_made(struct reader *r)
+{
+    if (++r->made % (1 << 20) == 0) check_number(r, r->made, 4);
+}
+
 static struct import_value new_list(struct reader *r, enum import_type type)
 {
     struct import_list *list = arena_alloc(&r->p->arena, sizeof *list);
+    count_made(r);
     return (struct import_value){.type = (uint8_t)type, .list = list};
 }
 
@@ -242,7 +249,10 @@ static void grow_stack(struct reader *r, struct import_list *list, size_t n)
     const struct import_value *before = list->items;
     size_t half = list->n + list->n / 2, cap = list->n + n > half ? list->n + n : half;
     cap = cap < LEAST_GROWN ? LEAST_GROWN : cap;
-    if (!list->cap) *ARENA_ADD(r->p->lists) = list;
+    if (!list->cap) {
+        if (r->p->lists_n == r->p->lists_cap) check_number(r, r->p->lists_n, 64); /* see settle_items */
+        *ARENA_ADD(r->p->lists) = list;
+    }
     list->items = arena_realloc(list->cap ? list->items : NULL, cap, sizeof *list->items);
     if (!list->cap && list->n) memcpy(list->items, before, list->n * sizeof *before);
     list->cap = cap;
@@ -523,6 +533,7 @@ static memo_entry memo_entry_of(struct reader *r, const struct import_value *v)
     case IMPORT_LIST: return (memo_entry)v->list | MEMO_LIST;
     case IMPORT_DICT: return (memo_entry)v->list | MEMO_DICT;
     default:
+        count_made(r);
         copy = arena_alloc(&r->p->arena, sizeof *copy);
         *copy = *v;
         return (memo_entry)copy | MEMO_VALUE;
@@ -534,6 +545,7 @@ static void put_memo(struct reader *r, uint64_t at)
     /* An index far beyond the last one is damage, and would take memory. */
     if (at > r->memo_n + (1 << 20)) fail_unpickle(r, "memo %llu is out of range", (unsigned long long)at);
     memo_entry entry = memo_entry_of(r, top_value(r));
+    if (at >= r->memo_cap) check_number(r, at, 4);
     while (r->memo_n <= at) *ARENA_ADD(r->memo) = 0;
     r->memo[at] = entry;
 }
@@ -635,7 +647,7 @@ static bool unpickle_step(struct reader *r, unsigned code)
     case 0x95: take_little(r, 8); break; /* FRAME */
     case '.': return false;              /* STOP */
     case '(':
-        if (r->marks_n == r->marks_cap) check_stacked(r, r->marks_n);
+        if (r->marks_n == r->marks_cap) check_number(r, r->marks_n, 8);
         *ARENA_ADD(r->marks) = r->stack_n;
         break;
     case '0': /* POP */

@@ -20,6 +20,28 @@ static void show_failure_source(struct site_builder *b, struct result_oom_verdic
     v->source_n = source.n;
 }
 
+static bool is_of_step(struct site_builder *b, const struct result_oom_verdict *v, const struct result_growth *g)
+{
+    const struct oom_facts *f = v->facts;
+    bool counted = false;
+    for (size_t i = 0; i < f->growing_stacks_n && !counted; i++) counted = f->growing_stacks[i] == g->stack.number;
+    return g->process == v->process && g->layer == f->layer && g->device == v->device &&
+           (f->pending || !f->growing_sites) && (counted || oom_is_in_pass(b->run, g->stack.number));
+}
+
+/* The passes of a step that did not fit are live together, which is no leak: the list of what grows and 'check' must
+ * not differ from the verdict. */
+static void drop_passes_of_step(struct site_builder *b, const struct result_oom_verdict *v)
+{
+    struct result_report *r = b->report;
+    size_t n = 0;
+    if (!v->fatal || v->cause != RESULT_CAUSE_CAPACITY || !v->facts) return;
+    for (size_t i = 0; i < r->growth_n; i++)
+        if (!is_of_step(b, v, &r->growth[i])) r->growth[n++] = r->growth[i];
+    r->growth_total -= r->growth_n - n;
+    r->growth_n = n;
+}
+
 void oom_explain_all(struct site_builder *b)
 {
     for (size_t i = 0; i < b->report->ooms_n; i++) {
@@ -29,5 +51,6 @@ void oom_explain_all(struct site_builder *b)
         explain_cap(b, &b->report->ooms[i]);
         show_failure_source(b, &b->report->ooms[i]);
     }
+    for (size_t i = 0; i < b->report->ooms_n; i++) drop_passes_of_step(b, &b->report->ooms[i]);
     oom_add_advice(b);
 }

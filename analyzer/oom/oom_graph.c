@@ -133,14 +133,17 @@ bool oom_never_trains(struct site_builder *b, uint32_t stack)
     return site_source_lacks(b, stack, words, is_script(b->run, stack) ? WORDS - EVALUATES : WORDS);
 }
 
-/* Below a function whose name shows that no backward pass follows, or below @torch.no_grad(). */
-static bool is_evaluation(struct site_builder *b, uint32_t stack)
+/* Below a function whose name shows that no backward pass follows, or below @torch.no_grad(). If the program computes a
+ * loss from the results, they may be those of a contrastive one. */
+static bool is_evaluation(struct site_builder *b, uint32_t stack, enum site_loss loss)
 {
     const struct run *run = b->run;
-    static const char *const names[] = {"eval",   "valid", "infer",   "predict", "generate",
-                                        "encode", "embed", "extract", "test"};
+    static const char *const names[] = {"eval", "valid",  "infer", "predict", "generate",
+                                        "test", "encode", "embed", "extract"};
+    enum { NAMES = sizeof names / sizeof *names, ALSO_TRAINING = 3 };
     return run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
-           function_has(run, stack, names, sizeof names / sizeof *names) || oom_never_trains(b, stack);
+           function_has(run, stack, names, loss == SITE_LOSS_YES ? NAMES - ALSO_TRAINING : NAMES) ||
+           oom_never_trains(b, stack);
 }
 
 /* Once for nearly each time, or the same small number of blocks for each: x, y = x.cuda(), y.cuda(). */
@@ -322,14 +325,13 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
          input = input_kept(b, live, n, f) && inner_kept(b, p, live, n, f);
     if (!f->growth->graph && !freed && !input) return;
     bool since = f->backward_ns == RUN_UNKNOWN || f->backward_ns < f->growing_first_ns;
-    const bool states = is_evaluation(b, f->growing_stack);
     const bool steps = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns &&
                        site_is_before_backward(b, f->growing_stack); /* of meta-learning, all on the same batch */
     f->graph = freed || input || (since && steps) ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
     if (f->graph == OOM_GRAPH_INFERRED) f->growth = ending_in_number(b, live, n, f);
-    const enum site_loss loss =
-        since && !states && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
+    const enum site_loss loss = since && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
+    const bool states = is_evaluation(b, f->growing_stack, loss);
     bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES) ||
                      (f->graph == OOM_GRAPH_UNKNOWN && only_evaluates(b, f));
     f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates && !only_grads(b, f);

@@ -253,10 +253,13 @@ static void explain_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
     char blocks[UNITS_TEXT];
+    const struct result_holder *h = w->v->holders_n ? &w->v->holders[0] : NULL;
+    const bool bounded = (h && h->into && site_file_bounds(w->b, h->file, h->line, h->into)) ||
+                         site_statement_bounds(w->b, f->growing_stack);
     w->v->verdict =
-        TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %s",
-             oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
-             units_format_plural(blocks, f->growing_count, "block", NULL));
+        TEXT(w, "a buffer that grows%s: %s reallocates it, larger each time, and holds %s in %s",
+             bounded ? "" : " without bound", oom_place_text(w, f->growing_stack),
+             leak_share_text(w, f->growing_heaviest), units_format_plural(blocks, f->growing_count, "block", NULL));
     if (f->widened != RUN_NONE) { /* each step computes with all of them */
         add_leak_measure(
             w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if the model needs more of them",
@@ -271,11 +274,11 @@ static void explain_replaced(struct oom_words *w)
                      TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
                           holder_text(w, "the line that keeps it is unknown")));
     }
-    add_leak_measure(
-        w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
-        TEXT(w, "%s bound its length (a window, a maximum), here to half%s",
-             read && w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
-             read ? ", or empty it before each new sequence" : ""));
+    add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
+                     TEXT(w, "%s %s, here to half%s",
+                          read && h ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
+                          bounded ? "bound it to less" : "bound its length (a window, a maximum)",
+                          read && !bounded ? ", or empty it before each new sequence" : ""));
 }
 
 static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
@@ -501,17 +504,18 @@ void oom_explain_pending(struct oom_words *w)
                           line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
+    const bool adds = grads || !site_concatenates_results(w->b, f->growing_stack);
     measure_drop(
-        w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+        w, &f->growth->newest, OOM_MEASURE_AT_MOST, adds ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED,
         "if the passes are not added up in one loss",
-        grads ? TEXT(w,
-                     "%s: call (loss / N).backward() after each task, take fewer steps in each, or leave out "
-                     "create_graph=True (first-order gradients)",
-                     line)
-              : TEXT(w,
-                     "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees "
-                     "the pass's activations",
-                     line));
+        TEXT(w, "%s: %s", line,
+             grads  ? "call (loss / N).backward() after each task, take fewer steps in each, or leave out "
+                      "create_graph=True (first-order gradients)"
+             : adds ? "call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
+                      "pass's activations"
+                    : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
+                      "(contrastive), compute these without a graph, then repeat each pass and call "
+                      "result.backward(gradient) with the loss's gradient of its result"));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  TEXT(w,

@@ -60,19 +60,29 @@ static unsigned bin_index(const struct page_calls *c, uint32_t process, int64_t 
     return at < 0 ? 0 : at >= BINS ? BINS - 1 : (unsigned)at;
 }
 
+/* Calls come nearly in order; a wait that lost its copy comes after later ones. */
+static struct bin *page_bin_at(struct page_calls *c, struct place *p, unsigned number, int64_t start_ns)
+{
+    uint32_t at = p->last && c->bins[p->last - 1].number <= number ? p->last : 0, next = at ? 0 : p->first;
+    for (; next && c->bins[next - 1].number <= number; next = c->bins[next - 1].next) at = next;
+    if (at && (c->bins[at - 1].number == number || c->bins_n >= BINS_KEPT)) return &c->bins[at - 1];
+    if (p->last && c->bins_n >= BINS_KEPT) return &c->bins[p->first - 1];
+    *ARENA_ADD(c->bins) = (struct bin){.next = next, .number = (uint16_t)number, .first_ns = start_ns};
+    *(at ? &c->bins[at - 1].next : &p->first) = (uint32_t)c->bins_n;
+    if (!next) p->last = (uint32_t)c->bins_n;
+    return &c->bins[c->bins_n - 1];
+}
+
 static void add_page_call(struct page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns,
                           int64_t bytes)
 {
     struct place *p = calls_place_at(c, key);
     unsigned number = bin_index(c, key->process, start_ns);
-    if (!p->last || (c->bins[p->last - 1].number < number && c->bins_n < BINS_KEPT)) {
-        *ARENA_ADD(c->bins) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
-        *(p->last ? &c->bins[p->last - 1].next : &p->first) = (uint32_t)c->bins_n;
-        p->last = (uint32_t)c->bins_n;
-    }
-    struct bin *b = &c->bins[p->last - 1];
+    struct bin *b = page_bin_at(c, p, number, start_ns);
+    const int64_t end_ns = arena_add_capped(start_ns, blocked_ns);
+    b->first_ns = start_ns < b->first_ns ? start_ns : b->first_ns;
+    b->last_ns = end_ns > b->last_ns ? end_ns : b->last_ns;
     b->count++;
-    b->last_ns = arena_add_capped(start_ns, blocked_ns);
     b->ns = arena_add_capped(b->ns, blocked_ns);
     b->bytes = arena_add_capped(b->bytes, bytes);
     p->count++;

@@ -7,6 +7,7 @@ enum { ITEM_BYTES = 16 };
 
 struct readback {    /* by thread: the copy for which its next call may wait */
     bool open, late; /* late: a copy is pending on that stream, for a later wait */
+    bool kept;       /* a call of this thread began when all rows were kept: no later one lost its copy */
     uint64_t late_stream;
     struct run_copy copy;
 };
@@ -15,10 +16,12 @@ struct readback {    /* by thread: the copy for which its next call may wait */
  * at its time or at a moment that stays complete. */
 struct form {
     enum question_shape shape;
-    uint32_t copy; /* the copy that they wait for: its stack, RUN_NONE */
-    bool passed;   /* its copies are part of a wait */
-    uint64_t lone; /* waits in `lone_waits` */
-    int64_t spare; /* removed copies, less removed waits */
+    uint32_t copy;   /* the copy that they wait for: its stack, RUN_NONE */
+    bool taken;      /* its copies were looked for */
+    uint64_t lone;   /* waits in `lone_waits` that were not passed yet */
+    uint64_t copies; /* removed ones that are not yet part of a wait; their sums */
+    int64_t bytes, ns;
+    uint64_t ahead; /* copies that are part of removed waits beyond one for each */
 };
 enum { COPY_REMOVED = 1, WAIT_REMOVED = 2 };
 
@@ -85,14 +88,22 @@ static bool was_removed(struct question_waits *w, uint32_t process, uint32_t sta
     return at != MAP_NEW && at & what;
 }
 
+/* Every call that began since then is recorded. */
+static bool is_in_kept_time(const struct question_waits *w, uint32_t process, int64_t ns)
+{
+    return ns >= run_process_at(w->run, process)->kept_from_ns;
+}
+
 static void settle_readback(struct question_waits *w, struct readback *r)
 {
     if (r->open) {
-        if (was_removed(w, r->copy.process, r->copy.stack, WAIT_REMOVED) && r->copy.start_ns < run_kept_from(w->run))
-            *ARENA_ADD(w->lone_copies) = r->copy;
-        else
-            report_copy(w, &r->copy);
         r->open = false;
+        if (!is_in_kept_time(w, r->copy.process, r->copy.start_ns) &&
+            was_removed(w, r->copy.process, r->copy.stack, WAIT_REMOVED)) {
+            *ARENA_ADD(w->lone_copies) = r->copy;
+            return;
+        }
+        report_copy(w, &r->copy);
         if (r->copy.direction == GS_DIR_D2H && !copy_holds_host(&r->copy)) {
             r->late = true;
             r->late_stream = r->copy.stream;
@@ -172,7 +183,9 @@ static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
     }
     wait.shape = waits_for_late(r, sync) && wait.shape == (enum question_shape)kind ? QUESTION_SHAPE_LATER : wait.shape;
     struct form *form = w->removed_n ? note_form(w, wait.process, wait.stack, wait.shape, copy) : NULL;
-    if (kind == GS_SYNC_STREAM && copy == RUN_NONE && was_removed(w, wait.process, wait.stack, COPY_REMOVED)) {
+    const bool lost = !r->kept && kind == GS_SYNC_STREAM && copy == RUN_NONE;
+    r->kept = r->kept || is_in_kept_time(w, sync->process, sync->start_ns);
+    if (lost && was_removed(w, wait.process, wait.stack, COPY_REMOVED)) {
         form->lone++;
         *ARENA_ADD(w->lone_waits) = wait;
     } else {
@@ -188,6 +201,7 @@ void question_waits_add(struct question_waits *w, const struct run_copy *copy, c
     }
     struct readback *r = readback_of(w, copy->process, copy->thread);
     settle_readback(w, r);
+    r->kept = r->kept || is_in_kept_time(w, copy->process, copy->start_ns);
     if (copy->async && (copy->direction == GS_DIR_D2H || copy->direction == GS_DIR_H2D)) {
         r->copy = *copy;
         r->open = true;
@@ -248,30 +262,44 @@ static void find_copy_of_form(struct question_waits *w, struct form *form, uint3
     }
 }
 
-static void add_copy_to_wait(struct question_wait *wait, const struct run_copy *c, int64_t bytes, int64_t ns)
+static void add_copies_to_form(struct form *form, const struct run_copy *c, uint64_t count, int64_t bytes, int64_t ns)
 {
-    wait->bytes = arena_add_capped(wait->bytes, bytes);
-    if (c->direction == GS_DIR_D2H || copy_holds_host(c)) wait->blocked_ns = arena_add_capped(wait->blocked_ns, ns);
+    const bool held = c->direction == GS_DIR_D2H || copy_holds_host(c);
+    form->copies += count;
+    form->bytes = arena_add_capped(form->bytes, bytes);
+    form->ns = arena_add_capped(form->ns, held ? ns : 0);
 }
 
-/* The removed copies that waits of this form waited for become part of this wait. */
-static void take_removed_copies(struct question_waits *w, struct form *form, struct question_wait *wait)
+/* The removed copies for which waits of this form waited, and, for removed waits that lack theirs, recorded ones. */
+static void take_copies(struct question_waits *w, struct form *form, uint32_t process, uint64_t waits)
 {
     EACH_IN (r, w->removed) {
-        if (form->copy == RUN_NONE || r->what != GS_REMOVED_COPY || r->process != wait->process || !r->async) continue;
+        if (form->copy == RUN_NONE || r->what != GS_REMOVED_COPY || r->process != process || !r->async) continue;
         if (r->stack != form->copy || !r->count) continue;
         const struct run_copy copy = copy_of(r);
-        add_copy_to_wait(wait, &copy, r->bytes, r->ns);
-        form->spare += (int64_t)r->count;
+        add_copies_to_form(form, &copy, r->count, r->bytes, r->ns);
         r->count = 0;
     }
     EACH_IN (c, w->lone_copies) {
-        if (form->spare >= 0 || c->stack != form->copy || c->process != wait->process) continue;
-        add_copy_to_wait(wait, c, c->bytes, c->blocked_ns);
-        form->spare++;
+        if (form->copies >= waits || c->stack != form->copy || c->process != process) continue;
+        add_copies_to_form(form, c, 1, c->bytes, c->blocked_ns);
         c->stack = RUN_NONE;
         c->direction = GS_DIR_D2D; /* blocks nobody by itself */
     }
+    form->taken = true;
+}
+
+/* So many of the form's copies become part of this wait. */
+static void add_copies_to_wait(struct form *form, uint64_t n, struct question_wait *wait)
+{
+    const bool all = n >= form->copies;
+    const int64_t bytes = all ? form->bytes : (int64_t)((double)form->bytes / (double)form->copies * (double)n);
+    const int64_t ns = all ? form->ns : (int64_t)((double)form->ns / (double)form->copies * (double)n);
+    wait->bytes = arena_add_capped(wait->bytes, bytes);
+    wait->blocked_ns = arena_add_capped(wait->blocked_ns, ns);
+    form->copies -= all ? form->copies : n;
+    form->bytes -= bytes;
+    form->ns -= ns;
 }
 
 static void pass_removed_sync(struct question_waits *w, const struct run_removed *sync)
@@ -287,9 +315,12 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
                                  .start_ns = RUN_UNKNOWN,
                                  .blocked_ns = sync->ns};
     if (kind == GS_SYNC_STREAM) find_copy_of_form(w, form, sync->process, sync->stack, sync->count);
-    form->spare -= (int64_t)sync->count;
-    take_removed_copies(w, form, &wait);
-    form->passed = true;
+    const uint64_t need = sync->count > form->ahead ? sync->count - form->ahead : 0;
+    take_copies(w, form, sync->process, need);
+    const uint64_t rest = form->copies > need ? form->copies - need : 0;
+    const uint64_t n = form->copies - (rest < form->lone ? rest : form->lone); /* the others are of lone waits */
+    add_copies_to_wait(form, n, &wait);
+    form->ahead = form->ahead + n > sync->count ? form->ahead + n - sync->count : 0;
     wait.shape = form->shape;
     w->each(w->self, &wait);
 }
@@ -297,15 +328,15 @@ static void pass_removed_sync(struct question_waits *w, const struct run_removed
 static void pass_lone_wait(struct question_waits *w, struct question_wait *wait)
 {
     struct form *form = note_form(w, wait->process, wait->stack, wait->shape, RUN_NONE);
-    if (!form->passed) {
+    if (!form->taken) {
         find_copy_of_form(w, form, wait->process, wait->stack, 0);
-        take_removed_copies(w, form, wait);
-        form->passed = true;
+        take_copies(w, form, wait->process, 0);
     }
-    if (form->spare > 0) {
-        form->spare--;
+    if (form->copies) {
         wait->shape = form->shape;
+        add_copies_to_wait(form, (form->copies + form->lone - 1) / form->lone, wait);
     }
+    form->lone--;
     w->each(w->self, wait);
 }
 

@@ -36,6 +36,39 @@ static bool is_called_as_function(struct site_search *s, const char *name)
     return strcmp(name, "self") == 0 || site_find_method(&in, class, "__call__", &def);
 }
 
+/* Does a method that is no constructor make the attribute anew, and a loop without an inner one call it? */
+static bool is_reset_each_time(struct site_search *s, const char *into)
+{
+    const char *made = arena_printf(s->scratch, "self.%s = ", text_last_part(into));
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const size_t def = site_code_parent(&s->code, i);
+        const char *function = def < s->code.n ? s->code.list[def].code : "", *name = function + 4;
+        if (strncmp(s->code.list[i].code, made, strlen(made)) != 0 || strncmp(function, "def ", 4) != 0) continue;
+        const char *method = arena_printf(s->scratch, "%.*s", (int)site_name_length(name), name);
+        const char *call = arena_printf(s->scratch, ".%s(", method);
+        for (size_t k = 0; k < s->code.n && !site_is_constructor(method); k++) {
+            const size_t loop = strstr(s->code.list[k].code, call) ? site_common_loop(s, k, k) : s->code.n;
+            size_t in = loop + 1;
+            while (loop < s->code.n && in < site_code_end(&s->code, loop) && !site_is_loop(&s->code.list[in])) in++;
+            if (loop < s->code.n && in == site_code_end(&s->code, loop)) return true;
+        }
+    }
+    return false;
+}
+
+/* self.out[self.name] = output: one item for each hook. */
+static void drop_replaced(struct site_search *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++) {
+        const struct site_candidate c = s->found.list[i];
+        const char *index = c.into ? strchr(c.code.list[c.at].code, '[') : NULL;
+        const bool own = c.keyed && index && strncmp(index, "[self.", 6) == 0;
+        if (!own && (!c.into || !is_reset_each_time(s, c.into))) s->found.list[n++] = c;
+    }
+    s->found.n = n;
+}
+
 static void read_hooks(struct site_search *s)
 {
     for (size_t i = 0; i < s->code.n; i++) {
@@ -55,6 +88,7 @@ static void read_hooks(struct site_search *s)
         else if (n && strchr("(,)", name[n]))
             read_hook(s, name, n, name[n] == '(');
     }
+    if (s->found.n <= SITE_FOUND_MAX) drop_replaced(s);
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
         s->found.list[i].why = "the only hook of the program that stores its arguments";
 }

@@ -217,6 +217,25 @@ static bool is_bounded(const char *value)
     return digits && digits <= DIGITS;
 }
 
+/* A smaller one has none either, if fewer blocks of the line remain. */
+static bool is_full(struct site_search *s, const char *name)
+{
+    enum { FEW = 16 }; /* of a window of so many, other memory grows */
+    uint64_t count = 0;
+    const uint32_t line = run_stack_python(s->b->run, s->stack);
+    EACH_IN (g, s->b->report->growth)
+        if (run_stack_python(s->b->run, g->stack.number) == line && g->count > count) count = g->count;
+    for (size_t i = 0; count > FEW && i < s->code.n && s->budget-- > 0; i++) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        const char *most = strstr(s->code.list[i].code, "maxlen=");
+        if (!most || !site_assignment_of(s->scratch, s->code.list[i].code, &a)) continue;
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if (site_names_has(&made, name)) return strtoull(most + 7, NULL, 10) < count;
+    }
+    return true;
+}
+
 /* Does the loop make optimizer steps outside of the loop `within` it and of other loops? Then its iterations are the
  * program's steps. */
 static bool is_step_loop(const struct site_search *s, size_t loop, size_t within)
@@ -259,6 +278,27 @@ static bool calls_base(const struct site_search *s)
 
 static const char deque_advice[] =
     "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (.detach().cpu())";
+
+static const char bound_advice[] =
+    "choose its bound so that as many items fit on the GPU, or put copies on the host into it (.detach().cpu())";
+
+/* if len(cache) < n: cache.append(x), or if len(cache) > n: cache.pop(0) */
+static bool is_bounded_by_size(struct site_search *s, size_t i, const char *name)
+{
+    const char *less = arena_printf(s->scratch, "len(%s) <", name), *more = arena_printf(s->scratch, "len(%s) ", name);
+    for (size_t k = site_code_parent(&s->code, i); k < s->code.n; k = site_code_parent(&s->code, k))
+        if (strstr(s->code.list[k].code, less)) return true;
+    for (size_t k = 0; k < s->code.n && s->budget-- > 0; k++) {
+        const char *p = strstr(s->code.list[k].code, more);
+        if (!p || !strchr(">=", p[strlen(more)])) continue;
+        for (size_t in = k + 1; in < site_code_end(&s->code, k); in++) {
+            const char *code = s->code.list[in].code, *of = strstr(code, name);
+            const char *then = of ? of + strlen(name) : "";
+            if (strncmp(then, ".pop", 4) == 0 || (strncmp(code, "del ", 4) == 0 && *then == '[')) return true;
+        }
+    }
+    return false;
+}
 
 /* deque(maxlen=capacity), deque(maxlen=50000): it grows until it is full. */
 static bool is_bounded_deque(const char *value)
@@ -337,30 +377,54 @@ static int latest_reads(struct site_search *s, const struct site_code *of, size_
     return most;
 }
 
-/* The same of an attribute in the other files of the program that allocate. */
+/* The same of an attribute in one file. */
+static int latest_reads_of_file(struct site_search *s, const char *file, const char *attribute)
+{
+    const struct run_frame frame = {.kind = GS_FRAME_PYTHON, .file = file, .line = 1};
+    const struct run_source_text *text = run_source_text(s->b->run, file);
+    const struct site_code code = text ? site_code_of_text(s->b, text) : (struct site_code){.n = 0};
+    return !text || site_is_library(&frame) ? -1 : latest_reads(s, &code, code.n, code.n, attribute);
+}
+
+struct files {
+    const char *list[16];
+    size_t n;
+    bool full;
+};
+
+static void add_read_file(struct files *files, const char *file)
+{
+    enum { MOST = sizeof files->list / sizeof *files->list };
+    size_t k = 0;
+    while (k < files->n && strcmp(files->list[k], file) != 0) k++;
+    files->full = files->full || k == MOST;
+    if (k == files->n && k < MOST) files->list[files->n++] = file;
+}
+
+/* The same of an attribute in the other files of the program that allocate, and in those that they import. */
 static int latest_reads_elsewhere(struct site_search *s, const char *attribute)
 {
-    enum { FILES = 16 };
-    const char *seen[FILES] = {s->frame->file};
+    struct files files = {.list = {s->frame->file}, .n = 1};
     int most = 0;
-    size_t n = 1;
     for (size_t i = 0; i < run_location_count(s->b->run) && s->budget-- > 0; i++) {
         const struct run_frame *frame;
         uint32_t stack = run_location(s->b->run, (uint32_t)i)->stack;
-        for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
-            struct site_code code;
-            size_t at, k = 0;
-            if (frame->kind != GS_FRAME_PYTHON || !frame->file || site_is_library(frame)) continue;
-            while (k < n && strcmp(seen[k], frame->file) != 0) k++;
-            if (k < n) continue;
-            if (n == FILES || !site_open_source(s->b, frame, &code, &at)) return -1;
-            seen[n++] = frame->file;
-            const int reads = latest_reads(s, &code, code.n, code.n, attribute);
-            if (reads < 0) return -1;
-            most = reads > most ? reads : most;
+        for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack))
+            if (frame->kind == GS_FRAME_PYTHON && frame->file && !site_is_library(frame))
+                add_read_file(&files, frame->file);
+    }
+    for (size_t k = 0; k < files.n && !files.full && s->budget > 0; k++) {
+        const struct run_source_text *text = run_source_text(s->b->run, files.list[k]);
+        const struct site_code code = text ? site_code_of_text(s->b, text) : (struct site_code){.n = 0};
+        const int reads = k ? latest_reads_of_file(s, files.list[k], attribute) : 0;
+        if (reads < 0) return -1;
+        most = reads > most ? reads : most;
+        for (size_t i = 0; i < code.n && s->budget-- > 0; i++) {
+            const char *path = site_imported_file(s->b->arena, files.list[k], code.list[i].code);
+            if (path) add_read_file(&files, path);
         }
     }
-    return most;
+    return files.full ? -1 : most;
 }
 
 /* Of a list that statement `store` appends to: what to do if the program reads no more than its last items; NULL. Not
@@ -405,7 +469,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     /* a container of the object that is constructed; that of its class outlives it */
     const bool own =
         s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
-    if (!*name || site_is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
+    if (!*name || (site_is_given(s, name, is_bounded) && is_full(s, name)) || (loop == none && (local || s->module)) ||
         (loop != none && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */
@@ -430,6 +494,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .keyed = keyed,
                                                .instead = queue                                      ? queue_advice
                                                           : site_is_given(s, name, is_bounded_deque) ? deque_advice
+                                                          : is_bounded_by_size(s, i, name)           ? bound_advice
                                                           : strstr(code, ".append(") ? latest_advice(s, i, name)
                                                                                      : NULL,
                                                .weak = weak || reset || is_emptied(s, name) ||

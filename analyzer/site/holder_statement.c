@@ -194,19 +194,52 @@ static void keep_part(const struct site_search *s, size_t i, const char *value, 
     made->n = 1;
 }
 
-/* history[-1].output = x, history[-1][""] = x: the newest item of a list that the file appends to and does not empty.
+/* Does the program append to the list as often as statement i runs: in the same loop, or in a function that it calls?
  */
+static bool is_appended_each_time(struct site_search *s, size_t i, const char *last)
+{
+    const char *append = arena_printf(s->scratch, "%s.append(", last);
+    const size_t loop = site_common_loop(s, i, i), to = site_code_end(&s->code, loop);
+    for (size_t k = 0; k < s->code.n && s->budget-- > 0; k++) {
+        const char *p = strstr(s->code.list[k].code, append);
+        if (!p || (p > s->code.list[k].code && site_is_name_character(p[-1]))) continue;
+        size_t def = k;
+        while (def < s->code.n && !site_is_function(&s->code.list[def])) def = site_code_parent(&s->code, def);
+        if (k >= s->from && k < s->to && (!s->module || def == s->code.n)) {
+            if (site_common_loop(s, k, k) == loop) return true;
+            continue;
+        }
+        const char *name = def < s->code.n ? strstr(s->code.list[def].code, "def ") : NULL;
+        const int n = name ? (int)site_name_length(name + 4) : 0;
+        const char *call = arena_printf(s->scratch, "%.*s(", n, n ? name + 4 : "");
+        for (size_t c = loop; n && loop < s->code.n && c < to; c++)
+            if (strstr(s->code.list[c].code, call)) return true;
+    }
+    return false;
+}
+
+/* history = history[-4:], history[-1].extra = None */
+static bool is_newest_dropped(struct site_search *s, size_t i, const char *list, const char *targets)
+{
+    const char *cut = arena_printf(s->scratch, "%s = %s[", list, list);
+    const size_t n = strlen(targets);
+    for (size_t k = 0; k < s->code.n && s->budget-- > 0; k++) {
+        const char *code = s->code.list[k].code;
+        const bool del = strncmp(code, "del ", 4) == 0 && strncmp(code + 4, list, strlen(list)) == 0;
+        const bool none = k != i && strncmp(code, targets, n) == 0 && strncmp(code + n, " = None", 7) == 0;
+        if (del || none || strncmp(code, cut, strlen(cut)) == 0) return true;
+    }
+    return false;
+}
+
+/* history[-1].output = x, history[-1][""] = x: the newest item of a list that grows each time. */
 static void consider_newest(struct site_search *s, size_t i, const char *targets)
 {
     const size_t n = site_name_length(targets), before = s->found.n;
     const char *list = arena_printf(s->scratch, "%.*s", (int)n, targets), *last = text_last_part(list);
-    bool appended = false;
     if (!n || strncmp(targets + n, "[-1]", 4) != 0 || !targets[n + 4] || !strchr(".[", targets[n + 4])) return;
-    for (size_t k = 0; k < s->code.n && !appended && s->budget-- > 0; k++) {
-        const char *append = strstr(s->code.list[k].code, arena_printf(s->scratch, "%s.append(", last));
-        appended = append && (append == s->code.list[k].code || !site_is_name_character(append[-1]));
-    }
-    if (appended) site_consider_store(s, i, list, false);
+    if (is_appended_each_time(s, i, last) && !is_newest_dropped(s, i, list, targets))
+        site_consider_store(s, i, list, false);
     if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && s->found.list[before].weak) s->found.n = before;
 }
 

@@ -243,6 +243,58 @@ bool site_file_bounds(struct site_builder *b, const char *file, int line, const 
     return false;
 }
 
+/* Does the statement store the result, or a name that refers to it, in a list that the file concatenates? */
+static bool stores_for_cat(struct arena *arena, const struct site_code *code, size_t at, const struct site_names *names)
+{
+    struct site_store store;
+    if (!site_store_of(arena, code->list[at].code, &store) || (names && !site_holds(store.value, names, false)))
+        return false;
+    const char *call = arena_printf(arena, "cat(%s", store.into);
+    for (size_t i = 0; i < code->n; i++)
+        if (strstr(code->list[i].code, call)) return true;
+    return false;
+}
+
+bool site_concatenates_results(struct site_builder *b, uint32_t stack)
+{
+    const struct run_frame *frame;
+    struct arena scratch = {0};
+    bool found = false;
+    for (; (frame = run_stack_frame(b->run, stack)) != NULL && !found; stack = run_stack_parent(b->run, stack)) {
+        struct site_code code;
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        size_t at;
+        if (!open_own_source(b, frame, &code, &at)) continue;
+        found = stores_for_cat(&scratch, &code, at, NULL) ||
+                (strstr(code.list[at].code, "cat([") && site_collects(strstr(code.list[at].code, "cat(["), NULL));
+        if (!found && site_assignment_of(&scratch, code.list[at].code, &a))
+            site_targets_of(&scratch, a.targets, &made, NULL);
+        for (size_t i = at + 1; made.n && i < at + 8 && i < code.n && !found; i++)
+            found = stores_for_cat(&scratch, &code, i, &made);
+    }
+    arena_free(&scratch);
+    return found;
+}
+
+bool site_statement_bounds(struct site_builder *b, uint32_t stack)
+{
+    struct site_code code;
+    size_t at;
+    const struct run_frame *frame = site_open_innermost(b, stack, &code, &at);
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    struct arena scratch = {0};
+    if (frame && site_assignment_of(&scratch, code.list[at].code, &a))
+        site_targets_of(&scratch, a.targets, &made, NULL);
+    const char *open = made.n && *a.value ? strrchr(a.value, '[') : NULL; /* cat([k, new], 1)[:, -n:] */
+    bool bounds = open && open > a.value && open[-1] == ')' && strchr(open, ':') && strchr(open, '-');
+    for (size_t i = 0; i < made.n; i++)
+        bounds = bounds || site_file_bounds(b, frame->file, (int)frame->line, made.list[i]);
+    arena_free(&scratch);
+    return bounds;
+}
+
 /* Is the name used here other than by its size, by a condition or where it is made? */
 static bool is_used_in(struct arena *arena, const struct site_statement *st, const char *name)
 {

@@ -33,6 +33,11 @@ bool site_calls_evaluated(struct site_builder *b, uint32_t stack);
 bool site_file_has(struct site_builder *b, const char *file, int line, const char *words);
 /* Does the file cut what the name refers to, as in bank = bank[-n:], or ask for its size in a condition? */
 bool site_file_bounds(struct site_builder *b, const char *file, int line, const char *name);
+/* The same of what the innermost statement of the program assigns to. */
+bool site_statement_bounds(struct site_builder *b, uint32_t stack);
+/* Does the program concatenate what the statements of the call path return? That fails of losses, which have no
+ * dimension: a loss is computed from all results. */
+bool site_concatenates_results(struct site_builder *b, uint32_t stack);
 /* Does another statement of the loop around the holder, or of its function if there is none, use what it stores into?
  */
 bool site_is_read_beside(struct site_builder *b, const struct result_holder *holder);

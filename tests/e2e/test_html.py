@@ -7,10 +7,12 @@ import os
 import pty
 import random
 import re
+import sqlite3
+from pathlib import Path
 
 import pytest
 from conftest import sanitized
-from page import Page, agrees, each_sums, numbers, restored
+from page import Page, agrees, each_sums, numbers, restored, sums
 from rows import GIB, MIB, TENSOR, Rows
 from test_reports import torch_run
 
@@ -189,6 +191,34 @@ for i in range(50):
     for c in data["calls"]:
         assert sum(numbers(c["counts"])) == c["count"] and sum(numbers(c["blocked"])) == c["ns"]
         assert data["strings"][c["site"] - 1].startswith(("script.py:", "minicuda.py:", "at interpreter exit"))
+
+
+def test_calls_of_a_bounded_recording_have_times_that_fit(recording):
+    """Copies were removed whose waits are recorded: the waits are known to be whole only at the end."""
+    recording.python("""
+import time
+from minicuda import Runtime, Tensor
+runtime = Runtime()
+t = Tensor(runtime, 1 << 20)
+for i in range(60):
+    t.item()
+    time.sleep(.002)
+""")
+    db = sqlite3.connect(recording.database)
+    db.executescript((Path(__file__).parents[2] / "schema" / "keep.sql").read_text())
+    db.execute("UPDATE copy_row SET stack_id = (SELECT stack_id FROM sync ORDER BY id DESC LIMIT 1)")  # one line does both
+    (border, last), = db.execute("SELECT start_ns, id FROM copy_row ORDER BY id LIMIT 1 OFFSET 30")
+    db.execute(f"""INSERT INTO removed SELECT 1, (kind & 16777215) + ((bytes > 16) + (bytes > 65536) << 24), stack_id,
+                   count(*), sum(bytes), sum(blocked_ns) FROM copy_row WHERE id < {last} GROUP BY 2, 3""")
+    db.execute(f"DELETE FROM copy_row WHERE id < {last}")
+    db.execute(f"INSERT INTO meta VALUES('kept_from_ns', {border}), ('keep', 33554432)")
+    db.commit()
+    db.close()
+    data = page_of(recording).data()
+    (waits,) = (c for c in data["calls"] if c["kind"] == "sync" and c["count"] == 60)
+    assert min(numbers(waits["length"])) >= 0 and len(numbers(waits["first"])) > 30
+    starts = sums(waits["first"])
+    assert starts == sorted(starts)
 
 
 def test_ranks_have_series_of_their_own(recording):

@@ -212,7 +212,7 @@ def test_where_a_step_of_a_snapshot_ends_is_an_inference(tmp_path):
             run.complete_free(0, at + part * 2 * MIB)
     file = write(tmp_path / "s.pickle", run.snapshot())
     sure, other = (asked(file, *words)["whatif"][0] for words in (("--limit", "8GiB"), ("--empty-cache-every", "2")))
-    assert sure["exact"] and not other["exact"] and "ends is an inference" in other["doubts"][0], (sure, other)
+    assert sure["exact"] and not other["exact"] and "infers where a step" in other["doubts"][0], (sure, other)
 
 
 @pytest.mark.parametrize("size, keeps, depends", [
@@ -235,7 +235,7 @@ def test_sizes_that_follow_what_a_line_keeps_make_a_what_if_inexact(tmp_path, si
         while kept and not keeps:
             run.free(0, kept.pop())
     ours = asked(write(tmp_path / "s.pickle", run.snapshot()), "--without", "train.py:6")["whatif"][0]
-    assert any("follow what this line keeps" in doubt for doubt in ours["doubts"]) is depends, ours
+    assert any("depend on how much this line keeps" in doubt for doubt in ours["doubts"]) is depends, ours
 
 
 def test_a_tensor_that_replaces_itself_by_a_larger_one_makes_a_what_if_inexact(tmp_path):
@@ -250,7 +250,7 @@ def test_a_tensor_that_replaces_itself_by_a_larger_one_makes_a_what_if_inexact(t
         run.free(0, (1 << 40) + 1200 * MIB)
         last = at
     ours = asked(write(tmp_path / "s.pickle", run.snapshot()), "--without", "train.py:6")["whatif"][0]
-    assert any("follow what this line keeps" in doubt for doubt in ours["doubts"]), ours
+    assert any("depend on how much this line keeps" in doubt for doubt in ours["doubts"]), ours
 
 
 def test_a_question_about_steps_of_a_run_without_any(tmp_path):

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/question/wait.h"
 #include "tests/unit/synthetic.h"
 
 enum { STEPS = 100 };
@@ -302,6 +304,110 @@ static void test_a_removal_between_a_copy_and_its_wait(void **state)
     }
 }
 
+/* In each step a copy to the host with its wait, and a wait that needs no copy. */
+static void add_steps(struct syn *s, int64_t stack, int64_t plain)
+{
+    for (int step = 0; step < STEPS; step++) {
+        const int64_t at = step * 10 * SYN_MS;
+        syn_copy(s, (struct syn_copy){.direction = GS_DIR_D2H,
+                                      .host_memory = GS_HOSTMEM_PINNED,
+                                      .async = 1,
+                                      .bytes = 4,
+                                      .at = at,
+                                      .blocked = SYN_MS,
+                                      .stream = 7,
+                                      .stack = stack});
+        syn_sync(s, GS_SYNC_STREAM, at + SYN_MS, SYN_MS, 7, stack);
+        if (plain) syn_sync(s, plain == stack ? GS_SYNC_STREAM : GS_SYNC_DEVICE, at + 4 * SYN_MS, SYN_MS, 7, plain);
+    }
+}
+
+static struct syn begin_bounded(void)
+{
+    struct syn s;
+    begin(&s);
+    assert_int_equal(sqlite3_exec(s.db, keep_schema, NULL, NULL, NULL), SQLITE_OK);
+    return s;
+}
+
+static void set_kept_from(struct syn *s, int64_t ns)
+{
+    syn_sql(s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", (long long)ns);
+}
+
+struct seen_waits {
+    struct question_waits *waits;
+    int64_t kept_from_ns, last_ns, most_ns, sum_ns;
+    uint64_t count;
+};
+
+static void see_wait(void *self, const struct question_wait *wait)
+{
+    struct seen_waits *seen = self;
+    seen->count += wait->count;
+    seen->sum_ns += wait->blocked_ns;
+    if (wait->start_ns < 0) return;
+    seen->most_ns = wait->blocked_ns > seen->most_ns ? wait->blocked_ns : seen->most_ns;
+    if (wait->start_ns < seen->kept_from_ns) return;
+    assert_true(wait->start_ns > seen->last_ns);
+    seen->last_ns = wait->start_ns;
+}
+
+static void pass_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
+{
+    struct seen_waits *seen = self;
+    question_waits_add(seen->waits, copy, sync);
+}
+
+/* Waits that began later are reported at once, in order of time: a removal has no effect on them. A wait that lost its
+ * copy has the time of one copy, not of all that were removed. */
+static void test_waits_of_a_bounded_recording_have_their_own_times(void **state)
+{
+    (void)state;
+    static const int removed[][2] = {{50, 0}, {50, 100}, {50, 99}, {50, 98}, {49, 100}, {50, 30}};
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++) {
+        struct syn s = begin_bounded();
+        int64_t log = syn_python(&s, 0, "log", "/home/u/train.py", 20);
+        add_steps(&s, log, log);
+        remove_first(&s, removed[i][0], removed[i][1], log);
+        set_kept_from(&s, 500 * SYN_MS);
+        struct result_report *r = syn_report(&s, NULL);
+        struct arena arena = {0};
+        struct question_signer *signer = question_signer_new(r->run, &arena);
+        struct seen_waits seen = {.kept_from_ns = 500 * SYN_MS};
+        char error[256] = "";
+        seen.waits = question_waits_new(r->run, signer, see_wait, &seen);
+        assert_true(run_each_call(r->run, pass_call, &seen, error, sizeof error));
+        question_waits_free(seen.waits);
+        question_signer_free(signer);
+        arena_free(&arena);
+        assert_int_equal(seen.count, 2 * STEPS);
+        assert_int_equal(seen.sum_ns, 3 * STEPS * (int64_t)SYN_MS);
+        if (seen.most_ns > 2 * SYN_MS)
+            fail_msg("%d copies and %d waits removed: a wait of %lld ns", removed[i][0], removed[i][1],
+                     (long long)seen.most_ns);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
+/* The copy's wait was removed, so nothing pends: the next wait is not for it. */
+static void test_a_copy_whose_wait_was_removed_is_not_pending(void **state)
+{
+    (void)state;
+    struct syn s = begin_bounded();
+    int64_t log = syn_python(&s, 0, "log", "/home/u/train.py", 20);
+    int64_t other = syn_python(&s, 0, "other", "/home/u/train.py", 30);
+    add_steps(&s, log, other);
+    remove_first(&s, 49, 50, log); /* copy 49 stays: a moment that is kept */
+    set_kept_from(&s, 500 * SYN_MS);
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(wait_at(r, 20, ".item()")->count, STEPS);
+    assert_int_equal(wait_at(r, 30, NULL)->count, STEPS);
+    syn_close(r);
+    syn_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_lines_that_are_not_reported),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_a_removal_between_a_copy_and_its_wait),
+        cmocka_unit_test(test_waits_of_a_bounded_recording_have_their_own_times),
+        cmocka_unit_test(test_a_copy_whose_wait_was_removed_is_not_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
