@@ -406,7 +406,8 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
                     double f, double share, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden;
-    const double c = widens_stream(p, z->variant) && z->variant != ACT_FUSED ? 4 : z->compute;
+    /* published rows of Mixtral's experts have 16 bits */
+    const double c = widens_stream(p, z->variant) && !p->model->shape.experts ? 4 : z->compute;
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));

@@ -274,9 +274,11 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         q = put_rotated(b, q);
         k = put_rotated(b, k);
     }
-    q = put_cast(b, q, b->c, q_width); /* what attention reads */
-    k = joined && k == q ? q : put_cast(b, k, b->c, k_width);
-    v = joined && v == q ? q : put_cast(b, v, b->c, k_width);
+    if (!joined) { /* attention reads 16 bits */
+        q = put_cast(b, q, b->c, q_width);
+        k = put_cast(b, k, b->c, k_width);
+        v = put_cast(b, v, b->c, k_width);
+    }
     if (cached) { /* the model's output, which the script holds, contains the cache */
         k = put_part(b, k, k_width, true);
         v = put_part(b, v, k_width, true);
