@@ -241,9 +241,8 @@ static double outside_of(const struct estimate_result *r)
     return sum;
 }
 
-/* What max_memory_allocated() counts in addition to the requests: the ends of blocks, when most bytes are allocated. A
- * replay that shows more than such ends has tensors that the lines do not: of GPT-2's trainings it is within 1 %, while
- * their lines are 4 to 8 % lower. */
+/* What max_memory_allocated() counts in addition to the requests: the ends of blocks, when most bytes are allocated.
+ * A replay that shows more than such ends has tensors that the lines do not. */
 static void add_blocks(const struct plan *p, double live, double allocated, double unsure, struct estimate_result *r)
 {
     const double more = fmax(0, allocated - live);

@@ -659,9 +659,9 @@ def test_qlora_is_a_word():
     q, lora = (answer(*LLAMA, *words)["peak"] for words in (["--adapter", "qlora", "--checkpointing", "none"],
                                                             ["--adapter", "lora", "--weights", "nf4-double"]))
     allocated = lambda peak, key: peak[key] - peak["parts"]["allocator"][key]
-    assert allocated(q, "low_bytes") == allocated(lora, "low_bytes")
+    assert allocated(q, "low_bytes") > allocated(lora, "low_bytes")  # products return float32, as what they read
     assert allocated(q, "high_bytes") == pytest.approx(allocated(lora, "high_bytes"), rel=0.001)
-    assert allocated(q, "bytes") - allocated(lora, "bytes") == pytest.approx(2 * 2 * 128256 * 4096, rel=0.02)  # peft: embeddings and output in float32
+    assert allocated(q, "bytes") - allocated(lora, "bytes") > 2 * 2 * 128256 * 4096  # peft: embeddings and output in float32
     e = answer(*LLAMA, "--adapter", "qlora", "--weights", "nf4")
     assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"
 
