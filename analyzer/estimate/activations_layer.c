@@ -406,7 +406,7 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
                     double f, double share, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden;
-    /* published rows of Mixtral's experts have 16 bits */
+    /* three published rows of Mixtral fit with 16 bits only; its code does not show why */
     const double c = widens_stream(p, z->variant) && !p->model->shape.experts ? 4 : z->compute;
 
     if (p->model->shape.gated) {

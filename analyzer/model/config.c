@@ -366,7 +366,7 @@ static unsigned packed_bits(json_t *root)
     return bits ? bits : bits_in(json_object_get(first_group(config), "weights"), "num_bits");
 }
 
-/* The word of --weights for compressed-tensors' first group. */
+/* The word of --weights for a group of compressed-tensors. */
 static const char *form_of_group(json_t *group)
 {
     json_t *weights = json_object_get(group, "weights");
@@ -377,6 +377,22 @@ static const char *form_of_group(json_t *group)
     if (strcmp(model_config_word(weights, "type"), "float") == 0)
         return bits == 4 ? "nvfp4" : bits != 8 ? NULL : block ? "fp8-block" : "fp8";
     return bits == 4 ? "int4" : bits != 8 ? NULL : inputs ? "w8a8" : "gptq-8bit";
+}
+
+/* That of all groups, NULL: they differ. */
+static const char *form_of_groups(json_t *groups)
+{
+    const char *all = NULL, *key;
+    json_t *group;
+
+    json_object_foreach(groups, key, group)
+    {
+        const char *form = form_of_group(group);
+
+        if (!form || (all && strcmp(all, form) != 0)) return NULL;
+        all = form;
+    }
+    return all;
 }
 
 /* The word of --weights for a quantization_config of transformers, NULL: gpuspy does not know it. */
@@ -393,7 +409,7 @@ static const char *packed_form(json_t *config)
     }
     if (strcmp(method, "awq") == 0) return bits == 4 ? "awq" : NULL;
     if (strcmp(method, "gptq") == 0) return bits == 4 ? "gptq" : bits == 8 ? "gptq-8bit" : NULL;
-    if (strcmp(method, "compressed-tensors") == 0) return form_of_group(first_group(config));
+    if (strcmp(method, "compressed-tensors") == 0) return form_of_groups(json_object_get(config, "config_groups"));
     if (strcmp(method, "mxfp4") == 0) return "mxfp4";
     if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0 || strcmp(algorithm, "FP8") == 0)
         return json_is_array(json_object_get(config, "weight_block_size")) ? "fp8-block" : "fp8";
@@ -406,7 +422,7 @@ static void note_packing(struct model_reading *r, json_t *root, struct model *m)
     char clean[48];
 
     if (!json_is_object(config)) config = json_object_get(r->json, "quantization_config");
-    if (!json_is_object(config)) return;
+    if (!json_object_size(config)) return; /* an empty one too */
     m->packed = packed_form(config);
     terminal_clean(clean, sizeof clean, model_config_word(config, "quant_method"), true);
     if (m->packed)

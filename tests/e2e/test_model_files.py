@@ -78,9 +78,16 @@ def test_quantised_weights_are_served_as_they_are_stored(tmp_path, stated, form)
     assert f"are {form} (quantization_config)" in notes(estimate(tmp_path / "config.json"))
 
 
-def test_an_unknown_quantisation_is_stated(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "quantization_config": {"quant_method": "hqq"}}')
-    assert "quantization_config ('hqq') is not considered; give --weights" in notes(estimate(tmp_path / "config.json"))
+@pytest.mark.parametrize("stated", [{"quant_method": "hqq"}, {"quant_method": "compressed-tensors", "config_groups": {
+    "group_0": {"weights": {"num_bits": 4, "type": "int"}}, "group_1": {"weights": {"num_bits": 8, "type": "float"}}}}])
+def test_an_unknown_quantisation_is_stated(tmp_path, stated):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": stated}))
+    assert f"quantization_config ('{stated['quant_method']}') is not considered; give --weights" in notes(estimate(tmp_path / "config.json"))
+
+
+def test_an_empty_quantisation_is_none(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "quantization_config": {}}')
+    assert not [note for note in notes(estimate(tmp_path / "config.json")) if "quantization_config" in note]
 
 
 def config(tmp_path, raw=None, **keys):
