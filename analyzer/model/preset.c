@@ -332,6 +332,7 @@ bool model_set_masked_lm(const char *command, struct model *m, int *exit_code)
     shape.pooler = shape.headless = shape.label_dense = false;
     shape.labels = 0;
     shape.masked_lm = true;
+    if (!m->source || strcmp(m->source, "config.json") != 0) shape.tied = true; /* only some configs untie it */
     return reshape_preset(command, "--masked-lm", &shape, m, exit_code);
 }
 

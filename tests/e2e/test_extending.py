@@ -20,7 +20,7 @@ ADDED = {
         ("analyzer/question/library.def", 'WAIT("/transformers/trainer.py", "_run_epoch"', 'WAIT("/new/x.py", "f", "new=True")\nWAIT("/transformers/trainer.py", "_run_epoch"')],
     "a signature of a wait or copy": [
         ("analyzer/question/signature.def", 'SEEN(STR, "/torch/_tensor_str.py", NULL)', 'SEEN(STR, "/torch/_tensor_str.py", NULL)\nSEEN(STR, "/new/x.py", NULL)')],
-    "a library that takes memory": [
+    "a library that allocates memory": [
         ("analyzer/site/owner.def", 'PASS(NAME, "libgpuspy")', 'PASS(NAME, "libgpuspy")\nPASS(NAME, "libnew")')],
     "a rule for what tensors are": [
         ("analyzer/category/category.def", 'DOING(ZERO, "/torch/optim/", "zero_grad")', 'DOING(ZERO, "/torch/optim/", "zero_grad")\nDOING(ZERO, "/new/", "zero")')],
