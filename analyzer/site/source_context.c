@@ -243,6 +243,12 @@ bool site_file_bounds(struct site_builder *b, const char *file, int line, const 
     return false;
 }
 
+/* cat(x).mean() adds up what is in x. */
+static bool is_added_up(const char *rest)
+{
+    return strncmp(rest, ").mean()", 8) == 0 || strncmp(rest, ").sum()", 7) == 0;
+}
+
 /* Does the statement store the result, or a name that refers to it, in a list that the file concatenates? */
 static bool stores_for_cat(struct arena *arena, const struct site_code *code, size_t at, const struct site_names *names)
 {
@@ -250,8 +256,10 @@ static bool stores_for_cat(struct arena *arena, const struct site_code *code, si
     if (!site_store_of(arena, code->list[at].code, &store) || (names && !site_holds(store.value, names, false)))
         return false;
     const char *call = arena_printf(arena, "cat(%s", store.into);
-    for (size_t i = 0; i < code->n; i++)
-        if (strstr(code->list[i].code, call)) return true;
+    for (size_t i = 0; i < code->n; i++) {
+        const char *found = strstr(code->list[i].code, call);
+        if (found && !is_added_up(found + strlen(call))) return true;
+    }
     return false;
 }
 

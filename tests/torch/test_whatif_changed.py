@@ -87,7 +87,7 @@ def test_another_batch_needs_about_what_the_what_if_states(once, program, base, 
     allocated, reserved = (0.4, 0.4) if program == "contrast" else (0.07, 0.25)  # its queue does not follow the batch
     assert abs(ours["peak_allocated_bytes"] / real["peak_allocated_bytes"] - 1) <= allocated, (ours, real)
     assert abs(ours["peak_reserved_bytes"] / real["peak_reserved_bytes"] - 1) <= reserved, (ours, real)
-    assert not ours["exact"] and "inference" in ours["doubts"][0] and ours["settings"]["scale"] == {"batch": factor}
+    assert not ours["exact"] and "infers" in ours["doubts"][0] and ours["settings"]["scale"] == {"batch": factor}
 
 
 HANDWRITTEN = """import sys, torch

@@ -427,7 +427,7 @@ def test_where_the_step_ends_in_which_memory_ran_out_is_an_inference(once):
             "    n = int(n * 1.4)\n")
     run = once("grows until memory runs out", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="600MiB")
     ours = asked(run.database, "--empty-cache-every", "1")["whatif"][0]
-    assert run.code != 0 and not ours["exact"] and "inference" in ours["doubts"][0], ours
+    assert run.code != 0 and not ours["exact"] and "infers" in ours["doubts"][0], ours
 
 
 @pytest.mark.parametrize("between, exact", [("time.sleep(0.3)", True), ("time.sleep(0.3); held = evaluate()", False)])

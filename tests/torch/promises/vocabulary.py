@@ -1,4 +1,4 @@
-# measure: in chunks
+# measure: chunks of tokens
 # falls: no
 """Cross entropy over a large vocabulary; the advice computes it in chunks."""
 import os
