@@ -53,15 +53,6 @@ static const struct key {
 #undef SILENT
 };
 
-/* A key without a row is listed as unused if its name contains one of these. */
-static const char *const recipe_words[] = {
-    "batch",     "seq_len",   "length",  "offload",   "checkpointing", "recompute",  "optim",
-    "precision", "dtype",     "quant",   "lora",      "parallel",      "shard",      "zero",
-    "fsdp",      "cache",     "expert",  "attention", "attn",          "memory",     "accum",
-    "fused",     "compile",   "vocab",   "ema",       "image",         "bucket",     "activation",
-    "unfrozen",  "freeze",    "adapter", "reward",    "ref_",          "teacher",    "generation",
-    "gpus",      "num_nodes", "galore",  "graph",     "layers_to",     "layer_freq", "hybrid"};
-
 static int64_t recipe_count_of(const json_t *value)
 {
     char *end;
@@ -132,23 +123,11 @@ __attribute__((format(printf, 2, 3))) static void leave_out(struct estimate_reci
     va_end(arguments);
 }
 
-static bool may_matter(const char *path)
-{
-    const char *part = strrchr(path, '.');
-
-    part = part ? part + 1 : path;
-    if (strcmp(part, "_component_") == 0 || strcmp(part, "_target_") == 0) /* its section is what it is for */
-        while (part > path && (part[-1] != '.' || *part == '_')) part--;
-    for (size_t i = 0; i < sizeof recipe_words / sizeof *recipe_words; i++)
-        if (strcasestr(part, recipe_words[i])) return true;
-    return false;
-}
-
 /* Lists a key without a row. Null, false and "none" are not listed: they turn something off. */
 static void note_unknown_key(struct estimate_recipe *r, const char *path, const json_t *value)
 {
     if (json_is_null(value) || json_is_false(value) || json_is_object(value) || is_recipe_word(value, "none") ||
-        !may_matter(path))
+        !estimate_recipe_may_matter(path))
         return;
     if (json_is_string(value))
         leave_out(r, "%s=%.60s", path, recipe_text_of(value));
@@ -731,8 +710,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     if (s->layers > 0 && !has_other_layers(s) && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
     put_precision(r, s, adapter != NULL);
-    if (is_written_for(r, "torchtune") && !s->optimizer && !s->loss &&
-        !adapter) { /* its recipes for evaluation and generation */
+    if (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter) { /* evaluation or generation */
         put_recipe_option(r, "--inference");
         if (s->batch > 0) put_recipe_option(r, "--batch=%" PRId64, s->batch);
         if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);

@@ -53,5 +53,7 @@ const char *estimate_recipe_adapter(const char *name);
 /* Whether a batch of a training of this name holds the chosen and the rejected answer to each prompt, as in the
  * trainers of TRL, LLaMA-Factory and torchtune. */
 bool estimate_recipe_has_pairs(const char *training);
+/* Whether a key without a row is listed as unused: its name contains a word of what changes memory. */
+bool estimate_recipe_may_matter(const char *path);
 /* The format that vLLM's --quantization means; NULL: that of the checkpoint. */
 const char *estimate_recipe_weights(const char *quantization);

@@ -92,3 +92,23 @@ const char *estimate_recipe_weights(const char *quantization)
 
     return second_word_of(words, sizeof words / sizeof *words, quantization);
 }
+
+static const char *const recipe_words[] = {
+    "batch",     "seq_len",   "length",  "offload",   "checkpointing", "recompute",  "optim",
+    "precision", "dtype",     "quant",   "lora",      "parallel",      "shard",      "zero",
+    "fsdp",      "cache",     "expert",  "attention", "attn",          "memory",     "accum",
+    "fused",     "compile",   "vocab",   "ema",       "image",         "bucket",     "activation",
+    "unfrozen",  "freeze",    "adapter", "reward",    "ref_",          "teacher",    "generation",
+    "gpus",      "num_nodes", "galore",  "graph",     "layers_to",     "layer_freq", "hybrid"};
+
+bool estimate_recipe_may_matter(const char *path)
+{
+    const char *part = strrchr(path, '.');
+
+    part = part ? part + 1 : path;
+    if (strcmp(part, "_component_") == 0 || strcmp(part, "_target_") == 0) /* its section is what it is for */
+        while (part > path && (part[-1] != '.' || *part == '_')) part--;
+    for (size_t i = 0; i < sizeof recipe_words / sizeof *recipe_words; i++)
+        if (strcasestr(part, recipe_words[i])) return true;
+    return false;
+}

@@ -29,8 +29,8 @@ static bool is_of_step(struct site_builder *b, const struct result_oom_verdict *
            (f->pending || !f->growing_sites) && (counted || oom_is_in_pass(b->run, g->stack.number));
 }
 
-/* The passes of a step that did not fit are live together, which is no leak: the list of what grows and 'check' must
- * not differ from the verdict. */
+/* If a step does not fit, the passes that are live together belong to that step: they do not grow. The list of growth
+ * and 'check' must agree with the verdict. */
 static void drop_passes_of_step(struct site_builder *b, const struct result_oom_verdict *v)
 {
     struct result_report *r = b->report;

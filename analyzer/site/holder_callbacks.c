@@ -36,7 +36,7 @@ static bool is_called_as_function(struct site_search *s, const char *name)
     return strcmp(name, "self") == 0 || site_find_method(&in, class, "__call__", &def);
 }
 
-/* Does a method that is no constructor make the attribute anew, and a loop without an inner one call it? */
+/* Does a method other than the constructor assign the attribute, and does an innermost loop call that method? */
 static bool is_reset_each_time(struct site_search *s, const char *into)
 {
     const char *made = arena_printf(s->scratch, "self.%s = ", text_last_part(into));

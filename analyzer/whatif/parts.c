@@ -95,7 +95,8 @@ bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32
     return *known == 1;
 }
 
-bool whatif_is_in_pause(const struct step_list *steps, int64_t ns)
+/* Is a time between two steps, in a pause of the program? */
+static bool is_in_pause(const struct step_list *steps, int64_t ns)
 {
     const int64_t first = step_start_ns(steps, 0), last = step_start_ns(steps, steps->n);
     return steps->end_ns && ns >= first && ns <= last && step_at(steps, ns) == SIZE_MAX;
@@ -106,7 +107,7 @@ void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_life
     const struct step_list *steps = whatif_steps_of(w, process);
     const size_t stack = life->stack < w->owners_n ? life->stack : w->owners_n; /* the last: without a call path */
     if (!steps || !steps->end_ns) return;
-    if (whatif_is_in_pause(steps, life->alloc_ns))
+    if (is_in_pause(steps, life->alloc_ns))
         w->spread[stack] |= 2;
     else if (step_at(steps, life->alloc_ns) != SIZE_MAX && stack < w->owners_n)
         w->spread[stack] |= 1;
@@ -193,4 +194,29 @@ void whatif_release_all_due(struct whatif_dues *d, struct caching_allocator *a, 
         d->list[i] = d->list[--d->n];
         if (caching_block_address(a, due.block) == due.address) caching_finish_pending(a, due.block);
     }
+}
+
+/* Did the program only wait in the pauses between steps? Then a step ends where the next one begins. An evaluation
+ * allocates by call paths that no step has. What a slow first step allocates only once is its own. */
+static bool are_pauses_idle(struct whatif *w)
+{
+    bool idle = true;
+    for (size_t i = 0; i <= w->owners_n; i++)
+        idle = idle && (w->spread[i] != 2 || whatif_is_of_step(w, i < w->owners_n ? (uint32_t)i : RUN_NONE));
+    EACH_IN (d, w->devices) {
+        const struct step_list *steps = whatif_steps_of(w, d->process);
+        for (size_t k = 0; k < d->flushes_n && steps; k++) idle = idle && !is_in_pause(steps, d->flushes[k].ns);
+    }
+    return idle;
+}
+
+bool whatif_ends_are_sure(struct whatif *w)
+{
+    bool sure = !w->imported && are_pauses_idle(w);
+    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
+    for (size_t i = 0; i < w->steps_n; i++) {
+        const struct step_list *s = w->steps[i];
+        sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && s->stride == 1;
+    }
+    return sure;
 }

@@ -121,8 +121,9 @@ static inline const struct step_list *whatif_steps_of(const struct whatif *w, ui
 /* Is a free that is followed by the first allocation of a step part of that step? Then its line is above the line by
  * which steps are counted, in the same function: zero_grad() at the top of the loop. */
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
-/* Is a time between two steps, in a pause of the program? */
-bool whatif_is_in_pause(const struct step_list *steps, int64_t ns);
+/* Is it certain where the steps end? A loop around an optimizer or a backward pass shows its own end, if every call of
+ * it was recorded. A loop that replays a CUDA graph calls neither. */
+bool whatif_ends_are_sure(struct whatif *w);
 /* Notes whether a call path allocates within steps or in the pauses between them. */
 void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_lifetime *life);
 /* Counts how often a script and the threads that it starts allocate in turn. */

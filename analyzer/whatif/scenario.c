@@ -542,33 +542,6 @@ static void stage_on_sample(void *self, const struct run_sample *sample)
     for (size_t i = 0; i < s->n; i++) play_on_sample(s->plays[i], sample);
 }
 
-/* Did the program only wait in the pauses between steps? Then a step ends where the next one begins. An evaluation
- * allocates by call paths that no step has. What a slow first step allocates only once is its own. */
-static bool are_pauses_idle(struct whatif *w)
-{
-    bool idle = true;
-    for (size_t i = 0; i <= w->owners_n; i++)
-        idle = idle && (w->spread[i] != 2 || whatif_is_of_step(w, i < w->owners_n ? (uint32_t)i : RUN_NONE));
-    EACH_IN (d, w->devices) {
-        const struct step_list *steps = whatif_steps_of(w, d->process);
-        for (size_t k = 0; k < d->flushes_n && steps; k++) idle = idle && !whatif_is_in_pause(steps, d->flushes[k].ns);
-    }
-    return idle;
-}
-
-/* A loop around an optimizer or a backward pass shows its own end, if every call of it was recorded. A loop that
- * replays a CUDA graph calls neither. */
-static bool are_ends_sure(struct whatif *w)
-{
-    bool sure = !w->imported && are_pauses_idle(w);
-    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
-    for (size_t i = 0; i < w->steps_n; i++) {
-        const struct step_list *s = w->steps[i];
-        sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && s->stride == 1;
-    }
-    return sure;
-}
-
 static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenario *s)
 {
     char error[256];
@@ -590,7 +563,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
                                 s->without);
         return false;
     }
-    if ((s->without || s->flush_every) && !are_ends_sure(w)) s->outcome.doubts |= WHATIF_STEPS;
+    if ((s->without || s->flush_every) && !whatif_ends_are_sure(w)) s->outcome.doubts |= WHATIF_STEPS;
     if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);
     for (size_t i = 0; i < w->devices_n; i++) {
         struct track *t = &p->tracks[i];

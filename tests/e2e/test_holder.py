@@ -758,7 +758,7 @@ ENDS = {
                                "        keep(out)\n        rows[-1].extra = out\n",
     "newest of the last": "rows = []\n" + EACH + "    rows.append(Buffer())\n    rows[-1].extra = out\n    rows = rows[-4:]\n",
     "newest that is dropped": "rows = []\n" + EACH + "    rows.append(Buffer())\n    rows[-1].extra = out\n    rows[-1].extra = None\n",
-    "object that is no hook": "class Recorder:\n    seen = []\n    def __call__(self, module, inputs, output):\n        self.seen.append(output)\n"
+    "object that is not registered as a hook": "class Recorder:\n    seen = []\n    def __call__(self, module, inputs, output):\n        self.seen.append(output)\n"
                               "recorder = Recorder()\nmodel.register_forward_hook(id and (lambda *a: None))\n"
                               "for step in range(1000):\n    out = model(batch())\n    keep(out)\n",
     "bounded attribute": "from collections import deque\nclass M:\n    def __init__(self): self.loss = deque(maxlen=3)\n    def log(self, n, x):\n"

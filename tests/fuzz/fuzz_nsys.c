@@ -1,6 +1,7 @@
 /* A hostile Nsight Systems export: tables with any columns, values and types, or a damaged file. The input: the rows of
  * the tables, then bytes to change in the file. If gpuspy imports it, the result must open; if not, no file may remain.
  */
+#include "tests/fuzz/foreign.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sqlite3.h>
@@ -143,7 +144,7 @@ static void remove_imported(const char *to)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[300], to[300], error[512] = "";
+    char path[300], to[300];
     struct fuzz_bytes b = {data, size};
     snprintf(path, sizeof path, "%s/export.sqlite", fuzz_folder());
     snprintf(to, sizeof to, "%s/imported.db", fuzz_folder());
@@ -151,15 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     remove_imported(to);
     make(&b, path);
     if (import_format_of(path) != IMPORT_FORMAT_NSYS) return 0;
-    if (import_file(path, IMPORT_FORMAT_NSYS, to, NULL, NULL, error, sizeof error)) {
-        const char *const paths[] = {to};
-        struct run *run = run_open(paths, 1, NULL, error, sizeof error);
-        FUZZ_CHECK(run, "%s", error);
-        run_close(run);
-    } else {
-        FUZZ_CHECK(error[0] && !strchr(error, '\n'), "'%s'", error);
-        FUZZ_CHECK(access(to, F_OK) != 0, "%s", to);
-    }
+    fuzz_import(path, IMPORT_FORMAT_NSYS, to);
     return 0;
 }
 

@@ -41,7 +41,7 @@ def test_its_replay_begins_where_all_events_are_and_is_exact(once):
 
 
 def test_a_leak_that_began_before_the_kept_rows_is_counted_by_its_blocks(once, tmp_path):
-    """The steps before the kept rows are unknown: the live bytes divided by the known steps would be no growth per step."""
+    """gpuspy does not know the steps before the kept rows, so it must not divide the live bytes by the steps that it knows."""
     whole = once("leak_callback", HERE.parent.parent / "fixtures" / "oom" / "leak_callback.py", SIMCUDA_MEMORY="2GiB")
     kept = tmp_path / "kept.db"
     shutil.copy(whole.database, kept)

@@ -359,8 +359,8 @@ static void pass_call(void *self, const struct run_copy *copy, const struct run_
     question_waits_add(seen->waits, copy, sync);
 }
 
-/* Waits that began later are reported at once, in order of time: a removal has no effect on them. A wait that lost its
- * copy has the time of one copy, not of all that were removed. */
+/* A removal does not affect waits that begin after it: gpuspy reports them at once, in order of time. A wait whose copy
+ * was removed has the time of one copy, not of all that were removed. */
 static void test_waits_of_a_bounded_recording_have_their_own_times(void **state)
 {
     (void)state;
