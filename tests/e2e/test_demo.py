@@ -44,6 +44,13 @@ def test_the_synchronising_line_is_found(recording):
     assert any(file.endswith(("train_leak.py", "minicuda.py")) for file, _ in sites), sites
 
 
+def test_a_free_at_interpreter_exit_is_named_so(recording):
+    """Its share of the waits depends on the machine's load, so the table has every row here."""
+    leak(recording)
+    assert [s["api"] for s in recording.report()["sync"] if s["site"]["at_exit"]] == ["cudaFree"]
+    assert "at interpreter exit" in recording.gpuspy("report", "--full", "--top", "1000", recording.database).stdout
+
+
 def test_pageable_uploads_are_found(recording):
     leak(recording)
     uploads = [t for t in recording.report()["transfers"] if t["direction"] == "h2d"]
@@ -64,7 +71,7 @@ def test_the_verdict_reads_well(recording):
     assert f"To do   train_leak.py:{line}: " in verdict
     assert re.search(r"512\.00 MiB +25 % .* context", verdict) and re.search(r"14\.00 MiB +0\.7 % .* free", verdict)
     assert "Evidence" not in out and "Keeps growing" not in out and " ".join(out.split()).count("6.00 MiB per step") == 1
-    assert f"train_leak.py:{line}  Model.forward  → " in out and "libffi" not in out and "at interpreter exit" in out
+    assert f"train_leak.py:{line}  Model.forward  → " in out and "libffi" not in out
     advice = out[out.index("Also to do"):out.index("\nGPU 0\n")].count("•")
     assert 1 <= advice <= 5
     assert max(map(len, out.splitlines())) <= 100 or str(recording.database) in max(out.splitlines(), key=len)
