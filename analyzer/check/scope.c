@@ -5,8 +5,7 @@
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/check/check.h"
-
-enum { NAMES = 6 }; /* of a recording's ranges, in an error */
+#include "analyzer/question/question.h"
 
 static struct check_scope *scope_entry_of(struct check_scopes *s, const char *name)
 {
@@ -99,29 +98,11 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     }
 }
 
-/* "'load', 'step' and 3 more": of the first process that has any. */
-static void list_recorded(struct checking *c)
-{
-    const char *text = NULL;
-    size_t n = 0, left = 0;
-    for (size_t i = 0; i < c->report->scopes_n; i++) {
-        size_t before = 0;
-        const char *name = c->report->scopes[i].name;
-        while (before < i && c->report->scopes[before].name != name) before++;
-        left += before == i && n == NAMES;
-        if (before == i && n < NAMES) {
-            text = arena_printf(c->arena, "%s%s'%.64s'", text ? text : "", text ? ", " : "", name);
-            n++;
-        }
-    }
-    c->scopes->recorded = left ? arena_printf(c->arena, "%s and %zu more", text, left) : text;
-}
-
 void check_measure_scopes(struct checking *c, enum run_series_layer layer)
 {
     size_t at = 0;
     const char *name = check_limits_scope(c->limits, c->gate, c->paths, &at);
-    if (name && !c->scopes->recorded) list_recorded(c);
+    if (name && !c->scopes->recorded) c->scopes->recorded = question_scope_names(c->report, c->arena);
     for (; name; name = check_limits_scope(c->limits, c->gate, c->paths, &at)) measure_scope(c, name, layer);
 }
 

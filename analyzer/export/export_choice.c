@@ -159,7 +159,9 @@ static int choose_moment(const struct export_request *w, struct export *e)
         e->moment_ns = e->devices[device].peak_ns[e->devices[device].tensors];
         note_moment(e, "the peak", device);
     } else {
+        char why[256];
         units_parse_seconds(w->at, &e->moment_ns);
+        if (profile_is_removed(e->run, e->moment_ns, why, sizeof why)) return complain_with(EXIT_NO, "export: %s", why);
         if (e->moment_ns > end)
             complain("export: the process ended after %s; its end is shown",
                      units_format_seconds(ended, (double)end / 1e9));
@@ -268,6 +270,9 @@ int export_choose_run(const struct export_request *w, char **paths, size_t n, st
     if (!e->run) return EXIT_INPUT;
     if (w->pid >= 0 || w->rank >= 0) code = keep_process(w, symbols, e);
     if (code == EXIT_YES) print_notes(e->run);
+    char why[256];
+    if (code == EXIT_YES && e->what == PROFILE_AT && profile_is_removed(e->run, e->at_ns, why, sizeof why))
+        code = complain_with(EXIT_NO, "export: %s", why);
     return code;
 }
 

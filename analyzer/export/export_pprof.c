@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
+#include "analyzer/profile/call_tree.h"
 #include "analyzer/base/texts.h"
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
@@ -104,14 +105,13 @@ static uint64_t put_location(struct pprof *p, const struct run_frame *f)
 /* Innermost first. */
 static struct path pprof_path_of(struct pprof *p, uint32_t stack)
 {
-    static const struct run_frame unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
     const struct run_frame *frames[RUN_DEPTH_MAX];
     uint32_t *at = map_at(&p->path_of, stack);
     if (*at == MAP_NEW) {
         struct path path = {.first = p->steps_n,
                             .n = profile_frames(p->e->run, stack, p->e->native, frames, RUN_DEPTH_MAX)};
         *at = (uint32_t)p->paths_n;
-        if (!path.n) frames[path.n++] = &unknown;
+        if (!path.n) frames[path.n++] = &profile_call_unknown;
         for (size_t i = path.n; i-- > 0;) *ARENA_ADD(p->steps) = put_location(p, frames[i]);
         *ARENA_ADD(p->paths) = path;
         return path;

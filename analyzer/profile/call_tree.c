@@ -5,7 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 
-const struct run_frame profile_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
+const struct run_frame profile_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "(no stack recorded)"};
 
 struct node { /* the public one first, so that a pointer to it is also one to this */
     struct profile_call_node public;

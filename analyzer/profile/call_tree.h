@@ -22,7 +22,7 @@ struct profile_call_tree {
     uint32_t depth; /* of the deepest node */
 };
 
-/* The frame of entries without a stack: function "[no call stack]". */
+/* The frame of entries without a stack: function "(no stack recorded)". */
 extern const struct run_frame profile_call_unknown;
 
 /* Which entries are included; NULL all. */

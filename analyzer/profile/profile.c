@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/category/category_use.h"
+#include "analyzer/base/units.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/category/categories.h"
@@ -86,18 +87,24 @@ static bool process_is_chosen(const struct build *b, uint32_t process)
     return b->wish->process < 0 || (uint32_t)b->wish->process == process;
 }
 
-static int64_t moment_of(const struct build *b, uint32_t process)
+static int64_t moment_of(const struct build *b, const struct run_series *s)
 {
-    return b->wish->what == PROFILE_OOM ? (b->ooms[process] ? b->ooms[process]->time_ns : RUN_UNKNOWN) : b->wish->at_ns;
+    const struct profile_request *w = b->wish;
+    if (w->what == PROFILE_OOM) return b->ooms[s->process] ? b->ooms[s->process]->time_ns : RUN_UNKNOWN;
+    if (!w->moments) return w->at_ns;
+    EACH_IN (m, w->moments)
+        if (m->process == s->process && m->device == s->device && m->layer == s->layer) return m->time_ns;
+    return RUN_UNKNOWN;
 }
 
 static void watch_lifetime(struct build *b, const struct run_lifetime *life, const struct run_series *series,
                            int64_t now)
 {
     struct level *l = SITE_REACH(b->levels, life->series, b->levels_cap);
-    if (now <= moment_of(b, series->process)) {
+    const int64_t moment_ns = moment_of(b, series);
+    if (now <= moment_ns) {
         l->bytes = series->live_bytes;
-        l->moment_ns = moment_of(b, series->process);
+        l->moment_ns = moment_ns;
     }
 }
 
@@ -464,7 +471,8 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
         end.at_ns = RUN_NEVER - 1;
         b.wish = &end;
     }
-    *p = (struct profile){.unit = wish->what == PROFILE_WAITS ? "ns" : "bytes", .title = kinds[wish->what].title};
+    *p = (struct profile){.unit = wish->what == PROFILE_WAITS ? "ns" : "bytes",
+                          .title = wish->title ? wish->title : kinds[wish->what].title};
     run_processes(run, &p->moments_n);
     p->moments = arena_realloc(NULL, p->moments_n, sizeof *p->moments);
     for (size_t i = 0; i < p->moments_n; i++) p->moments[i] = RUN_UNKNOWN;
@@ -517,4 +525,17 @@ size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct
         out[n - 1 - i] = f;
     }
     return n;
+}
+
+bool profile_is_removed(const struct run *run, int64_t at_ns, char *why, size_t why_size)
+{
+    char at[UNITS_TEXT], from[UNITS_TEXT];
+    const int64_t kept_ns = run_kept_from(run);
+    if (at_ns >= kept_ns) return false;
+    snprintf(
+        why, why_size,
+        "GPUSPY_KEEP bounds this recording: what was live at %s is no longer in it; choose the peak, a failure or a "
+        "time after %s",
+        units_format_seconds(at, (double)at_ns / 1e9), units_format_seconds(from, (double)kept_ns / 1e9));
+    return true;
 }

@@ -31,12 +31,24 @@ enum {
     PROFILE_ALL = -2 /* the same, and pinned and host memory */
 };
 
+/* The time at which one layer of one GPU is looked at, since the start of its process. */
+struct profile_moment {
+    uint32_t process;
+    int device;
+    enum run_series_layer layer;
+    int64_t time_ns;
+};
+
 struct profile_request {
     enum profile_what what;
     int64_t at_ns; /* for AT, since the start of each process */
-    int process;   /* index; -1: all that have such a moment, each at its own */
-    int device;    /* -1 any */
-    int layer;     /* enum run_series_layer, or PROFILE_USUAL, PROFILE_ALL */
+    /* For AT instead of at_ns: GPUs and layers without a moment have no entries. Not owned. NULL: none */
+    struct profile_moment *moments;
+    size_t moments_n;
+    const char *title; /* for AT; kept, not copied. NULL: the usual one */
+    int process;       /* index; -1: all that have such a moment, each at its own */
+    int device;        /* -1 any */
+    int layer;         /* enum run_series_layer, or PROFILE_USUAL, PROFILE_ALL */
     bool categories;
     struct category_uses *uses;         /* of a report of the same run, not owned; NULL: found by another replay */
     const struct result_report *report; /* of the last replay of the run, for peaks and steps. NULL: none */
@@ -95,6 +107,9 @@ void profile_free(struct profile *p);
 /* Does a series belong to that layer (as in a request)? Call after a replay, which shows which processes have tensors.
  * */
 bool profile_layer(const struct run *run, int layer, const struct run_series *series);
+
+/* True: a bounded recording has removed rows of what was live then, in at least one process; `why` has the sentence. */
+bool profile_is_removed(const struct run *run, int64_t at_ns, char *why, size_t why_size);
 
 /* The frames of a stack for display, outermost first: only Python's, or with the native ones around them; a stack
  * without Python frames has its native ones. If those are not shown, what autograd computed has the operation

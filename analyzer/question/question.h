@@ -21,6 +21,8 @@ void question_memory_finish(struct question_memory *m); /* memory, utilisation o
 struct question_scopes;
 struct question_scopes *question_scopes_start(struct site_builder *b, struct run_observer *observer);
 void question_scopes_finish(struct question_scopes *s); /* scopes */
+/* "'load', 'step' and 3 more", in the arena; NULL: the report has none. */
+const char *question_scope_names(const struct result_report *r, struct arena *arena);
 
 struct question_growths;
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer);

@@ -462,3 +462,21 @@ void question_scopes_finish(struct question_scopes *s)
     MAP_RELEASE(&s->alike, &s->index);
     ARENA_RELEASE(s->scopes, s->ends, s->list, s);
 }
+
+const char *question_scope_names(const struct result_report *r, struct arena *arena)
+{
+    enum { NAMES = 6 };
+    const char *text = NULL;
+    size_t n = 0, left = 0;
+    for (size_t i = 0; i < r->scopes_n; i++) {
+        size_t before = 0;
+        const char *name = r->scopes[i].name;
+        while (before < i && r->scopes[before].name != name) before++;
+        left += before == i && n == NAMES;
+        if (before == i && n < NAMES) {
+            text = arena_printf(arena, "%s%s'%.64s'", text ? text : "", text ? ", " : "", name);
+            n++;
+        }
+    }
+    return left ? arena_printf(arena, "%s and %zu more", text, left) : text;
+}

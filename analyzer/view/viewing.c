@@ -11,6 +11,8 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "analyzer/question/question.h"
+#include "analyzer/report/report.h"
 #include "analyzer/view/view_text_parts.h"
 
 static void fill_head(struct viewing *v)
@@ -104,6 +106,14 @@ int viewing_json(struct viewing *v, json_t *o)
     return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* a user who leaves the pager has seen enough */
 }
 
+/* "load" of "scope:load"; NULL: not a scope. */
+static const char *scope_name(const char *at)
+{
+    static const char word[] = "scope:";
+    const size_t n = sizeof word - 1;
+    return at && strncmp(at, word, n) == 0 && at[n] ? at + n : NULL;
+}
+
 bool view_profile_sensible(const char *who, const struct view_profile_settings *s)
 {
     int64_t ns;
@@ -112,8 +122,9 @@ bool view_profile_sensible(const char *who, const struct view_profile_settings *
         complain("%s: give --at or --what, not both", who);
     else if (s->at && options_is_word(s->at, PROFILE_WHATS))
         complain("%s: --at takes seconds; use --what %s for that moment", who, s->at);
-    else if (s->at && !units_parse_seconds(s->at, &ns))
-        complain("%s: --at: '%s' is not a number of seconds such as 12.5", who, s->at);
+    else if (s->at && !scope_name(s->at) && !units_parse_seconds(s->at, &ns))
+        complain("%s: --at: '%s' is neither a number of seconds such as 12.5 nor a range such as scope:load", who,
+                 s->at);
     else
         return true;
     return false;
@@ -151,6 +162,8 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
         complain("%s: nothing was copied in this run", v->who);
     else if (w->what == PROFILE_END)
         complain("%s: nothing was live at the end", v->who);
+    else if (w->moments)
+        complain("%s: nothing was %s", v->who, w->title);
     else if (w->what == PROFILE_AT)
         complain("%s: nothing was live at %s", v->who, units_format_seconds(at, (double)w->at_ns / 1e9));
     else
@@ -173,6 +186,68 @@ static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
     return end;
 }
 
+/* A bounded recording has the rows of what was live at the peak of a series, and all since the last removal. */
+static bool scope_has_rows(const struct run *run, const struct profile_moment *m)
+{
+    bool of_peak = false;
+    for (uint32_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, i);
+        of_peak = of_peak || (s->process == m->process && s->device == m->device && s->layer == m->layer &&
+                              s->peak_ns == m->time_ns);
+    }
+    return of_peak || m->time_ns >= run_process_at(run, m->process)->kept_from_ns;
+}
+
+/* Fills in w->title and w->moments, which the caller frees: the times at which the range's memory peaked, in each
+ * process, GPU and layer; of several domains with that name, the highest peak. Returns an exit code, after a line on
+ * stderr if it is not EXIT_YES. */
+static int choose_scope(const struct viewing *v, const char *name, struct profile_request *w)
+{
+    char error[1024], title[160];
+    struct run_options asked = v->options;
+    asked.questions = REPORT_ASK(SCOPES);
+    asked.all = true;
+    struct result_report *r = report_build(v->run, &asked, error, sizeof error);
+    if (!r) return viewing_failed(v, error);
+
+    struct profile_moment *found = arena_zeroed(r->scopes_n + 1, sizeof *found);
+    size_t n = 0;
+    bool occurred = false, incomplete = false;
+    EACH_IN (s, r->scopes) { /* the highest peak first */
+        if (strcmp(s->name, name) != 0) continue;
+        const struct profile_moment new = {s->process, s->device, s->layer, s->peak_ns};
+        size_t at = 0;
+        while (at < n &&
+               (found[at].process != new.process || found[at].device != new.device || found[at].layer != new.layer))
+            at++;
+        occurred = true;
+        incomplete = incomplete || s->incomplete || (s->device >= 0 && !scope_has_rows(v->run, &new));
+        if (at == n && s->device >= 0) found[n++] = new;
+    }
+    int code = n && !incomplete ? EXIT_YES : EXIT_NO;
+    if (!occurred) {
+        struct arena arena = {0};
+        const char *names = question_scope_names(r, &arena);
+        code = complain_with(EXIT_INPUT,
+                             names ? "%s: no NVTX range is named '%s'; this run has %s"
+                                   : "%s: no NVTX range is named '%s', and this run has no others",
+                             v->who, name, names);
+        arena_free(&arena);
+    } else if (incomplete) {
+        complain(
+            "%s: GPUSPY_KEEP bounds this recording: what was live at the peak of the range '%s' is no longer in it",
+            v->who, name);
+    } else if (!n) {
+        complain("%s: no memory was allocated in a range named '%s'", v->who, name);
+    }
+    text_put(title, sizeof title, "live at the peak of the range '%s'", name);
+    w->title = run_text(v->run, title, strlen(title));
+    w->moments = found;
+    w->moments_n = n;
+    report_free(r);
+    return code;
+}
+
 struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code)
 {
     char error[1024] = "";
@@ -183,14 +258,20 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
                                 .layer = layer_of_word(s->layer),
                                 .categories = categories};
 
-    if (s->at) {
-        w.what = PROFILE_AT;
+    *code = EXIT_YES;
+    if (s->at) w.what = PROFILE_AT;
+    if (scope_name(s->at)) {
+        *code = choose_scope(v, scope_name(s->at), &w);
+    } else if (s->at) {
         units_parse_seconds(s->at, &w.at_ns);
         w.at_ns = moment_in_run(v, w.at_ns);
+        if (profile_is_removed(v->run, w.at_ns, error, sizeof error))
+            *code = complain_with(EXIT_NO, "%s: %s", v->who, error);
     }
     if (w.what == PROFILE_END && !s->layer) w.layer = PROFILE_ALL; /* as the report's leaks[] */
-    struct profile *p = profile_build(v->run, &w, error, sizeof error);
-    *code = EXIT_YES;
+    struct profile *p = *code == EXIT_YES ? profile_build(v->run, &w, error, sizeof error) : NULL;
+    free(w.moments);
+    if (*code != EXIT_YES) return NULL;
     if (!p) {
         *code = viewing_failed(v, error);
     } else if (!p->n) {
@@ -271,7 +352,7 @@ static void where_text(const struct draw_text *t, const struct profile *p, char 
 
 void view_profile_heading(const struct draw_text *t, const struct profile *p)
 {
-    char title[64], weight[UNITS_TEXT], count[UNITS_TEXT], at[UNITS_TEXT], where[256];
+    char title[160], weight[UNITS_TEXT], count[UNITS_TEXT], at[UNITS_TEXT], where[256];
     size_t moments = 0, last = 0;
 
     text_put(title, sizeof title, "%s", p->title);

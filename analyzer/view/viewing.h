@@ -72,8 +72,9 @@ struct view_profile_settings {
     {"what", 'w', OPTION_CHOICE, offsetof(type, member.what), "WHAT", PROFILE_WHATS, 0, 0,         \
      "what was live at the peak (the default), at the last out-of-memory error or at the "         \
      "end; what was never freed; all allocations; waits; or what was copied"},                     \
-    {"at", 0, OPTION_TEXT, offsetof(type, member.at), "SECONDS", NULL, 0, 0,                       \
-     "what was live N seconds after the recording began"},                                         \
+    {"at", 0, OPTION_TEXT, offsetof(type, member.at), "WHEN", NULL, 0, 0,                          \
+     "what was live N seconds after the recording began, or, with scope:NAME, when memory peaked " \
+     "within the NVTX ranges of that name"},                                         \
     {"layer", 'l', OPTION_CHOICE, offsetof(type, member.layer), "LAYER", PROFILE_LAYERS, 0, 0,     \
      "count PyTorch's tensors, CUDA allocations, pinned host memory, CPU tensors, or "             \
      "all; default: tensors if the GPU has any, else CUDA allocations"},                           \

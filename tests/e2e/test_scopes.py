@@ -81,6 +81,32 @@ def test_every_view_has_it(made):
     assert page.returncode == 0 and "Peaks by range" in (made.folder / "page.html").read_text()
 
 
+def made_tree(recording, name, *words, command="tree"):
+    return recording.gpuspy(command, "--at", f"scope:{name}", *words, recording.database)
+
+
+def test_what_was_live_at_the_peak_of_a_range(made):
+    """In tree, flame and table; of equal names in several domains, the highest peak."""
+    for command in ("tree", "flame", "table"):
+        text = made_tree(made, "load", command=command).stdout
+        assert "Live at the peak of the range 'load': 31.00 MiB in 3 blocks" in text and "train.py:9" in text, text
+    assert "at 4.00 s" in made_tree(made, "load").stdout
+    unknown = made_tree(made, "lode")
+    assert unknown.returncode == 3 and unknown.stdout == ""
+    assert "no NVTX range is named 'lode'; this run has " in unknown.stderr and "'load'" in unknown.stderr
+    empty = made_tree(made, "before")
+    assert empty.returncode == 1 and "no memory was allocated in a range named 'before'" in empty.stderr, empty.stderr
+    assert made_tree(made, "").returncode == 2
+
+
+def test_at_of_a_run_without_ranges(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB, None)
+    done = made_tree(recording, "load")
+    assert done.returncode == 3 and "no NVTX range is named 'load', and this run has no others" in done.stderr
+
+
 def test_diff_has_them_side_by_side(made, tmp_path_factory):
     other = Recording(tmp_path_factory.mktemp("other"))
     with Rows(other.database) as rows:
@@ -186,6 +212,8 @@ def test_any_mixture_of_ranges(recording, seed):
         peak, entry, exit_ = expected(blocks, ranges, name)
         (device, *found, count, open_), = figures(recording, name)
         assert (found, count, open_) == ([peak, entry, exit_], sum(n == name for n, *_ in ranges), 0), name
+        if peak:
+            assert json.loads(made_tree(recording, name, "--json").stdout)["total"] == peak, name
 
 
 def test_many_names_that_differ_in_numbers_are_one(recording):
@@ -372,6 +400,21 @@ def test_a_bounded_recording_has_the_peaks_of_ranges_that_it_removed(mixture):
     assert full["whole"][2] is not None and killed["whole"][2] is None
     for name in full:
         assert killed[name][:2] == full[name][:2] and killed[name][3] == full[name][3], name
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_what_a_bounded_recording_no_longer_has_is_not_shown(mixture):
+    """Some rows of what was live then are gone: no figure, instead of one that is too small."""
+    kept = mixture[1]
+    from_s = kept.report()["run"]["processes"][0]["kept_from_s"]
+    gone = [made_tree(kept, "once"), kept.gpuspy("tree", "--at", f"{from_s / 2}", kept.database)]
+    gone += [kept.gpuspy("export", "-f", form, "--at", f"{from_s / 2}", "-o", "-", kept.database) for form in ("folded", "torch-snapshot")]
+    for done in gone:
+        assert done.returncode == 1 and done.stdout == "", done
+        assert "GPUSPY_KEEP bounds this recording: what was live at " in done.stderr
+    (early,) = [s for s in scopes(kept, "--top", "10000") if s["name"] == "early"]
+    assert json.loads(made_tree(kept, "early", "--json").stdout)["total"] == early["peak_bytes"]
+    assert "(no stack recorded)" in kept.gpuspy("tree", kept.database).stdout
 
 
 @thread_sanitized("too slow for a recording of that size")
