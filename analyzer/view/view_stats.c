@@ -168,6 +168,20 @@ static void heading_of(const struct draw_text *t, const struct view_stats *x, co
                  x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer));
 }
 
+/* "Sizes of tensors", in a bounded recording "Sizes of 12,000 of 90,000 tensors: of the others only sums are known". */
+static void heading_of_rows(const struct draw_text *t, const struct view_stats *x, const char *what)
+{
+    const struct profile_statistics_layer *l = &x->all.layers[x->layer];
+    char rows[UNITS_TEXT], all[UNITS_TEXT];
+
+    if (l->rows >= l->allocations)
+        heading_of(t, x, what);
+    else
+        draw_heading(t, TERMINAL_BOLD, what, " of %s of %s %s (GPUSPY_KEEP: of the others only the sums are known)",
+                     units_format_count(rows, l->rows), units_format_count(all, l->allocations),
+                     x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer));
+}
+
 /* Powers of two, two per row; all below the first are one. */
 static size_t size_rows(const struct profile_statistics_layer *l, struct profile_statistics_tally *rows)
 {
@@ -200,7 +214,7 @@ static void print_sizes(const struct draw_text *t, const struct view_stats *x)
         if (dot && strncmp(dot, ".00", 3) == 0)
             memmove(dot, dot + 3, strlen(dot + 3) + 1); /* "2 KiB": the limits are whole numbers */
     }
-    heading_of(t, x, "Sizes");
+    heading_of_rows(t, x, "Sizes");
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
@@ -218,7 +232,7 @@ static void print_lives(const struct draw_text *t, const struct view_stats *x)
     for (int i = first; i <= last; i++) most = l->lives[i].count > most ? l->lives[i].count : most;
     for (int i = first; i <= last && l->frees; i++) class_row(t, &table, names[i], &l->lives[i], l->rows, most);
     if (l->kept.count) class_row(t, &table, "not freed", &l->kept, l->rows, most);
-    heading_of(t, x, "Lifetimes");
+    heading_of_rows(t, x, "Lifetimes");
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
@@ -323,6 +337,7 @@ static json_t *layer_json(const struct view_stats *x, int layer)
     json_t *o = json_object(), *by_space = json_object();
 
     SET_MEMBERS(o, l, allocations, frees);
+    set_count(o, "allocations_with_rows", l->rows); /* those of sizes[] and lifetimes[] */
     set_bytes(o, "allocated_bytes", l->allocated);
     set_bytes(o, "freed_bytes", l->freed);
     set_bytes(o, "largest_bytes", l->largest);

@@ -418,6 +418,17 @@ def test_what_a_bounded_recording_no_longer_has_is_not_shown(mixture):
 
 
 @thread_sanitized("too slow for a recording of that size")
+def test_sizes_and_lifetimes_say_of_how_many_allocations(mixture):
+    for recording in mixture[:2]:
+        device = json.loads(recording.gpuspy("stats", "--json", recording.database).stdout)["layers"]["device"]
+        rows = device["allocations_with_rows"]
+        assert sum(size["count"] for size in device["sizes"]) == rows
+        thinned = f"{rows:,} of {device['allocations']:,} CUDA allocations (GPUSPY_KEEP: of the others only the sums are known)"
+        text = " ".join(recording.gpuspy("stats", recording.database).stdout.split())
+        assert (f"Sizes of {thinned}" in text) == (f"Lifetimes of {thinned}" in text) == (recording is mixture[1])
+
+
+@thread_sanitized("too slow for a recording of that size")
 def test_their_limits_are_checked(mixture):
     kept = mixture[1]
     assert check(kept, "--max-peak", "scope:once=21MiB,scope:whole=300MiB").returncode == 0
