@@ -67,10 +67,11 @@ static const struct step_list *figure_steps_of(const struct asked *q)
     return NULL;
 }
 
+/* Of a bounded recording only the last steps are known. */
 static double figure_steps(const struct asked *q)
 {
     const struct step_list *s = figure_steps_of(q);
-    return s ? (double)s->n : NAN;
+    return s && !run_process_at(q->report->run, s->process)->kept_from_ns ? (double)s->n : NAN;
 }
 
 static double step_s(const struct asked *q)

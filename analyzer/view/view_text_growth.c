@@ -134,10 +134,11 @@ void view_text_churn(const struct draw_text *v)
     const struct result_report *r = v->report;
     struct text_table t = {SITES(v), .head = {"times", "bytes", "per second", "lived", "line"}};
     size_t shown = r->churn_lines_n < v->top ? r->churn_lines_n : v->top;
+    char since[DRAW_SINCE];
 
     if (!shown) return;
     draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
-                 ", after the first tenth of the allocations: each call blocks the program");
+                 "%s, without the first tenth of the allocations: each call blocks the program", draw_since(v, since));
     EACH (c, r->churn_lines, shown) {
         char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
         const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes),

@@ -27,7 +27,10 @@ void view_text_marks(const struct draw_text *v)
         const struct run_mark_total *m = &r->marks[i];
         char time[UNITS_TEXT], count[UNITS_TEXT], text[256];
         if (m->total_ns <= 0) continue;
-        if (!shown++) draw_heading(v, TERMINAL_BOLD, "Ranges", " that the program marks (%s)", run_range_word(r->run));
+        char since[DRAW_SINCE];
+        if (!shown++)
+            draw_heading(v, TERMINAL_BOLD, "Ranges", " that the program marks (%s)%s", run_range_word(r->run),
+                         draw_since(v, since));
         range_text(v, text, sizeof text, m->name, m->domain);
         const char *cells[] = {units_format_seconds(time, (double)m->total_ns / 1e9),
                                units_format_count(count, m->count), text};

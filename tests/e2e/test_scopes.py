@@ -1,6 +1,7 @@
 """The peak within NVTX ranges in the report, stats, the exports and `check --max-peak scope:NAME=SIZE`."""
 import json
 import random
+import re
 import shutil
 import sqlite3
 
@@ -426,6 +427,19 @@ def test_sizes_and_lifetimes_say_of_how_many_allocations(mixture):
         thinned = f"{rows:,} of {device['allocations']:,} CUDA allocations (GPUSPY_KEEP: of the others only the sums are known)"
         text = " ".join(recording.gpuspy("stats", recording.database).stdout.split())
         assert (f"Sizes of {thinned}" in text) == (f"Lifetimes of {thinned}" in text) == (recording is mixture[1])
+
+
+@thread_sanitized("too slow for a recording of that size")
+def test_what_only_the_kept_part_shows_says_so(mixture):
+    full, kept, _ = mixture
+    since = kept.report()["run"]["processes"][0]["kept_from_s"]
+    texts = [" ".join(of.gpuspy("report", "--full", of.database).stdout.split()) for of in (full, kept)]
+    for words in ("steps of [0-9.]+ ms", "Repeated cudaMalloc and cudaFree", r"Ranges that the program marks \(NVTX\)"):
+        whole, thinned = (re.search(rf"{words}( after [0-9.]+ s)?", text) for text in texts)
+        assert whole[1] is None and abs(float(thinned[1].split()[1]) - since) < 0.01, words
+    diff = kept.gpuspy("diff", "--json", full.database, kept.database)
+    steps = json.loads(diff.stdout)["figures"]["steps"]
+    assert steps["before"] > 6 and steps["after"] is None, steps
 
 
 @thread_sanitized("too slow for a recording of that size")

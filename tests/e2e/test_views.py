@@ -310,7 +310,7 @@ def test_moments_and_limits(run):
 
 @pytest.mark.parametrize("words, reported, code", [
     (["tree", "--what", "oom"], "memory did not run out", 1), (["table", "--what", "copies"], "nothing was copied", 1),
-    (["tree", "--at", "x"], "not a number of seconds", 2), (["table", "--at", "oom"], "use --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "not both", 2),
+    (["tree", "--at", "x"], "neither a number of seconds", 2), (["table", "--at", "oom"], "use --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "not both", 2),
     (["tree", "--min", "5x%"], "not a share", 2), (["flame", "--min", "blah"], "is not a", 2),
     (["table", "--what", "waits", "--by", "owner"], "have no owner", 2), (["table", "--by", "lien"], "'line'", 2),
     (["tree", "--rank", "3"], "no such process", 1), (["leaks", "--process", "7"], "it has process 100", 1),
