@@ -15,6 +15,6 @@ struct import_pickle_place {
 
 /* Whether the file is an archive of torch.save, whose pickle need not be a snapshot. */
 bool import_is_archive(const unsigned char *head, size_t n);
-/* Replaces the next bytes of the file by those of the pickle. The first call, with `place` zeroed, gets the beginning of
- * the file. Returns their number, 0 at the end of the pickle. */
+/* Replaces the next bytes of the file by those of the pickle. The first call, with `place` zeroed, gets the beginning
+ * of the file. Returns their number, 0 at the end of the pickle. */
 size_t import_pickle_bytes(struct import_pickle_place *place, unsigned char *buffer, size_t n);
