@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-union gs_session_page gs_session_page __attribute__((aligned(4096)));
+union gs_session_page gs_session_page __attribute__((aligned(GS_LARGEST_PAGE)));
 uint64_t gs_session_start_ns;
 _Atomic int gs_session_state;
 _Atomic bool gs_attached, gs_dormant;

@@ -6,6 +6,13 @@
 #include <stdint.h>
 #include "schema/spool.h"
 
+/* The largest page of a kernel for this processor: for aarch64, kernels have pages of 4, 16 or 64 KiB. */
+#ifdef __aarch64__
+#define GS_LARGEST_PAGE 65536
+#else
+#define GS_LARGEST_PAGE 4096
+#endif
+
 /* The number of the session that records now, 0 if none does. Grows with every fork, so that a thread detects that what
  * it holds belongs to its parent. It is in a page that the kernel zeroes in a child, also in one that no fork handler
  * knows of (a bare clone, _Fork). */
@@ -15,7 +22,7 @@ extern union gs_session_page {
         _Atomic uint32_t live;
         _Atomic bool here; /* this process was the last to check whether it is recorded */
     };
-    char page[4096];
+    char page[GS_LARGEST_PAGE]; /* the kernel zeroes whole pages: nothing else is in them */
 } gs_session_page;
 extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
 

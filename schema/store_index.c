@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define REGION (32 * 1024) /* bytes that SQLite maps at once */
+#define REGION (32 * 1024) /* SQLite maps one at once, or as many as a larger page has */
 #define REGIONS 4096 /* a log of 64 GiB, as a reader that never ends makes it; their memory is taken as it grows */
 #define PIECE 4096
 enum { HEADER = 48, HEADERS = 96, MARKS_END = 136, LAST_FRAME = 16, SALT = 32, RECOVERY_LOCK = 122 };
@@ -37,7 +37,8 @@ static struct index {
     int fd; /* -1: unused */
     unsigned regions;
     bool all, recovers;       /* all: any region may differ from the file */
-    uint8_t *memory[REGIONS]; /* what SQLite uses; after each region, its last known content in the file */
+    size_t mapped;            /* bytes that SQLite maps at once */
+    uint8_t *memory[REGIONS]; /* what SQLite uses; that many bytes after it, its last known content in the file */
 } indexes[4] = {{.fd = -1}, {.fd = -1}, {.fd = -1}, {.fd = -1}};
 
 static struct index *find_index(int fd)
@@ -47,9 +48,9 @@ static struct index *find_index(int fd)
     return NULL;
 }
 
-static uint8_t *known_index(uint8_t *memory)
+static uint8_t *known_index(const struct index *x, uint8_t *memory)
 {
-    return memory + REGION;
+    return memory + x->mapped;
 }
 
 static bool read_at(int fd, void *to, size_t n, off_t at)
@@ -62,7 +63,7 @@ static bool read_at(int fd, void *to, size_t n, off_t at)
 static void take_region(struct index *x, unsigned region)
 {
     uint8_t *m = x->memory[region];
-    if (read_at(x->fd, known_index(m), REGION, (off_t)region * REGION)) memcpy(m, known_index(m), REGION);
+    if (read_at(x->fd, known_index(x, m), REGION, (off_t)region * REGION)) memcpy(m, known_index(x, m), REGION);
 }
 
 /* The file was truncated: some of what it had may still be in it. The next unlock writes the rest again. */
@@ -70,7 +71,7 @@ static void restore_index(struct index *x)
 {
     (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
     for (unsigned i = 0; i < x->regions; i++) {
-        uint8_t *known = known_index(x->memory[i]);
+        uint8_t *known = known_index(x, x->memory[i]);
         if (!read_at(x->fd, known, REGION, (off_t)i * REGION)) memset(known, 0, REGION);
     }
     x->all = true;
@@ -90,15 +91,15 @@ static void take_over(struct index *x)
         restore_index(x);
         return;
     }
-    const bool changed_here = memcmp(m, known_index(m), HEADERS) != 0;
-    if (!changed_here && memcmp(now, known_index(m), HEADERS) != 0) {
+    const bool changed_here = memcmp(m, known_index(x, m), HEADERS) != 0;
+    if (!changed_here && memcmp(now, known_index(x, m), HEADERS) != 0) {
         for (unsigned i = 0; i < x->regions; i++) take_region(x, i);
         return;
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const uint16_t at = words[i];
-        if (!memcmp(m + at, known_index(m) + at, 4)) memcpy(m + at, now + at, 4);
-        memcpy(known_index(m) + at, now + at, 4);
+        if (!memcmp(m + at, known_index(x, m) + at, 4)) memcpy(m + at, now + at, 4);
+        memcpy(known_index(x, m) + at, now + at, 4);
     }
 }
 
@@ -107,9 +108,9 @@ static void take_over(struct index *x)
 static bool write_part(struct index *x, unsigned region, size_t from, size_t n)
 {
     uint8_t *m = x->memory[region];
-    if (!memcmp(m + from, known_index(m) + from, n)) return true;
+    if (!memcmp(m + from, known_index(x, m) + from, n)) return true;
     if (pwrite(x->fd, m + from, n, (off_t)region * REGION + (off_t)from) != (ssize_t)n) return false;
-    memcpy(known_index(m) + from, m + from, n);
+    memcpy(known_index(x, m) + from, m + from, n);
     return true;
 }
 
@@ -124,7 +125,7 @@ static unsigned last_region(const uint8_t *header)
 /* False: some of it could not be written, and the headers must not announce it. */
 static bool write_regions(struct index *x)
 {
-    const uint8_t *header = x->memory[0], *known = known_index(x->memory[0]);
+    const uint8_t *header = x->memory[0], *known = known_index(x, x->memory[0]);
     const unsigned here = last_region(header), file = last_region(known);
     const bool begun_again = memcmp(header + SALT, known + SALT, 8) != 0;
     const unsigned first = x->all || begun_again ? 0 : here < file ? here : file;
@@ -173,27 +174,35 @@ static void *map_memory(void *at, size_t n, int protection, int flags, int fd, o
 {
     struct index *x = find_index(fd);
     if (!x) return mmap(at, n, protection, flags, fd, offset);
-    const size_t region = (size_t)offset / REGION;
-    if (n != REGION || offset % REGION || region != x->regions || region >= REGIONS) {
+    const unsigned count = (unsigned)(n / REGION);
+    if (!count || n % REGION || (x->regions && n != x->mapped) || (size_t)offset != x->regions * (size_t)REGION ||
+        x->regions + count > REGIONS) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    uint8_t *m = mmap(NULL, 2 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *m = mmap(NULL, 2 * n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED) return m;
-    x->memory[x->regions++] = m;
-    take_region(x, (unsigned)region);
+    x->mapped = n;
+    for (unsigned i = 0; i < count; i++) {
+        x->memory[x->regions] = m + i * REGION;
+        take_region(x, x->regions++);
+    }
     return m;
 }
 
-/* SQLite unmaps all regions, one after the other, and then opens the file again. */
+/* SQLite unmaps all that it mapped, one after the other, and then opens the file again. */
 static int unmap_memory(void *at, size_t n)
 {
-    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++)
-        for (unsigned region = 0; region < indexes[i].regions; region++)
-            if (indexes[i].memory[region] == at) {
-                indexes[i].memory[region] = indexes[i].memory[--indexes[i].regions];
-                return munmap(at, 2 * REGION);
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++) {
+        struct index *x = &indexes[i];
+        for (unsigned region = 0; region < x->regions; region++)
+            if (x->memory[region] == at) {
+                const unsigned count = (unsigned)(x->mapped / REGION);
+                x->regions -= count;
+                memmove(x->memory + region, x->memory + x->regions, count * sizeof *x->memory);
+                return munmap(at, 2 * x->mapped);
             }
+    }
     return munmap(at, n);
 }
 

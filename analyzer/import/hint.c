@@ -7,14 +7,12 @@
 #include <zlib.h>
 #include "analyzer/import/import.h"
 #include "analyzer/import/protobuf.h"
+#include "analyzer/import/unpickle_place.h"
 
 enum { HEAD = 256 };
 
 #define IS_MODEL "a model, not a recording; what it needs: gpuspy estimate --model FILE"
 #define NVPROF "a recording of nvprof, which gpuspy does not read; record with nsys profile --trace=cuda,nvtx COMMAND"
-
-#define PACKED_SNAPSHOT \
-    "an object that torch.save packed, maybe a snapshot; unpack it first: unzip -p FILE '*/data.pkl' >snapshot.pickle"
 
 static const struct {
     const char *ending, *hint;
@@ -93,22 +91,6 @@ static size_t read_hint_head(const char *path, unsigned char head[HEAD + 1], boo
     return n > 0 ? (size_t)n : 0;
 }
 
-/* In a zip archive of torch.save, the first file is "NAME/data.pkl". */
-static bool is_checkpoint(const unsigned char *head, size_t n)
-{
-    enum { LENGTH = 26, NAME = 30 };
-    static const char entry[] = "/data.pkl";
-    const size_t length = n > NAME ? (size_t)head[LENGTH] | (size_t)head[LENGTH + 1] << 8 : 0, least = sizeof entry - 1;
-    return length >= least && length <= n - NAME && memcmp(head + NAME + length - least, entry, least) == 0;
-}
-
-/* The first bytes of a pickle of a snapshot, which torch.save packs like any other object. */
-static bool has_segments(const unsigned char *head, size_t n)
-{
-    static const char key[] = "segments";
-    return memmem(head, n, key, sizeof key - 1) != NULL;
-}
-
 static const char *hint_of_text(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -139,8 +121,7 @@ const char *import_hint(const char *path)
     }
     for (size_t i = 0; i < sizeof by_content / sizeof *by_content; i++) {
         if (got < by_content[i].n || memcmp(head, by_content[i].begins, by_content[i].n) != 0) continue;
-        if (head[0] != 'P' || !is_checkpoint(head, got)) return by_content[i].hint;
-        return has_segments(head, got) ? PACKED_SNAPSHOT : IMPORT_CHECKPOINT;
+        return import_is_archive(head, got) ? IMPORT_CHECKPOINT : by_content[i].hint;
     }
     if (is_pprof(head, got))
         return "a pprof profile, but not of the memory of a device; JAX writes one with "

@@ -12,11 +12,9 @@
 #include "analyzer/import/import_trace.h"
 #include "analyzer/import/trace_file.h"
 
-enum { HEAD = 128 };
-
 static const struct {
     enum import_format format;
-    bool (*fits)(const unsigned char *head, size_t n); /* judges the first HEAD bytes */
+    bool (*fits)(const unsigned char *head, size_t n); /* judges the first IMPORT_HEAD bytes */
     bool (*confirm)(const char *path);                 /* examines a file that fits; NULL: not needed */
     bool (*import)(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                    size_t error_size);
@@ -29,7 +27,7 @@ static const struct {
 
 enum import_format import_format_of(const char *path)
 {
-    unsigned char head[HEAD];
+    unsigned char head[IMPORT_HEAD];
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: does not wait for a FIFO's writer */
     gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;

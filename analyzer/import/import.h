@@ -13,6 +13,8 @@ enum import_format {
     IMPORT_FORMAT_NSYS
 };
 
+enum { IMPORT_HEAD = 1024 }; /* the first bytes of a file, which state its format */
+
 /* Recognises the content, also one that gzip packed. NONE: unknown, or the file cannot be read. */
 enum import_format import_format_of(const char *path);
 

@@ -16,6 +16,7 @@
 #include "analyzer/import/snapshot_layout.h"
 #include "analyzer/import/snapshot_read.h"
 #include "analyzer/import/snapshot_stack.h"
+#include "analyzer/import/unpickle_place.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
 
@@ -51,11 +52,27 @@ struct importer {
     uint32_t remarks_n;
 };
 
-bool import_is_snapshot(const unsigned char *head, size_t n)
+/* Protocols 2 and later begin with PROTO; 0 and 1 with a mark, a dict or a list. */
+static bool is_pickle(const unsigned char *head, size_t n)
 {
-    /* Protocols 2 and later begin with PROTO; 0 and 1 with a mark, a dict or a list. */
     return n >= 2 && ((head[0] == 0x80 && head[1] <= 5) || (head[0] == '(' && (head[1] == 'd' || head[1] == 'l')) ||
                       ((head[0] == '}' || head[0] == ']') && (head[1] == 'q' || head[1] == '(')));
+}
+
+/* torch.save packs all kinds of objects: a snapshot's first keys are known. */
+static bool has_snapshot_keys(const unsigned char *head, size_t n)
+{
+    return memmem(head, n, "segments", 8) || memmem(head, n, "device_traces", 13) || memmem(head, n, "total_size", 10);
+}
+
+bool import_is_snapshot(const unsigned char *head, size_t n)
+{
+    unsigned char begin[IMPORT_HEAD];
+    struct import_pickle_place place = {0};
+    if (n > sizeof begin) n = sizeof begin;
+    memcpy(begin, head, n);
+    const size_t decoded = import_pickle_bytes(&place, begin, n);
+    return is_pickle(begin, decoded) && (place.at == 0 || place.is_base64 || has_snapshot_keys(begin, decoded));
 }
 
 static void hold_piece(struct set *set, const struct import_snapshot_piece *h)

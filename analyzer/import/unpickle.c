@@ -12,6 +12,7 @@
 #include <string.h>
 #include <zlib.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/import/unpickle_place.h"
 
 enum { BUFFER = 1 << 18, LONGEST_TEXT = 1 << 28, LONGEST_LINE = 1 << 16, PROGRESS_EACH = 1 << 22, SHARED_TEXT = 255 };
 enum { SHARED_PAIRS = 8 }; /* a frame has 3 */
@@ -36,6 +37,7 @@ enum { MEMO_TEXT = 1, MEMO_LIST, MEMO_DICT, MEMO_VALUE, MEMO_BITS = 7 };
 struct reader {
     struct import_pickle *p;
     gzFile file;
+    struct import_pickle_place place;
     unsigned char buffer[BUFFER];
     size_t at, end;
     uint64_t before; /* bytes read before the buffer */
@@ -75,12 +77,12 @@ static bool fill_more(struct reader *r)
     r->at = r->end = 0;
     int got = gzread(r->file, r->buffer, sizeof r->buffer);
     if (got < 0) fail_unpickle(r, "it cannot be read: %s", gzerror(r->file, &code));
-    r->end = (size_t)got;
+    r->end = import_pickle_bytes(&r->place, r->buffer, (size_t)got);
     if (r->reading.progress && r->before >= r->next_progress) {
         r->reading.progress(r->reading.self, (uint64_t)gzoffset(r->file));
         r->next_progress = r->before + PROGRESS_EACH;
     }
-    return got > 0;
+    return r->end > 0;
 }
 
 static void fill_unpickle(struct reader *r)
@@ -760,40 +762,4 @@ const struct import_value *import_unpickled(const struct import_pickle *p)
 bool import_unpickled_more(const struct import_pickle *p)
 {
     return p->has_more;
-}
-
-const struct import_value *import_member(const struct import_value *dict, const char *key)
-{
-    if (!dict || dict->type != IMPORT_DICT) return NULL;
-    size_t n = strlen(key);
-    for (size_t i = dict->list->n; i >= 2; i -= 2) {
-        const struct import_value *k = &dict->list->items[i - 2];
-        if (k->type == IMPORT_TEXT && k->length == n && memcmp(k->text, key, n) == 0) return k + 1;
-    }
-    return NULL;
-}
-
-size_t import_count(const struct import_value *list)
-{
-    return list && list->type == IMPORT_LIST ? list->list->n : 0;
-}
-
-const struct import_value *import_item(const struct import_value *list, size_t i)
-{
-    return &list->list->items[i];
-}
-
-int64_t import_integer(const struct import_value *v, int64_t otherwise)
-{
-    return v && (v->type == IMPORT_INT || v->type == IMPORT_BOOL) ? v->integer : otherwise;
-}
-
-size_t import_taken(const struct import_value *dict)
-{
-    return dict && dict->type == IMPORT_DICT && !dict->list->n ? dict->list->cap : 0;
-}
-
-const char *import_text(const struct import_value *v)
-{
-    return v && v->type == IMPORT_TEXT ? v->text : NULL;
 }

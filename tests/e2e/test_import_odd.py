@@ -1,4 +1,5 @@
 """Unusual or damaged recordings of other tools, and files given by mistake: correct figures or one line of error."""
+import base64
 import bz2
 import copy
 import gzip
@@ -225,9 +226,9 @@ def test_a_trace_that_is_not_quite_json(tmp_path, change, events, remark):
 
 # ---------------------------------------------------------------- given by mistake
 
-def zipped(name, data):
+def zipped(name, data, method=zipfile.ZIP_STORED):
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as z:
+    with zipfile.ZipFile(out, "w", method) as z:
         z.writestr(name, data)
     return out.getvalue()
 
@@ -236,6 +237,26 @@ def nvprof():
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY(_id_ INTEGER PRIMARY KEY, copyKind INT, srcKind INT, bytes INT, start INT, end INT)")
     return db.serialize()
+
+
+def memory_viz_page(snapshot):
+    """As PyTorch's memory_viz writes it since 2.1: it pads the pickle so that base64 needs no '='."""
+    data = pickle.dumps(snapshot)
+    data += bytes(3 - len(data) % 3)
+    files = json.dumps([{"name": "snapshot.pickle", "base64": base64.b64encode(data).decode()}])
+    return f"""
+<!DOCTYPE html>
+<html>
+<head>
+</head>
+<body>
+<script type="module">
+import {{add_local_files}} from "https://cdn.jsdelivr.net/gh/pytorch/pytorch@main/torch/utils/viz/MemoryViz.js"
+const local_files = {files}
+add_local_files(local_files, 'Active Memory Timeline')
+</script>
+</body>
+""".encode()
 
 
 LEGACY = pickle.dumps(0x1950a86a20f9469cfc6c, 2) + pickle.dumps(1001, 2)
@@ -255,6 +276,10 @@ MISTAKES = {
     "page.html": (b"\n<!DOCTYPE html>\n<html><body>", "it is a web page; open it in a browser"),
     "page.html.gz": (gzip.compress(b"<html><body>" * 50), "it is a web page; open it in a browser"),
     "model.pt": (zipped("archive/data.pkl", b"\x80\x02}q\0."), "it is a checkpoint of torch.save"),
+    "deflated.pt": (zipped("archive/data.pkl", pickle.dumps(SNAPSHOT), zipfile.ZIP_DEFLATED), "it is a zip archive"),
+    "cut.pt": (zipped("archive/data.pkl", pickle.dumps(SNAPSHOT, 2))[:70], "it ends in the middle"),
+    "cut.html": (memory_viz_page(SNAPSHOT)[:260], "it ends in the middle"),
+    "image.html": (b"<html>\n<img src='data:image/png;base64,iVBORw0KGgo='>", "it is a web page; open it in a browser"),
     "legacy.pt": (LEGACY, "it is a checkpoint of torch.save"),
     "snapshot.zip": (zipped("snapshot.pickle", pickle.dumps(SNAPSHOT)), "unzip FILE"),
     "snapshot.bz2": (bz2.compress(pickle.dumps(SNAPSHOT)), "bzip2 -dk FILE"),
@@ -286,6 +311,27 @@ def test_files_given_by_mistake_get_one_line(tmp_path, name):
             assert expected in done.stderr
     assert "is a folder" in gpuspy("import", tmp_path, code=3).stderr
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("gzipped", [False, True])
+@pytest.mark.parametrize("events", [3, 20000])
+def test_a_snapshot_of_torch_save_and_a_page_of_memory_viz(tmp_path, events, gzipped):
+    run = Run()
+    run.segments[0, 1 << 40] = 20 * MIB, [(10 * MIB, "active_allocated"), (10 * MIB, "inactive")]
+    for at in range(events):
+        run.event(0, "alloc", (1 << 40) + 10 * MIB, 512 * (at % 90 + 1))
+        run.event(0, "free_completed", (1 << 40) + 10 * MIB, 512 * (at % 90 + 1))
+    snapshot = run.snapshot()
+    files = {"plain": pickle.dumps(snapshot), "torch.save": zipped("snapshot/data.pkl", pickle.dumps(snapshot, 2)),
+             "list": pickle.dumps(snapshot["segments"]), "saved list": zipped("a/data.pkl", pickle.dumps(snapshot["segments"], 2)),
+             "page": memory_viz_page(snapshot), "page of a list": memory_viz_page(snapshot["segments"])}
+    outputs = {}
+    for name, data in files.items():
+        (tmp_path / "same").write_bytes(gzip.compress(data) if gzipped else data)
+        outputs[name] = [gpuspy(command, "same", cwd=tmp_path).stdout for command in ("report", "tree")]
+    assert outputs["plain"] == outputs["torch.save"] == outputs["page"]
+    assert outputs["list"] == outputs["saved list"] == outputs["page of a list"]
+    assert outputs["plain"] != outputs["list"]
 
 
 @pytest.mark.parametrize("segment, size", [(1 << 48, 20 * MIB), ((1 << 48) - 2, 20 * MIB), (20 * MIB, (1 << 48) // (20 * MIB) * 20 * MIB)])

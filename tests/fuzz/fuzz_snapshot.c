@@ -1,4 +1,4 @@
-/* A hostile PyTorch snapshot. The input: the pickle. */
+/* A hostile PyTorch snapshot. The input: the pickle, an archive of torch.save or a page of memory_viz. */
 #include "tests/fuzz/foreign.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -40,7 +40,12 @@ void fuzz_seeds(fuzz_put put)
         45, 40, 104, 26, 88, 3, 0, 0, 0, 111, 111, 109, 113, 46, 88, 11, 0, 0, 0, 100, 101, 118, 105, 99, 101, 95,
         102, 114, 101, 101, 113, 47, 75, 9, 104, 10, 75, 99, 104, 14, 93, 113, 48, 117, 101, 97, 117, 46};
     /* clang-format on */
+    static const char page[] = "<html>[{\"name\": \"a\", \"base64\": \"gAJ9cQBYCAAAAHNlZ21lbnRzcQFdcQJzLgAA\"}]";
+    static const char archive[] = "PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\12\0\5\0a/data.pklFB\1\0Z"
+                                  "\x80\2}q\0X\10\0\0\0segmentsq\1]q\2s.PK\7\10";
     put("", 0);
     put(pickle, sizeof pickle - 1);
+    put(page, sizeof page - 1);
+    put(archive, sizeof archive - 1);
     put(snapshot, sizeof snapshot);
 }
