@@ -132,7 +132,7 @@ static void of_growth(struct advices *a)
                                   arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s%s",
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
-                                               g->by_steps ? "per step" : "each time this line runs",
+                                               g->by_steps ? "per step" : "each time this line allocates",
                                                processes[g->process].kept_from_ns ? "at least " : "",
                                                site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
                                                advice_of_growth(g))));
