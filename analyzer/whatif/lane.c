@@ -168,10 +168,10 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
 static uint64_t lane_reserve(void *self, int64_t bytes)
 {
     struct whatif_lane *l = self;
-    static const uint64_t areas = (uint64_t)3 << 46;
-    const uint64_t address = areas + l->reserved;
-    l->reserved += ((uint64_t)bytes + page - 1) / page * page + page;
-    return address;
+    static const uint64_t first = (uint64_t)1 << 62;
+    const uint64_t size = ((uint64_t)bytes + page - 1) / page * page + page, before = l->reserved;
+    l->reserved += size;
+    return l->space.descending != l->mirrored ? first - l->reserved : first + before;
 }
 
 void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity)

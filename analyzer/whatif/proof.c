@@ -34,9 +34,12 @@ struct beside { /* a device, while its recording is replayed */
     uint32_t last_private; /* of the last request in a private pool */
     uint32_t last_kept;    /* of the last request, if it is a MemPool whose requests free no cached segment; else 0 */
     uint32_t last_stack;   /* likewise */
-    ARENA_LIST(
-        uint64_t,
-        areas); /* the recorded address of each of the replay's areas, derived from its first block; 0 not seen */
+    /* The recorded addresses of the replay's areas, derived from their first blocks; 0 not seen. Those below the first
+     * area are counted downwards. */
+    ARENA_LIST(uint64_t, areas_above);
+    ARENA_LIST(uint64_t, areas_below);
+    uint64_t lowest_area;          /* of these addresses */
+    uint64_t request_address;      /* that the request got in the recording; 0 unknown */
     int64_t device_live, reserved; /* bytes, as recorded */
     int64_t asked_ns, most_live; /* when the memory in use on the device was last queried; most live bytes since then */
     int64_t allocated;
@@ -69,22 +72,37 @@ static void part_replay(struct beside *b, const char *reason)
     if (b->proof->w->until_parted) run_stop_replay(b->proof->w->run);
 }
 
-/* The distance between areas of expandable segments in the replay, as a power of two. */
-enum { AREA_BITS = 45 };
+/* The distance between areas of expandable segments in the replay, as a power of two, and the number of the first one,
+ * above all recorded addresses. */
+enum { AREA_BITS = 45, FIRST_AREA = 1 << 18 };
 
+/* PyTorch maps pages in the lowest area that has room: a new area is below the others if the recorded one was, which
+ * begins with the block of this request. */
 static uint64_t add_proof_area(struct beside *b)
 {
-    *ARENA_ADD(b->areas) = 0;
-    return (uint64_t)b->areas_n << AREA_BITS;
+    const uint64_t base = b->request_address;
+    const bool below = base && base < b->lowest_area;
+    if (base && (below || !b->lowest_area)) b->lowest_area = base;
+    if (below)
+        *ARENA_ADD(b->areas_below) = base;
+    else
+        *ARENA_ADD(b->areas_above) = base;
+    return (below ? FIRST_AREA - b->areas_below_n : FIRST_AREA + b->areas_above_n - 1) << AREA_BITS;
+}
+
+static uint64_t *base_of_area(struct beside *b, uint64_t number)
+{
+    const uint64_t above = number - FIRST_AREA, below = FIRST_AREA - 1 - number;
+    return above < b->areas_above_n ? &b->areas_above[above] : below < b->areas_below_n ? &b->areas_below[below] : NULL;
 }
 
 /* Is a block at its recorded address? In an area, a block is if it has the same distance from the area's start as
  * recorded. */
 static inline bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
 {
-    const uint64_t area = replayed >> AREA_BITS;
-    if (replayed == recorded || !area || area > b->areas_n) return replayed == recorded;
-    uint64_t *base = &b->areas[area - 1], offset = replayed - (area << AREA_BITS);
+    if (replayed == recorded) return true;
+    uint64_t *base = base_of_area(b, replayed >> AREA_BITS), offset = replayed & (((uint64_t)1 << AREA_BITS) - 1);
+    if (!base) return false;
     if (!*base) *base = recorded - offset;
     return recorded == *base + offset;
 }
@@ -591,7 +609,9 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const bool keeps = pool && life->space != GS_SPACE_POOL && !caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
     b->last_kept = keeps ? pool : 0;
     b->last_stack = life->stack;
+    b->request_address = life->address;
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);
+    b->request_address = 0;
     if (block == CACHING_NO_BLOCK) {
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
@@ -765,7 +785,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         caching_allocator_free(b->allocator);
         whatif_lane_forget(&b->lane);
         whatif_pool_map_free(&b->map);
-        ARENA_RELEASE(b->dues.list, b->calls, b->areas, b);
+        ARENA_RELEASE(b->dues.list, b->calls, b->areas_above, b->areas_below, b);
     }
     free(p.list);
     conclude_proof(w);

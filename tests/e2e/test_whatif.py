@@ -392,3 +392,36 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, words, error):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     done = gpuspy("whatif", *words, file, code=2)
     assert error in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("second", [1 << 43, 3 << 43])
+def test_a_second_expandable_segment_below_or_above_the_first(tmp_path, second):
+    """The snapshot is of a GPU of 80 GiB, whose segments reserve 90 GiB. A request that no longer fits into the first one gets a
+    second one, and later requests get the one with the lower address."""
+    first, page, run = 2 << 43, 20 * MIB, Run()
+
+    def grow(at, start, pages):
+        for number in range(pages):
+            run.event(0, "segment_map", start + (at + number) * page, page)
+            run.segments[0, start + (at + number) * page] = page, []
+    grow(0, first, 3000)
+    run.alloc(0, first, 3000 * page, 7)
+    grow(0, second, 2000)
+    run.alloc(0, second, 2000 * page, 8)
+    lower = min((first, 3000), (second, 2000))
+    grow(lower[1], lower[0], 4)
+    run.alloc(0, lower[0] + lower[1] * page, 4 * page, 9)
+    snapshot = run.snapshot(expandable=True)
+    merged = {}
+    for (device, address), (size, frames) in run.blocks.items():
+        start = second if address >> 43 == second >> 43 else first
+        merged.setdefault(start, []).append({"address": address, "size": size, "requested_size": size, "state": "active_allocated",
+                                             "frames": frames})
+    snapshot["segments"] = [{"device": 0, "address": start, "total_size": sum(b["size"] for b in blocks), "stream": 0,
+                             "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": True, "frames": [], "blocks": blocks}
+                            for start, blocks in merged.items()]
+    snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "expandable_segments": True}
+    answer = asked(write(tmp_path / "s.pickle", snapshot), "--limit", "200GiB")
+    assert answer["replay"]["exact"], answer["replay"]
+    assert answer["replay"]["allocations_at_recorded_address"] == answer["replay"]["allocations"] == 3
+    assert answer["whatif"][0]["peak_reserved_bytes"] == 5004 * page

@@ -526,6 +526,18 @@ static void test_what_an_expandable_segment_reserves(void **state)
         assert_int_equal(take(&lane, cases[i].too_large), CACHING_NO_BLOCK);
         whatif_lane_free(&lane);
     }
+    /* A second segment is where the lane's other segments are: below or above the first. */
+    for (int descending = 0; descending < 2; descending++) {
+        char error[256] = "";
+        struct whatif_lane lane;
+        struct caching_rules rules = caching_default_rules;
+        rules.device_bytes = 2048 * MIB;
+        assert_true(whatif_rules_parse(&rules, cases[1].conf, error, sizeof error));
+        whatif_lane_start(&lane, &rules, descending, INT64_MAX);
+        const uint64_t first = next_address(&lane, 900 * MIB), second = next_address(&lane, 800 * MIB);
+        assert_int_equal(descending, second < first);
+        whatif_lane_free(&lane);
+    }
     static const char *const refused[] = {"-1", "0", "700M", "x"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char conf[64], error[256] = "";
