@@ -48,16 +48,18 @@ struct profile {
     int count_at, bytes_at; /* index of a sample's value; -1: none */
     uint64_t time_ns;
     struct import_feed *feed;
-    uint64_t next_address, rows, unplaced_bytes, unsized, left_out;
-    uint64_t others, unnamed; /* devices that are not GPUs, and those of which only the number is known */
-    bool used[DEVICES];
+    uint64_t next_address, rows, unplaced_bytes, unsized, left_out, beyond;
+    uint64_t others, unnamed;  /* devices that are not GPUs, and those of which only the number is known */
+    uint64_t numbers[DEVICES]; /* of the devices, ascending; those of a process of a large job begin above DEVICES */
+    bool named[DEVICES];
+    int devices;
     int only; /* the device of executables, whose samples name none; -1: the CPU */
 };
 
 struct sample {
     int64_t count, bytes;
-    int device; /* -1: the CPU */
-    bool has_device, executable;
+    uint64_t number; /* of its device */
+    bool has_device, on_cpu, executable;
     const char *device_name; /* "": it has only a number */
     uint32_t stack;
 };
@@ -230,12 +232,12 @@ static bool has_before(const char *text, char end, const char *part)
 }
 
 /* Such as "gpu:0", "cuda:1", "CudaDevice(id=2)", "TPU_3(host=0,(0,1,0,0))", "TFRT_CPU_0". */
-static bool read_pprof_device(const char *text, int *device)
+static void read_pprof_device(const char *text, struct sample *s)
 {
-    const char *digits = text + strcspn(text, "0123456789");
-    long number = strtol(digits, NULL, 10);
-    *device = has_before(text, '(', "cpu") || has_before(text, '(', "host") ? -1 : (int)number;
-    return *device < 0 || (number >= 0 && number < DEVICES);
+    s->has_device = true;
+    s->device_name = text;
+    s->on_cpu = has_before(text, '(', "cpu") || has_before(text, '(', "host");
+    s->number = strtoul(text + strcspn(text, "0123456789"), NULL, 10);
 }
 
 /* In 2020, JAX wrote a device as a number, which protobuf leaves out if it is 0. */
@@ -250,14 +252,9 @@ static void read_label(struct profile *p, struct import_message m, struct sample
         if (field.number == 3) number = field.integer;
     }
     if (strcmp(key, "kind") == 0) s->executable = strcmp(value, "executable") == 0;
-    if (strcmp(key, "device") == 0 && !*value) {
-        s->has_device = number < DEVICES;
-        s->device = s->has_device ? (int)number : 0;
-        s->device_name = "";
-    } else if (strcmp(key, "device") == 0) {
-        s->has_device = read_pprof_device(value, &s->device);
-        s->device_name = value;
-    }
+    if (strcmp(key, "device") != 0) return;
+    read_pprof_device(value, s);
+    if (!*value) s->number = number;
 }
 
 static size_t add_frames(const struct profile *p, uint64_t id, struct import_frame *frames, size_t n)
@@ -322,16 +319,52 @@ static bool is_other(const char *device)
     return true;
 }
 
+/* The index of the first device whose number is not lower. */
+static int place_of_device(const struct profile *p, uint64_t number)
+{
+    int at = 0;
+    while (at < p->devices && p->numbers[at] < number) at++;
+    return at;
+}
+
+static bool is_noted(const struct profile *p, uint64_t number, int at)
+{
+    return at < p->devices && p->numbers[at] == number;
+}
+
 static void note_pprof_device(struct profile *p, const struct sample *s)
 {
-    if (!s->has_device || s->device < 0 || p->used[s->device]) return;
-    p->used[s->device] = true;
+    const int at = place_of_device(p, s->number);
+    if (!s->has_device || s->on_cpu || p->devices == DEVICES || is_noted(p, s->number, at)) return;
+    memmove(&p->numbers[at + 1], &p->numbers[at], (size_t)(p->devices++ - at) * sizeof *p->numbers);
+    p->numbers[at] = s->number;
     p->unnamed += !*s->device_name;
-    if (!*s->device_name) return;
-    p->others += is_other(s->device_name);
+    p->others += *s->device_name && is_other(s->device_name);
+}
+
+static bool is_renumbered(const struct profile *p)
+{
+    return p->devices && p->numbers[p->devices - 1] >= DEVICES;
+}
+
+/* -1: the CPU; -2: none that can be shown. */
+static int device_of_sample(const struct profile *p, const struct sample *s)
+{
+    if (!s->has_device) return p->only;
+    if (s->on_cpu) return -1;
+    const int at = place_of_device(p, s->number);
+    if (!is_noted(p, s->number, at)) return -2;
+    return is_renumbered(p) ? at : (int)s->number;
+}
+
+static void name_device(struct profile *p, const struct sample *s)
+{
     char name[64];
+    const int device = s->has_device ? device_of_sample(p, s) : -1;
+    if (device < 0 || p->named[device] || !*s->device_name || !is_other(s->device_name)) return;
+    p->named[device] = true;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(s->device_name, "("), s->device_name);
-    if (is_other(s->device_name)) import_feed_device(p->feed, s->device, name, 0);
+    import_feed_device(p->feed, device, name, 0);
 }
 
 static void write_imported_sample(struct profile *p, const struct sample *s)
@@ -342,8 +375,13 @@ static void write_imported_sample(struct profile *p, const struct sample *s)
         p->unsized += (uint64_t)-s->bytes;
         return;
     }
+    const int device = device_of_sample(p, s);
     if (s->bytes < 0 || s->bytes > most_bytes || s->count < 0) {
         p->left_out++;
+        return;
+    }
+    if (device < -1) {
+        p->beyond++;
         return;
     }
     uint64_t rows = s->count > 0 ? (uint64_t)s->count : 1;
@@ -352,7 +390,7 @@ static void write_imported_sample(struct profile *p, const struct sample *s)
     if (!s->has_device) p->unplaced_bytes += (uint64_t)s->bytes;
     int64_t each = s->bytes / (int64_t)rows, rest = s->bytes % (int64_t)rows;
     for (uint64_t i = 0; i < rows; i++, rest = 0) {
-        struct import_event e = {.device = s->has_device ? s->device : p->only,
+        struct import_event e = {.device = device,
                                  .stack = s->stack,
                                  .address = p->next_address,
                                  .bytes = each + rest,
@@ -368,8 +406,6 @@ static void write_pprof_notes(struct profile *p)
 {
     char bytes[UNITS_TEXT], count[UNITS_TEXT];
     uint32_t notes = 0;
-    int devices = 0;
-    for (int i = 0; i < DEVICES; i++) devices += p->used[i];
     import_feed_note(p->feed, "lacks", "waits copies history times segments pinned");
     import_feed_note(p->feed, "lacks.history",
                      "a JAX device memory profile records one moment, without times and frees");
@@ -378,16 +414,24 @@ static void write_pprof_notes(struct profile *p)
                      "addresses, times, frees, waits or copies");
     if (p->unplaced_bytes) {
         units_format_bytes(bytes, p->unplaced_bytes);
-        if (devices) {
+        if (p->devices) {
             import_feed_remark(p->feed, ++notes, "%s of executables name no device: they are counted on GPU %d, %s",
                                bytes, p->only,
-                               devices == 1 ? "the only one in the profile" : "the first in the profile");
+                               p->devices == 1 ? "the only one in the profile" : "the first in the profile");
         } else {
             import_feed_remark(p->feed, ++notes,
                                "%s of executables name no device, and no array is on a GPU: they are "
                                "counted as CPU memory",
                                bytes);
         }
+    }
+    if (is_renumbered(p)) {
+        const unsigned long long first = p->numbers[0], last = p->numbers[p->devices - 1];
+        if (p->devices == 1)
+            import_feed_remark(p->feed, ++notes, "device %llu of the profile is called GPU 0 here", first);
+        else
+            import_feed_remark(p->feed, ++notes, "devices %llu to %llu of the profile are called GPU 0 to %d here",
+                               first, last, p->devices - 1);
     }
     if (p->others)
         import_feed_remark(p->feed, ++notes, "the profile is of devices that are not GPUs; they are called GPU here");
@@ -397,6 +441,10 @@ static void write_pprof_notes(struct profile *p)
     if (p->unsized) {
         import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
                            units_format_plural(count, p->unsized, "executable", NULL));
+    }
+    if (p->beyond) {
+        import_feed_remark(p->feed, ++notes, "left out %s of more than %d devices",
+                           units_format_plural(count, p->beyond, "sample", NULL), DEVICES);
     }
     if (p->left_out) {
         import_feed_remark(p->feed, ++notes, "left out %s with impossible values",
@@ -416,8 +464,8 @@ bool import_pprof(const char *path, const char *to, void (*progress)(void *, uin
     ok = ok && p.feed;
     if (ok) {
         each_sample(&p, false, note_pprof_device);
-        p.only = -1;
-        for (int i = DEVICES - 1; i >= 0; i--) p.only = p.used[i] ? i : p.only;
+        p.only = !p.devices ? -1 : is_renumbered(&p) ? 0 : (int)p.numbers[0];
+        each_sample(&p, false, name_device);
         each_sample(&p, true, write_imported_sample);
         write_pprof_notes(&p);
         ok = import_feed_end(p.feed, error, error_size);

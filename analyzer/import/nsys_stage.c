@@ -368,7 +368,8 @@ static const char *nvtx_name(struct staging *g)
                : arena_printf(&g->arena, "(SELECT value FROM text WHERE id = %s)", id);
 }
 
-/* Event types: 34 a mark, 59 a range of a thread, 60 a range of the process, 75 the name of a domain. */
+/* Event types: 34 a mark, 59 a range of a thread, 60 a range of the process, 75 the name of a domain; 65, 70 and 71 are
+ * the first three from a text file that nsys imported (NVTXT). */
 static bool stage_ranges(struct staging *g)
 {
     static const char table[] = "NVTX_EVENTS";
@@ -384,9 +385,11 @@ static bool stage_ranges(struct staging *g)
            exec_staging_format(
                g,
                "INSERT INTO range(process, thread, start, end, kind, domain, name) SELECT thread>>24, thread, start, "
-               "iif(end " TIMES ", max(end, start), NULL), type, domain, name FROM (SELECT %s AS thread, "
+               "iif(end " TIMES
+               ", max(end, start), NULL), CASE type WHEN 65 THEN 34 WHEN 70 THEN 59 WHEN 71 THEN 60 ELSE "
+               "type END, domain, name FROM (SELECT %s AS thread, "
                "%s AS start, %s AS end, %s AS type, %s AS domain, %s AS name FROM x.NVTX_EVENTS t" ONCE ") "
-               "WHERE type IN (34, 59, 60) AND start " TIMES " AND thread>>24 IN (SELECT id FROM process)",
+               "WHERE type IN (34, 59, 60, 65, 70, 71) AND start " TIMES " AND thread>>24 IN (SELECT id FROM process)",
                thread, start, number_column(g, table, "end", "NULL"), type, domain, name) &&
            exec_staging_format(
                g,

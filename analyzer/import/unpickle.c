@@ -51,7 +51,8 @@ struct reader {
     char *long_text; /* a text that does not fit in the buffer */
     size_t long_cap;
     ARENA_LIST(size_t, marks);
-    size_t made; /* lists and dicts, and the memo's other values */
+    size_t long_items; /* of long lists */
+    size_t made;       /* lists and dicts, and the memo's other values */
     struct import_reading reading;
     uint64_t next_progress;
     char *error;
@@ -142,12 +143,13 @@ static const char *take_line(struct reader *r, char own[LONGEST_LINE], size_t *l
     return own;
 }
 
+enum { ALWAYS = 1 << 20 }; /* so many values are few */
+
 /* Values that wait to be collected, marks, the memo's entries and lists take much more memory than the one byte that
  * each can have in the file: a packed file of some hundred KB could fill the memory of this machine. In a snapshot,
  * `each` of them has at least that many bytes on average. */
 static void check_number(struct reader *r, size_t n, unsigned each)
 {
-    enum { ALWAYS = 1 << 20 };
     if (n >= ALWAYS && n > (r->before + r->at) / each)
         fail_unpickle(r, "it has more values than a snapshot of its size");
 }
@@ -260,6 +262,16 @@ static void grow_stack(struct reader *r, struct import_list *list, size_t n)
     list->cap = cap;
 }
 
+/* Items of a long list: a snapshot's are dicts and lists. Long lists of numbers or texts are something else that the
+ * file contains: only the first of them are stored. */
+static bool is_needed(struct reader *r, const struct import_value *items, size_t n)
+{
+    r->long_items += n;
+    if (items->type <= IMPORT_TEXT) return r->long_items <= ALWAYS;
+    check_number(r, r->long_items, 8);
+    return true;
+}
+
 /* Most lists never grow again, unless they get their items one by one. */
 static void append_values(struct reader *r, struct import_value to, const struct import_value *items, size_t n,
                           bool whole)
@@ -272,6 +284,7 @@ static void append_values(struct reader *r, struct import_value to, const struct
         list->n = n;
         return;
     }
+    if (to.type == IMPORT_LIST && list->n >= MOST_SETTLED && !is_needed(r, items, n)) return;
     if (list->n + n > list->cap) grow_stack(r, list, n);
     memcpy(list->items + list->n, items, n * sizeof *items);
     list->n += n;

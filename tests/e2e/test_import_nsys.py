@@ -381,16 +381,17 @@ def test_each_wait_counts_once(tmp_path):
         ("device", "cudaThreadSynchronize", 19_000, 1000)]
 
 
-def test_fills_marks_and_domains(tmp_path):
+@pytest.mark.parametrize("mark, pushed, started", [(34, 59, 60), (65, 70, 71)], ids=["NVTX", "NVTXT"])
+def test_fills_marks_and_domains(tmp_path, mark, pushed, started):
     e = Export(tmp_path / "x.sqlite")
     correlation = e.call("cudaMemsetAsync_v3020", 1000, 1300)
     e.row("CUPTI_ACTIVITY_KIND_MEMSET", start=2000, end=2100, deviceId=1, streamId=5, correlationId=correlation,
           globalPid=HOST | 7 << 24, value=0, bytes=640)
     e.range("NCCL", 0, None, kind=75, domain=3)
-    e.range("ncclAllReduce", 1500, 1600, domain=3)
-    e.range("open", 1700, None, kind=60)
-    e.range("now", 1800, None, kind=34, by_id=True)
-    e.range("empty", 1900, 1900)
+    e.range("ncclAllReduce", 1500, 1600, kind=pushed, domain=3)
+    e.range("open", 1700, None, kind=started)
+    e.range("now", 1800, None, kind=mark, by_id=True)
+    e.range("empty", 1900, 1900, kind=pushed)
     e.range("elsewhere", 100, 200, pid=99)
     db = imported(e.done(), tmp_path)[7]
     assert db.execute("SELECT bytes, async, blocked_ns, device, stream FROM memset").fetchall() == [(640, 1, 300, 1, 5)]
@@ -659,7 +660,7 @@ def expected(db):
             waits[key[0]][1] += times[key]
     ranges = collections.Counter()
     if "NVTX_EVENTS" in tables:
-        for tid, in db.execute("SELECT globalTid FROM NVTX_EVENTS WHERE eventType IN (34, 59, 60)"):
+        for tid, in db.execute("SELECT globalTid FROM NVTX_EVENTS WHERE eventType IN (34, 59, 60, 65, 70, 71)"):
             ranges[pid(tid)] += 1
     sets = collections.Counter()
     if "CUPTI_ACTIVITY_KIND_MEMSET" in tables:

@@ -18,7 +18,7 @@ import zipfile
 
 import pytest
 
-from conftest import sanitized
+from conftest import SAN, sanitized
 from test_import_trace import Trace, imported as imported_trace, usual_trace
 from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, usual_run, write
 
@@ -431,3 +431,21 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path, value):
     done = subprocess.run([TOOL, "report", tmp_path / "bomb.pickle.gz"], capture_output=True, text=True)
     assert done.returncode == 3 and "it has more values than a snapshot of its size" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("value", [b"N", b"K\0", b"h\1", b"]"])
+def test_long_lists_that_are_no_part_of_a_snapshot(tmp_path, value):
+    """In batches, as pickle writes long lists: 16 MiB unpacked, without a limit 16 bytes of memory per byte. Numbers and texts
+    are ignored, and the snapshot beside them is read."""
+    data = pickle.dumps(usual_run().snapshot(), 4)[:-2]  # ends with SETITEMS, STOP
+    with gzip.open(tmp_path / "s.pickle.gz", "wb", 1) as f:
+        f.write(data + b"\x8c\4more]")
+        for _ in range(16 * 1024 // len(value)):
+            f.write(b"(" + value * 1023 + b"e")
+        f.write(b"u.")
+    if value == b"]":
+        assert "it has more values than a snapshot of its size" in gpuspy("report", tmp_path / "s.pickle.gz", code=3).stderr
+    else:
+        plain = gpuspy("report", "--json", write(tmp_path / "plain.pickle", usual_run().snapshot())).stdout
+        assert json.loads(gpuspy("report", "--json", tmp_path / "s.pickle.gz").stdout)["peak"] == json.loads(plain)["peak"]
+        assert SAN or peak_kib(TOOL, "report", tmp_path / "s.pickle.gz") < 80_000

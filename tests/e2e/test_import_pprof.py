@@ -222,6 +222,27 @@ def test_devices_that_are_no_gpus_keep_their_names(tmp_path):
     assert "are not GPUs" not in gpuspy("report", profile.write(tmp_path / "q.pb.gz")).stdout
 
 
+@pytest.mark.parametrize("numbers, name", [((160, 163, 161), "CudaDevice(id={})"), ((64,), "cuda:{}"), ((5, 900), "TPU_{}(process=3)"),
+                                           ((8, 63), "cuda:{}"), ((1 << 70,), "gpu:{}"), (range(100, 170), "cuda:{}")])
+def test_the_devices_of_a_process_of_a_large_job(tmp_path, numbers, name):
+    """JAX numbers the devices of all processes; a profile has those of its process."""
+    profile = Profile()
+    for number in numbers:
+        profile.sample(1, 512 * (number % 1000 + 1), [HERE], device=name.format(number))
+    profile.sample(1, 4096, [HERE], kind="executable", device=None)
+    file = profile.write(tmp_path / "p.prof")
+    rows = imported(file, tmp_path).execute("SELECT device, sum(bytes) FROM allocation GROUP BY 1 ORDER BY 1").fetchall()
+    shown = sorted(list(numbers)[:64])
+    places = shown if max(shown) < 64 else list(range(len(shown)))
+    assert rows == [(place, 512 * (number % 1000 + 1) + 4096 * (place == places[0])) for place, number in zip(places, shown)]
+    text = " ".join(gpuspy("report", "--full", file).stdout.split())
+    first, last = shown[0], shown[-1]
+    renamed = (f"device {min(first, (1 << 64) - 1)} of the profile is called GPU 0 here" if len(shown) == 1 else
+               f"devices {first} to {last} of the profile are called GPU 0 to {len(shown) - 1} here")
+    assert (renamed in text) is (last >= 64) and ("left out 6 samples of more than 64 devices" in text) is (len(numbers) > 64)
+    assert ("GPU 1: TPU_900" in text) is name.startswith("TPU") and "name no device, and no array" not in text
+
+
 def test_executables_of_a_cpu(tmp_path):
     profile = Profile()
     profile.sample(1, 512, [HERE], device="TFRT_CPU_0")
