@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include "interpose/unseen.h"
 #include "interpose/resolve.h"
@@ -26,10 +25,12 @@ static const char *const renamed[][2] = {{"cuGraphInstantiate", "cuGraphInstanti
 static void *wrapper_among(gs_wrapper_table wrappers, const char *base, void *found, bool *known)
 {
     char name[96];
+    const size_t length = strlen(base);
+    if (length + sizeof "_v5_ptsz" > sizeof name) return NULL;
+    memcpy(name, base, length);
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
         for (size_t s = 0; s < sizeof streams / sizeof *streams; s++) {
-            const int len = snprintf(name, sizeof name, "%s%s%s", base, versions[v], streams[s]);
-            if (len < 0 || (size_t)len >= sizeof name) return NULL;
+            strcpy(stpcpy(name + length, versions[v]), streams[s]);
             const uint16_t api = gs_api_find(name, GS_VERSION_DRIVER);
             if (api == GS_API_NONE || gs_apis[api].library != GS_LIBRARY_DRV) continue;
             *known = true;

@@ -100,26 +100,98 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
     return info->sources < 0 ? gs_store_sql(s, "INSERT INTO meta VALUES('sources',0)") : 0;
 }
 
-#define ROW(table, value, word) "INSERT INTO " table " VALUES(" #value ",'" word "');"
-#define LAYER_ROW(s, v, w) ROW("layer", v, w)
-#define SPACE_ROW(s, v, w) ROW("space", v, w)
-#define DIRECTION_ROW(s, v, w) ROW("direction", v, w)
-#define HOST_MEMORY_ROW(s, v, w) ROW("host_memory", v, w)
-#define SYNC_ROW(s, v, w) ROW("sync_kind", v, w)
-#define FRAME_ROW(s, v, w) ROW("frame_kind", v, w)
-#define SAMPLE_ROW(s, v, w) ROW("sample_source", v, w)
-#define FACT_ROW(s, v, w) ROW("allocator_fact_kind", v, w)
-#define MARK_ROW(s, v, w) ROW("mark_kind", v, w)
-#define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
-static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
-    GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
-        GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
+#define LAYER_ROW(s, v, w) {"layer", w, v},
+#define SPACE_ROW(s, v, w) {"space", w, v},
+#define DIRECTION_ROW(s, v, w) {"direction", w, v},
+#define HOST_MEMORY_ROW(s, v, w) {"host_memory", w, v},
+#define SYNC_ROW(s, v, w) {"sync_kind", w, v},
+#define FRAME_ROW(s, v, w) {"frame_kind", w, v},
+#define SAMPLE_ROW(s, v, w) {"sample_source", w, v},
+#define FACT_ROW(s, v, w) {"allocator_fact_kind", w, v},
+#define MARK_ROW(s, v, w) {"mark_kind", w, v},
+#define HANDLE_ROW(s, v, w) {"handle_kind", w, v},
+static const struct {
+    const char *table, *word;
+    int value;
+} words[] = {GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW) GS_HOST_MEMORIES(HOST_MEMORY_ROW)
+                 GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
+                     GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW)};
+
+/* One statement per table: parsing one costs more than running it. */
+static int insert_words(struct gs_store *s)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = SQLITE_DONE;
+    for (size_t i = 0; i < sizeof words / sizeof *words && rc == SQLITE_DONE; i++) {
+        char sql[64];
+        if (i == 0 || strcmp(words[i].table, words[i - 1].table) != 0) {
+            sqlite3_finalize(st);
+            snprintf(sql, sizeof sql, "INSERT INTO %s VALUES(?,?)", words[i].table);
+            if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK) return gs_store_fail(s, "create");
+        }
+        sqlite3_bind_int(st, 1, words[i].value);
+        sqlite3_bind_text(st, 2, words[i].word, -1, SQLITE_STATIC);
+        rc = sqlite3_step(st);
+        sqlite3_reset(st);
+    }
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "create");
+}
+
+/* The row that CREATE VIEW would insert. The recorder uses no view, and parsing them takes SQLite as long as a third of
+ * the tables. */
+static int insert_view(struct gs_store *s, sqlite3_stmt *st, const char *sql, int bytes)
+{
+    const char *name = sql + strlen("CREATE VIEW ");
+    sqlite3_bind_text(st, 1, name, (int)strcspn(name, " "), SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, sql, bytes, SQLITE_STATIC);
+    const int rc = sqlite3_step(st);
+    sqlite3_reset(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "create");
+}
+
+static int create_table(struct gs_store *s, const char *sql, int bytes)
+{
+    sqlite3_stmt *st;
+    if (sqlite3_prepare_v2(s->db, sql, bytes, &st, NULL) != SQLITE_OK) return gs_store_fail(s, "create");
+    const int rc = sqlite3_step(st);
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "create");
+}
+
+static const char *skip_blanks(const char *sql)
+{
+    while (strchr(" \n-", *sql) && *sql) sql += *sql == '-' ? strcspn(sql, "\n") : 1;
+    return sql;
+}
+
+static int statement_bytes(const char *sql)
+{
+    size_t n = 0;
+    while (sql[n] && sql[n] != ';') n += sql[n] == '-' && sql[n + 1] == '-' ? strcspn(sql + n, "\n") : 1;
+    return (int)n;
+}
+
+static int create_tables(struct gs_store *s)
+{
+    static const char view[] = "INSERT INTO sqlite_master(type,name,tbl_name,rootpage,sql) VALUES('view',?1,?1,0,?2)";
+    sqlite3_stmt *st = NULL;
+    int rc = gs_store_sql(s, "PRAGMA writable_schema=ON");
+    if (!rc && sqlite3_prepare_v2(s->db, view, -1, &st, NULL) != SQLITE_OK) rc = gs_store_fail(s, "create");
+    for (const char *at = skip_blanks(schema_sql); !rc && *at;) {
+        const int bytes = statement_bytes(at);
+        rc = strncmp(at, "CREATE VIEW ", 12) ? create_table(s, at, bytes) : insert_view(s, st, at, bytes);
+        at = skip_blanks(at + bytes + (at[bytes] == ';'));
+    }
+    sqlite3_finalize(st);
+    return rc ? rc : gs_store_sql(s, "PRAGMA writable_schema=OFF");
+}
 
 /* One transaction: another program that opens the file finds either no tables or all of them. */
 static int make_store_schema(struct gs_store *s, const struct gs_store_info *info)
 {
-    if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || gs_store_sql(s, schema_sql) ||
-        gs_store_sql(s, words_sql) || insert_process(s, info) ||
+    if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || create_tables(s) || insert_words(s) ||
+        insert_process(s, info) ||
         gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
                         "PRAGMA application_id=" GS_NUMBER(GS_APPLICATION_ID) ";"
                                                                               "PRAGMA user_version=" GS_NUMBER(

@@ -483,6 +483,41 @@ static void summary(void **state)
 
 /* ---------------------------------------------------------------- creation */
 
+/* It has what SQLite itself makes of gpuspy.sql. */
+static void the_schema(void **state)
+{
+    static const char schema_sql[] =
+#include "gpuspy_sql.h"
+        ;
+    sqlite3 *other;
+    unlink(db);
+    unlink(other_db);
+    gs_store_close(ev_store(db));
+    assert_int_equal(sqlite3_open(other_db, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, schema_sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    char *attach = sqlite3_mprintf("ATTACH %Q AS made", db);
+    assert_int_equal(sqlite3_exec(other, attach, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_free(attach);
+#define COLUMNS "SELECT type,name,tbl_name,rootpage,sql FROM "
+    sqlite3_stmt *st;
+    assert_int_equal(
+        sqlite3_prepare_v2(other,
+                           "SELECT count(*)>40,(SELECT count(*) FROM (" COLUMNS "main.sqlite_master EXCEPT " COLUMNS
+                           "made.sqlite_master)),(SELECT count(*) FROM (" COLUMNS "made.sqlite_master EXCEPT " COLUMNS
+                           "main.sqlite_master)) FROM made.sqlite_master",
+                           -1, &st, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    assert_int_equal(sqlite3_column_int(st, 0), 1);
+    assert_int_equal(sqlite3_column_int(st, 1), 0);
+    assert_int_equal(sqlite3_column_int(st, 2), 0);
+    sqlite3_finalize(st);
+    sqlite3_close(other);
+    db_assert_text(db, "SELECT count(*) FROM sync_kind", "5\n");
+}
+
 static void creation(void **state)
 {
     char error[256] = "";
@@ -687,6 +722,7 @@ int main(void)
         cmocka_unit_test(the_rest),
         cmocka_unit_test(ranges),
         cmocka_unit_test(summary),
+        cmocka_unit_test(the_schema),
         cmocka_unit_test(creation),
         cmocka_unit_test(size_and_speed),
         cmocka_unit_test(interruptions_leave_no_trace),
