@@ -80,8 +80,11 @@ struct estimate_act_habits {
     bool python_gelu;                           /* GPT-2's gelu_new, six element-wise operations */
     bool dropout, score_dropout, inner_dropout; /* of the residual stream, the scores, inside the MLP */
     bool one_matrix;                            /* one product makes q, k and v */
-    bool caches;       /* keys and values go to a KV cache in training too: use_cache is True by default */
-    bool eager_only;   /* GPT-Neo has no fused attention */
+    bool caches;     /* keys and values go to a KV cache in training too: use_cache is True by default */
+    bool eager_only; /* GPT-Neo, BLOOM and MPT have no fused attention */
+    bool falcon;     /* softmax in the type of the hidden states */
+    bool one_key;    /* one head of keys without enable_gqa, which no fused kernel accepts: it is computed in float32 */
+    bool repeats_keys; /* keys and values are copied for each query head */
     bool float_scores; /* the model requests softmax in float32 at every precision */
 };
 
@@ -114,6 +117,8 @@ bool estimate_act_bias_learns(const struct plan *p, bool cross);
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
 /* Whether a frozen quantised matrix keeps its input for backward. */
 bool estimate_act_keeps_frozen(const struct plan *p, const struct estimate_act_sizes *z);
+/* Whether the KV cache in the outputs is in float32, beside 16-bit copies that attention reads. */
+bool estimate_act_caches_wide(const struct plan *p, const struct estimate_act_sizes *z);
 /* Bytes of the buffer in which PyTorch sums `elements` over the tokens, for the gradient of a bias. */
 double estimate_act_sum_buffer(const struct plan *p, double elements);
 double estimate_act_table_width(const struct model_shape *m); /* of the token table, and of a tied output layer */

@@ -10,6 +10,18 @@
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/shard.h"
 
+static bool has_layernorm(const struct model_shape *m)
+{
+    return m->norm_bias || m->family == MODEL_GPT || m->family == MODEL_VIT || m->family == MODEL_BERT;
+}
+
+/* Autocast runs LayerNorm in float32, the type in which quantised layers then return. RMSNorms return that of their
+ * input. */
+static bool norms_widen(const struct plan *p)
+{
+    return p->precision->cast == PRECISION_CAST_AUTOCAST && has_layernorm(&p->model->shape);
+}
+
 /* peft's prepare_model_for_kbit_training makes embeddings float32, and quantised layers return the type of their input.
  * High: scripts with --adapter lora may call it too, except with FSDP's first version, which joins only parameters of
  * one type (_flat_param.py: "uniform dtype"). Low: they do not, or DeepSpeed converts embeddings back, which
@@ -17,7 +29,7 @@
 static bool widens_stream(const struct plan *p, enum estimate_act_variant variant)
 {
     return p->adapter == PLAN_ADAPTER_LORA && p->weights && !p->inference && !p->fused_loss && variant != ACT_FUSED &&
-           (p->prepared || (variant == ACT_PADDED && !(p->flat && estimate_shard_gathers(p))));
+           (p->prepared || norms_widen(p) || (variant == ACT_PADDED && !(p->flat && estimate_shard_gathers(p))));
 }
 
 /* Trainers on FSDP give it 16-bit parameters (MixedPrecision, MixedPrecisionPolicy): embeddings are read in 16 bits,
@@ -59,6 +71,14 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         .batch = (double)p->batch,
         .variant = variant,
     };
+}
+
+bool estimate_act_caches_wide(const struct plan *p, const struct estimate_act_sizes *z)
+{
+    const enum model_family f = p->model->shape.family;
+
+    return z->amp && widens_stream(p, z->variant) && !p->drop_outputs && p->checkpoint == PLAN_CHECKPOINT_NONE &&
+           (f == MODEL_GPT || f == MODEL_LLAMA) && z->variant >= ACT_EAGER;
 }
 
 struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const struct estimate_act_sizes *z)
@@ -107,13 +127,17 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     h.python_gelu = !fused && !h.opt && (gpt && m->positions ? !m->one_kernel_gelu : m->new_gelu);
     /* Hugging Face's ViT has three matrices, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
-    h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
+    h.falcon = gpt && !m->positions && m->fused_qkv && !m->embedding_norm && m->norm_bias && !m->head_bias &&
+               (m->norms == 1 || m->kv_heads < m->heads);
+    h.one_key = h.falcon && m->kv_heads == 1 && !fused && p->attention == PLAN_ATTENTION_FLASH &&
+                p->runtime != PLAN_RUNTIME_LITGPT;
+    h.repeats_keys = p->repeats_keys || (h.falcon && m->kv_heads > 1); /* modeling_falcon.py: _split_heads */
+    h.eager_only = gpt && (m->positions ? !m->fused_qkv && !h.opt
+                                        : m->fused_qkv && (m->embedding_norm || !m->norm_bias) && !h.falcon);
     h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
                p->checkpoint == PLAN_CHECKPOINT_NONE;
-    /* of rotary GPTs, BLOOM and Falcon do not (modeling_falcon.py: softmax in the type of the hidden states) */
-    const bool rotary = gpt && !m->positions && !m->embedding_norm && !(m->norms == 1 && m->fused_qkv && !m->head_bias);
-    h.float_scores = m->family == MODEL_LLAMA || (m->family == MODEL_VIT && !m->mean_in_head) || h.opt || rotary ||
-                     is_rotary_encoder(m);
+    h.float_scores = m->family == MODEL_LLAMA || (m->family == MODEL_VIT && !m->mean_in_head) || h.opt ||
+                     (gpt && !m->positions && !h.falcon) || is_rotary_encoder(m);
     return h;
 }
 
@@ -148,35 +172,60 @@ bool estimate_act_keeps_frozen(const struct plan *p, const struct estimate_act_s
     return p->bitsandbytes ? p->bitsandbytes < 4302 : z->variant == ACT_PADDED;
 }
 
+/* How adapters read the input of a frozen product: how many of them, bytes per element of the input and of what they
+ * multiply; whether each keeps a mask; whether they keep the input itself instead of copies. */
+struct adapter_reads {
+    double n, in, factor;
+    bool masked, itself;
+};
+
+static struct adapter_reads adapter_reads_of(const struct plan *p, const struct estimate_act_sizes *z,
+                                             enum readers which, double readers)
+{
+    const bool drops = p->dropout == PLAN_DROPOUT_UNKNOWN ? z->variant == ACT_PADDED : p->dropout == PLAN_DROPOUT_SOME,
+               wide = which != READ_OUT && widens_stream(p, z->variant);
+    struct adapter_reads r = {.n = fmin(adapted_readers(p, which), readers),
+                              .in = wide ? 4 : z->compute,
+                              .factor = z->amp || p->half_adapters ? 2 : 4,
+                              .masked = drops && estimate_adapter_has_dropout(p)};
+
+    r.itself = r.n > 0 && z->variant != ACT_FUSED && !z->amp && !r.masked && r.factor == r.in;
+    return r;
+}
+
 /* What linear layers keep of an input of `width` elements: the input, for the gradient of their weights. A frozen
  * weight does not need it, but its adapter does: peft's adapters are float32, and each casts the input for itself; with
- * dropout each also keeps a mask. */
+ * dropout each also keeps a mask. `shared` 0: another operation keeps the input, too. */
 static void put_reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
                       double readers, double shared, struct estimate_act_tape *t)
 {
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
-    const double n = adapted_readers(p, which) < readers ? adapted_readers(p, which) : readers,
-                 input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
-    const bool drops = p->dropout == PLAN_DROPOUT_UNKNOWN ? z->variant == ACT_PADDED : p->dropout == PLAN_DROPOUT_SOME,
-               masked = drops && estimate_adapter_has_dropout(p);
+    const double input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
 
     if (!is_base_frozen(p)) {
         put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0,
                        0, 0);
         return;
     }
-    const bool fused = z->variant == ACT_FUSED, wide = which != READ_OUT && widens_stream(p, z->variant),
-               int8 = p->weights && strcmp(p->weights->word, "int8") == 0;
-    const double in = wide ? 4 : z->compute, factor = z->amp || p->half_adapters ? 2 : 4, read = int8 ? in : z->compute;
-    const bool itself = n > 0 && !fused && !z->amp && !masked && factor == in; /* without a copy */
-    if (estimate_act_keeps_frozen(p, z) && !(itself && read == in))
+    const struct adapter_reads r = adapter_reads_of(p, z, which, readers);
+    const bool fused = z->variant == ACT_FUSED, int8 = p->weights && strcmp(p->weights->word, "int8") == 0,
+               again = (which == READ_IN && p->model->shape.norms == 1) || shared <= 0; /* q, k and v read it, too */
+    const double read = int8 ? r.in : z->compute;
+    if (estimate_act_keeps_frozen(p, z) && !(r.itself && read == r.in) && !again)
         put_activation(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * read * width, 0, 0, 0);
-    if (n <= 0) return;
-    const double copies = fused    ? z->compute
-                          : itself ? in
-                                   : factor * n,
-                 beside = fused ? 0 : (masked ? n * width : 0) + kind->rank * n * factor * (double)p->rank;
+    if (r.n <= 0) return;
+    const double copies = fused      ? z->compute
+                          : r.itself ? (again && (shared <= 0 || adapted_readers(p, READ_QKV) > 0) ? 0 : r.in)
+                                     : r.factor * r.n,
+                 beside = fused ? 0 : (r.masked ? r.n * width : 0) + kind->rank * r.n * r.factor * (double)p->rank;
     put_activation(t, ACT_ADAPTERS, input * copies * width + beside, 0, 0, 0);
+}
+
+/* Whether backward of a ReLU keeps its output beside what the frozen product that reads it keeps. */
+static bool keeps_relu(const struct plan *p, const struct estimate_act_sizes *z)
+{
+    return is_base_frozen(p) && z->variant != ACT_FUSED && !adapter_reads_of(p, z, READ_DOWN, 1).itself &&
+           !estimate_act_keeps_frozen(p, z);
 }
 
 /* peft's ParamWrapper, for stacked experts (transformers 5), adds the product of the factors to the weight: autograd
@@ -243,11 +292,6 @@ static double bias_bytes(const struct plan *p, const struct estimate_act_sizes *
 static double weight_bytes(const struct plan *p, double params)
 {
     return is_base_frozen(p) ? 0 : params;
-}
-
-static bool has_layernorm(const struct model_shape *m)
-{
-    return m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_BERT;
 }
 
 /* A norm over `width` elements of `input` bytes. */
@@ -317,7 +361,8 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     const struct model_shape *m = &p->model->shape;
     double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
     double v = k, out = q, width = (double)m->hidden, c = z->compute;
-    const bool learns = estimate_act_bias_learns(p, cross), wide = learns && p->attention == PLAN_ATTENTION_MATH;
+    const bool learns = estimate_act_bias_learns(p, cross),
+               wide = (learns && p->attention == PLAN_ATTENTION_MATH) || h->one_key;
     bool eager = p->attention == PLAN_ATTENTION_EAGER || h->eager_only || wide || estimate_act_falls_back(p, z);
     struct estimate_act_sizes inside = *z;
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
@@ -342,14 +387,16 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     /* the KV cache concatenates keys and values into new tensors, and the queries keep the joined product alive;
      * without fused attention the products would copy them anyway */
     if (h->caches && !cross && !eager) put_activation(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
-    if (eager || z->variant == ACT_PADDED || p->repeats_keys) /* keys and values repeated for each query head */
+    if (estimate_act_caches_wide(p, z)) /* attention reads 16-bit copies of them */
+        put_activation(t, ACT_ATTENTION, 4 * (k + v), 0, 0, 0);
+    if (eager || z->variant == ACT_PADDED || h->repeats_keys) /* keys and values repeated for each query head */
         put_activation(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v),
                        c * others * (q + out), 0);
     else
         put_activation(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     /* one product makes q, k and v: rotation makes q and k anew, and the values are a part of the product, all of which
      * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are copied */
-    const bool copies = eager || ((z->variant == ACT_PADDED || p->repeats_keys) && m->kv_heads < m->heads);
+    const bool copies = eager || ((z->variant == ACT_PADDED || h->repeats_keys) && m->kv_heads < m->heads);
     if (m->fused_qkv && !copies &&
         (m->family == MODEL_LLAMA || is_rotary_encoder(m) || p->runtime == PLAN_RUNTIME_LITGPT))
         put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
@@ -369,7 +416,7 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
                        weight_bytes(p, out * width));
     if (m->gated_attention) /* the sigmoid of the gate, and the tensor that it scales */
         put_activation(t, ACT_ATTENTION, (is_base_frozen(p) ? c : 2 * c) * out, c * out, 0, weight_bytes(p, q * width));
-    if (is_base_frozen(p)) put_reads(p, z, READ_OUT, out, 1, 1, t);
+    if (is_base_frozen(p)) put_reads(p, z, READ_OUT, out, 1, eager || m->gated_attention ? 1 : 0, t);
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put_activation(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
@@ -422,9 +469,12 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
         const bool relu = h->opt || p->model->shape.relu || is_t5;
         double kept = relu                                                    ? 0
                       : p->model->shape.quick_gelu && z->variant != ACT_FUSED ? 2 * c
-                      : h->python_gelu                                        ? (z->amp ? 14 : 4 * c)
+                      : h->python_gelu                                        ? (z->amp ? 12 + c : 4 * c)
                                                                               : c;
-        if (h->inner_dropout) kept += relu ? 1 + c : 1; /* the mask; a ReLU keeps its output, too */
+        if (h->inner_dropout)
+            kept += relu ? 1 + c : 1; /* the mask; a ReLU keeps its output, too */
+        else if (relu && keeps_relu(p, z))
+            kept = c;
         put_activation(t, ACT_MLP, 0, c * width, bias_bytes(p, z, f), weight_bytes(p, width * f));
         put_activation(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
     }
@@ -608,7 +658,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     if (m->no_mlp) moe = false;
     if ((m->norms != 1 && !m->no_mlp) || m->mixer == MODEL_MIXER_NONE) /* Falcon's MLP reads attention's norm */
         put_norm(p, z, &h, width, z->stream, t);
-    if ((m->norms != 1 || z->amp || m->mixer == MODEL_MIXER_NONE) && !m->no_mlp)
+    if ((m->norms != 1 || z->amp || is_base_frozen(p) || m->mixer == MODEL_MIXER_NONE) && !m->no_mlp)
         put_reads(p, z, READ_IN, width, m->gated && !moe && !m->fused_gate ? 2 : 1, 1, t);
     if (moe)
         put_experts(p, z, &h, t);

@@ -93,12 +93,12 @@ static uint32_t put_norm_node(struct build *b, uint32_t in, double width)
 {
     double narrow = node_bytes(b, in), wide = 4 * b->tokens * width;
 
-    if (b->m->norm_bias) /* autocast runs it in float32 */
+    if (b->m->norm_bias || b->m->family == MODEL_GPT) /* autocast runs LayerNorm in float32 */
         return put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT,
                                                        .from = in,
                                                        .bytes = b->z.amp ? wide : narrow,
                                                        .extra = 8 * b->tokens,
-                                                       .parameters = {width, width}});
+                                                       .parameters = {width, b->m->norm_bias ? width : 0}});
     if (b->h.gemma) return put_gemma_norm(b, in, width);
     uint32_t was = narrow < wide && b->m->family == MODEL_T5 ? in : 0; /* it multiplies x itself */
     in = put_float_norm(b, in, was, width);
@@ -188,12 +188,10 @@ static uint32_t put_linear(struct build *b, uint32_t in, double width, double ou
 }
 
 /* A part of a joined product: a view, which the KV cache copies. */
-static uint32_t put_part(struct build *b, uint32_t in, double width, bool copied)
+static uint32_t put_part(struct build *b, uint32_t in, double width, double element)
 {
-    return copied ? put_node(b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON,
-                                                            .from = in,
-                                                            .bytes = b->tokens * width * b->c})
-                  : in;
+    return put_node(
+        b, (struct estimate_replay_op){.flags = REPLAY_PASSES_ON, .from = in, .bytes = b->tokens * width * element});
 }
 
 /* x·cos + rotated x·sin; autograd keeps nothing. */
@@ -207,11 +205,15 @@ static uint32_t put_rotated(struct build *b, uint32_t in)
 /* `bias` is added to the scores in place (T5); 0: the scores are scaled and masked. */
 static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
-    double bytes = b->tokens * (double)b->m->heads * b->z.keys * b->c, out = node_bytes(b, q);
-    uint32_t s = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
-                                                         .from = put_map(b, q, 0, 0), /* ordered by head */
-                                                         .others = {k},
-                                                         .bytes = bytes});
+    const double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.keys * b->c,
+                 out =
+                     b->tokens * heads * (double)b->m->head_dim * b->c; /* `q` may be the product that has all three */
+    uint32_t s =
+        put_node(b, (struct estimate_replay_op){
+                        .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
+                        .from = put_node(b, (struct estimate_replay_op){.from = q, .bytes = out}), /* by head */
+                        .others = {k},
+                        .bytes = bytes});
     if (bias)
         s = put_node(b, (struct estimate_replay_op){
                             .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
@@ -244,6 +246,38 @@ static uint32_t fused_attention(struct build *b, uint32_t q, uint32_t k, uint32_
                                                 .extra = 4 * b->tokens * heads});
 }
 
+/* The input of the "math" kernel: float32, scaled, ordered by head. */
+static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
+{
+    in = put_cast(b, in, 4, inner);
+    return put_map(b, scaled ? put_map(b, in, 0, 0) : in, 0, 0);
+}
+
+/* scaled_dot_product_attention for which PyTorch has no fused kernel: its mask has a gradient (`bias`), or one head of
+ * keys serves all of a Falcon's queries (`bias` 0). */
+static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias, double inner)
+{
+    double scores = b->tokens * (double)b->m->heads * b->z.keys, narrow = node_bytes(b, q);
+    uint32_t one = bias ? put_map(b, bias, REPLAY_IN_PLACE, 0) : 0, s; /* of all sequences: its gradient is a sum */
+
+    q = math_input(b, q, inner, true);
+    k = math_input(b, k, inner, true);
+    v = math_input(b, v, inner, false);
+    s = put_node(b,
+                 (struct estimate_replay_op){
+                     .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = q, .others = {k}, .bytes = 4 * scores});
+    s = put_node(b, (struct estimate_replay_op){
+                        .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {one}, .bytes = 4 * scores});
+    s = put_map(b, s, REPLAY_KEEPS_OUTPUT, 0);
+    if (b->h.dropout)
+        s = put_node(
+            b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = 4 * scores, .extra = scores});
+    s = put_node(
+        b, (struct estimate_replay_op){
+               .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = node_bytes(b, q)});
+    return put_map(b, put_cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* ordered by token */
+}
+
 static uint32_t put_attention_nodes(struct build *b, uint32_t in)
 {
     const struct model_shape *m = b->m;
@@ -251,7 +285,7 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
            k_width = (double)(m->kv_heads * m->head_dim);
     bool eager = b->p->attention == PLAN_ATTENTION_EAGER || b->h.eager_only || estimate_act_falls_back(b->p, &b->z);
     bool cached = b->p->checkpoint == PLAN_CHECKPOINT_NONE && (m->family == MODEL_GPT || m->family == MODEL_LLAMA),
-         joined = b->h.one_matrix;
+         joined = b->h.one_matrix, repeats = (eager || b->h.repeats_keys || b->h.one_key) && m->kv_heads < m->heads;
     uint32_t q, k, v;
 
     if (joined) {
@@ -264,9 +298,16 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         v = put_linear(b, in, width, k_width, m->qkv_bias, PLAN_VALUES);
         if (b->h.opt) q = put_map(b, q, 0, 0); /* scaled before the product */
     }
+    /* quantised layers return float32 of what LayerNorm made under autocast */
+    const double element = b->z.amp ? node_bytes(b, q) / b->tokens / (joined ? q_width + 2 * k_width : q_width) : b->c;
+    if (!joined && !b->z.amp) {
+        q = put_cast(b, q, element, q_width);
+        k = put_cast(b, k, element, k_width);
+        v = put_cast(b, v, element, k_width);
+    }
     if (!joined || m->family == MODEL_LLAMA || !m->positions) {
-        q = joined ? put_part(b, q, q_width, true) : q;
-        k = joined ? put_part(b, k, k_width, true) : k;
+        q = joined ? put_part(b, q, q_width, element) : q;
+        k = joined ? put_part(b, k, k_width, element) : k;
         if (m->qk_norm) {
             q = put_norm_node(b, q, q_width);
             k = put_norm_node(b, k, k_width);
@@ -274,38 +315,42 @@ static uint32_t put_attention_nodes(struct build *b, uint32_t in)
         q = put_rotated(b, q);
         k = put_rotated(b, k);
     }
-    if (!joined) { /* attention reads 16 bits */
-        q = put_cast(b, q, b->c, q_width);
-        k = put_cast(b, k, b->c, k_width);
-        v = put_cast(b, v, b->c, k_width);
-    }
     if (cached) { /* the model's output, which the script holds, contains the cache */
-        k = put_part(b, k, k_width, true);
-        v = put_part(b, v, k_width, true);
+        k = put_part(b, k, k_width, element);
+        v = put_part(b, v, k_width, element);
         b->list->ops[k - 1].flags |= held_flag(b);
         b->list->ops[v - 1].flags |= held_flag(b);
     }
-    if ((eager || b->p->repeats_keys) && m->kv_heads < m->heads) {
-        k = put_node(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * b->c});
-        v = put_node(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * b->c});
+    if (repeats) {
+        k = put_node(b, (struct estimate_replay_op){.from = k, .bytes = b->tokens * q_width * element});
+        v = put_node(b, (struct estimate_replay_op){.from = v, .bytes = b->tokens * q_width * element});
     }
-    q = eager ? put_score_nodes(b, q, k, v, 0) : fused_attention(b, q, k, v);
+    if (element > b->c) { /* attention reads 16 bits */
+        q = put_part(b, q, q_width, b->c);
+        k = put_part(b, k, repeats ? q_width : k_width, b->c);
+        v = put_part(b, v, repeats ? q_width : k_width, b->c);
+    }
+    q = eager          ? put_score_nodes(b, q, k, v, 0)
+        : b->h.one_key ? math_attention(b, q, k, v, 0, q_width)
+                       : fused_attention(b, q, k, v);
     return put_dropout(b, put_linear(b, q, q_width, width, m->out_bias, PLAN_OUTPUT), width);
 }
 
-/* gelu_new: x · 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
+/* gelu_new: x · 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))). Autocast computes powers, and so all of it, in float32.
+ */
 static uint32_t new_gelu(struct build *b, uint32_t in)
 {
-    uint32_t half = put_map(b, in, 0, 0), cube = put_map(b, in, REPLAY_KEEPS_INPUT, 0), sum;
+    uint32_t half = put_map(b, in, 0, 0), cube, sum;
 
-    b->list->ops[cube - 1].chain = node_bytes(b, in); /* x², 3 · x² */
+    cube = put_map(b, b->z.amp ? put_cast(b, in, 4, (double)b->m->ffn) : in, REPLAY_KEEPS_INPUT, 0);
+    b->list->ops[cube - 1].chain = node_bytes(b, cube); /* x², 3 · x² */
     sum = put_add(b, in, put_map(b, cube, 0, 0));
     sum = put_map(b, put_map(b, sum, 0, 0), REPLAY_KEEPS_OUTPUT, 0);
     sum = put_map(b, sum, REPLAY_PASSES_ON, 0); /* 1 + … */
     return put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS,
                                                    .from = half,
                                                    .others = {sum},
-                                                   .bytes = node_bytes(b, in)});
+                                                   .bytes = node_bytes(b, sum)});
 }
 
 static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
@@ -326,37 +371,6 @@ static uint32_t put_mlp_nodes(struct build *b, uint32_t in)
         x = put_map(b, x, b->h.opt ? REPLAY_KEEPS_OUTPUT : REPLAY_KEEPS_INPUT, 0);
     }
     return put_dropout(b, put_linear(b, x, f, width, m->mlp_bias, PLAN_DOWN), width);
-}
-
-/* The input of the "math" kernel: float32, scaled, ordered by head. */
-static uint32_t math_input(struct build *b, uint32_t in, double inner, bool scaled)
-{
-    in = put_cast(b, in, 4, inner);
-    return put_map(b, scaled ? put_map(b, in, 0, 0) : in, 0, 0);
-}
-
-/* scaled_dot_product_attention whose mask has a gradient: PyTorch has no fused kernel for it. */
-static uint32_t math_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias, double inner)
-{
-    double scores = b->tokens * (double)b->m->heads * b->z.keys, narrow = node_bytes(b, q);
-    uint32_t one = put_map(b, bias, REPLAY_IN_PLACE, 0), s; /* one for all sequences: its gradient is a sum */
-
-    q = math_input(b, q, inner, true);
-    k = math_input(b, k, inner, true);
-    v = math_input(b, v, inner, false);
-    s = put_node(b,
-                 (struct estimate_replay_op){
-                     .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = q, .others = {k}, .bytes = 4 * scores});
-    s = put_node(b, (struct estimate_replay_op){
-                        .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {one}, .bytes = 4 * scores});
-    s = put_map(b, s, REPLAY_KEEPS_OUTPUT, 0);
-    if (b->h.dropout)
-        s = put_node(
-            b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = 4 * scores, .extra = scores});
-    s = put_node(
-        b, (struct estimate_replay_op){
-               .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = node_bytes(b, q)});
-    return put_map(b, put_cast(b, s, narrow / b->tokens / inner, inner), 0, 0); /* ordered by token */
 }
 
 /* The same with a contiguous mask, which a fused kernel accepts: the mask's gradient has one for each sequence. */
@@ -485,7 +499,9 @@ static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
     const struct model_shape *m = b->m;
     double vocab = (double)m->vocab;
 
+    b->inside = true;
     if (m->embedding) x = put_linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
+    b->inside = false;
     if (m->masked_lm) {
         x = put_linear(b, x, (double)m->hidden, (double)m->hidden, true, NO_ADAPTER);
         x = put_norm_node(b, put_map(b, x, REPLAY_KEEPS_INPUT, 0), (double)m->hidden);
@@ -543,7 +559,9 @@ static uint32_t put_embeddings(struct build *b, uint32_t *tokens)
 
     *tokens = x;
     if (b->h.gemma) x = put_map(b, x, 0, 0); /* scaled */
+    b->inside = true;
     if (m->embedding) x = put_linear(b, x, table, width, false, NO_ADAPTER);
+    b->inside = false;
     if (m->positions) {
         uint32_t positions =
             put_node(b, (struct estimate_replay_op){.bytes = m->family == MODEL_BERT ? bytes : bytes / b->z.batch,
