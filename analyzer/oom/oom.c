@@ -281,6 +281,19 @@ static void gather_mapped_ranges(const struct run *run, const struct run_oom *oo
     r->segments_n = last + 1;
 }
 
+/* Of the call paths in passes, the one that allocated last; NULL none. */
+static const struct oom_history *latest_pass(struct oom_failures *o)
+{
+    const struct oom_history *latest = NULL;
+    for (size_t i = 0; i < o->history_cap && i < o->come_of_cap; i++) {
+        const struct oom_history *h = &o->history[i];
+        if (h->n && o->come_of[i] && o->come[o->come_of[i] - 1].in_pass &&
+            (!latest || h->ns[h->n - 1] > latest->ns[latest->n - 1]))
+            latest = h;
+    }
+    return latest;
+}
+
 static void capture_map(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
     struct ranges r = {
@@ -291,6 +304,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     c->facts.largest_stack = r.largest_stack;
     c->facts.rounding = r.blocks_n ? r.rounding : RUN_UNKNOWN;
     if (r.blocks_n) c->facts.map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
+    const struct oom_history *pass = latest_pass(o);
     for (size_t i = 0; i < c->live_n; i++) {
         struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
@@ -304,6 +318,9 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         c->live[i].least = span->least;
         c->live[i].most = span->most;
         c->live[i].sizes = span->sizes;
+        if (pass)
+            c->live[i].passes =
+                (double)pass->times * (oom_history_rank(pass, span->last_ns) - oom_history_rank(pass, span->first_ns));
     }
     c->facts.taken_n = r.taken_n;
     struct oom_taken *taken = arena_alloc(o->b->arena, r.taken_n * sizeof *taken);

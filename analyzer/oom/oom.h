@@ -145,10 +145,11 @@ struct oom_live { /* the live memory of one location at that moment */
     int64_t mean_ns;                      /* likewise; exact, unlike middle_ns */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
-    int64_t least, most;                     /* bytes of its smallest and its largest live block, except the newest */
-    uint64_t sizes;                          /* different sizes of its live blocks */
-    bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
-    int64_t silent_ns; /* when a thread without Python frames last freed one of its blocks; 0 never */
+    double passes;          /* that allocated on the path of the latest pass, from its first to its last live block */
+    int64_t least, most;    /* bytes of its smallest and its largest live block, except the newest */
+    uint64_t sizes;         /* different sizes of its live blocks */
+    bool freed_in_backward; /* a backward pass freed earlier blocks of it */
+    int64_t silent_ns;      /* when a thread without Python frames last freed one of its blocks; 0 never */
 };
 /* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);

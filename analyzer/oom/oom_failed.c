@@ -7,6 +7,7 @@
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/base/units.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/source_context.h"
 
@@ -98,8 +99,11 @@ void oom_explain_failed(struct oom_words *w)
                          "alive: %s of the %s live, in %llu block%s, most from %s",
                          when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count,
                          p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
+    w->v->holders_n = retry == RUN_NONE ? site_find_kept_errors(w->b, p->stack, &w->v->holders) : 0;
+    const struct result_holder *h = w->v->holders_n ? w->v->holders : NULL;
     struct result_measure m = {
-        .text = retry != RUN_NONE
+        .text = h ? TEXT(w, "%s; %s", site_kept_text(w->b->arena, "", h, w->v->holders_n), h->instead)
+                : retry != RUN_NONE
                     ? TEXT(w, "%s tries again inside the except block: do so after it has ended (set a variable there)",
                            oom_place_text(w, retry))
                     : "try again after the except block has ended, not inside it, and do not store the exception (or "

@@ -119,6 +119,15 @@ static bool remain_since_training(const struct site_builder *b, const struct oom
            steps && steps->source != STEP_SOURCE_PERIOD && step_count_done(steps, l->first_ns) >= STEPS;
 }
 
+/* Batches, or what the program computes from a pass's output: with each pass that needs no gradients one more is live.
+ * A data set that was copied in advance came before the passes. */
+static bool remain_of_passes(struct site_builder *b, const struct oom_live *l)
+{
+    enum { LEAST = 16, PARTS = 8 }; /* of a batch, each a block */
+    return l->count >= LEAST && l->times < 2 * l->count && l->passes >= (double)l->count / PARTS &&
+           site_is_without_gradients(b, run_location(b->run, l->location)->stack);
+}
+
 /* Outputs of forward passes that the program keeps, and that no backward pass needs. growth.c finds outputs of many
  * passes, this function outputs of few. */
 static bool is_kept(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
@@ -126,7 +135,8 @@ static bool is_kept(struct site_builder *b, const struct oom_live *l, const stru
     const uint32_t stack = run_location(b->run, l->location)->stack;
     double margin = (l->last_rank - l->first_rank) / 8;
     bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
-    if (f->layer != RUN_SERIES_TENSOR || !spread || !oom_is_in_pass(b->run, stack)) return false;
+    if (f->layer != RUN_SERIES_TENSOR || !spread) return false;
+    if (!oom_is_in_pass(b->run, stack)) return remain_of_passes(b, l);
     if (f->backward_ns != RUN_UNKNOWN) return remain_since_training(b, l, f);
     return (remain_of_steps(b, l, f) || remain_among_freed(l, f)) && !site_is_before_backward(b, stack);
 }

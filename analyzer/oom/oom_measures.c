@@ -268,6 +268,17 @@ static void measure_widened(struct oom_sight *s)
     lead_measure(s, before);
 }
 
+/* What the optimizer's first step has yet to allocate: of Adam, two states of each parameter. */
+static int64_t states_to_come(const struct oom_sight *s)
+{
+    const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
+    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes;
+    const int64_t whole = o->bytes && run_stack_is_in(s->b->run, o->heaviest, "/torch/optim/adam", NULL)
+                              ? arena_add_capped(parameters, parameters)
+                              : 0;
+    return s->phase == OOM_STEP && whole > arena_add_capped(o->bytes, o->bytes / 50) ? whole - o->bytes : 0;
+}
+
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
@@ -284,7 +295,9 @@ static void measure_batch(struct oom_sight *s)
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
-    int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
+    const int64_t free = run_is_known(s->f->free) ? s->f->free : 0, states = states_to_come(s) - free;
+    const int64_t need = states > s->need ? states : s->need;
+    int64_t frees = grows / 2, left = need - (halves ? s->f->requested / 2 : 0);
     const int64_t needs = arena_add_capped(s->f->live, s->f->requested);
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
@@ -296,8 +309,11 @@ static void measure_batch(struct oom_sight *s)
                 : site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest)
                     ? "process half as much data in each pass: a part of the batch, graph, matrix or set of points"
                     : TEXT(s, "halve the batch%s",
-                           s->trains && !s->evaluates ? " and accumulate gradients over two"
-                                                      : ", or the length or resolution of its samples"));
+                           !s->trains || s->evaluates ? ", or the length or resolution of its samples"
+                           : site_compares_samples(s->b, s->f->stack)
+                               ? "; this changes the result, because the loss seems to compare the samples with each "
+                                 "other (contrastive)"
+                               : " and accumulate gradients over two"));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -328,24 +344,19 @@ static void eight_bit(struct oom_sight *s)
         run_stack_is_in(run, o->heaviest, "torchao", NULL) || run_stack_is_in(run, o->heaviest, "dafactor", NULL) ||
         run_stack_is_in(run, o->heaviest, "deepspeed", NULL))
         return;
-    /* Adam's two states of each parameter, part of which the first step had made */
-    int64_t whole =
-        run_stack_is_in(run, o->heaviest, "/torch/optim/adam", NULL)
-            ? arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_PARAMETERS].bytes)
-            : 0;
-    bool begun = s->phase == OOM_STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
+    const int64_t more = states_to_come(s), whole = arena_add_capped(o->bytes, more);
     int64_t room = arena_add_capped(o->bytes, run_is_known(s->f->free) ? s->f->free : 0);
     bool fits = share_of_bytes(1 - saved, whole) <= room;
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
-                begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
-                begun ? TEXT(s,
-                             "use an 8-bit optimizer (bitsandbytes) or Adafactor; this first step allocates the "
-                             "optimizer's state, %s so far, about twice the parameters' %s when complete",
-                             SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
-                      : TEXT(s,
-                             "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
-                             "state, if that is fp32",
-                             SIZE(s, o->bytes)));
+                more ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
+                more ? TEXT(s,
+                            "use an 8-bit optimizer (bitsandbytes) or Adafactor; this first step allocates the "
+                            "optimizer's state, %s so far, about twice the parameters' %s when complete",
+                            SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
+                     : TEXT(s,
+                            "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                            "state, if that is fp32",
+                            SIZE(s, o->bytes)));
 }
 
 static int64_t count_ranks(const struct run *run)

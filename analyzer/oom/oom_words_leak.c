@@ -361,6 +361,18 @@ static void find_leak_holders(struct oom_words *w)
     for (size_t i = 0; i < n; i++) carried[i].why = "each pass takes over what the one before returned";
 }
 
+/* The memory of a graph's pool serves no other request. */
+static bool measure_captured(struct oom_words *w, const char *keeper)
+{
+    if (!site_is_captured(w->b, w->f->growing_stack)) return false;
+    add_leak_measure(w, earlier_steps(w->f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                     TEXT(w,
+                          "%s capture CUDA graphs of a few sizes only, pad the inputs to them, and pass all graphs the "
+                          "same pool (torch.cuda.graph(g, pool=…))",
+                          keeper));
+    return true;
+}
+
 static void explain_memoised(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -369,11 +381,12 @@ static void explain_memoised(struct oom_words *w)
                          "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
                          oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
                          (unsigned long long)f->growing_count);
+    const char *keeper = w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w));
+    if (measure_captured(w, keeper)) return;
     measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  TEXT(w,
-                      "%s bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and "
-                      "slice it",
-                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w))));
+                      "%s bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
+                      keeper));
 }
 
 void oom_explain_driving(struct oom_words *w)
@@ -443,6 +456,7 @@ void oom_explain_leak(struct oom_words *w)
                          oom_place_text(w, f->growing_stack), tensors ? "referenced" : "live", rhythm_text(w),
                          leak_share_text(w, f->growing_heaviest), others);
     const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
+    if (measure_captured(w, TEXT(w, "%s;", holder_text(w, "the line that keeps them is unknown")))) return;
     measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is unknown"), instead_text(w, each)));

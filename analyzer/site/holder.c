@@ -315,7 +315,7 @@ static void read_collection(struct site_search *s)
     const char *made_by = arena_printf(s->scratch, "%.*s", (int)site_name_length(value), value);
     const bool whole = made.n == 1 && value[strlen(made_by)] == '(' && TEXT_IS_ONE_OF(made_by, collectors);
     if (s->found.n || site_common_loop(s, s->at, s->at) < s->code.n || made.n > 1 ||
-        (!whole && !mapped && !site_collects(value, s->inner)) || site_is_loop(&s->code.list[s->at]) ||
+        (!whole && !mapped && !site_collects(value, s->inner, s->graph)) || site_is_loop(&s->code.list[s->at]) ||
         site_is_host_value(value, s->graph))
         return;
     site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame,
@@ -684,6 +684,40 @@ static bool is_carried(const struct site_candidate *c)
     return c->carried;
 }
 
+static void walk_handlers(struct site_search *s, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || !site_open_frame(s, frame)) continue;
+        site_find_function(s);
+        read_handlers(s);
+    }
+    s->found = s->kept_errors;
+}
+
+static size_t list_holders(struct site_search *s, struct result_holder **holders)
+{
+    const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
+                         ? s->found.n
+                         : 0; /* otherwise some statements were not examined */
+    *holders = n ? arena_alloc(s->b->arena, n * sizeof **holders) : NULL;
+    for (size_t i = 0; i < n; i++) (*holders)[i] = best_holder_of(s, &s->found.list[i], n);
+    return n;
+}
+
+size_t site_find_kept_errors(struct site_builder *b, uint32_t stack, struct result_holder **holders)
+{
+    struct site_search *s = arena_realloc(NULL, 1, sizeof *s);
+    struct arena scratch = {0};
+    *s = (struct site_search){
+        .b = b, .scratch = &scratch, .stack = stack, .budget = BUDGET, .returned_part = SITE_ANY_PART};
+    walk_handlers(s, stack);
+    const size_t n = list_holders(s, holders);
+    arena_free(&scratch);
+    free(s);
+    return n;
+}
+
 static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, bool pending,
                            struct result_holder **holders)
 {
@@ -705,11 +739,7 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
     keep_those(&s->found, is_strong);
     keep_those(&s->found, is_lasting);
     if (pending) keep_those(&s->found, is_carried);
-    const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0
-                         ? s->found.n
-                         : 0; /* otherwise some statements were not examined */
-    *holders = n ? arena_alloc(b->arena, n * sizeof **holders) : NULL;
-    for (size_t i = 0; i < n; i++) (*holders)[i] = best_holder_of(s, &s->found.list[i], n);
+    const size_t n = list_holders(s, holders);
     arena_free(&scratch);
     free(s);
     return n;
@@ -743,55 +773,4 @@ const char *site_kept_text(struct arena *arena, const char *named, const struct 
     const size_t length = strlen(named);
     if (length && strncmp(text, named, length) == 0 && text[length] == ' ') text += length + 1;
     return n ? arena_printf(arena, "kept by %s (guess)", text) : NULL;
-}
-
-/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. Of
- * members[-4:] it needs a few. */
-static bool calls_each(const struct site_code *code, const char *list)
-{
-    const size_t n = strlen(list);
-    for (size_t i = 0; i < code->n; i++) {
-        const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
-        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0 || over[n] == '[') continue;
-        while (each > code->list[i].code && each[-1] != ' ') each--;
-        struct arena scratch = {0};
-        const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);
-        bool found = in > each;
-        const size_t end = site_code_end(code, i);
-        size_t k = i;
-        while (found && k < end && !strstr(code->list[k].code, call)) k++;
-        arena_free(&scratch);
-        if (found && k < end) return true;
-    }
-    return false;
-}
-
-bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder)
-{
-    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
-    struct site_code code;
-    struct site_store store;
-    struct site_assignment a;
-    struct site_names made = {.n = 0};
-    size_t at;
-    if (!site_open_source(b, &frame, &code, &at)) return false;
-    if (site_store_of(b->arena, code.list[at].code, &store)) return calls_each(&code, store.into);
-    if (!site_assignment_of(b->arena, code.list[at].code, &a)) return false;
-    site_targets_of(b->arena, a.targets, &made,
-                    &made); /* members[name] = net, members = [train(n) for n in range(9)] */
-    return made.n == 1 && calls_each(&code, made.list[0]);
-}
-
-bool site_is_in_module(struct site_builder *b, const struct result_holder *holder)
-{
-    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
-    struct site_code code;
-    size_t at;
-    if (!site_open_source(b, &frame, &code, &at)) return false;
-    do {
-        at = site_code_parent(&code, at);
-    } while (at < code.n && !site_code_begins(&code.list[at], "class"));
-    for (size_t i = at; i < code.n && i < site_code_end(&code, at); i++)
-        if (strncmp(code.list[i].code, "def forward(", 12) == 0) return true;
-    return false;
 }

@@ -9,6 +9,8 @@
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders);
 /* Of passes that wait for a backward pass: the statement by which each takes over a result of the one before. */
 size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders);
+/* The statements of except blocks around the call path that store the exception. */
+size_t site_find_kept_errors(struct site_builder *b, uint32_t stack, struct result_holder **holders);
 /* "train.py:43 `features.append(model.features)`", two joined by "or". */
 const char *site_holders_text(struct arena *arena, const struct result_holder *holders, size_t n);
 /* "kept by train.py:43 `features.append(loss)` (guess)". `named`: the line that the text before it names, which is not

@@ -69,12 +69,28 @@ static void drop_replaced(struct site_search *s)
     s->found.n = n;
 }
 
-static void read_hooks(struct site_search *s)
+/* Do the files call the class or the function that contains statement i? */
+static bool is_used(struct site_search *s, size_t i, const struct site_files *files)
+{
+    size_t outer = i;
+    for (size_t k = i; k < s->code.n; k = site_code_parent(&s->code, k)) outer = k;
+    const char *code = s->code.list[outer].code, *name = strchr(code, ' ');
+    if (!name || (strncmp(code, "class ", 6) != 0 && strncmp(code, "def ", 4) != 0)) return outer == i;
+    const char *call = arena_printf(s->scratch, "%.*s(", (int)site_name_length(name + 1), name + 1);
+    bool used = false;
+    for (size_t f = 0; f < files->n && !used; f++)
+        for (size_t k = 0; k < files->list[f].code.n && !used; k++)
+            used = strstr(files->list[f].code.list[k].code, call) != NULL;
+    return used;
+}
+
+/* `files`: those that use what this file registers; NULL: it uses it itself. */
+static void read_hooks(struct site_search *s, const struct site_files *files)
 {
     for (size_t i = 0; i < s->code.n; i++) {
         const char *code = s->code.list[i].code, *hook = strstr(code, ".register_") ? strstr(code, "_hook(") : NULL;
         const bool saved = !hook && (hook = strstr(code, "saved_tensors_hooks(")) != NULL;
-        if (!hook) continue;
+        if (!hook || (files && !is_used(s, i, files))) continue;
         const char *name = strstr(hook, "partial(");
         name = name ? name + 8 : strchr(hook, '(') + 1;
         size_t n = site_name_length(name);
@@ -102,9 +118,19 @@ void site_find_hooks(struct site_search *s, uint32_t stack)
         const char *file = frame->kind == GS_FRAME_PYTHON && frame->file ? frame->file : "";
         module = module || strstr(file, "/torch/nn/modules/module.py") || strstr(file, "/torch/autograd/");
         if (module && *file && file != last && !site_is_library(frame) && site_open_frame(s, frame)) {
-            read_hooks(s);
+            read_hooks(s, NULL);
             last = file;
         }
+    }
+    if (!module || s->found.n) return;
+    struct site_files own, imported;
+    site_find_files(s, s->stack, &own);
+    imported = own;
+    site_find_imported(s, &imported);
+    for (size_t k = 0; k < imported.n; k++) { /* a class of another file registers them */
+        s->frame = imported.list[k].frame;
+        s->code = imported.list[k].code;
+        read_hooks(s, &own);
     }
 }
 

@@ -46,32 +46,51 @@ static bool open_imported(const struct site_search *s, const char *code, struct 
     return site_open_frame(module, of);
 }
 
+static void add_file(const struct site_search *of, struct site_files *files)
+{
+    for (size_t i = 0; i < files->n; i++)
+        if (strcmp(files->list[i].frame->file, of->frame->file) == 0) return;
+    if (files->n < SITE_FILES) files->list[files->n++] = (struct site_file){of->frame, of->code};
+}
+
+void site_find_files(struct site_search *s, uint32_t stack, struct site_files *files)
+{
+    const struct run_frame *frame;
+    struct site_search of = *s;
+    files->n = 0;
+    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack))
+        if (frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) && site_open_frame(&of, frame))
+            add_file(&of, files);
+}
+
+void site_find_imported(struct site_search *s, struct site_files *files)
+{
+    struct site_search of = *s, module = *s;
+    const size_t own = files->n;
+    for (size_t k = 0; k < own; k++) {
+        of.frame = files->list[k].frame;
+        for (size_t i = 0; i < files->list[k].code.n && s->budget-- > 0; i++)
+            if (open_imported(&of, files->list[k].code.list[i].code, &module)) add_file(&module, files);
+    }
+    files->n -= own;
+    memmove(files->list, files->list + own, files->n * sizeof *files->list);
+}
+
 /* Function number `which` of that name in the files of the call path or, if they have none, in those that they import.
  */
 static bool find_called(const struct site_search *s, const char *name, size_t length, size_t which,
                         struct site_search *in, size_t *def)
 {
-    const struct run_frame *frame;
-    struct site_names files = {.n = 0};
+    struct site_search other = *s;
+    struct site_files files;
     size_t found = 0;
+    site_find_files(in, s->stack, &files);
     for (unsigned imported = 0; imported < 2 && !found; imported++) {
-        files.n = 0;
-        for (uint32_t stack = s->stack; (frame = run_stack_frame(s->b->run, stack)) != NULL;
-             stack = run_stack_parent(s->b->run, stack)) {
-            struct site_search other = *s;
-            if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || site_names_has(&files, frame->file) ||
-                !site_open_frame(&other, frame))
-                continue;
-            site_names_add(s->scratch, &files, frame->file, strlen(frame->file));
-            found += imported ? 0 : count_definitions(&other, name, length, which - found, in, def);
-            for (size_t i = 0; imported && i < other.code.n && in->budget-- > 0; i++) {
-                struct site_search module = *s;
-                if (!open_imported(&other, other.code.list[i].code, &module) ||
-                    site_names_has(&files, module.frame->file))
-                    continue;
-                site_names_add(s->scratch, &files, module.frame->file, strlen(module.frame->file));
-                found += count_definitions(&module, name, length, which - found, in, def);
-            }
+        if (imported) site_find_imported(in, &files);
+        for (size_t k = 0; k < files.n; k++) {
+            other.frame = files.list[k].frame;
+            other.code = files.list[k].code;
+            found += count_definitions(&other, name, length, which - found, in, def);
         }
     }
     return found > which;

@@ -54,6 +54,8 @@ static const char *reference_of(struct arena *arena, const char *value)
         if (n > length && strncmp(end - length, getters[i], length) == 0 && !site_closing(end)[1])
             return arena_printf(arena, "%.*s", (int)(n - length), value);
     }
+    if (strncmp(value, "getattr(", 8) == 0 && !site_closing(value + 7)[1])
+        return site_base_name(arena, site_part_of(arena, value + 8, 0));
     const bool is = n && (*end == '[' || memchr(value, '.', n));
     while (*end == '[') {
         end = site_closing(end);
@@ -95,6 +97,14 @@ bool site_only_adds(const char *value, const char *name)
     return (p == value && strncmp(p + n, " + ", 3) == 0) || (!p[n] && p - value > 3 && strncmp(p - 3, " + ", 3) == 0);
 }
 
+/* if not hasattr(local, "items"): local.items = [] */
+static bool is_absent(struct site_search *s, const char *code, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && !strstr(code, " or ") &&
+           strstr(code, arena_printf(s->scratch, "not hasattr(%.*s,", (int)(dot - name), name));
+}
+
 /* if total is None: total = x, or if i == 0: total = x, whose else makes it from itself: only the first iteration
  * assigns it. If i % 9 == 0 or if done, again and again. */
 static bool is_first_value(struct site_search *s, size_t i, const struct site_names *name)
@@ -103,7 +113,9 @@ static bool is_first_value(struct site_search *s, size_t i, const struct site_na
     if (branch >= none || !site_code_begins(&s->code.list[branch], "if")) return false;
     const char *code = s->code.list[branch].code, *is = find_name(code, name->list[0]);
     const size_t other = site_code_end(&s->code, branch), n = strlen(name->list[0]);
-    if (is && (strncmp(is + n, " is None", 8) == 0 || strncmp(is + n, " == None", 8) == 0)) return true;
+    if ((is && (strncmp(is + n, " is None", 8) == 0 || strncmp(is + n, " == None", 8) == 0)) ||
+        is_absent(s, code, name->list[0]))
+        return true;
     const bool once = (strstr(code, " == 0") && !strchr(code, '%')) || strstr(code, "first") ||
                       (is && is - code > 4 && strncmp(is - 4, "not ", 4) == 0);
     return once && other < none && s->code.list[other].indent == s->code.list[branch].indent &&

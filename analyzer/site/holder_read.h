@@ -61,6 +61,18 @@ struct site_search {
     struct site_candidates given_away; /* statements that pass the memory to an object of a library */
 };
 
+enum { SITE_FILES = 32 };
+struct site_files {
+    struct site_file {
+        const struct run_frame *frame;
+        struct site_code code;
+    } list[SITE_FILES];
+    size_t n;
+};
+/* The program's files of the call path; replaces them by those that they import. */
+void site_find_files(struct site_search *s, uint32_t stack, struct site_files *files);
+void site_find_imported(struct site_search *s, struct site_files *files);
+
 /* Does an assignment of the file give the name such a value? */
 bool site_is_given(struct site_search *s, const char *name, bool (*is)(const char *value));
 bool site_is_function(const struct site_statement *s);

@@ -1,6 +1,8 @@
 /* What a statement assigns, stores and returns of the memory. */
 #include "analyzer/base/text.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/site/holder_read.h"
+#include "analyzer/site/source_context.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -365,4 +367,55 @@ void site_read_statement(struct site_search *s, size_t i)
         read_registration(s, i);
         site_read_library(s, i);
     }
+}
+
+/* mean([m(x) for m in members]), or a loop over the list whose body calls each: the program needs them together. Of
+ * members[-4:] it needs a few. */
+static bool calls_each(const struct site_code *code, const char *list)
+{
+    const size_t n = strlen(list);
+    for (size_t i = 0; i < code->n; i++) {
+        const char *in = strstr(code->list[i].code, " in "), *each = in, *over = in ? in + 4 : NULL;
+        if (!in || site_iterated_length(&over) != n || strncmp(over, list, n) != 0 || over[n] == '[') continue;
+        while (each > code->list[i].code && each[-1] != ' ') each--;
+        struct arena scratch = {0};
+        const char *call = arena_printf(&scratch, "%.*s(", (int)(in - each), each);
+        bool found = in > each;
+        const size_t end = site_code_end(code, i);
+        size_t k = i;
+        while (found && k < end && !strstr(code->list[k].code, call)) k++;
+        arena_free(&scratch);
+        if (found && k < end) return true;
+    }
+    return false;
+}
+
+bool site_is_ensemble(struct site_builder *b, const struct result_holder *holder)
+{
+    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    struct site_store store;
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    size_t at;
+    if (!site_open_source(b, &frame, &code, &at)) return false;
+    if (site_store_of(b->arena, code.list[at].code, &store)) return calls_each(&code, store.into);
+    if (!site_assignment_of(b->arena, code.list[at].code, &a)) return false;
+    site_targets_of(b->arena, a.targets, &made,
+                    &made); /* members[name] = net, members = [train(n) for n in range(9)] */
+    return made.n == 1 && calls_each(&code, made.list[0]);
+}
+
+bool site_is_in_module(struct site_builder *b, const struct result_holder *holder)
+{
+    const struct run_frame frame = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    size_t at;
+    if (!site_open_source(b, &frame, &code, &at)) return false;
+    do {
+        at = site_code_parent(&code, at);
+    } while (at < code.n && !site_code_begins(&code.list[at], "class"));
+    for (size_t i = at; i < code.n && i < site_code_end(&code, at); i++)
+        if (strncmp(code.list[i].code, "def forward(", 12) == 0) return true;
+    return false;
 }

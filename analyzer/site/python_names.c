@@ -521,10 +521,11 @@ static bool is_parts_of_module(const char *code, const char *p)
     return open && IS_CALL_OF(code, open, makers);
 }
 
-bool site_collects(const char *code, const char *inner)
+bool site_collects(const char *code, const char *inner, bool graph)
 {
-    static const char *const words[] = {"list(", "tuple(", "dict(", "set(", "sorted(", "[", "{"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    static const char *const words[] = {"sum(", "reduce(", "list(", "tuple(", "dict(", "set(", "sorted(", "[", "{"};
+    enum { SUMS = 2 }; /* a sum keeps the graphs of its terms, not the terms */
+    for (size_t i = graph ? 0 : SUMS; i < sizeof words / sizeof *words; i++) {
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
             const bool whole = !site_is_name_character(*p) || p == code || !site_is_name_character(p[-1]);

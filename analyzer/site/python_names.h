@@ -71,4 +71,4 @@ bool site_is_tuple(const char *value);
 const char *site_bracket_around(const char *code, const char *p);
 /* [f(x) for x in y], {…}, list(f(x) for x in y): keeps each call's result until the last call has returned. `inner`:
  * the function that the statement was calling, whose arguments are complete; NULL unknown. */
-bool site_collects(const char *code, const char *inner);
+bool site_collects(const char *code, const char *inner, bool graph);

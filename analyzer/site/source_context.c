@@ -274,8 +274,9 @@ bool site_concatenates_results(struct site_builder *b, uint32_t stack)
         struct site_names made = {.n = 0};
         size_t at;
         if (!open_own_source(b, frame, &code, &at)) continue;
-        found = stores_for_cat(&scratch, &code, at, NULL) ||
-                (strstr(code.list[at].code, "cat([") && site_collects(strstr(code.list[at].code, "cat(["), NULL));
+        found =
+            stores_for_cat(&scratch, &code, at, NULL) ||
+            (strstr(code.list[at].code, "cat([") && site_collects(strstr(code.list[at].code, "cat(["), NULL, false));
         if (!found && site_assignment_of(&scratch, code.list[at].code, &a))
             site_targets_of(&scratch, a.targets, &made, NULL);
         for (size_t i = at + 1; made.n && i < at + 8 && i < code.n && !found; i++)
@@ -380,6 +381,55 @@ static bool lacks_words(const char *code, const void *of)
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n)
 {
     return source_is(b, stack, lacks_words, &(struct words){words, n});
+}
+
+/* Does a statement pass the names, which arange() made, to a cross entropy? Row i of a batch's similarities then
+ * belongs to sample i. */
+static bool labels_are_rows(struct arena *arena, const struct site_code *code)
+{
+    struct site_names rows = {.n = 0};
+    struct site_assignment a;
+    for (size_t i = 0; i < code->n; i++) {
+        const char *text = code->list[i].code, *loss = strstr(text, "cross_entropy(");
+        if (site_assignment_of(arena, text, &a) && strncmp(a.value, "torch.arange(", 13) == 0)
+            site_targets_of(arena, a.targets, &rows, NULL);
+        if (loss && (strstr(loss, "arange(") || site_holds(loss + strlen("cross_entropy"), &rows, false))) return true;
+    }
+    return false;
+}
+
+bool site_compares_samples(struct site_builder *b, uint32_t stack)
+{
+    static const char *const words[] = {"contrastive", "Contrastive",     "NTXent",  "NT_Xent",  "ntxent",
+                                        "nt_xent",     "InfoNCE",         "infonce", "info_nce", "SimCLR",
+                                        "simclr",      "SupCon",          "supcon",  "VICReg",   "BarlowTwins",
+                                        "in_batch",    "logits_per_image"};
+    const struct run_frame *frame;
+    struct arena scratch = {0};
+    bool compares = false;
+    for (; !compares && (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+        struct site_code code;
+        size_t at;
+        if (!open_own_source(b, frame, &code, &at)) continue;
+        compares = labels_are_rows(&scratch, &code);
+        for (size_t i = 0; i < code.n && !compares; i++)
+            compares = source_has_any(code.list[i].code, words, sizeof words / sizeof *words);
+    }
+    arena_free(&scratch);
+    return compares;
+}
+
+bool site_is_captured(struct site_builder *b, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+        struct site_code code;
+        size_t at;
+        if (!open_own_source(b, frame, &code, &at)) continue;
+        for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k))
+            if (site_code_begins(&code.list[k], "with") && strstr(code.list[k].code, "cuda.graph(")) return true;
+    }
+    return false;
 }
 
 static bool ends_no_graph(const char *code, const void *none)

@@ -45,6 +45,11 @@ bool site_is_read_beside(struct site_builder *b, const struct result_holder *hol
 bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const *words, size_t n);
 /* Likewise, and none calls backward(), or grad() without create_graph. */
 bool site_source_ends_no_graph(struct site_builder *b, uint32_t stack);
+/* Does the loss compare the samples of a batch with each other, as far as the names in the program's files of the call
+ * path show it, or labels that are row numbers? */
+bool site_compares_samples(struct site_builder *b, uint32_t stack);
+/* Does a line of the program run below `with torch.cuda.graph(g):`? */
+bool site_is_captured(struct site_builder *b, uint32_t stack);
 /* `from lib.replay import Memory`, `import replay`: the program's own module, beside the file or its package; NULL. */
 const char *site_imported_file(struct arena *arena, const char *file, const char *code);
 /* What a statement of the program does with a number that it reads from the GPU. */

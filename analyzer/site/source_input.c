@@ -308,6 +308,8 @@ uint32_t site_untrained_call(struct site_builder *b, uint32_t stack)
     if (!frame || site_is_library(frame) || !site_open_source(b, frame, &code, &at)) return RUN_NONE;
     find_called_models(b, &scratch, caller, NULL, -1, "", &models);
     (void)read_passed_names(&scratch, code.list[at].code, &names, &called);
+    for (size_t k = names.n; k-- > 0;) /* self.teacher(x) passes x */
+        if (strcmp(names.list[k], "self") == 0) names.list[k] = names.list[--names.n];
     const bool only = models.untrained != RUN_NONE && !models.trained && !is_result_of_trained(&scratch, &code, &names);
     arena_free(&scratch);
     return only && !site_is_without_gradients(b, stack) ? models.untrained : RUN_NONE;

@@ -279,7 +279,7 @@ static const char *collecting_variable(struct arena *arena, const char *code)
 {
     struct site_assignment a;
     struct site_names made = {.n = 0};
-    if (!site_collects(code, NULL) || !site_assignment_of(arena, code, &a)) return NULL;
+    if (!site_collects(code, NULL, false) || !site_assignment_of(arena, code, &a)) return NULL;
     site_targets_of(arena, a.targets, &made, NULL);
     return made.n == 1 ? made.list[0] : NULL;
 }

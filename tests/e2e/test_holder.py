@@ -475,7 +475,28 @@ SHAPES = {
                       "    if rt.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)): raise MemoryError(n)\n    return p\n"
                       "pool = {}\nfor step in range(1000):\n    pool[step] = alloc(1 << 20)\n", "pool[step] = alloc(1 << 20)"),
 }
+SHAPES |= {
+    # attributes that the first call makes: of a thread, an object, a function
+    "thread attribute": ("import threading\nlocal = threading.local()\ndef embed():\n    if not hasattr(local, 'vectors'):\n        local.vectors = []\n"
+                         "    vector = model(batch())\n    local.vectors.append(vector)\nfor step in range(1000):\n    embed()\n", "local.vectors.append(vector)"),
+    "late attribute": ("class Engine:\n    def run(self):\n        if not hasattr(self, 'outputs'):\n            self.outputs = []\n        out = model(batch())\n"
+                       "        self.outputs.append(out)\nengine = Engine()\nfor step in range(1000):\n    engine.run()\n", "self.outputs.append(out)"),
+    "function attribute": ("def embed():\n    if not hasattr(embed, 'seen'):\n        embed.seen = []\n    out = model(batch())\n    embed.seen.append(out)\n"
+                           "for step in range(1000):\n    embed()\n", "embed.seen.append(out)"),
+    "attribute with a default": ("class Engine: pass\nengine = Engine()\ndef run():\n    kept = getattr(engine, 'kept', None)\n    if kept is None:\n"
+                                 "        kept = engine.kept = []\n    out = model(batch())\n    kept.append(out)\nfor step in range(1000):\n    run()\n",
+                                 "kept.append(out)"),
+    # losses that a function adds up while it asks for them
+    "reduce": ("import operator\nfrom functools import reduce\ndef loss():\n    return criterion(model(batch()))\ndef error():\n"
+               "    return reduce(operator.add, (loss() for step in range(1000)))\nerror()\n",
+               "return reduce(operator.add, (loss() for step in range(1000)))"),
+    "sum of a generator": ("def loss():\n    return criterion(model(batch()))\ntotal = sum(loss() for step in range(1000)) / 1000\n",
+                           "total = sum(loss() for step in range(1000)) / 1000"),
+}
 LIKENESSES = {
+    "late attribute that is replaced": "[setattr(meter, 'parts', []) if hasattr(meter, 'parts') else 0]; meter.parts = [loss]",
+    "sum of numbers": "total = sum(x.item() for x in [loss])",
+    "sum of one step": "total = sum(x for x in [loss])",
     # pytorch/pytorch 13613, discuss.pytorch.org 27253, lambeq 251: what is stored is a number or a copy on the host
     "item": "total += loss.item()",
     "host": "logged.append(loss.detach().cpu().numpy())",
@@ -637,6 +658,31 @@ def test_the_store_of_an_imported_module(recording):
     report = run(recording, "from lib.replay import Memory\nmemory = Memory()\nfor step in range(1000):\n    out = Tensor()\n    memory.push(step, out)\n")
     holder, = report["oom"][0]["holders"]
     assert holder["file"].endswith("/lib/replay.py") and holder["text"] == "self.items.append(args)"
+
+
+HOOKS = ("class Taps:\n    def __init__(self, net):\n        self.seen, self.latest = [], {}\n        net.register_forward_hook(HOOK)\n"
+         "    def save(self, module, inputs, output):\n        STORE\n    def tap(self, name):\n        def hook(module, inputs, output):\n            STORE\n"
+         "        return hook\n")
+
+
+@pytest.mark.parametrize("hook, store, user, kept", [
+    # towhee-io/examples 258, Mikubill/sketch2img 7: a class of another file registers the hooks
+    ("self.save", "self.seen.append(output)", "taps = Taps(model)", True),
+    ("self.tap('x')", "self.seen.append(output)", "taps = Taps(model)", True),
+    ("self.tap('x')", "self.latest.setdefault('x', []).append(output)", "taps = Taps(model)", True),
+    ("lambda m, i, o: self.seen.append(o)", "pass", "taps = Taps(model)", True),
+    ("self.save", "self.seen += [output]", "taps = [Taps(model)]", True),
+    ("self.save", "self.seen.append(output)", "taps = None", False),
+    ("self.save", "self.seen.append(output.tolist())", "taps = Taps(model)", False),
+    ("self.save", "self.latest['x'] = output", "taps = Taps(model)", False),
+    ("self.save", "self.last = output", "taps = Taps(model)", False),
+    ("self.tap('x')", "self.seen.append(output.item())", "taps = Taps(model)", False)])
+def test_hooks_of_an_imported_module(recording, hook, store, user, kept):
+    (recording.folder / "taps.py").write_text(HOOKS.replace("HOOK", hook).replace("STORE", store))
+    report = run(recording, "from taps import Taps\ndef keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n"
+                 f"{user}\nfor step in range(1000):\n    out = model(batch())\n" + ("" if kept else "    keep(out)\n"))
+    holders = [h for part in report["oom"] + report["growth"] for h in part["holders"]]
+    assert (report["oom"] or report["growth"]) and {h["file"].rsplit("/", 1)[1] for h in holders} == ({"taps.py"} if kept else set()), holders
 
 
 FRAMES = "class Frames:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n        self.items.append(Tensor())\n"
