@@ -239,6 +239,7 @@ static void still_recording(void **state)
 {
     char error[256];
     uint32_t owner = 0;
+    ev_skip_without_own_stat();
     clean();
     pid_t pid = start(victim, true);
     while (!shared->published[1]) usleep(1000);

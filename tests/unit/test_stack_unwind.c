@@ -522,11 +522,12 @@ static void coroutine(void)
 /* A coroutine's stack at the end of mapped memory, which is unmapped afterwards. */
 static void on_stack(size_t size)
 {
-    char *room = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (size + page - 1) / page * page;
+    char *room = mmap(NULL, mapped + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(room != MAP_FAILED);
-    mprotect(room + size, 4096, PROT_NONE);
+    mprotect(room + mapped, page, PROT_NONE);
     getcontext(&there);
-    there.uc_stack.ss_sp = room;
+    there.uc_stack.ss_sp = room + mapped - size;
     there.uc_stack.ss_size = size;
     there.uc_link = &here;
     makecontext(&there, coroutine, 0);
@@ -535,7 +536,7 @@ static void on_stack(size_t size)
     down(3);
     swapcontext(&here, &there);
     assert_true(in_coroutine >= 10);
-    munmap(room, size + 4096);
+    munmap(room, mapped + page);
 }
 
 static void coroutines(void **state)
