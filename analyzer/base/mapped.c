@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,19 +32,19 @@ void mapped_survive(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
+/* The file lists the mappings in order of their addresses. */
 static bool is_file(uintptr_t from, uintptr_t to)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
-    char line[8192];
-    bool found = false;
-    while (maps && !found && fgets(line, sizeof line, maps)) {
-        uintptr_t start, end;
-        unsigned long inode;
-        found =
-            sscanf(line, "%lx-%lx %*s %*s %*s %lu", &start, &end, &inode) == 3 && inode && start <= from && to <= end;
+    char line[8192], *at = line;
+    uintptr_t start = 0, end = 0;
+    unsigned long inode = 0;
+    while (maps && end <= from && fgets(line, sizeof line, maps)) {
+        start = strtoul(line, &at, 16);
+        end = strtoul(at + (*at == '-'), &at, 16);
     }
     if (maps) fclose(maps);
-    return found;
+    return start <= from && to <= end && sscanf(at, "%*s %*s %*s %lu", &inode) == 1 && inode;
 }
 
 void mapped_release(const void *start, size_t size)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/symbol/sections.h"
 
 enum { DEPTH_MAX = 64, VISITS_MAX = 20000000, PATH_NAMES = 16 };
 
@@ -41,6 +42,8 @@ struct range {
 };
 
 struct symbol_units {
+    Dwarf *dwarf;
+    struct symbol_sections *sections; /* NULL: all units are in `list` */
     struct unit *list;
     size_t n, cap;
     ARENA_LIST(struct range, ranges); /* by low */
@@ -68,24 +71,35 @@ static void add_unit(struct symbol_units *u, Dwarf_Die *die)
     if (u->ranges_n != before) *ARENA_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
 }
 
-struct symbol_units *symbol_units_new(Dwarf *dwarf)
+static void free_units(struct symbol_units *u)
 {
-    struct symbol_units *u = arena_realloc(NULL, 1, sizeof *u);
+    for (size_t i = 0; i < u->n; i++) ARENA_RELEASE(u->list[i].scopes, u->list[i].functions, u->list[i].named);
+    u->n = u->ranges_n = 0;
+}
+
+static void list_units(struct symbol_units *u)
+{
     Dwarf_CU *cu = NULL;
     Dwarf_Die die;
     uint8_t type;
 
-    *u = (struct symbol_units){0};
-    while (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &die, NULL) == 0)
+    while (dwarf_get_units(u->dwarf, cu, &cu, NULL, &type, &die, NULL) == 0)
         if (type == DW_UT_compile || type == DW_UT_skeleton) add_unit(u, &die);
     SORT(u->ranges, u->ranges_n, by_range);
+}
+
+struct symbol_units *symbol_units_new(Dwarf *dwarf, struct symbol_sections *sections)
+{
+    struct symbol_units *u = ARENA_NEW(struct symbol_units, .dwarf = dwarf, .sections = sections);
+
+    if (!sections) list_units(u);
     return u;
 }
 
 void symbol_units_free(struct symbol_units *u)
 {
     if (!u) return;
-    for (size_t i = 0; i < u->n; i++) ARENA_RELEASE(u->list[i].scopes, u->list[i].functions, u->list[i].named);
+    free_units(u);
     ARENA_RELEASE(u->list, u->ranges, u);
 }
 
@@ -206,13 +220,59 @@ static void name_it(const struct unit *u, Dwarf_Die *die, struct symbol_unit_pla
     place->function = linkage ? arena_copy(linkage) : name ? scoped_name(u, die, name) : NULL;
 }
 
-static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
+static struct unit *listed_unit(struct symbol_units *u, Dwarf_Addr address)
 {
     size_t low = SORT_COUNT(u->ranges_n, i, u->ranges[i].low <= address);
 
     for (size_t back = 0; low-- > 0 && back < 8; back++) /* damaged units may overlap */
         if (address < u->ranges[low].high) return &u->list[u->ranges[low].unit];
     return NULL;
+}
+
+/* Whether entries of the unit may refer to others: to those of partial units, or that gcc's -flto wrote. */
+static bool refers_to_others(Dwarf_Die *unit)
+{
+    Dwarf_Abbrev *abbrev;
+    size_t length;
+    unsigned name, form;
+
+    for (Dwarf_Off at = 0; (abbrev = dwarf_getabbrev(unit, at, &length)) && abbrev != DWARF_END_ABBREV; at += length)
+        for (size_t i = 0; dwarf_getabbrevattr(abbrev, i, &name, &form, NULL) == 0; i++)
+            if (form == DW_FORM_ref_addr || form == DW_FORM_ref_sig8) return true;
+    return !abbrev;
+}
+
+/* Inflates and lists the unit that has the address. False: all units are needed. */
+static bool list_unit_of(struct symbol_units *u, Dwarf_Addr address)
+{
+    enum { UNIT_HEADER_MAX = 24 };
+    uint64_t at;
+    Dwarf_Off next;
+    size_t header;
+    Dwarf_Die die;
+
+    if (!symbol_sections_find(u->sections, address, &at) ||
+        !symbol_sections_inflate(u->sections, at + UNIT_HEADER_MAX) ||
+        dwarf_nextcu(u->dwarf, at, &next, &header, NULL, NULL, NULL) != 0 ||
+        !symbol_sections_inflate(u->sections, next) || !dwarf_offdie(u->dwarf, at + header, &die) ||
+        refers_to_others(&die))
+        return false;
+    add_unit(u, &die);
+    SORT(u->ranges, u->ranges_n, by_range);
+    return true;
+}
+
+static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
+{
+    struct unit *found = listed_unit(u, address);
+
+    if (found || !u->sections) return found;
+    if (list_unit_of(u, address) && (found = listed_unit(u, address))) return found;
+    symbol_sections_inflate_all(u->sections);
+    u->sections = NULL;
+    free_units(u);
+    list_units(u);
+    return listed_unit(u, address);
 }
 
 static const struct function *function_at(const struct unit *u, Dwarf_Addr address)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct symbol_sections;
 struct symbol_units;
 
 struct symbol_unit_place {
@@ -21,8 +22,8 @@ struct symbol_unit_place {
 
 enum { DWARF_PLACES = 64 };
 
-/* NULL: no units. */
-struct symbol_units *symbol_units_new(Dwarf *dwarf);
+/* With `sections`, units are read when an address in them is asked for. */
+struct symbol_units *symbol_units_new(Dwarf *dwarf, struct symbol_sections *sections);
 void symbol_units_free(struct symbol_units *units);
 /* The functions at an address: the innermost inlined function first, the function that the linker knows last. 0:
  * nothing is known; 1 with function NULL: only the line. *folder is the compilation directory. */

@@ -13,6 +13,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/symbol/demangle.h"
 #include "analyzer/symbol/dwarf_unit.h"
+#include "analyzer/symbol/sections.h"
 #include "analyzer/symbol/symtab.h"
 
 enum { ID_MAX = 64 };
@@ -27,6 +28,7 @@ struct symbol_module {
     char *folders; /* libdwfl's list, and its storage */
     struct symbol_table *symtab;
     struct symbol_units *units;
+    struct symbol_sections *sections;
     Dwarf_Addr bias; /* of the debugging information */
     bool have_symtab, have_units;
     char build_id[2 * ID_MAX + 1];
@@ -184,6 +186,7 @@ void symbol_module_close(struct symbol_module *m)
     symbol_units_free(m->units);
     symbol_table_free(m->symtab);
     if (m->dwfl) dwfl_end(m->dwfl);
+    symbol_sections_free(m->sections);
     ARENA_RELEASE(m->folders, m);
 }
 
@@ -192,12 +195,25 @@ const char *symbol_module_build_id(const struct symbol_module *m)
     return m->build_id;
 }
 
+/* Of the file with the symbols: it is also the one with the debugging information, unless only that was moved out. */
+static Elf *elf_of_symbols(Dwfl_Module *mod)
+{
+    const int count = dwfl_module_getsymtab(mod);
+    GElf_Sym sym;
+    GElf_Addr address;
+    Elf *elf = NULL;
+
+    if (count > 0) dwfl_module_getsym_info(mod, count - 1, &sym, &address, NULL, &elf, NULL);
+    return elf;
+}
+
 static struct symbol_units *units_of(struct symbol_module *m)
 {
     if (!m->have_units) {
-        Dwarf *dwarf = dwfl_module_getdwarf(m->mod, &m->bias);
         m->have_units = true;
-        m->units = dwarf ? symbol_units_new(dwarf) : NULL;
+        m->sections = symbol_sections_new(elf_of_symbols(m->mod));
+        Dwarf *dwarf = dwfl_module_getdwarf(m->mod, &m->bias);
+        m->units = dwarf ? symbol_units_new(dwarf, m->sections) : NULL;
     }
     return m->units;
 }

@@ -31,8 +31,8 @@ enum { A_STRETCH = 8 /* symbols, on average */, RELEASE = 1 << 16 /* released af
 struct table_reading {
     Dwfl_Module *mod;
     uint64_t start;
-    Elf *elf;       /* that has the table */
-    Elf_Data *data; /* NULL: libdwfl joins several tables, and is asked for each symbol */
+    Elf *elf;               /* that has the table */
+    const Elf64_Sym *table; /* NULL: of 32 bits, or libdwfl joins several tables: it is asked for each symbol */
     GElf_Section section;
     GElf_Addr moved; /* symbols of that section */
 };
@@ -51,9 +51,12 @@ static struct table_reading begin_table(Dwfl_Module *mod, int count)
 
     dwfl_module_info(mod, NULL, &r.start, NULL, NULL, NULL, NULL, NULL);
     if (count > 0) dwfl_module_getsym_info(mod, count - 1, &sym, &address, NULL, &r.elf, NULL);
-    for (Elf_Scn *s = NULL; r.elf && (s = elf_nextscn(r.elf, s));) {
-        if (!is_symbol_table(s, &head) || (r.data && head.sh_type == SHT_DYNSYM)) continue;
-        r.data = head.sh_entsize && head.sh_size / head.sh_entsize == (size_t)count ? elf_getdata(s, NULL) : NULL;
+    for (Elf_Scn *s = NULL; r.elf && gelf_getclass(r.elf) == ELFCLASS64 && (s = elf_nextscn(r.elf, s));) {
+        if (!is_symbol_table(s, &head) || (r.table && head.sh_type == SHT_DYNSYM)) continue;
+        const Elf_Data *data =
+            head.sh_entsize && head.sh_size / head.sh_entsize == (size_t)count ? elf_getdata(s, NULL) : NULL;
+        const bool whole = data && data->d_size / sizeof *r.table >= (size_t)count;
+        r.table = whole && (uintptr_t)data->d_buf % _Alignof(Elf64_Sym) == 0 ? data->d_buf : NULL;
         if (head.sh_type == SHT_SYMTAB) break;
     }
     return r;
@@ -71,8 +74,9 @@ static bool read_symbol(struct table_reading *r, int number, struct symbol *s)
     GElf_Addr address;
     GElf_Word section;
 
-    if (r->data && (!gelf_getsym(r->data, number, &sym) || !is_function_symbol(&sym, sym.st_shndx))) return false;
-    if (r->data && sym.st_shndx == r->section) {
+    if (r->table && !is_function_symbol(&r->table[number], r->table[number].st_shndx)) return false;
+    if (r->table && r->table[number].st_shndx == r->section) {
+        sym = r->table[number];
         address = sym.st_value + r->moved;
     } else {
         const char *name = dwfl_module_getsym_info(r->mod, number, &sym, &address, &section, NULL, NULL);

@@ -228,6 +228,63 @@ static void blocks_in_blocks_are_left_in_the_middle(void **state)
     symbolizer_free(s);
 }
 
+static const char *text_or_none(const char *text)
+{
+    return text ? text : "(none)";
+}
+
+static void same_answers(const char *path, const char *as, uint64_t first, uint64_t last)
+{
+    for (int from_end = 0; from_end < 2; from_end++) {
+        struct symbolizer *s = symbolizer_new();
+        for (uint64_t i = 0; i <= last - first; i++) {
+            const uint64_t at = from_end ? last - i : first + i;
+            const struct run_symbol_place *places, *expected;
+            const size_t n = symbolizer_more.inlined(s, path, NULL, at, &places);
+            assert_int_equal(n, symbolizer_more.inlined(s, as, NULL, at, &expected));
+            for (size_t k = 0; k < n; k++) {
+                assert_string_equal(text_or_none(places[k].function), text_or_none(expected[k].function));
+                assert_string_equal(text_or_none(places[k].file), text_or_none(expected[k].file));
+                assert_int_equal(places[k].line, expected[k].line);
+            }
+        }
+        symbolizer_free(s);
+    }
+}
+
+/* Of which only the units that are asked for are inflated. With -flto, entries refer to other units. */
+static void compressed_units_give_the_same(void **state)
+{
+    static const char *const options[] = {"-gdwarf-5", "-gdwarf-4", "-gdwarf-5 -flto -Wno-odr"};
+    enum { UNITS = 24 };
+    char plain[128], packed[128], apart[128], name[32];
+
+    (void)state;
+    snprintf(plain, sizeof plain, "%s/plain.so", folder);
+    snprintf(packed, sizeof packed, "%s/packed.so", folder);
+    snprintf(apart, sizeof apart, "%s/apart.so", folder);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        sh("cd %s && for i in $(seq %d); do (echo '#include <stdio.h>'; "
+           "echo \"static inline int inner$i(int x) { return x * $i + puts(\\\"$i\\\"); }\"; "
+           "echo \"int entry$i(int x) { return inner$i(x) - inner$i(2 * x); }\") > unit$i.c; done",
+           folder, UNITS);
+        sh("cd %s && gcc %s -O2 -shared -fPIC -Wl,--build-id=sha1 -o plain.so $(seq -f unit%%g.c %d)", folder,
+           options[i], UNITS);
+        sh("cd %s && objcopy --compress-debug-sections=zlib plain.so packed.so && "
+           "objcopy --only-keep-debug packed.so packed.debug && "
+           "objcopy --strip-all --add-gnu-debuglink=packed.debug packed.so apart.so",
+           folder);
+        for (int unit = 1; unit <= UNITS; unit += UNITS / 3) {
+            uint64_t size, at;
+            snprintf(name, sizeof name, "entry%d", unit);
+            at = symbol_of(plain, name, &size, NULL);
+            assert_true(at && size);
+            same_answers(packed, plain, at, at + size + 64); /* and some of the next one */
+            same_answers(apart, plain, at, at + size);
+        }
+    }
+}
+
 /* A library of the system, without debugging information: the exported name. */
 static void the_c_library_is_named(void **state)
 {
@@ -252,6 +309,7 @@ int main(void)
         cmocka_unit_test(another_build_is_not_believed),
         cmocka_unit_test(other_files_do_no_harm),
         cmocka_unit_test(blocks_in_blocks_are_left_in_the_middle),
+        cmocka_unit_test(compressed_units_give_the_same),
         cmocka_unit_test(the_c_library_is_named),
     };
 
