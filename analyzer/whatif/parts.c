@@ -132,6 +132,13 @@ void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct 
     d->thread = life->thread;
 }
 
+void whatif_note_capture(struct whatif_device *d, const struct caching_allocator *a, const struct run_lifetime *life)
+{
+    const bool captures = life->space == GS_SPACE_POOL, begins = captures && !d->capturing;
+    d->capturing = captures;
+    if (begins && !caching_has_spare(a)) *ARENA_ADD(d->flushes) = (struct whatif_moment){life->alloc_ns, 0};
+}
+
 int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life)
 {
     while (*next < w->pending_n) {

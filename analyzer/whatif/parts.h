@@ -34,6 +34,7 @@ struct whatif_device {
     ARENA_LIST(uint32_t, unsplit); /* private pools that never split a block */
     bool user_pools;               /* torch.cuda.MemPool */
     bool captures;                 /* CUDA graphs */
+    bool capturing;                /* the last tensor belongs to a graph that is being captured */
     uint32_t thread;               /* the last one on which a script or a thread that it started allocated; RUN_NONE */
     uint32_t turns;                /* how often that was another thread than before */
     bool freed_unknown;            /* segments were freed by a call without a stack: for a request, or by the program */
@@ -128,6 +129,9 @@ bool whatif_ends_are_sure(struct whatif *w);
 void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_lifetime *life);
 /* Counts how often a script and the threads that it starts allocate in turn. */
 void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life);
+/* torch.cuda.graph() empties the cache before it captures, which a recording shows only if that freed something: notes
+ * it at the first tensor of each capture, unless `a`, as recorded, kept segments. */
+void whatif_note_capture(struct whatif_device *d, const struct caching_allocator *a, const struct run_lifetime *life);
 /* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 /* Does a call path belong to steps: an optimizer's, backward's, or one that creates a handle of cuBLAS or cuDNN? */

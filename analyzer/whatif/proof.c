@@ -605,6 +605,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!pool && (b->from < b->calls_n || d->switches_n)) note_switch(b, life, bytes);
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
+    whatif_note_capture(d, a, life);
     b->last_private = pool ? pool : b->last_private;
     const bool keeps = pool && life->space != GS_SPACE_POOL && !caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
     b->last_kept = keeps ? pool : 0;

@@ -236,44 +236,54 @@ static bool check_rules(const struct caching_rules *rules, char *error, size_t e
     return true;
 }
 
+/* "key:value", up to `end`. */
+static bool parse_setting(const struct parser *p, const char *at, const char *end)
+{
+    char key[64], value[256];
+    size_t i = 0;
+    const char *colon = memchr(at, ':', (size_t)(end - at));
+    if (!colon) {
+        const int sign = (int)strcspn(at, "=");
+        if (sign < (int)(end - at))
+            snprintf(p->error, p->error_size, "'%.*s' has a '=' instead of a ':'; write %.*s:%.*s", (int)(end - at), at,
+                     sign, at, (int)(end - at) - sign - 1, at + sign + 1);
+        else
+            snprintf(p->error, p->error_size, "'%.*s' is not key:value, such as max_split_size_mb:256", (int)(end - at),
+                     at);
+        return false;
+    }
+    snprintf(key, sizeof key, "%.*s", (int)(colon - at), at);
+    for (size_t from = (size_t)(colon + 1 - at); from < (size_t)(end - at) && i + 1 < sizeof value; from++)
+        if (!strchr(" \t'\"", at[from])) value[i++] = at[from];
+    value[i] = 0;
+    char *name = key + strspn(key, " \t'\"");
+    name[strcspn(name, " \t'\"")] = 0;
+    for (i = 0; i < sizeof keys / sizeof *keys && strcmp(keys[i].key, name) != 0; i++) continue;
+    if (i == sizeof keys / sizeof *keys) {
+        snprintf(p->error, p->error_size,
+                 "'%s' is not a setting of PyTorch's allocator that gpuspy knows; 'gpuspy "
+                 "whatif --help' lists them",
+                 name);
+        return false;
+    }
+    if (keys[i].rule != ALWAYS && !rules_have(p, name, (enum caching_version_rule)keys[i].rule)) return false;
+    return keys[i].set(p, name, value);
+}
+
 bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *error, size_t error_size)
 {
-    const struct parser p = {rules, error, error_size};
-    char key[64], value[256];
+    struct parser p = {rules, error, error_size};
+    char more[256]; /* errors after the first one */
+    bool ok = true;
     const char *end;
     for (const char *at = conf; *at; at = *end ? end + 1 : end) {
-        size_t i = 0;
         end = at + strcspn(at, ",");
         if (strchr(at, '[') && strchr(at, '[') < end) end = strchr(at, ']') ? strchr(at, ']') + 1 : at + strlen(at);
-        const char *colon = memchr(at, ':', (size_t)(end - at));
-        if (!colon) {
-            const int sign = (int)strcspn(at, "=");
-            if (sign < (int)(end - at))
-                snprintf(error, error_size, "'%.*s' has a '=' instead of a ':'; write %.*s:%.*s", (int)(end - at), at,
-                         sign, at, (int)(end - at) - sign - 1, at + sign + 1);
-            else
-                snprintf(error, error_size, "'%.*s' is not key:value, such as max_split_size_mb:256", (int)(end - at),
-                         at);
-            return false;
-        }
-        snprintf(key, sizeof key, "%.*s", (int)(colon - at), at);
-        for (size_t from = (size_t)(colon + 1 - at); from < (size_t)(end - at) && i + 1 < sizeof value; from++)
-            if (!strchr(" \t'\"", at[from])) value[i++] = at[from];
-        value[i] = 0;
-        char *name = key + strspn(key, " \t'\"");
-        name[strcspn(name, " \t'\"")] = 0;
-        for (i = 0; i < sizeof keys / sizeof *keys && strcmp(keys[i].key, name) != 0; i++) continue;
-        if (i == sizeof keys / sizeof *keys) {
-            snprintf(error, error_size,
-                     "'%s' is not a setting of PyTorch's allocator that gpuspy knows; 'gpuspy "
-                     "whatif --help' lists them",
-                     name);
-            return false;
-        }
-        if (keys[i].rule != ALWAYS && !rules_have(&p, name, (enum caching_version_rule)keys[i].rule)) return false;
-        if (!keys[i].set(&p, name, value)) return false;
+        if (parse_setting(&p, at, end)) continue;
+        p = (struct parser){rules, more, sizeof more};
+        ok = false;
     }
-    return check_rules(rules, error, error_size);
+    return ok && check_rules(rules, error, error_size);
 }
 
 /* "2.6.0+cu124" */

@@ -6,7 +6,8 @@
 
 /* Applies "key:value,key:value" to `rules`, later ones over earlier ones. False and a line in `error` if PyTorch would
  * refuse it or if it chooses an allocator that gpuspy does not replay. Keys that change no device memory
- * (pinned_use_cuda_host_register, …) are accepted. rules->device_bytes must be set. */
+ * (pinned_use_cuda_host_register, …) are accepted. Settings beside one that is refused apply, too. rules->device_bytes
+ * must be set. */
 bool whatif_rules_parse(struct caching_rules *rules, const char *conf, char *error, size_t error_size);
 /* The rules of a recorded process, with that version of PyTorch (NULL: unknown). False: a line in `error` names the
  * setting that is not replayed, and `rules` has the others. */

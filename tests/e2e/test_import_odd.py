@@ -240,7 +240,7 @@ def nvprof():
 
 
 def memory_viz_page(snapshot):
-    """As PyTorch's memory_viz writes it since 2.1: it pads the pickle so that base64 needs no '='."""
+    """As PyTorch's memory_viz (2.6 to 2.15) writes it: it pads the pickle so that base64 needs no '='."""
     data = pickle.dumps(snapshot)
     data += bytes(3 - len(data) % 3)
     files = json.dumps([{"name": "snapshot.pickle", "base64": base64.b64encode(data).decode()}])

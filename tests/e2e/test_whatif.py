@@ -425,3 +425,21 @@ def test_a_second_expandable_segment_below_or_above_the_first(tmp_path, second):
     assert answer["replay"]["exact"], answer["replay"]
     assert answer["replay"]["allocations_at_recorded_address"] == answer["replay"]["allocations"] == 3
     assert answer["whatif"][0]["peak_reserved_bytes"] == 5004 * page
+
+
+@pytest.mark.parametrize("conf", ["new_key:1,roundup_power2_divisions:8", "roundup_power2_divisions:8,new_key:[1:2,3:4]",
+                                  "new_key:[a:b,c:d],roundup_power2_divisions:8,other:2"])
+def test_a_recorded_setting_that_gpuspy_does_not_know(tmp_path, conf):
+    """The replay follows the settings beside it, and is inexact."""
+    run = Run()
+    run.segment(0, 1 << 40, 20 * MIB)
+    run.alloc(0, 1 << 40, 1200 << 10, 5)
+    answers = []
+    for text in conf, "roundup_power2_divisions:8":
+        snapshot = run.snapshot()
+        snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": text}
+        answers.append(asked(write(tmp_path / "s.pickle", snapshot), "--limit", "8GiB"))
+    unknown, known = answers
+    assert [a["whatif"][0]["peak_allocated_bytes"] for a in answers] == [1280 << 10] * 2
+    assert known["replay"]["exact"] and known["whatif"][0]["exact"]
+    assert not unknown["replay"]["exact"] and not unknown["whatif"][0]["exact"] and "'new_key' is not a setting" in unknown["replay"]["reason"]

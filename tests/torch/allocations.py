@@ -202,6 +202,27 @@ def graphs():
     return y, z, kept
 
 
+def captured_twice():
+    """torch.cuda.graph() empties the cache, which frees nothing before the second capture with default settings"""
+    layers = torch.nn.Sequential(torch.nn.Linear(1200, 4800), torch.nn.GELU(), torch.nn.Linear(4800, 1200)).cuda()
+    pool, graphs = None, []
+    with torch.no_grad():
+        for rows in (900, 350):
+            x = torch.rand(rows, 1200, device="cuda")
+            layers(x)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                y = layers(x)
+            pool = graph.pool()
+            graphs.append((graph, x, y))
+        for i in range(6):
+            graphs[i % 2][0].replay()
+            temporary = torch.empty((30 + 13 * i) << 20, dtype=torch.uint8, device="cuda")
+            y = layers(torch.rand(200 + 100 * i, 1200, device="cuda"))
+            del temporary
+
+
 def pools():
     pool = torch.cuda.MemPool()
     kept = [mib(3.3), mib(0.7)]

@@ -14,6 +14,7 @@ SCRIPT = HERE / "allocations.py"
 PROGRAMS = re.findall(r"^def (\w+)\(\):", SCRIPT.read_text(), re.M)
 PROGRAMS.remove("switched")  # it replaces all settings
 PROGRAMS.remove("renewed_pools")  # whether a request that fails was made in a MemPool is unknown
+PROGRAMS.remove("captured_twice")
 PROGRAMS.remove("cleared_first")  # for steps only
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
             "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
@@ -25,6 +26,7 @@ CASES += [("", 1, "switched"), *(("expandable_segments:True", size, program) for
 if os.environ.get("WHATIF_ALL"):
     CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
 CASES += [(setting, 0, "renewed_pools") for setting in SETTINGS[:2]]
+CASES += [(setting, 0, "captured_twice") for setting in ("expandable_segments:True", "roundup_power2_divisions:[16:2,64:8,>:4]", "max_split_size_mb:21")]
 
 
 def asked(file, *words):
