@@ -110,7 +110,8 @@ void top_screen_size(int *columns, int *rows)
     *rows = size.ws_row;
 }
 
-/* In one write, and between the marks by which a terminal that supports them shows it at once. */
+/* In one write, and between the marks by which a terminal that supports them shows it at once. A line is erased before
+ * it is written: after a character in the last column the cursor is still on it. */
 void top_screen_draw(const char *text)
 {
     char *buffer = NULL;
@@ -122,12 +123,12 @@ void top_screen_draw(const char *text)
     for (const char *p = text; *p && row < rows;) {
         size_t length = strcspn(p, "\n");
         if (!p[length]) break;
-        fprintf(out, "%.*s\033[K\r\n", (int)length, p);
+        fprintf(out, "\033[K%.*s\r\n", (int)length, p);
         p += length + 1;
         row++;
     }
     const char *last = strrchr(text, '\n');
-    fprintf(out, "\033[J\033[%d;1H%s\033[K\033[?2026l", rows, last ? last + 1 : "");
+    fprintf(out, "\033[J\033[%d;1H\033[K%s\033[?2026l", rows, last ? last + 1 : "");
     fclose(out);
     write_to_terminal(buffer, n);
     free(buffer);

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from conftest import SAN
+
 # The part of PyTorch that a graph needs: a tensor refers to what it was computed from, until it is detached.
 TENSOR = """
 import ctypes
@@ -747,7 +749,7 @@ def test_source_that_is_not_a_program(recording, lines):
     began = time.monotonic()
     for holder in [h for oom in recording.report()["oom"] for h in oom["holders"]]:
         assert len(holder["text"]) < 200
-    assert time.monotonic() - began < 20
+    assert SAN or time.monotonic() - began < 20  # a sanitizer makes it several times slower
 
 
 def test_what_is_computed_from_memory_does_not_keep_it(recording):

@@ -259,9 +259,18 @@ def test_two_processes_of_a_run_and_two_runs_of_a_folder(recording):
 
 # ------------------------------------------------------------------ on a terminal
 
+class Screen(pyte.Screen):
+    """After a character in the last column, xterm's cursor stays there until the next one: a line erased from the cursor
+    on loses that character. pyte's cursor is beyond it."""
+
+    def erase_in_line(self, how=0, private=False):
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+        super().erase_in_line(how, private)
+
+
 class Terminal:
     def __init__(self, folder, *arguments, columns=80, rows=24, **more):
-        self.screen = pyte.Screen(columns, rows)
+        self.screen = Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.before = None
@@ -350,6 +359,7 @@ def test_it_fits(recording, program, columns, rows):
         assert "weight" in text or "program.py:8" in text
         assert re.search(r"GPU 0 \[", text) and "195.00 MiB" in text
         terminal.until(r"\nq quit[^\n]*\Z")  # a screen may arrive in parts
+        terminal.until(r"\A[^\n]* \d\d:\d\d:\d\d\n")  # it ends in the last column
     assert "\x1b[" not in text
     terminal.key("q")
     assert terminal.ended() == 0
