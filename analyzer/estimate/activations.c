@@ -200,8 +200,8 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
                    likely->at_loss ? "logits, log-probabilities, their gradients" : "logits", logits,
                    "low: the script drops the logits; high: it keeps them", text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
-    add_activation(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "logits that the script still holds",
-                   OF(held), "low: the script drops the logits; high: it keeps them", text);
+    add_activation(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
+                   "low: the script drops the logits; high: it keeps them", text);
     add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, first layers of backward",
                    gradients, WHY_EAGER, "the maximum in backward's first half, on top of what forward kept");
     add_activation(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward",
@@ -251,27 +251,6 @@ static void add_held_caches(const struct plan *p, struct estimate_result *r)
                      "%.0f layers · (%.0f + %.0f) positions · %.0f of keys and values · %.0f B", layers, e.tokens,
                      z.tokens, keys, z.compute);
     line->why = "high: the script holds the model's outputs, and use_cache is True";
-}
-
-/* A decoder's outputs contain its keys and values, which its layers have freed when backward ends. */
-static void add_cache_of_outputs(const struct plan *p, struct estimate_result *r)
-{
-    const struct model_shape *m = &p->model->shape;
-    const struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
-    const double keys = 2 * (double)(m->kv_heads * m->head_dim),
-                 element = estimate_act_caches_wide(p, &z) ? 4 : z.compute,
-                 all = ceil((double)m->layers * z.tokens * keys * element);
-    struct estimate_line *line;
-
-    if (!estimate_replay_knows(p) || p->drop_outputs || p->checkpoint != PLAN_CHECKPOINT_NONE ||
-        (m->family != MODEL_LLAMA && m->family != MODEL_GPT))
-        return;
-    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(BACKWARD) | IN_PHASE(STEP),
-                        "keys and values that the script still holds", (struct estimate_interval){0, all, all});
-    estimate_explain(line, "transformers: use_cache is True by default",
-                     "%ju layers · %.0f tokens · %.0f of keys and values · %.0f B", (uintmax_t)m->layers, z.tokens,
-                     keys, element);
-    line->why = "low: the script drops the outputs, or use_cache=False";
 }
 
 /* torchtune's OffloadActivations copies what a layer saves to the host, with at most five tensors on their way. A
@@ -368,7 +347,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     if (plan_is_megatron(p))
         estimate_act_parallel(p, stage, r);
     else
-        add_eager(p, r), add_outer_caches(p, r), add_held_caches(p, r), add_cache_of_outputs(p, r);
+        add_eager(p, r), add_outer_caches(p, r), add_held_caches(p, r);
     if (p->away) move_to_host(p, before, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
     for (int i = MODEL_MIXER_MAMBA; i < MODEL_MIXERS_N; i++)

@@ -395,8 +395,10 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     else
         put_activation(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     /* one product makes q, k and v: rotation makes q and k anew, and the values are a part of the product, all of which
-     * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are copied */
-    const bool copies = eager || ((z->variant == ACT_PADDED || h->repeats_keys) && m->kv_heads < m->heads);
+     * stays (PyTorch 2.11, eager and partitioned by torch.compile), unless they are copied, as by a KV cache */
+    const bool cached = z->variant == ACT_EAGER && p->gpus == 1 && p->checkpoint == PLAN_CHECKPOINT_NONE &&
+                        !p->fused_layers && p->runtime != PLAN_RUNTIME_LITGPT && m->family == MODEL_LLAMA;
+    const bool copies = eager || cached || ((z->variant == ACT_PADDED || h->repeats_keys) && m->kv_heads < m->heads);
     if (m->fused_qkv && !copies &&
         (m->family == MODEL_LLAMA || is_rotary_encoder(m) || p->runtime == PLAN_RUNTIME_LITGPT))
         put_activation(t, ACT_ATTENTION, c * (q + k), 0, 0, 0);
