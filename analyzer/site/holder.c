@@ -416,25 +416,18 @@ static bool read_carried_state(struct site_search *s)
     return false;
 }
 
-static bool has_strong(const struct site_candidates *found)
-{
-    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++)
-        if (!found->list[i].weak) return true;
-    return false;
-}
-
 /* state = next_state at the end of a loop: the statements before it read the value in the next iteration. */
 static void read_next_iteration(struct site_search *s)
 {
     const size_t loop = site_common_loop(s, s->at, s->at);
     const struct site_names names = s->names;
-    for (size_t i = loop; i < s->at && !has_strong(&s->found); i++) {
+    for (size_t i = loop; i < s->at && !site_has_strong(&s->found); i++) {
         s->names.n = 0;
         for (size_t k = 0; k < names.n; k++)
             if (!site_is_made_in(s, names.list[k], loop, i))
                 site_names_add(s->scratch, &s->names, names.list[k], strlen(names.list[k]));
         if (s->names.n) site_read_statement(s, i);
-        if (s->names.n && !has_strong(&s->found)) site_read_calls(s, i, 0);
+        if (s->names.n && !site_has_strong(&s->found)) site_read_calls(s, i, 0);
     }
     s->names = names;
 }
@@ -488,7 +481,7 @@ static bool read_frame(struct site_search *s, bool first)
     }
     s->at = last;
     for (size_t i = s->at + 1; i < s->to; i++) site_read_statement(s, i);
-    for (size_t i = came_back ? line : last + 1; i < s->to && !has_strong(&s->found); i++) {
+    for (size_t i = came_back ? line : last + 1; i < s->to && !site_has_strong(&s->found); i++) {
         s->at = i < last ? i : last;
         site_read_calls(s, i, 0);
     }

@@ -76,6 +76,23 @@ void site_find_imported(struct site_search *s, struct site_files *files)
     memmove(files->list, files->list + own, files->n * sizeof *files->list);
 }
 
+bool site_find_own_method(struct site_search *in, const char *class, const char *method, size_t *def)
+{
+    struct site_files files;
+    if (site_find_method(in, class, method, def)) return true;
+    site_find_files(in, in->stack, &files);
+    site_find_imported(in, &files);
+    for (size_t k = 0; k < files.n && *class; k++) {
+        struct site_search of = *in;
+        of.frame = files.list[k].frame;
+        of.code = files.list[k].code;
+        if (!site_find_method(&of, class, method, def)) continue;
+        *in = of;
+        return true;
+    }
+    return false;
+}
+
 /* Function number `which` of that name in the files of the call path or, if they have none, in those that they import.
  */
 static bool find_called(const struct site_search *s, const char *name, size_t length, size_t which,
@@ -159,7 +176,7 @@ static bool find_callee(struct site_search *s, const char *name, size_t which, s
     *method = true;
     bool known = dot && strcmp(last, "apply") == 0 && site_find_method(in, object, "forward", def); /* of autograd */
     known =
-        known || (dot ? site_find_method(in, class, last, def)
+        known || (dot ? site_find_own_method(in, class, last, def)
                       : site_find_method(in, class, "forward", def) || site_find_method(in, class, "__call__", def));
     if (known) return !which;
     *method = dot;
@@ -217,7 +234,17 @@ static void read_callee(struct site_search *s, size_t at, const char *arguments,
     in->to = site_code_end(&in->code, def);
     in->module = false;
     for (size_t k = in->from; k < in->to && in->names.n; k++) site_read_statement(in, k);
-    for (size_t k = in->from; k < in->to && in->names.n && !in->found.n; k++) site_read_calls(in, k, depth + 1);
+    for (size_t k = in->from; k < in->to && in->names.n && !site_has_strong(&in->found); k++)
+        site_read_calls(in, k, depth + 1);
+}
+
+/* setattr(self, name, x), super().append(x): what the function stores does not show. */
+static bool stores_by_name(const struct site_search *in)
+{
+    bool does = false;
+    for (size_t k = in->from; k < in->to && !does; k++)
+        does = strstr(in->code.list[k].code, "setattr") || strstr(in->code.list[k].code, "super(");
+    return does;
 }
 
 /* Reads the function that the statement calls. Of several that it may call, one must store what it is given. */
@@ -227,15 +254,21 @@ static void read_call(struct site_search *s, size_t i, size_t at, const char *na
     enum { FUNCTIONS = 16 };
     struct site_candidates found = {.n = 0};
     size_t storing = 0, def = 0;
-    bool method;
+    bool method, read = false;
     for (size_t which = 0; which < FUNCTIONS; which++) {
         struct site_search in = *s;
         const bool is = find_callee(s, name, which, &in, &def, &method);
+        if (is && in.code.list == s->code.list && def + 1 == s->from) continue; /* the function itself */
         if (is) read_callee(s, at, arguments, method, def, &in, depth);
         s->budget = in.budget;
         if (!is) break;
+        read = !stores_by_name(&in);
         storing += in.found.n > 0;
         found = in.found.n ? in.found : found;
+    }
+    for (size_t k = s->found.n; read && storing < 2 && k-- > 0 && s->found.n <= SITE_FOUND_MAX;) {
+        const struct site_candidate *c = &s->found.list[k];
+        if (c->frame == s->frame && c->at == i && c->own) s->found.list[k] = s->found.list[--s->found.n];
     }
     for (size_t k = 0; storing == 1 && k < found.n && k < SITE_FOUND_MAX; k++) {
         found.list[k].passed = false;
@@ -252,7 +285,8 @@ void site_read_calls(struct site_search *s, size_t i, unsigned depth)
         const size_t n = site_name_length(p);
         const char *end = n && p[n] == '(' ? site_closing(p + n) : NULL;
         const char *arguments = end ? arena_printf(s->scratch, "%.*s", (int)(end - p - (long)n - 1), p + n + 1) : "";
-        const char *name = arena_printf(s->scratch, "%.*s", (int)n, p);
+        const bool member = n && p > code && p[-1] == '.'; /* getattr(self, key).update(x) */
+        const char *name = arena_printf(s->scratch, "%s%.*s", member ? "." : "", (int)n, p);
         const bool outer = s->callee && ends_in(name, s->callee); /* the call that led to the allocation */
         const size_t at = outer ? s->code.n : i;
         if (end && site_value_holds(s, at, arguments)) read_call(s, i, at, name, arguments, depth);

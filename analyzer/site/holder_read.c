@@ -189,6 +189,13 @@ void site_add_candidate(struct site_candidates *to, struct site_candidate c)
     to->n++;
 }
 
+bool site_has_strong(const struct site_candidates *found)
+{
+    for (size_t i = 0; i < found->n && i < SITE_FOUND_MAX; i++)
+        if (!found->list[i].weak) return true;
+    return false;
+}
+
 static const char *format_holder_place(struct site_search *s, bool loop)
 {
     const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;

@@ -19,6 +19,7 @@ struct site_candidate {
     bool reset;          /* the container is made anew by a loop around the one that fills it */
     bool carried;        /* as in result_holder */
     bool view;           /* it stores a slice */
+    bool own;            /* a method of the program's own, which shows whether it stores what it is given */
     bool passed;         /* into a local variable that the function returns: a caller's statement is more likely */
 };
 struct site_candidates {
@@ -82,6 +83,8 @@ void site_find_function(struct site_search *s);
 bool site_is_made_in(struct site_search *s, const char *name, size_t from, size_t to);
 /* A method of the class, or of its first bases, if they are in the same file. */
 bool site_find_method(struct site_search *in, const char *class, const char *method, size_t *def);
+/* The same of a class in any file of the call path, or in one that those import. */
+bool site_find_own_method(struct site_search *in, const char *class, const char *method, size_t *def);
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
 const char *site_find_class_of(struct site_search *s, const char *name);
 /* Do the comma-separated parameters include the name, of n characters? */
@@ -91,6 +94,7 @@ bool site_is_parameter(struct site_search *s, const char *name);
 /* The innermost loop around both; code.n if there is none. */
 size_t site_common_loop(const struct site_search *s, size_t a, size_t b);
 void site_add_candidate(struct site_candidates *to, struct site_candidate c);
+bool site_has_strong(const struct site_candidates *found);
 /* Statement i stores the memory in `into`: does that outlive the step? */
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak);
 /* __init__() and the like: what it allocates belongs to the object that the call makes. */

@@ -328,8 +328,8 @@ static bool is_own_method(struct site_search *s, const char *code, const char *i
     const char *class = dot && strcmp(into, "self") == 0
                             ? arena_printf(s->scratch, "%.*s", (int)(dot - function), function) /* Node.expand */
                             : site_find_class_of(s, into);
-    return *class &&
-           site_find_method(&in, class, arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method), &def);
+    method = arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method);
+    return *class && site_find_own_method(&in, class, method, &def);
 }
 
 void site_read_statement(struct site_search *s, size_t i)
@@ -345,7 +345,9 @@ void site_read_statement(struct site_search *s, size_t i)
         if (site_value_holds(s, i, store.value) &&
             (!store.weak || (s->graph && strcmp(store.into, "self") != 0))) { /* a number's tensor adds nothing */
             const size_t before = s->found.n;
-            site_consider_store(s, i, store.into, store.weak || is_own_method(s, st->code, store.into));
+            const bool own = is_own_method(s, st->code, store.into);
+            site_consider_store(s, i, store.into, store.weak || own);
+            if (s->found.n > before && s->found.n <= SITE_FOUND_MAX) s->found.list[before].own = own;
             mark_views(s, i, store.value, before);
             if (s->found.n > before && s->found.n <= SITE_FOUND_MAX && is_pullback(s, store.value))
                 s->found.list[before].instead = "store what the function returns, not the function itself, which "

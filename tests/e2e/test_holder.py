@@ -478,6 +478,10 @@ SHAPES = {
                       "pool = {}\nfor step in range(1000):\n    pool[step] = alloc(1 << 20)\n", "pool[step] = alloc(1 << 20)"),
 }
 SHAPES |= {
+    # roytseng-tw/Detectron.pytorch 22: meters that a logger finds by name
+    "meters by name": ("class Logger:\n    def __init__(self, *names):\n        for name in names:\n            setattr(self, name, Meter())\n"
+                       "    def update(self, n, **values):\n        for name, value in values.items():\n            getattr(self, name).update(value)\n"
+                       "metrics = Logger('loss')\n" + LOOP + "    metrics.update(4, loss=loss)\n", "self.sum += value"),
     # attributes that the first call makes: of a thread, an object, a function
     "thread attribute": ("import threading\nlocal = threading.local()\ndef embed():\n    if not hasattr(local, 'vectors'):\n        local.vectors = []\n"
                          "    vector = model(batch())\n    local.vectors.append(vector)\nfor step in range(1000):\n    embed()\n", "local.vectors.append(vector)"),
@@ -685,6 +689,21 @@ def test_hooks_of_an_imported_module(recording, hook, store, user, kept):
                  f"{user}\nfor step in range(1000):\n    out = model(batch())\n" + ("" if kept else "    keep(out)\n"))
     holders = [h for part in report["oom"] + report["growth"] for h in part["holders"]]
     assert (report["oom"] or report["growth"]) and {h["file"].rsplit("/", 1)[1] for h in holders} == ({"taps.py"} if kept else set()), holders
+
+
+@pytest.mark.parametrize("method, maker, store, text", [
+    # oxwhirl/pymarl 73, Metta-AI/metta 1139: a replay buffer of the program's own, whose method has the name of a list's
+    ("insert", "deque(maxlen=size)", "self.items.append(x)", "choose its maxlen"), ("append", "deque(maxlen=size)", "self.items.append(x)", "choose its maxlen"),
+    ("add", "[]", "self.items.append(x)", "drop the reference"), ("extend", "[]", "self.items.append(x)", "drop the reference"),
+    ("append", "deque(maxlen=9)", "self.items.append(x)", None), ("insert", "[]", "self.last = x", None), ("append", "[]", "self.items.append(x.item())", None),
+    ("add", "[]", "self.items[:] = [x]", None)])
+def test_a_buffer_of_another_file(recording, method, maker, store, text):
+    (recording.folder / "replay.py").write_text("from collections import deque\nclass Replay:\n    def __init__(self, size):\n        self.items = " + maker +
+                                                f"\n    def {method}(self, x):\n        {store}\n")
+    report = run(recording, "from replay import Replay\ndef keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n"
+                 "buffer, other = Replay(5000), 1\nfor step in range(1000):\n    out = Tensor()\n" + f"    buffer.{method}(out)\n" + ("" if text else "    keep(out)\n"))
+    oom = report["oom"][0]
+    assert [h["text"] for h in oom["holders"]] == ([store] if text else []) and (not text or text in str(oom["advice"])), (oom["holders"], oom["advice"])
 
 
 FRAMES = "class Frames:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n        self.items.append(Tensor())\n"
