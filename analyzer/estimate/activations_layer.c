@@ -108,8 +108,8 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     /* Hugging Face's ViT has three matrices, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
     h.eager_only = gpt && m->positions && !m->fused_qkv && !h.opt;
-    h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
-               p->checkpoint == PLAN_CHECKPOINT_NONE;
+    h.caches = !fused && z->variant != ACT_LEAN && !p->no_cache && p->gpus == 1 && gpt && m->positions &&
+               m->fused_qkv && p->checkpoint == PLAN_CHECKPOINT_NONE;
     /* of rotary GPTs, BLOOM and Falcon do not (modeling_falcon.py: softmax in the type of the hidden states) */
     const bool rotary = gpt && !m->positions && !m->embedding_norm && !(m->norms == 1 && m->fused_qkv && !m->head_bias);
     h.float_scores = m->family == MODEL_LLAMA || (m->family == MODEL_VIT && !m->mean_in_head) || h.opt || rotary ||

@@ -274,9 +274,9 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     const char *option = estimate_adapter_option(p);
 
-    p->rank = p->adapter != PLAN_ADAPTER_NONE             ? kind->size
-              : strcmp(s->model.optimizer, "galore") == 0 ? 128
-                                                          : PLAN_RANK;
+    p->rank = p->adapter != PLAN_ADAPTER_NONE                 ? kind->size
+              : strncmp(s->model.optimizer, "galore", 6) == 0 ? 128
+                                                              : PLAN_RANK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE;
         if (!sizes[i].given) continue;
@@ -441,6 +441,7 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .away = s->away,
         .varying_lengths = s->varying_lengths ? PLAN_RECORDS : 0,
         .drop_outputs = s->drop_outputs,
+        .no_cache = s->no_cache,
         .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,
         .tp = at_least_one_setting(s->tp),
@@ -488,6 +489,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
     if (!options_fit_model(command, s, m)) return false;
+    if (is_setting_word(s->runtime, "litgpt") && !s->inference && !model_untie(command, m, exit_code)) return false;
     *p = plain_plan(s, m);
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
     if (p->inference && !p->precision_given) p->precision = estimate_precision("bf16"); /* float32 only on request */

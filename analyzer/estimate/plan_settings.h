@@ -19,7 +19,7 @@ struct plan_settings {
     uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step, *torch, *transformers, *bitsandbytes;
     bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs,
-        bucket_view, ema, varying_lengths;
+        no_cache, bucket_view, ema, varying_lengths;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
@@ -122,6 +122,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
             type, member, "varying-lengths", varying_lengths,                                                       \
             "each micro-batch is only as long as its longest sequence, at most --seq: the allocator then caches "   \
             "segments of many sizes"),                                                                              \
+        PLAN_FLAG(type, member, "no-cache", no_cache,                                                               \
+                  "the model is called with use_cache=False: what it returns contains no keys and values"),         \
         PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                       \
                   "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),           \
         PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                             \
