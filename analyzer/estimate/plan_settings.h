@@ -73,7 +73,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
                   "attention kernels; default flash, which scaled_dot_product_attention also uses; sdpa and "          \
                   "flash_attention_2 are flash, except as --transformers states; T5 in transformers 5.15 to 5.19 "     \
-                  "uses math"),                                                                                        \
+                  "uses math; handwritten: softmax is exp, sum and a quotient, as in teaching code"),                  \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
@@ -122,8 +122,6 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
             type, member, "varying-lengths", varying_lengths,                                                       \
             "each micro-batch is only as long as its longest sequence, at most --seq: the allocator then caches "   \
             "segments of many sizes"),                                                                              \
-        PLAN_FLAG(type, member, "no-cache", no_cache,                                                               \
-                  "the model is called with use_cache=False: what it returns contains no keys and values"),         \
         PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                       \
                   "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),           \
         PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                             \
@@ -173,6 +171,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(                                                                                                     \
             type, member, "half-reduce", half_reduce,                                                                  \
             "with --sharding fsdp2: gradients are reduced in 16 bits (accelerate), not in float32 (torchtitan)"),      \
+        PLAN_FLAG(type, member, "no-cache", no_cache,                                                                  \
+                  "the model is called with use_cache=False: what it returns contains no keys and values"),            \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \
