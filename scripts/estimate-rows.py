@@ -192,7 +192,8 @@ def options(row):
         if "gptq" in precision:
             out += ["--weights", "gptq", "--fused-loss"]  # QwenLM's, by DeepSpeed in float16, not under autocast
         out += ["--modules-to-save", "embeddings"] if "(emb)" in task else []
-        out += ["--bitsandbytes", "0.41"] if "litgpt" in row["source"] and "nf4" in precision else []  # its pyproject.toml of 2023
+        # its pyproject.toml of 2023; the longest sample comes first, so that no pass before it is held (finetune/lora.py)
+        out += ["--bitsandbytes", "0.41", "--drop-outputs"] if "litgpt" in row["source"] and "nf4" in precision else []
         out += ["--lora-dropout", "0.05"] if "QwenLM/Qwen" in row["source"] else []  # finetune.py's default
     elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
         raise Skipped("adapter: " + task)

@@ -222,8 +222,8 @@ static void add_outer_caches(const struct plan *p, struct estimate_result *r)
     const bool held = !p->drop_outputs && p->flat && p->runtime == PLAN_RUNTIME_ANY;
     struct estimate_line *line;
 
-    if (p->checkpoint != PLAN_CHECKPOINT_FULL || !p->fsdp || !estimate_shard_gathers(p) || p->master_weights ||
-        p->fused_layers || (m->family != MODEL_LLAMA && m->family != MODEL_GPT))
+    if (p->no_cache || p->checkpoint != PLAN_CHECKPOINT_FULL || !p->fsdp || !estimate_shard_gathers(p) ||
+        p->master_weights || p->fused_layers || (m->family != MODEL_LLAMA && m->family != MODEL_GPT))
         return;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD) | (p->drop_outputs ? 0 : IN_PHASE(BACKWARD)),
                         "KV cache of the checkpointed layers", (struct estimate_interval){0, held ? all : 0, all});
@@ -243,7 +243,8 @@ static void add_held_caches(const struct plan *p, struct estimate_result *r)
     const double layers = (double)(m->layers - m->encoder_layers), keys = 2 * (double)(m->kv_heads * m->head_dim);
     struct estimate_line *line;
 
-    if (m->family != MODEL_WHISPER || p->drop_outputs || p->fused_layers || p->checkpoint != PLAN_CHECKPOINT_NONE)
+    if (m->family != MODEL_WHISPER || p->drop_outputs || p->no_cache || p->fused_layers ||
+        p->checkpoint != PLAN_CHECKPOINT_NONE)
         return;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "keys and values in the outputs of the step before",
                         (struct estimate_interval){0, 0, ceil(layers * (e.tokens + z.tokens) * keys * z.compute)});

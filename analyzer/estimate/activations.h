@@ -121,6 +121,8 @@ bool estimate_act_keeps_frozen(const struct plan *p, const struct estimate_act_s
 bool estimate_act_caches_wide(const struct plan *p, const struct estimate_act_sizes *z);
 /* Bytes of the buffer in which PyTorch sums `elements` over the tokens, for the gradient of a bias. */
 double estimate_act_sum_buffer(const struct plan *p, double elements);
+/* Into how many pieces litgpt divides the logits and their loss; 1: not. */
+unsigned estimate_act_loss_pieces(const struct plan *p);
 double estimate_act_table_width(const struct model_shape *m); /* of the token table, and of a tied output layer */
 bool estimate_act_has_logits(const struct model_shape *m);    /* a loss over the vocabulary */
 bool estimate_act_bare_loss(const struct model_shape *m);     /* Hugging Face's takes logits in their own type */

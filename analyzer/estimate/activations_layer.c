@@ -134,10 +134,10 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     h.repeats_keys = p->repeats_keys || (h.falcon && m->kv_heads > 1); /* modeling_falcon.py: _split_heads */
     h.eager_only = gpt && (m->positions ? !m->fused_qkv && !h.opt
                                         : m->fused_qkv && (m->embedding_norm || !m->norm_bias) && !h.falcon);
-    h.caches = !fused && z->variant != ACT_LEAN && p->gpus == 1 && gpt && m->positions && m->fused_qkv &&
-               p->checkpoint == PLAN_CHECKPOINT_NONE;
+    h.caches = !fused && z->variant != ACT_LEAN && !p->no_cache && p->gpus == 1 && gpt && m->positions &&
+               m->fused_qkv && p->checkpoint == PLAN_CHECKPOINT_NONE;
     h.float_scores = m->family == MODEL_LLAMA || (m->family == MODEL_VIT && !m->mean_in_head) || h.opt ||
-                     (gpt && !m->positions && !h.falcon) || is_rotary_encoder(m);
+                     (gpt && !m->positions && !m->embedding_norm && !h.falcon) || is_rotary_encoder(m);
     return h;
 }
 

@@ -83,6 +83,16 @@ bool estimate_act_bare_loss(const struct model_shape *m)
     return m->family == MODEL_T5 || m->family == MODEL_WHISPER || (m->family == MODEL_BERT && m->positions);
 }
 
+/* litgpt's finetune/lora.py: lm_head_chunk_size=128, and a cross entropy for each piece of so many positions. */
+#define LITGPT_PIECE 128
+#define PIECES_MAX 64
+
+unsigned estimate_act_loss_pieces(const struct plan *p)
+{
+    if (p->runtime != PLAN_RUNTIME_LITGPT || p->adapter == PLAN_ADAPTER_NONE || p->inference || p->fused_loss) return 1;
+    return (unsigned)fmin(PIECES_MAX, fmax(1, ceil((double)p->seq / LITGPT_PIECE)));
+}
+
 /* The loss over the vocabulary. The script holds the logits in the matrix product's type (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
 static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
@@ -127,6 +137,11 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
         made = c;
         narrow = held > 0 ? 0 : c;
     }
+    const unsigned pieces = z->variant == ACT_PADDED ? 1 : estimate_act_loss_pieces(p);
+    if (pieces > 1) { /* Fabric returns the logits in float32; backward makes the gradients of one piece at a time */
+        held = held > 0 ? 4 * logits : 0;
+        made /= pieces;
+    }
     out->held = held;
     w->live += held + tanh_kept + (wide + narrow) * logits;
     /* loss_utils.py of transformers 4.46 to 4.48: the caller's 16-bit logits live beside float32 ones and a copy of
@@ -137,13 +152,13 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     out->logits = w->live + made * logits - before;
     out->at_loss = true;
     w->live -= wide * logits; /* log-probabilities are freed; the gradient of the logits stays, cast */
-    w->live += c * logits;
-    see_pass_peak(w, c < wide ? wide * logits : 0, 0);
+    w->live += c * logits / pieces;
+    see_pass_peak(w, c < wide ? wide * logits / pieces : 0, 0);
     w->live -= narrow * logits;
     w->live -= tanh_kept;
     see_pass_peak(w, c * z->tokens * (double)m->hidden + (w->copies ? weight * c : 0),
                   w->copies ? 0 : weight * z->gradient);
-    w->live += c * z->tokens * (double)m->hidden - c * logits - (w->copies ? weight * c : 0);
+    w->live += c * z->tokens * (double)m->hidden - c * logits / pieces - (w->copies ? weight * c : 0);
     see_pass_peak(w, w->copies ? weight * c : 0, weight * z->gradient);
     w->grads += weight * z->gradient;
     if (p->step == PLAN_STEP_IN_BACKWARD && m->tied) w->live += weight * z->gradient; /* until the embedding's */

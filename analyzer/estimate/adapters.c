@@ -8,6 +8,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
+#include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/states.h"
@@ -30,7 +31,7 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
         double plain = p->weights ? 16 : 8.0 * p->precision->weights, bits, n;
         if (!estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols / (divided ? estimate_shard_group(p, s.expert) : 1);
-        bits = p->weights ? estimate_quantisation_bits(p->weights, p->model, t, plain) : plain;
+        bits = p->weights ? estimate_quantisation_bits_in(p, t, plain) : plain;
         if (p->weights && bits < 16 && t->dims >= 2) {
             f.quantised += n;
             f.quantised_bytes += n * bits / 8;
@@ -303,9 +304,51 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
     line->why = "none with PyTorch 2.1 and later, which adds in place";
 }
 
-/* litgpt's config_hub publishes 10 peaks of Q-LoRA, 1.5 to 2.5 GB above the sum at any size; its other tables and
- * bitsandbytes' source do not explain them. fms-acceleration's 40 peaks of Q-LoRA with FSDP do not contain them. */
-#define KEPT_BY_KERNELS 1.5e9
+/* Published peaks of Q-LoRA by axolotl, torchtune and Hugging Face's Trainer are up to so much above the sum, for an
+ * unknown reason. fms-acceleration's 40 peaks with FSDP are not. */
+#define UNEXPLAINED 1.5e9
+
+/* bitsandbytes' products keep their input as an attribute of their graph's node (autograd/_functions.py: ctx.tensors),
+ * which autograd does not free when the node's backward has run but when the graph dies, with the loss: after backward,
+ * or, in a loop that holds its loss, when the next forward has ended. */
+static bool may_hold_inputs(const struct plan *p)
+{
+    const struct estimate_act_sizes most = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_PADDED);
+    const enum model_family family = p->model->shape.family;
+
+    return estimate_act_keeps_frozen(p, &most) && p->batch && p->checkpoint == PLAN_CHECKPOINT_NONE && !p->away &&
+           !p->model->shape.experts && (family == MODEL_GPT || family == MODEL_LLAMA);
+}
+
+static bool holds_inputs(const struct plan *p)
+{
+    return may_hold_inputs(p) && !p->drop_outputs;
+}
+
+static void add_kept_inputs(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+    const struct estimate_act_sizes likely = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
+    const double norms = (double)m->hidden * (m->norms == 1 ? 1 : 2),
+                 width = norms + (double)(m->heads * m->head_dim + m->ffn);
+    const double bytes = ceil(likely.tokens * (double)m->layers / (double)p->pp * width * likely.compute);
+    const bool keeps = p->bitsandbytes && estimate_act_keeps_frozen(p, &likely);
+    struct estimate_line *line;
+
+    if (!may_hold_inputs(p)) return;
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(BACKWARD) | (holds_inputs(p) ? IN_PHASE(FORWARD) : 0),
+                        "inputs that quantised products still hold",
+                        (struct estimate_interval){0,
+                                                   !keeps               ? 0
+                                                   : p->varying_lengths ? bytes / 2
+                                                                        : bytes,
+                                                   bytes});
+    estimate_explain(line, "bitsandbytes autograd/_functions.py: ctx.tensors, freed with the graph",
+                     "%ju layers · %.0f tokens · %.0f inputs · %.0f B", (uintmax_t)m->layers, likely.tokens, width,
+                     likely.compute);
+    line->why = "low: the loop drops its loss before the next forward; half, if the micro-batch before is shorter";
+}
+
 /* GPTQ's and AWQ's layers, whose kernels for inference are off in training, unpack by PyTorch's operations: shifted
  * integers of 32 bits, their values in 8 and 16 bits, and products with scales (auto_gptq/nn_modules/qlinear). */
 #define UNPACKED_BYTES 10
@@ -319,17 +362,20 @@ static void add_temporaries(const struct plan *p, const struct frozen *f, const 
     if (f->largest > 0) {
         const bool packed =
             p->weights && (strncmp(p->weights->word, "gptq", 4) == 0 || strcmp(p->weights->word, "awq") == 0);
-        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
-                            (struct estimate_interval){2 * f->largest, 2 * f->largest,
-                                                       packed    ? UNPACKED_BYTES * f->largest
-                                                       : p->flat ? 2 * f->largest
-                                                                 : 2 * f->largest + KEPT_BY_KERNELS});
+        /* litgpt's plugin quantises float16, which each product converts */
+        const bool litgpt = p->runtime == PLAN_RUNTIME_LITGPT;
+        const double copies = litgpt && strcmp(p->precision->name, "fp16") != 0 ? 4 : 2,
+                     unexplained = p->flat || litgpt || holds_inputs(p) ? 0 : UNEXPLAINED;
+        line = estimate_add(
+            r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
+            (struct estimate_interval){2 * f->largest, copies * f->largest,
+                                       packed ? UNPACKED_BYTES * f->largest : copies * f->largest + unexplained});
         estimate_explain(line,
                          packed ? "auto_gptq/nn_modules/qlinear: weights are unpacked for each product"
                                 : "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",
                          "the largest, %s · 2 B", units_format_count(count, units_whole(f->largest)));
         line->why = packed ? "high: with the integers of 8 and 32 bits that unpacking makes"
-                           : "high: litgpt's published peaks of Q-LoRA are that much larger";
+                           : "high: some published peaks of Q-LoRA are that much larger";
     }
     if (a->temporary > 0 && p->adapter != PLAN_ADAPTER_DORA) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "products of adapters",
@@ -363,6 +409,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
         estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     if (!p->fsdp && p->sharding >= PLAN_SHARDING_ZERO2 && estimate_shard_group(p, false) > 1) add_bucket(r);
     add_temporaries(p, &f, &a, r);
+    add_kept_inputs(p, r);
     if (!p->weights || (p->prepared && p->precision->cast == PRECISION_CAST_AUTOCAST)) /* of float32 ones */
         estimate_states_casts(p, stage, r);
 }

@@ -1,6 +1,7 @@
 #include "analyzer/estimate/optimizer.h"
 
 #include <math.h>
+#include <string.h>
 
 #define LITTLE 4096.0          /* elements; smaller tensors are not quantised (bitsandbytes, torchao) */
 #define PAGED_FROM 100000.0    /* elements; bitsandbytes' get_state_buffer */
@@ -41,13 +42,15 @@ static double soap_bytes(const struct model_tensor *t, double rows, double cols,
     return 2 * rows * cols * element + 2 * 4 * squares;
 }
 
-static double galore_bytes(const struct model_tensor *t, double rows, double cols, double element, uint64_t rank)
+static double galore_bytes(const struct estimate_optimizer *o, const struct model_tensor *t, double rows, double cols,
+                           double element, uint64_t rank)
 {
-    double large = fmax(rows, cols), small = fmin(rows, cols), r = fmin((double)rank, small);
+    const bool projects = t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT;
+    const double large = fmax(rows, cols), small = fmin(rows, cols), r = projects ? fmin((double)rank, small) : small;
+    const double states =
+        strcmp(o->name, "galore8bit") == 0 ? quantised_bytes(r * large, 8, 256, 4) : 2 * r * large * element;
 
-    if (t->role != TENSOR_ATTENTION && t->role != TENSOR_MLP && t->role != TENSOR_EXPERT)
-        return 2 * rows * cols * element;
-    return (2 * r * large + r * small) * element;
+    return states + (projects ? r * small * element : 0);
 }
 
 static bool is_orthogonalised(const struct model_tensor *t)
@@ -73,7 +76,7 @@ struct estimate_interval estimate_optimizer_tensor(const struct estimate_optimiz
         return EXACTLY(is_orthogonalised(t) ? each : 2 * each);
     case OPTIMIZER_FACTORED: return factored_bytes(t, rows, cols, element);
     case OPTIMIZER_SOAP: return EXACTLY(soap_bytes(t, rows, cols, element));
-    case OPTIMIZER_GALORE: return EXACTLY(galore_bytes(t, rows, cols, element, rank));
+    case OPTIMIZER_GALORE: return EXACTLY(galore_bytes(o, t, rows, cols, element, rank));
     case OPTIMIZER_EVEN:
     case OPTIMIZER_MASKED: break;
     }

@@ -324,6 +324,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->chunked_loss, "chunked-loss", ""},
         {p->away, "offload-activations", ""},
         {p->drop_outputs, "drop-outputs", ""},
+        {p->no_cache, "no-cache", ""},
         {p->fused_layers, "fused-layers", ""},
         {p->fused_norms, "fused-norms", ""},
     };

@@ -205,6 +205,7 @@ struct plan {
     bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
     bool away;             /* saved activations are in host memory until backward needs them */
     unsigned varying_lengths; /* micro-batches that are longer than all before, the last has `seq`; 0: all are equal */
+    bool no_cache;            /* the loop passes use_cache=False, so that outputs contain no keys and values */
     bool drop_outputs;        /* before backward the training loop drops what the model returned, except the loss */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */

@@ -12,7 +12,8 @@
 #include "analyzer/model/denoisers.h"
 
 #define WORD(id, word, what) word "|"
-const char plan_attentions[] = PLAN_ATTENTIONS(WORD) "sdpa|flash_attention_2|"; /* the last two: attention_of() */
+const char plan_attentions[] =
+    PLAN_ATTENTIONS(WORD) "sdpa|flash_attention_2|handwritten|"; /* the last three: attention_of() */
 const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
 const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last three: sharding_of() */
@@ -51,9 +52,10 @@ static bool is_setting_word(const char *word, const char *other)
     return word && strcmp(word, other) == 0;
 }
 
-/* Also accepts transformers' words for flash. */
+/* Also accepts transformers' words for flash. A handwritten softmax is eager, too. */
 static enum plan_attention attention_of(const char *word)
 {
+    if (is_setting_word(word, "handwritten")) return PLAN_ATTENTION_EAGER;
     return is_setting_word(word, "sdpa") || is_setting_word(word, "flash_attention_2")
                ? PLAN_ATTENTION_FLASH
                : (enum plan_attention)setting_word_index(word, plan_attentions);
@@ -274,9 +276,9 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     const char *option = estimate_adapter_option(p);
 
-    p->rank = p->adapter != PLAN_ADAPTER_NONE             ? kind->size
-              : strcmp(s->model.optimizer, "galore") == 0 ? 128
-                                                          : PLAN_RANK;
+    p->rank = p->adapter != PLAN_ADAPTER_NONE                 ? kind->size
+              : strncmp(s->model.optimizer, "galore", 6) == 0 ? 128
+                                                              : PLAN_RANK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE;
         if (!sizes[i].given) continue;
@@ -441,6 +443,7 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .away = s->away,
         .varying_lengths = s->varying_lengths ? PLAN_RECORDS : 0,
         .drop_outputs = s->drop_outputs,
+        .no_cache = s->no_cache,
         .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,
         .tp = at_least_one_setting(s->tp),
@@ -488,6 +491,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
     if (!options_fit_model(command, s, m)) return false;
+    if (is_setting_word(s->runtime, "litgpt") && !s->inference && !model_untie(command, m, exit_code)) return false;
     *p = plain_plan(s, m);
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
     if (p->inference && !p->precision_given) p->precision = estimate_precision("bf16"); /* float32 only on request */
@@ -501,6 +505,11 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !read_library_version(command, "vllm", "0.19", s->vllm, false, &p->vllm))
         return false;
     if (p->transformers && p->transformers < first_with_sdpa(m) && !s->attention) p->attention = PLAN_ATTENTION_EAGER;
+    /* exp(x) / sum keeps the exponentials, and the product with v the quotient. Autocast makes the quotient's cast,
+     * which is kept instead of it, as of softmax. */
+    if (is_setting_word(s->attention, "handwritten") && p->precision->weights == 4 &&
+        p->precision->cast != PRECISION_CAST_AUTOCAST)
+        p->keeps_softmax_input = true;
     /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */
     p->repeats_keys =
         p->transformers && p->transformers < 454 && (!s->attention || is_setting_word(s->attention, "sdpa"));

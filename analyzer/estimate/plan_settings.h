@@ -19,7 +19,7 @@ struct plan_settings {
     uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step, *torch, *transformers, *bitsandbytes;
     bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs,
-        bucket_view, ema, varying_lengths;
+        no_cache, bucket_view, ema, varying_lengths;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
@@ -73,7 +73,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
                   "attention kernels; default flash, which scaled_dot_product_attention also uses; sdpa and "          \
                   "flash_attention_2 are flash, except as --transformers states; T5 in transformers 5.15 to 5.19 "     \
-                  "uses math"),                                                                                        \
+                  "uses math; handwritten: softmax is exp, sum and a quotient, as in teaching code"),                  \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
                   "activation checkpointing; default none"),                                                           \
         PLAN_COUNT(type, member, "checkpoint-every", remade_every, "N",                                                \
@@ -171,6 +171,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(                                                                                                     \
             type, member, "half-reduce", half_reduce,                                                                  \
             "with --sharding fsdp2: gradients are reduced in 16 bits (accelerate), not in float32 (torchtitan)"),      \
+        PLAN_FLAG(type, member, "no-cache", no_cache,                                                                  \
+                  "the model is called with use_cache=False: what it returns contains no keys and values"),            \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \

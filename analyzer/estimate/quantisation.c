@@ -250,3 +250,12 @@ double estimate_quantisation_bits(const struct estimate_quantisation *q, const s
     if (!has_it) return plain;
     return q->bits + (t->dims == 2 && t->cols ? q->row_bits / (double)t->cols : 0);
 }
+
+/* Fabric's BitsandbytesPrecision replaces each torch.nn.Linear. */
+double estimate_quantisation_bits_in(const struct plan *p, const struct model_tensor *t, double plain)
+{
+    struct model_tensor matrix = *t;
+
+    if (p->runtime == PLAN_RUNTIME_LITGPT && t->role == TENSOR_HEAD) matrix.role = TENSOR_MLP;
+    return estimate_quantisation_bits(p->weights, p->model, &matrix, plain);
+}

@@ -10,3 +10,5 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
  * different types for different layers. `plain`: bits of tensors that are not quantised (16). */
 double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
                                   const struct model_tensor *t, double plain);
+/* The same of a plan with --weights. litgpt's bitsandbytes plugin also replaces the output layer. */
+double estimate_quantisation_bits_in(const struct plan *p, const struct model_tensor *t, double plain);

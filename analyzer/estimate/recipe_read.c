@@ -511,7 +511,7 @@ static const struct {
     {"fusedadam", "adam", true},
     {"deepspeedcpuadam", "adam", false},
     {"galore_adamw", "galore", false},
-    {"galore_adamw_8bit", "galore", false},
+    {"galore_adamw_8bit", "galore8bit", false},
     {"lion_32bit", "lion", false},
     {"lion_pytorch", "lion", false},
     {"schedule_free_adamw", "adamw-schedulefree", false},

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/caching.h"
+#include "analyzer/estimate/optimizer.h"
 
 enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
 
@@ -301,11 +302,26 @@ static void deliver_gradient(struct pass *c, uint32_t to, uint32_t gradient)
     node->gradient = sum;
 }
 
+/* Bytes of a state per element of its parameter. GaLore's states have the shape of the projected gradient, which a
+ * parameter of the replay does not state: the average over the model. */
+static double state_element(const struct plan *p, double weight)
+{
+    double states = 0, elements = 0;
+
+    if (p->optimizer->form != OPTIMIZER_GALORE) return weight;
+    EACH_IN (t, p->model->tensors) {
+        const double rows = (double)t->rows, cols = (double)t->cols, count = (double)t->count;
+        states += count * estimate_optimizer_tensor(p->optimizer, t, rows, cols, weight, p->rank).likely;
+        elements += count * rows * cols;
+    }
+    return states / fmax(1, p->optimizer->copies * elements);
+}
+
 /* Adagrad makes its states in its constructor, the others in their first step. */
 static void make_states(struct pass *c, struct parameter *one)
 {
     const struct estimate_optimizer *o = c->p->optimizer;
-    double element = c->weight;
+    const double element = state_element(c->p, c->weight);
 
     for (unsigned i = 0; i < o->copies && i < STATES; i++)
         if (one->states[i] == CACHING_NO_BLOCK) one->states[i] = take_block(c, one->elements * element);

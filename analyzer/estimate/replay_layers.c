@@ -494,11 +494,40 @@ static uint32_t put_layer(struct build *b, uint32_t x)
     return x;
 }
 
+/* The logits and losses of pieces of the sequences, as litgpt computes them beside adapters: first all logits, which
+ * Fabric returns in float32. The loop holds them, but no longer than until the next pass has made its own, before the
+ * losses: here they are free with their loss. */
+static void put_loss_in_pieces(struct build *b, uint32_t x, unsigned pieces)
+{
+    const double vocab = (double)b->m->vocab, tokens = b->tokens;
+    const uint32_t first = (uint32_t)b->list->n + 1;
+    uint32_t sum = 0;
+
+    b->tokens = tokens / pieces;
+    for (unsigned i = 0; i < pieces; i++) {
+        const uint32_t logits = put_linear(b, x, (double)b->m->hidden, vocab, b->m->head_bias, NO_ADAPTER);
+        if (i > 0) b->list->ops[logits - 1].parameters[0] = b->list->ops[logits - 1].stored = 0; /* one matrix */
+        put_cast(b, logits, 4, vocab);
+    }
+    const uint32_t each = ((uint32_t)b->list->n + 1 - first) / pieces;
+    for (unsigned i = 0; i < pieces; i++) {
+        const uint32_t known = put_map(b, first + (i + 1) * each - 1, REPLAY_KEEPS_OUTPUT, 0);
+        const uint32_t loss = put_node(
+            b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_INPUT, .from = known, .bytes = 4 * b->tokens});
+        sum = sum ? put_add(b, sum, loss) : loss;
+    }
+    b->tokens = tokens;
+}
+
 static void put_loss(struct build *b, uint32_t x, uint32_t embedding)
 {
     const struct model_shape *m = b->m;
     double vocab = (double)m->vocab;
 
+    if (estimate_act_loss_pieces(b->p) > 1) {
+        put_loss_in_pieces(b, x, estimate_act_loss_pieces(b->p));
+        return;
+    }
     b->inside = true;
     if (m->embedding) x = put_linear(b, x, (double)m->hidden, (double)m->embedding, false, NO_ADAPTER);
     b->inside = false;

@@ -78,14 +78,9 @@ static bool as_in_file(const struct plan *p)
     return !p->weights && !p->precision_given && p->model->stored_bytes > 0;
 }
 
-/* litgpt's bitsandbytes plugin replaces each torch.nn.Linear, the output layer too (Fabric's BitsandbytesPrecision). */
 static double bits_of(const struct plan *p, const struct model_tensor *t, double plain)
 {
-    struct model_tensor matrix = *t;
-
-    if (!p->weights) return plain;
-    if (p->runtime == PLAN_RUNTIME_LITGPT && t->role == TENSOR_HEAD) matrix.role = TENSOR_MLP;
-    return estimate_quantisation_bits(p->weights, p->model, &matrix, plain);
+    return p->weights ? estimate_quantisation_bits_in(p, t, plain) : plain;
 }
 
 struct sums {

@@ -312,6 +312,8 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
 /* Gives an encoder of text the head for masked tokens instead of the pooler. False, with exit code 2: it is not such an
  * encoder. */
 bool model_set_masked_lm(const char *command, struct model *m, int *exit_code);
+/* Gives the output layer of a decoder weights of its own. */
+bool model_untie(const char *command, struct model *m, int *exit_code);
 /* The shape of the layers of group `i` only; without groups the whole shape. */
 struct model_shape model_block_shape(const struct model_shape *s, unsigned i);
 /* CLIP: the shape of one tower, as that of a ViT. */

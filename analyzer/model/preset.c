@@ -336,6 +336,15 @@ bool model_set_masked_lm(const char *command, struct model *m, int *exit_code)
     return reshape_preset(command, "--masked-lm", &shape, m, exit_code);
 }
 
+bool model_untie(const char *command, struct model *m, int *exit_code)
+{
+    struct model_shape shape = m->shape;
+
+    if (!shape.tied || m->stored_bytes > 0 || (shape.family != MODEL_GPT && shape.family != MODEL_LLAMA)) return true;
+    shape.tied = false;
+    return reshape_preset(command, "--runtime", &shape, m, exit_code);
+}
+
 bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code)
 {
     struct model_shape shape = m->shape;
