@@ -101,7 +101,7 @@ static const struct result_peak *next_device_peak(const struct result_report *r,
 static void print_peaks(const struct result_report *r)
 {
     bool any_device = false;
-    char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
+    char bytes[UNITS_TEXT], at[UNITS_TEXT];
 
     for (const struct result_peak *p = next_device_peak(r, -1); p; p = next_device_peak(r, p->device)) {
         const struct run_device *d = result_device_of(r, p->device);
@@ -109,9 +109,8 @@ static void print_peaks(const struct result_report *r)
         units_format_bytes(bytes, (uint64_t)p->bytes);
         units_format_seconds(at, p->time_s);
         if (d && d->total_bytes > 0)
-            complain("GPU %d: peak %s of %s (%s) after %s", p->device, bytes,
-                     units_format_bytes(total, (uint64_t)d->total_bytes),
-                     units_format_share(share, (double)p->bytes / (double)d->total_bytes), at);
+            complain("GPU %d: peak %s of %s (%s) after %s", p->device, bytes, UNITS_BYTES((uint64_t)d->total_bytes),
+                     UNITS_SHARE((double)p->bytes / (double)d->total_bytes), at);
         else
             complain("GPU %d: peak %s after %s", p->device, bytes, at);
     }
@@ -173,18 +172,17 @@ static void print_failure(const struct command_recorded *run, const struct resul
 
 static void print_summary(const struct command_recorded *run, const struct result_report *r, const char *path)
 {
-    char count[UNITS_TEXT], shown[PATH_MAX];
+    char shown[PATH_MAX];
 
     if (r->lost_events)
-        complain("%s LOST: all figures below are incomplete",
-                 units_format_plural(count, r->lost_events, "event was", "events were"));
+        complain("%s LOST: all figures below are incomplete", UNITS_PLURAL(r->lost_events, "event was", "events were"));
     print_failure(run, r);
     if (r->ooms_n && r->ooms[0].fatal)
         view_text_failure(&(struct draw_text){.report = r, .term = terminal_of(stderr), .out = stderr, .brief = true});
     else if (r->ooms_n)
         print_oom(&r->ooms[0]);
     print_peaks(r);
-    complain("%s of %zu process%s in %s", units_format_plural(count, r->events, "event", NULL), r->processes_n,
+    complain("%s of %zu process%s in %s", UNITS_PLURAL(r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 

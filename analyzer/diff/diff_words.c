@@ -136,10 +136,8 @@ static void note_per_step(struct diff_owner *o)
     for (size_t i = 0; i < d->figures_n && summed; i++) {
         const struct diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
-            char first[UNITS_TEXT], second[UNITS_TEXT];
             diff_add_note(o, "the first run has %s and the second %s: that is %s and %s per step",
-                          units_format_plural(first, units_whole(f->value[0]), "step", NULL),
-                          units_format_count(second, units_whole(f->value[1])),
+                          UNITS_PLURAL(units_whole(f->value[0]), "step", NULL), UNITS_COUNT(units_whole(f->value[1])),
                           amount_text(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
                           amount_text(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
         }

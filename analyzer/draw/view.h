@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/result/result.h"
 
 #define INDENT 2
@@ -69,6 +70,7 @@ const char *draw_layer_word(enum run_series_layer layer); /* for people: "tensor
 /* "GPU 0", with the process where the run has several. */
 char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
                   enum run_series_layer layer);
-char *draw_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
+char *draw_bytes(char out[UNITS_TEXT], int64_t bytes); /* "?" unknown */
+#define DRAW_BYTES(n) draw_bytes((char[UNITS_TEXT]){0}, n)
 /* "at 1.2 s", or "from the start" of what was allocated before another tool's recording. */
 char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p);

@@ -352,11 +352,9 @@ char *draw_trace(const struct draw_text *v, uint32_t stack, int indent)
 
 void draw_more(const struct draw_text *v, size_t total, size_t shown)
 {
-    char more[UNITS_TEXT];
-
     if (total > shown && !v->brief) /* whose end names --full */
         fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
-                terminal_style(&v->term, TERMINAL_DIM), units_format_count(more, total - shown), total,
+                terminal_style(&v->term, TERMINAL_DIM), UNITS_COUNT(total - shown), total,
                 terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
@@ -388,7 +386,7 @@ char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t pr
     return out;
 }
 
-char *draw_bytes(char *out, int64_t bytes)
+char *draw_bytes(char out[UNITS_TEXT], int64_t bytes)
 {
     if (bytes == RUN_UNKNOWN)
         snprintf(out, UNITS_TEXT, "?");
@@ -401,11 +399,9 @@ char *draw_bytes(char *out, int64_t bytes)
 
 char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p)
 {
-    char at[UNITS_TEXT];
-
     if (v->report->imported && p->time_ns == 0)
         text_put(out, size, "from the start");
     else
-        text_put(out, size, "at %s", units_format_seconds(at, p->time_s));
+        text_put(out, size, "at %s", UNITS_SECONDS(p->time_s));
     return out;
 }

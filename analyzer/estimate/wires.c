@@ -352,7 +352,6 @@ static void compute_step_time(struct making *k)
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     enum estimate_gpu_rate rate;
-    char word[UNITS_TEXT];
     double length = sequence_length_of(p);
 
     if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV ||
@@ -374,8 +373,8 @@ static void compute_step_time(struct making *k)
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
              "(%.3g · %.3gB active + %.0f · attention's %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
-             pass + again, scores / 1e9, units_format_count(word, units_whole(tokens)),
-             split > 1 ? " over tp · pp · cp" : "", flops_per_s / 1e12, estimate_gpu_rate_name[rate]);
+             pass + again, scores / 1e9, UNITS_COUNT(units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "",
+             flops_per_s / 1e12, estimate_gpu_rate_name[rate]);
 }
 
 static void add_serving_wires(struct making *k)
@@ -426,7 +425,6 @@ static void add_training_wires(struct making *k)
 void estimate_wires_build(const struct plan *p, double network, struct estimate_wires *out)
 {
     struct making k = {p, out};
-    char rate[UNITS_TEXT];
 
     memset(out, 0, sizeof *out);
     out->links = estimate_wires_links(p->gpu, p->gpus, p->gpus_per_node);
@@ -441,5 +439,5 @@ void estimate_wires_build(const struct plan *p, double network, struct estimate_
         note_wires(out, "No --gpu: an A100's NVLink, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
         note_wires(out, "A bridge between two of these GPUs would carry %s in each direction.",
-                   units_format_rate(rate, p->gpu->nvlink));
+                   UNITS_RATE(p->gpu->nvlink));
 }

@@ -366,7 +366,7 @@ static void write_imported_sample(struct profile *p, const struct sample *s)
 
 static void write_pprof_notes(struct profile *p)
 {
-    char bytes[UNITS_TEXT], count[UNITS_TEXT];
+    char bytes[UNITS_TEXT];
     uint32_t notes = 0;
     int devices = 0;
     for (int i = 0; i < DEVICES; i++) devices += p->used[i];
@@ -396,11 +396,11 @@ static void write_pprof_notes(struct profile *p)
                            "the profile numbers its devices, but does not name them: they are called GPU here");
     if (p->unsized) {
         import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
-                           units_format_plural(count, p->unsized, "executable", NULL));
+                           UNITS_PLURAL(p->unsized, "executable", NULL));
     }
     if (p->left_out) {
         import_feed_remark(p->feed, ++notes, "left out %s with impossible values",
-                           units_format_plural(count, p->left_out, "sample", NULL));
+                           UNITS_PLURAL(p->left_out, "sample", NULL));
     }
 }
 

@@ -233,8 +233,7 @@ static size_t of_one_host(const struct site_builder *b, const struct waiting *li
 
 static const char *skew_share_text(struct site_builder *b, double share)
 {
-    char text[UNITS_TEXT];
-    return arena_printf(b->arena, "%s", units_format_share(text, share));
+    return arena_printf(b->arena, "%s", UNITS_SHARE(share));
 }
 
 static void report_straggler(struct question_ranks *r, struct site_builder *b, const struct result_rank *const *all,

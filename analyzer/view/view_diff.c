@@ -330,11 +330,10 @@ static char *last_of(const struct view_diff *v, struct line *l, bool category)
 static void rest_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s, bool category,
                       const char *one, const char *many)
 {
-    char n[UNITS_TEXT];
     if (!s->rows) return;
     struct line *l = sum_line(v, g, s);
     char *last = last_of(v, l, category);
-    text_put(last, LINE, "%s %s", units_format_count(n, s->rows), s->rows == 1 ? one : many);
+    text_put(last, LINE, "%s %s", UNITS_COUNT(s->rows), s->rows == 1 ? one : many);
     for (int c = 0; c < CELLS; c++) l->style[c] = c ? TERMINAL_DIM : l->style[c];
 }
 
@@ -470,24 +469,20 @@ static void view_units(const struct view_diff *v)
 
 static void diff_figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
-    if (text) {
+    if (text)
         text_put(out, LINE, "%s", text);
-    } else if (!isfinite(value)) {
+    else if (!isfinite(value))
         text_put(out, LINE, "?");
-    } else if (strcmp(f->unit, "bytes") == 0) {
-        char bytes[UNITS_TEXT];
-        text_put(out, LINE, "%s", units_format_bytes(bytes, units_whole(value)));
-    } else if (strcmp(f->unit, "s") == 0) {
-        char seconds[UNITS_TEXT];
-        text_put(out, LINE, "%s", units_format_seconds(seconds, value));
-    } else if (strcmp(f->key, "oom") == 0 && value <= 0) {
+    else if (strcmp(f->unit, "bytes") == 0)
+        text_put(out, LINE, "%s", UNITS_BYTES(units_whole(value)));
+    else if (strcmp(f->unit, "s") == 0)
+        text_put(out, LINE, "%s", UNITS_SECONDS(value));
+    else if (strcmp(f->key, "oom") == 0 && value <= 0)
         text_put(out, LINE, "no");
-    } else if (fabs(value - round(value)) < 0.005) {
-        char count[UNITS_TEXT];
-        text_put(out, LINE, "%s", units_format_count(count, units_whole(value)));
-    } else {
+    else if (fabs(value - round(value)) < 0.005)
+        text_put(out, LINE, "%s", UNITS_COUNT(units_whole(value)));
+    else
         text_put(out, LINE, "%.2f", value);
-    }
 }
 
 static void figure_change(const struct diff_figure *f, struct line *l)

@@ -152,10 +152,10 @@ static void print_flame_legend(const struct flame *f)
 
 static void plain_row(const struct flame *f, const struct view_branch *b, unsigned depth)
 {
-    char weight[UNITS_TEXT], share[UNITS_TEXT], text[2048];
+    char weight[UNITS_TEXT], text[2048];
 
     fprintf(f->v->out, "%11s  %6s  %*s%s\n", view_profile_weight(f->p, b->total, weight),
-            units_format_share(share, flame_share_of(f, b)), (int)(2 * depth), "",
+            UNITS_SHARE(flame_share_of(f, b)), (int)(2 * depth), "",
             view_branch_label(f->v, b, text, sizeof text, f->v->term.width - 21 - (int)(2 * depth)));
 }
 

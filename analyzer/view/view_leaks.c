@@ -86,11 +86,9 @@ static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
     size_t shown = rows->n < t->top ? rows->n : t->top;
 
     EACH (r, rows->list, shown) {
-        char bytes[UNITS_TEXT], count[UNITS_TEXT];
         bool uncategorized = r->category == RESULT_CATEGORY_UNKNOWN;
-        const char *cells[] = {draw_bytes(bytes, r->bytes), units_format_count(count, r->count),
-                               draw_layer_word(r->layer), uncategorized ? "" : result_category_text(r->category),
-                               r->growing ? "grows" : ""};
+        const char *cells[] = {DRAW_BYTES(r->bytes), UNITS_COUNT(r->count), draw_layer_word(r->layer),
+                               uncategorized ? "" : result_category_text(r->category), r->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&table, cells, &r->site);
         if (row && t->native) row->below = draw_trace(t, r->stack, 6);
     }
@@ -125,7 +123,7 @@ static bool has_failed(const struct result_report *r)
 
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
 {
-    char bytes[UNITS_TEXT], count[UNITS_TEXT], line[512];
+    char line[512];
 
     if (t->report->no_history) {
         text_put(line, sizeof line, "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
@@ -137,8 +135,7 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
         view_text_growth(t);
         return;
     }
-    text_put(line, sizeof line, "%s in %s", draw_bytes(bytes, rows->bytes),
-             units_format_plural(count, rows->count, "block", NULL));
+    text_put(line, sizeof line, "%s in %s", DRAW_BYTES(rows->bytes), UNITS_PLURAL(rows->count, "block", NULL));
     fprintf(t->out, "%s%s%s\n", terminal_style(&t->term, TERMINAL_BOLD), line,
             terminal_style(&t->term, TERMINAL_PLAIN));
     draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));

@@ -14,8 +14,8 @@ struct measured {
 
 static void add_budget_row(struct text_table *t, const char *what, double estimate, const struct measured *m)
 {
-    char size[UNITS_TEXT], at_peak[UNITS_TEXT], difference[UNITS_TEXT];
-    const char *cells[TEXT_TABLE_COLUMNS] = {estimate >= 0 ? units_format_bytes(size, units_whole(estimate)) : ""};
+    char at_peak[UNITS_TEXT], difference[UNITS_TEXT];
+    const char *cells[TEXT_TABLE_COLUMNS] = {estimate >= 0 ? UNITS_BYTES(units_whole(estimate)) : ""};
     size_t n = 1;
 
     if (m) {
@@ -30,16 +30,13 @@ static void add_budget_row(struct text_table *t, const char *what, double estima
 static void format_budget_range(char *out, size_t size, const struct estimate_interval *expected, double measured,
                                 int inside)
 {
-    char low[UNITS_TEXT], high[UNITS_TEXT];
-
     *out = 0;
     if (inside >= 0 && expected->high > expected->low)
         snprintf(out, size, ": %s %s to %s",
                  inside                        ? "within"
                  : measured > expected->likely ? "above"
                                                : "below",
-                 units_format_bytes(low, units_whole(expected->low)),
-                 units_format_bytes(high, units_whole(expected->high)));
+                 UNITS_BYTES(units_whole(expected->low)), UNITS_BYTES(units_whole(expected->high)));
 }
 
 static void add_budget_categories(struct text_table *t, const struct result_budget *b)

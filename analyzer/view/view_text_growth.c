@@ -33,8 +33,8 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
     put_keepers(v, f, g, IN);
     const bool alone = !g->graph && !g->jumps;
     for (size_t i = 1; !alone && i < g->lines_n && i <= LINES; i++) {
-        char bytes[UNITS_TEXT], place[1024];
-        fprintf(f, "%*s%10s  %s\n", IN, "", draw_bytes(bytes, g->lines[i].bytes),
+        char place[1024];
+        fprintf(f, "%*s%10s  %s\n", IN, "", DRAW_BYTES(g->lines[i].bytes),
                 draw_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
     }
     if (!alone && g->lines_total > LINES + 1)
@@ -79,9 +79,8 @@ void view_text_growth(const struct draw_text *v)
             ": no steps were found, so each allocation at the line counts (inferred; wrong if the program reads "
             "this memory again)");
     EACH (g, r->growth, shown) {
-        char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
-        const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),
-                               units_format_count(steps, g->steps), draw_layer_word(g->layer)};
+        const char *cells[] = {DRAW_BYTES(g->bytes), UNITS_BYTES(units_whole(g->bytes_per_step)), UNITS_COUNT(g->steps),
+                               draw_layer_word(g->layer)};
         struct text_table_row *row = text_table_add(&t, cells, &g->stack.site);
         if (row) row->below = v->native ? draw_trace(v, g->stack.number, 20) : with_it(v, g);
     }
@@ -118,8 +117,8 @@ void view_text_leaks(const struct draw_text *v)
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     EACH (l, list, shown) {
-        char bytes[UNITS_TEXT], count[UNITS_TEXT], of[96];
-        const char *cells[] = {draw_bytes(bytes, l->bytes), units_format_count(count, l->count),
+        char of[96];
+        const char *cells[] = {DRAW_BYTES(l->bytes), UNITS_COUNT(l->count),
                                layer_and_owner(v, of, sizeof of, l->process, l->device, l->layer),
                                l->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&t, cells, &l->stack.site);
@@ -139,10 +138,8 @@ void view_text_churn(const struct draw_text *v)
     draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
                  ", after the first tenth of the allocations: each call blocks the program");
     EACH (c, r->churn_lines, shown) {
-        char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
-        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes),
-                               units_format_count(rate, units_whole(c->per_s)),
-                               units_format_seconds(life, c->mean_life_s)};
+        const char *cells[] = {UNITS_COUNT(c->count), DRAW_BYTES(c->bytes), UNITS_COUNT(units_whole(c->per_s)),
+                               UNITS_SECONDS(c->mean_life_s)};
         struct text_table_row *row = text_table_add(&t, cells, &c->stack.site);
         if (row) row->below = draw_paths(v, &c->paths, 2 * INDENT);
     }
@@ -160,9 +157,8 @@ void view_text_retries(const struct draw_text *v)
     draw_heading(v, TERMINAL_YELLOW, "Allocations that succeeded on a retry",
                  ", after PyTorch had freed its cached segments");
     EACH (x, r->retry_lines, shown) {
-        char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];
-        const char *cells[] = {units_format_count(times, x->count), draw_bytes(bytes, x->requested_bytes),
-                               units_format_seconds(first, x->first_s), units_format_seconds(last, x->last_s)};
+        const char *cells[] = {UNITS_COUNT(x->count), DRAW_BYTES(x->requested_bytes), UNITS_SECONDS(x->first_s),
+                               UNITS_SECONDS(x->last_s)};
         struct text_table_row *row = text_table_add(&t, cells, &x->site);
         if (row) row->below = draw_paths(v, &x->paths, 2 * INDENT);
     }
@@ -173,7 +169,7 @@ void view_text_retries(const struct draw_text *v)
 void view_text_fragmentation(const struct draw_text *v)
 {
     EACH_IN (f, v->report->fragmentation) {
-        char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
+        char place[96];
         /* It matters below 90 % of what is held (STAlloc's threshold). */
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||
             f->largest_free_bytes == RUN_UNKNOWN)
@@ -182,7 +178,7 @@ void view_text_fragmentation(const struct draw_text *v)
         draw_heading(v, TERMINAL_BOLD, "Fragmentation",
                      " on %s: %s in use of the %s that PyTorch reserved (%s); largest hole %s",
                      draw_device(v, place, sizeof place, f->process, f->device, RUN_SERIES_DEVICE),
-                     draw_bytes(used, f->active_bytes), draw_bytes(held, f->reserved_bytes),
-                     units_format_share(share, used_share), draw_bytes(hole, f->largest_free_bytes));
+                     DRAW_BYTES(f->active_bytes), DRAW_BYTES(f->reserved_bytes), UNITS_SHARE(used_share),
+                     DRAW_BYTES(f->largest_free_bytes));
     }
 }

@@ -45,8 +45,7 @@ struct columns {
 static void add_rank_row(const struct draw_text *v, struct text_table *t, const struct result_rank *k,
                          const struct columns *c)
 {
-    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", device[UNITS_TEXT], waits[UNITS_TEXT],
-                                           copied[UNITS_TEXT], time[UNITS_TEXT], whole[1024];
+    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", waited[UNITS_TEXT], copied[UNITS_TEXT], whole[1024];
     const char *cells[TEXT_TABLE_COLUMNS];
     int n = 0;
 
@@ -61,10 +60,10 @@ static void add_rank_row(const struct draw_text *v, struct text_table *t, const 
     if (c->host) cells[n++] = host;
     cells[n++] = gpu;
     cells[n++] = tensors;
-    cells[n++] = draw_bytes(device, k->device_peak_bytes);
-    if (c->waited) cells[n++] = units_format_seconds(waits, k->blocked_s);
+    cells[n++] = DRAW_BYTES(k->device_peak_bytes);
+    if (c->waited) cells[n++] = units_format_seconds(waited, k->blocked_s);
     if (c->copied) cells[n++] = draw_bytes(copied, k->copied_bytes);
-    cells[n++] = v->report->no_times ? "?" : units_format_seconds(time, (double)shown_process_of(v, k)->end_ns / 1e9);
+    cells[n++] = v->report->no_times ? "?" : UNITS_SECONDS((double)shown_process_of(v, k)->end_ns / 1e9);
     text_table_add(t, cells, NULL);
 }
 

@@ -12,25 +12,24 @@
 
 static void failure_text(const struct view_whatif *w, const struct whatif_failure *f, char *out, size_t size)
 {
-    char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
+    char place[256], step[48] = "", when[UNITS_TEXT];
     const struct result_site site = site_of(w->run, f->stack, NULL);
     if (!f->event && !f->time_ns && f->stack == RUN_NONE) {
         text_put(out, size, "when the recording begins: what is reserved then needs %s more",
-                 draw_bytes(bytes, f->requested_bytes));
+                 DRAW_BYTES(f->requested_bytes));
         return;
     }
     if (f->step) text_put(step, sizeof step, ", in step %llu", (unsigned long long)f->step);
     units_format_seconds(when, (double)f->time_ns / 1e9);
     text_put(out, size, "at %s%s: %s requests %s", when, step, site_text(&site, place, sizeof place),
-             draw_bytes(bytes, f->requested_bytes));
+             DRAW_BYTES(f->requested_bytes));
 }
 
 /* ", with 2.00 MiB to spare" */
 static char *spare_text(const struct whatif_outcome *o, char *out, size_t size)
 {
-    char spare[UNITS_TEXT];
     out[0] = 0;
-    if (run_is_known(o->spare_bytes)) text_put(out, size, ", with %s to spare", draw_bytes(spare, o->spare_bytes));
+    if (run_is_known(o->spare_bytes)) text_put(out, size, ", with %s to spare", DRAW_BYTES(o->spare_bytes));
     return out;
 }
 
@@ -76,7 +75,7 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
     const struct whatif_outcome *recorded = &w->proof->recorded;
     const struct whatif_scenario *best = w->scenarios;
     const size_t n = count_settings(w);
-    char now[UNITS_TEXT], then[UNITS_TEXT], spare[64];
+    char then[UNITS_TEXT], spare[64];
     draw_bytes(then, recorded->peak_reserved_bytes);
     if (!recorded->fits && n && does_scenario_help(best, recorded))
         text_put(out, size, "with %s the request that failed fits%s. " LATER, best->conf,
@@ -85,7 +84,7 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
         text_put(out, size, "none of the %zu settings tried avoids this failure", n);
     else if (n && does_scenario_help(best, recorded))
         text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s%s", best->conf,
-                 draw_bytes(now, best->outcome.peak_reserved_bytes), then,
+                 DRAW_BYTES(best->outcome.peak_reserved_bytes), then,
                  best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else
         text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s%s", n, then,
@@ -140,8 +139,8 @@ static void print_limits(const struct draw_text *t, const struct view_whatif *w)
 static void add_outcome_row(struct text_table *table, bool search, const char *name, const char *error,
                             const struct whatif_outcome *o)
 {
-    char allocated[UNITS_TEXT], reserved[UNITS_TEXT], retries[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
-    char when[UNITS_TEXT], spread[512];
+    char retries[UNITS_TEXT], allocated[UNITS_TEXT], when[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
+    char spread[512];
     size_t n = 0;
     if (!o->fits) {
         units_format_seconds(when, (double)o->oom.time_ns / 1e9);
@@ -153,7 +152,7 @@ static void add_outcome_row(struct text_table *table, bool search, const char *n
     spread_settings(spread, sizeof spread, name);
     const char *cells[TEXT_TABLE_COLUMNS];
     cells[n++] = error ? "not replayed" : outcome;
-    cells[n++] = error ? "" : draw_bytes(reserved, o->peak_reserved_bytes);
+    cells[n++] = error ? "" : DRAW_BYTES(o->peak_reserved_bytes);
     if (!search) cells[n++] = error ? "" : draw_bytes(allocated, o->peak_allocated_bytes);
     cells[n++] = error ? "" : retries;
     cells[n] = spread;
