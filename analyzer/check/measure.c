@@ -7,6 +7,7 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/question.h"
 #include "analyzer/step/step.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/site/holder.h"
@@ -105,16 +106,12 @@ static void explain_oom(struct checking *c, struct check_result *r)
 static const struct result_peak *measured_peak_of(const struct result_report *r, enum run_series_layer layer,
                                                   int device)
 {
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) return &r->peaks[i];
-    return NULL;
+    return FIND_IN(p, r->peaks, p->layer == layer && (device < 0 || p->device == device));
 }
 
 static const struct result_device_memory *measured_memory_of(const struct result_report *r, int device)
 {
-    for (size_t i = 0; i < r->memory_n; i++)
-        if (r->memory[i].device == device) return &r->memory[i];
-    return NULL;
+    return FIND_IN(m, r->memory, m->device == device);
 }
 
 /* "1.50 GiB in tensors, 200 MiB cached": if the device's peak is PyTorch's. */

@@ -186,11 +186,6 @@ static void print_summary(const struct command_recorded *run, const struct resul
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
-static bool failed_allocations(const struct run *run)
-{
-    return RUN_COUNT(run_ooms, run) > 0;
-}
-
 static void print_run(const struct command_recorded *r, const struct list *l)
 {
     char error[1024], shown[PATH_MAX];
@@ -199,7 +194,7 @@ static void print_run(const struct command_recorded *r, const struct list *l)
                        named = {.top = 1, .alone = true, SYMBOLIZER_OPTIONS(symbols)}, *options = &plain;
     struct run *run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
     /* the verdict depends on native frames, so it must be the one that the report gives */
-    if (run && failed_allocations(run)) {
+    if (run && (RUN_COUNT(run_ooms, run) > 0)) {
         run_close(run);
         options = &named;
         run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/oom/oom.h"
 
@@ -68,9 +69,7 @@ static const char *diff_row_text(struct diff_owner *o, const struct diff_row *r)
 /* The largest row that grew, or that shrank. */
 static const struct diff_row *widest_change(const struct diff *d, bool grown)
 {
-    for (size_t i = 0; i < d->rows_n; i++)
-        if ((diff_change(&d->rows[i].sum) > 0) == grown) return &d->rows[i];
-    return NULL;
+    return FIND_IN(r, d->rows, (diff_change(&r->sum) > 0) == grown);
 }
 
 static const char *with_change(struct diff_owner *o, const struct diff_row *r)
@@ -146,9 +145,7 @@ static void note_per_step(struct diff_owner *o)
 
 static const struct result_oom_verdict *fatal_failure(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].fatal) return &r->ooms[i];
-    return NULL;
+    return FIND_IN(o, r->ooms, o->fatal);
 }
 
 /* One run ran out of memory and the other did not: that comes first. */

@@ -173,7 +173,7 @@ static bool site_and_caller(const struct draw_text *v, char *out, size_t size, c
     struct result_site other = site_of_frame(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
-    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+    for (size_t i = 0; i < COUNT_OF(step); i++) {
         if (s->operation && !step[i].own_function) return false;
         (step[i].own_function ? place_and_function : format_site_place)(v, own, sizeof own, s, WHOLE);
         format_second_site(v, caller, sizeof caller, &other, s, step[i].other_folders ? WHOLE : 1,
@@ -254,13 +254,6 @@ static void path_place(const struct draw_text *v, char *out, size_t size, const 
              p->site.helper || p->site.inner ? (v->term.utf8 ? "→" : "->") : (v->term.utf8 ? "←" : "<-"), place);
 }
 
-static bool calls_libraries(const struct result_paths *paths)
-{
-    for (size_t i = 0; i < paths->listed; i++)
-        if (paths->list[i].site.inner) return true;
-    return false;
-}
-
 char *draw_paths(const struct draw_text *v, const struct result_paths *paths, int indent)
 {
     enum { FEW = 3, AMOUNT = 10 };
@@ -268,7 +261,7 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     char *text = NULL;
     size_t size = 0;
 
-    if (paths->n <= 1 || !(v->paths || calls_libraries(paths))) return NULL;
+    if (paths->n <= 1 || !(v->paths || ANY_OF(l, paths->list, paths->listed, l->site.inner))) return NULL;
     FILE *f = arena_stream(&text, &size);
     EACH (p, paths->list, shown) {
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];

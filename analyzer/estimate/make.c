@@ -131,9 +131,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
 
 static bool layers_differ(const struct model *m)
 {
-    for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].kind && m->tensors[i].place == TENSOR_IN_LAYER) return true;
-    return false;
+    return ANY_IN(t, m->tensors, t->kind && t->place == TENSOR_IN_LAYER);
 }
 
 /* The first stage holds the embedding and most micro-batches, the last the logits. A stage between them has fewer

@@ -317,9 +317,7 @@ static void each_sample(struct profile *p, bool stacks, void (*take)(struct prof
 static bool is_other(const char *device)
 {
     static const char *const gpus[] = {"gpu", "cuda", "rocm", "StreamExecutorGpu"};
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
-        if (strncasecmp(device, gpus[i], strlen(gpus[i])) == 0) return false;
-    return true;
+    return !ANY_OF(g, gpus, COUNT_OF(gpus), strncasecmp(device, *g, strlen(*g)) == 0);
 }
 
 static void note_pprof_device(struct profile *p, const struct sample *s)

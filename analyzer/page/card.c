@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
@@ -83,10 +84,7 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
 static const struct result_timeline *card_timeline_of(const struct result_report *r, uint32_t process, int device,
                                                       enum run_series_layer layer)
 {
-    for (size_t i = 0; i < r->timelines_n; i++)
-        if (r->timelines[i].process == process && r->timelines[i].device == device && r->timelines[i].layer == layer)
-            return &r->timelines[i];
-    return NULL;
+    return FIND_IN(t, r->timelines, t->process == process && t->device == device && t->layer == layer);
 }
 
 /* The maximum of each of SAMPLES intervals. */
@@ -204,7 +202,7 @@ static void put_advice(struct card *c, const char *advice)
     const int lines = (CHART_TOP - LINE - c->y) / LINE + 1; /* down to the label of the limit */
 
     text_put(text, sizeof text, "%s", advice);
-    for (size_t i = 0; i < sizeof certainties / sizeof *certainties; i++) {
+    for (size_t i = 0; i < COUNT_OF(certainties); i++) {
         char *at = strstr(text, certainties[i]);
         if (at) *at = 0;
     }

@@ -1,6 +1,7 @@
 /* One list of advice, by impact: first for an OOM, then by the share of the peak or of the wall time that each
  * concerns. */
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
@@ -37,9 +38,7 @@ static bool same_line(const struct result_site *a, const struct result_site *b)
 /* An allocator that tries again fails again for the same reason. */
 static bool is_repeated_failure(const struct result_report *r, size_t at)
 {
-    for (size_t i = 0; i < at; i++)
-        if (r->ooms[i].cause == r->ooms[at].cause && same_line(&r->ooms[i].blame, &r->ooms[at].blame)) return true;
-    return false;
+    return ANY_OF(o, r->ooms, at, o->cause == r->ooms[at].cause && same_line(&o->blame, &r->ooms[at].blame));
 }
 
 static void of_ooms(struct advices *a)
@@ -177,9 +176,7 @@ enum { CHURNS = 3 }; /* of which advice is given */
 
 static bool is_earlier_churn(const struct result_report *r, size_t at)
 {
-    for (size_t i = 0; i < at; i++)
-        if (r->churn[i].advice == r->churn[at].advice) return true;
-    return false;
+    return ANY_OF(c, r->churn, at, c->advice == r->churn[at].advice);
 }
 
 /* "a.py:3, b.py:7": each line of the program with the advice of the first, once. */

@@ -316,11 +316,6 @@ static bool is_diff_wide(const struct view_diff *v)
     return v->term.width >= WIDE;
 }
 
-static const char *diff_unit_name(const struct view_diff *v)
-{
-    return v->diff->wish.what == PROFILE_WAITS ? "waits" : v->diff->wish.what == PROFILE_COPIES ? "copies" : "blocks";
-}
-
 /* The cell that names what the row is about. */
 static char *last_of(const struct view_diff *v, struct line *l, bool category)
 {
@@ -357,7 +352,10 @@ static void view_rows(const struct view_diff *v)
     bool category = any_category(d), with = is_diff_wide(v);
     struct grid g = {.head = {"change", "before", "after"}, .left = {false}};
     int at = 3;
-    if (with) g.head[at++] = diff_unit_name(v);
+    if (with)
+        g.head[at++] = v->diff->wish.what == PROFILE_WAITS    ? "waits"
+                       : v->diff->wish.what == PROFILE_COPIES ? "copies"
+                                                              : "blocks";
     if (with && category) {
         g.left[at] = true;
         g.head[at++] = "category";

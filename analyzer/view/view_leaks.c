@@ -14,11 +14,9 @@
 
 static bool is_entry_growing(const struct result_report *r, const struct profile_entry *e)
 {
-    for (size_t i = 0; i < r->leaks_n; i++)
-        if (r->leaks[i].growing && r->leaks[i].process == e->process && r->leaks[i].device == e->device &&
-            r->leaks[i].layer == e->layer && r->leaks[i].stack.number == e->stack)
-            return true;
-    return false;
+    return ANY_IN(l, r->leaks,
+                  l->growing && l->process == e->process && l->device == e->device && l->layer == e->layer &&
+                      l->stack.number == e->stack);
 }
 
 SORT_ORDER(compare_leak_rows, struct view_leak_row,
@@ -114,13 +112,6 @@ static void nothing_live(const struct draw_text *t)
                      : "Nothing is still live at exit: everything that was allocated was freed");
 }
 
-static bool has_failed(const struct result_report *r)
-{
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].fatal) return true;
-    return false;
-}
-
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
 {
     char line[512];
@@ -145,7 +136,7 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
     } else
         fputc('\n', t->out);
     print_rows(t, rows);
-    if (has_failed(t->report)) { /* and then freed part of what the question is about */
+    if (ANY_IN(o, t->report->ooms, o->fatal)) { /* and then freed part of what the question is about */
         struct view_commands next = {.most = 1};
         view_add_command(&next, "table --what oom", "what was live when memory ran out");
         view_print_commands(t, &next);

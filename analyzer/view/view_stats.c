@@ -85,18 +85,14 @@ FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns
 FIGURE(figure_rate, count_rate_text(out, x, l->allocations))
 FIGURE(figure_step, step_text(out, x, l->rows))
 
-static const char *short_layer(int layer)
-{
-    return layer == RUN_SERIES_PINNED ? "pinned" : draw_layer_word((enum run_series_layer)layer);
-}
-
 static void print_totals(const struct draw_text *t, const struct view_stats *x)
 {
     struct text_table table = {.head = {""}, .left = {true}};
     size_t n = 1;
 
     for (int i = 0; i < RUN_SERIES_LAYERS; i++)
-        if (view_stats_has_layer(x, i)) table.head[n++] = short_layer(i);
+        if (view_stats_has_layer(x, i))
+            table.head[n++] = i == RUN_SERIES_PINNED ? "pinned" : draw_layer_word((enum run_series_layer)i);
     table.head[n] = "";
     draw_title(t, TERMINAL_BOLD, t->report->no_history ? "Live" : "Allocations");
     total_row(x, &table, t->report->no_history ? "blocks" : "allocations", figure_allocations);

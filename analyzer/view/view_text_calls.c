@@ -17,7 +17,7 @@ static const char *sync_word(const struct result_sync_site *s)
     if (s->pattern) return s->pattern;
     if (s->kind == GS_SYNC_IMPLICIT && s->api && *s->api)
         return s->api; /* cudaFree: its name says more than the kind of wait */
-    return s->kind < sizeof words / sizeof *words ? words[s->kind] : "?";
+    return s->kind < COUNT_OF(words) ? words[s->kind] : "?";
 }
 
 /* Below so many columns the call site needs the room of the time per call and of long words. */
@@ -54,9 +54,7 @@ static bool steps_known(const struct result_report *r)
 {
     for (size_t i = 0; i < r->syncs_n; i++)
         if (r->syncs[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
-    for (size_t i = 0; i < r->transfers_n; i++)
-        if (r->transfers[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
-    return false;
+    return ANY_IN(t, r->transfers, t->pace.phase != RESULT_PHASE_UNKNOWN);
 }
 
 /* Columns for what a wait is for: what the figures and the shortest call sites leave. If that is less than
@@ -159,7 +157,7 @@ static const char *direction_word(uint8_t direction)
         [GS_DIR_P2P] = "GPU to GPU",  [GS_DIR_H2H] = "host to host",
     };
 
-    return direction < sizeof words / sizeof *words ? words[direction] : "?";
+    return direction < COUNT_OF(words) ? words[direction] : "?";
 }
 
 static const char *memory_word(uint8_t memory)
@@ -171,7 +169,7 @@ static const char *memory_word(uint8_t memory)
         [GS_HOSTMEM_MANAGED] = "managed",
     };
 
-    return memory < sizeof words / sizeof *words ? words[memory] : "?";
+    return memory < COUNT_OF(words) ? words[memory] : "?";
 }
 
 void view_text_transfers(const struct draw_text *v)

@@ -19,11 +19,7 @@
 static const struct result_peak *shown_peak_of(const struct result_report *r, uint32_t process, int device,
                                                enum run_series_layer layer)
 {
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].process == process && r->peaks[i].device == device && r->peaks[i].layer == layer &&
-            r->peaks[i].bytes > 0)
-            return &r->peaks[i];
-    return NULL;
+    return FIND_IN(p, r->peaks, p->process == process && p->device == device && p->layer == layer && p->bytes > 0);
 }
 
 static const struct result_timeline *shown_timeline_of(const struct result_report *r, const struct result_peak *p)

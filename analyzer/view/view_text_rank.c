@@ -45,7 +45,8 @@ struct columns {
 static void add_rank_row(const struct draw_text *v, struct text_table *t, const struct result_rank *k,
                          const struct columns *c)
 {
-    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", waited[UNITS_TEXT], copied[UNITS_TEXT], whole[1024];
+    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", waited[UNITS_TEXT], copied[UNITS_TEXT],
+                                           whole[1024];
     const char *cells[TEXT_TABLE_COLUMNS];
     int n = 0;
 
@@ -178,11 +179,6 @@ static void print_spread(const struct draw_text *v)
     text_table_print(&t, &v->term, INDENT, v->out);
 }
 
-static bool has_unranked(const struct result_report *r)
-{
-    return !isfinite(r->rank_spread[RESULT_RANK_DEVICE_PEAK].most);
-}
-
 void view_text_ranks(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
@@ -197,7 +193,7 @@ void view_text_ranks(const struct draw_text *v)
                             !r->unknown[RUN_FACT_COPIES] && (!narrow || (r->rank_hosts < 2 && v->term.width >= 76))};
     draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ": %zu%s, each at its own peak",
                  r->ranks_n, hosts);
-    if (few || has_unranked(r)) {
+    if (few || !isfinite(r->rank_spread[RESULT_RANK_DEVICE_PEAK].most)) {
         struct text_table t = rank_table(&c);
         size_t shown = few ? r->ranks_n : ROWS;
         for (size_t i = 0; i < shown; i++) add_rank_row(v, &t, &r->ranks[i], &c);

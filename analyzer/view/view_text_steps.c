@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/step/step.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -13,9 +14,7 @@ static bool are_steps_alike(const struct step_list *a, const struct step_list *b
 /* The step in which memory ran out is none of them: its number is one more, which the verdict names. */
 static bool is_last_step_incomplete(const struct result_report *r, const struct step_list *s)
 {
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].fatal && r->ooms[i].process == s->process && r->ooms[i].step == (int64_t)s->n + 1) return true;
-    return false;
+    return ANY_IN(o, r->ooms, o->fatal && o->process == s->process && o->step == (int64_t)s->n + 1);
 }
 
 void view_text_steps(const struct draw_text *v)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -22,19 +23,12 @@ const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, con
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
-static bool is_peak_same(const struct draw_text *v, const struct result_oom_verdict *o)
-{
-    for (size_t i = 0; i < v->report->peaks_n; i++)
-        if (view_oom_at_peak(v, &v->report->peaks[i]) == o) return true;
-    return false;
-}
-
 static void print_live(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     struct text_table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
 
-    if (!shown || is_peak_same(v, o)) return;
+    if (!shown || ANY_IN(p, v->report->peaks, view_oom_at_peak(v, p) == o)) return;
     fprintf(v->out, "  %sLive at that moment%s (%s)\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), draw_layer_word(o->live_layer));
     for (size_t i = 0; i < shown; i++) {
