@@ -42,12 +42,14 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
     __attribute__((format(printf, 4, 5)));
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title);
 /* Words, wrapped to the width, the lines after the first under the first word. */
-void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text);
+void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* The same in a style, indented by INDENT. */
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text);
 /* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
 #define DRAW_LABEL 8
-void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text);
+void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* "train.py:34  step", at most `columns` wide. */
 char *draw_site(const struct draw_text *v, char *out, size_t size, const struct result_site *site, int columns);
 /* The same of a frame. */

@@ -10,15 +10,18 @@
 #include "analyzer/site/site.h"
 
 #define LINE_MAX_BYTES 1024
+#define WORDS_MAX_BYTES 16384
 #define PLACES_LEAST 28   /* columns for two places: "train.py:123" twice and some */
 #define WHOLE 400         /* columns: nothing is cut */
 #define FUNCTION_LEAST 12 /* columns of a function's name that is cut: less of it names nothing */
 #define NAME_MOST 48      /* columns of a name that no file can have: its middle is left out */
 
-void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text)
+void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *format, ...)
 {
+    char text[WORDS_MAX_BYTES];
     int hang = indent + terminal_columns(mark);
 
+    TEXT_FORMAT(text, sizeof text, format);
     fprintf(v->out, "%*s%s", indent, "", mark);
     text_wrap(v->out, &v->term, hang, hang, false, text);
 }
@@ -26,14 +29,16 @@ void draw_wrap(const struct draw_text *v, int indent, const char *mark, const ch
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text)
 {
     fputs(terminal_style(&v->term, style), v->out);
-    draw_wrap(v, INDENT, "", text);
+    draw_wrap(v, INDENT, "", "%s", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text)
+void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *format, ...)
 {
+    char text[WORDS_MAX_BYTES];
     int hang = INDENT + DRAW_LABEL;
 
+    TEXT_FORMAT(text, sizeof text, format);
     fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", terminal_style(&v->term, style), label,
             terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "");
     text_wrap(v->out, &v->term, hang, hang, false, text);

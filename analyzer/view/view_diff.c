@@ -291,13 +291,12 @@ static void diff_cell_text(const struct view_diff *v, const struct diff_row *r, 
 
 static void counts_text(const struct view_diff *v, const struct diff_sum *s, char *out, size_t size)
 {
-    char before[UNITS_TEXT], after[UNITS_TEXT];
-    units_format_count(before, s->count[0]);
+    char after[UNITS_TEXT];
     units_format_count(after, s->count[1]);
     if (s->count[0] == s->count[1])
         text_put(out, size, "%s", after);
     else
-        text_put(out, size, "%s %s %s", before, diff_arrow(v), after);
+        text_put(out, size, "%s %s %s", UNITS_COUNT(s->count[0]), diff_arrow(v), after);
 }
 
 static struct line *sum_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s)

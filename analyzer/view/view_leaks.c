@@ -98,14 +98,12 @@ static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
 static void nothing_live(const struct draw_text *t)
 {
     bool grew = t->report->growth_n > 0;
-    char line[512];
 
     if (t->report->no_memory) {
-        text_put(line, sizeof line, "Memory is unknown: %s", t->report->no_memory);
-        draw_wrap(t, 0, "", line);
+        draw_wrap(t, 0, "", "Memory is unknown: %s", t->report->no_memory);
         return;
     }
-    draw_wrap(t, 0, "",
+    draw_wrap(t, 0, "", "%s",
               t->report->lacks_n ? "Nothing is live at the end of the recording"
               : grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
                        "grew while the program ran:"
@@ -117,8 +115,7 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
     char line[512];
 
     if (t->report->no_history) {
-        text_put(line, sizeof line, "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
-        draw_wrap(t, 0, "", line);
+        draw_wrap(t, 0, "", "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
         return;
     }
     if (!rows->n) {
@@ -126,10 +123,9 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
         view_text_growth(t);
         return;
     }
-    text_put(line, sizeof line, "%s in %s", DRAW_BYTES(rows->bytes), UNITS_PLURAL(rows->count, "block", NULL));
-    fprintf(t->out, "%s%s%s\n", terminal_style(&t->term, TERMINAL_BOLD), line,
-            terminal_style(&t->term, TERMINAL_PLAIN));
-    draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));
+    fprintf(t->out, "%s%s in %s%s\n", terminal_style(&t->term, TERMINAL_BOLD), DRAW_BYTES(rows->bytes),
+            UNITS_PLURAL(rows->count, "block", NULL), terminal_style(&t->term, TERMINAL_PLAIN));
+    draw_wrap(t, 0, "", "%s", view_end_sentence(t->report, line, sizeof line));
     if (t->report->growth_n) { /* the answer, before the complete list */
         view_text_growth(t);
         draw_title(t, TERMINAL_BOLD, "All that was live, by line");

@@ -256,10 +256,9 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
 {
     view_text_run(t);
     if (!x->profile) {
-        char line[512] = "Nothing was allocated";
-        if (t->report->no_memory) text_put(line, sizeof line, "Memory is unknown: %s", t->report->no_memory);
+        const char *unknown = t->report->no_memory;
         fputc('\n', t->out);
-        draw_wrap(t, 0, "", line);
+        draw_wrap(t, 0, "", unknown ? "Memory is unknown: %s" : "Nothing was allocated%s", unknown ? unknown : "");
         return;
     }
     print_totals(t, x);

@@ -182,7 +182,7 @@ void view_text(const struct draw_text *v)
 static void print_warning(const struct draw_text *v, const char *text)
 {
     fputs(terminal_style(&v->term, TERMINAL_YELLOW), v->out);
-    draw_wrap(v, 0, "! ", text);
+    draw_wrap(v, 0, "! ", "%s", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
@@ -269,13 +269,9 @@ static bool are_devices_alike(const struct run_device *a, const struct run_devic
 
 static void print_capped(const struct draw_text *v, const struct run_device *d)
 {
-    char line[160];
-
     if (d->physical_bytes == RUN_UNKNOWN) return;
-    snprintf(line, sizeof line,
-             "GPUSPY_LIMIT caps the device at %s (of %s): free memory and failures refer to the cap.",
-             DRAW_BYTES(d->total_bytes), DRAW_BYTES(d->physical_bytes));
-    draw_wrap(v, 0, "", line);
+    draw_wrap(v, 0, "", "GPUSPY_LIMIT caps the device at %s (of %s): free memory and failures refer to the cap.",
+              DRAW_BYTES(d->total_bytes), DRAW_BYTES(d->physical_bytes));
 }
 
 /* "GPU 0: name, 24.00 GiB"; equal neighbours in one line. */
@@ -289,16 +285,15 @@ static void print_devices(const struct draw_text *v)
         char name[128];
         while (i + 1 < n && are_devices_alike(&d[i], &d[i + 1])) i++;
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
-        char line[256], which[48];
+        char which[48];
         snprintf(which, sizeof which,
                  i > first + 1 ? "GPUs %d to %d"
                  : i > first   ? "GPUs %d and %d"
                                : "GPU %d",
                  d[first].device, d[i].device);
         const bool sized = d[i].total_bytes > 0; /* an import may not know it */
-        snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
-                 sized ? DRAW_BYTES(d[i].total_bytes) : "", sized && i > first ? " each" : "");
-        draw_wrap(v, 0, "", line);
+        draw_wrap(v, 0, "", "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
+                  sized ? DRAW_BYTES(d[i].total_bytes) : "", sized && i > first ? " each" : "");
         print_capped(v, &d[i]);
     }
     for (size_t i = 0; i < n; i++) {
@@ -351,7 +346,7 @@ void view_text_run(const struct draw_text *v)
         terminal_clean(command, 32, first->torch_version, v->term.utf8);
         snprintf(line + at, sizeof line - (size_t)at, ", PyTorch %s", command);
     }
-    draw_wrap(v, 0, "", line);
+    draw_wrap(v, 0, "", "%s", line);
     view_text_steps(v);
     print_devices(v);
 }
@@ -370,6 +365,6 @@ void view_text_advice(const struct draw_text *v)
         if (!shown++)
             draw_heading(v, TERMINAL_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
                          ", most effective first");
-        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
+        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", "%s", r->advice[i].text);
     }
 }

@@ -46,12 +46,11 @@ static void print_streams(const struct draw_text *v, const struct allocator_stat
     if (at < sizeof line && n > STREAMS)
         at += (size_t)snprintf(line + at, sizeof line - at, ", the rest by %zu more", n - STREAMS);
     if (at < sizeof line) snprintf(line + at, sizeof line - at, "; a stream cannot use another stream's cache");
-    draw_wrap(v, INDENT, "by stream   ", line);
+    draw_wrap(v, INDENT, "by stream   ", "%s", line);
 }
 
 static void private_pools(const struct draw_text *v, const struct allocator_state *s)
 {
-    char line[256];
     int64_t reserved = 0, allocated = 0;
 
     EACH_IN (h, s->by_pool) {
@@ -61,24 +60,21 @@ static void private_pools(const struct draw_text *v, const struct allocator_stat
         }
     }
     if (!reserved) return;
-    snprintf(line, sizeof line,
-             "%s reserved in private pools, %s of it in tensors; only their CUDA graphs or torch.cuda.MemPool can "
-             "use the rest",
-             DRAW_BYTES(reserved), DRAW_BYTES(allocated));
-    draw_wrap(v, INDENT, "pools       ", line);
+    draw_wrap(v, INDENT, "pools       ",
+              "%s reserved in private pools, %s of it in tensors; only their CUDA graphs or torch.cuda.MemPool can "
+              "use the rest",
+              DRAW_BYTES(reserved), DRAW_BYTES(allocated));
 }
 
 void view_text_allocator(const struct draw_text *v, uint32_t process, int device)
 {
     const struct allocator_state *s = allocator_state_of(v->report, process, device);
-    char line[256];
 
     if (!s) return;
-    if (s->pending != RUN_UNKNOWN && s->pending > 0) {
-        snprintf(line, sizeof line, "%s freed by the program, but another stream may still use it (record_stream)",
-                 DRAW_BYTES(s->pending));
-        draw_wrap(v, INDENT, "pending     ", line);
-    }
+    if (s->pending != RUN_UNKNOWN && s->pending > 0)
+        draw_wrap(v, INDENT, "pending     ",
+                  "%s freed by the program, but another stream may still use it (record_stream)",
+                  DRAW_BYTES(s->pending));
     print_streams(v, s);
     private_pools(v, s);
     if (s->backend == RUN_BACKEND_ASYNC)

@@ -91,12 +91,12 @@ static void wait_rows(const struct draw_text *v, size_t shown)
                            .left = {false, false, false, narrow, true, true}};
 
     EACH (s, v->report->sync_lines, shown) {
-        char count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
+        char count[UNITS_TEXT], clean[96], kind[96];
         terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
         shorten_calls_text(v, kind, sizeof kind, clean, kind_columns);
-        units_format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {UNITS_SECONDS(s->blocked_s), UNITS_SHARE(s->share),
-                               how_often_text(count, &s->pace, s->count), narrow ? kind : each, kind};
+                               how_often_text(count, &s->pace, s->count),
+                               narrow ? kind : UNITS_SECONDS(s->count ? s->blocked_s / (double)s->count : NAN), kind};
         struct text_table_row *row = text_table_add(&t, cells, &s->site);
         if (row) row->below = draw_paths(v, &s->paths, INDENT);
     }

@@ -14,10 +14,8 @@ static void put_keepers(const struct draw_text *v, FILE *f, const struct result_
     note.out = f;
     for (size_t i = 0; i < g->holders_n; i++) {
         const struct result_holder *h = &g->holders[i];
-        char words[1200];
-        text_put(words, sizeof words, "%s %s:%d  %s  (guess)", i ? "or by" : "kept by", basename(h->file), h->line,
-                 h->text);
-        draw_wrap(&note, indent, "", words);
+        draw_wrap(&note, indent, "", "%s %s:%d  %s  (guess)", i ? "or by" : "kept by", basename(h->file), h->line,
+                  h->text);
     }
 }
 
@@ -42,13 +40,12 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
                 g->lines_total == LINES + 2 ? "" : "s");
     if (g->graph) {
         struct draw_text note = *v;
-        char place[1024] = "", words[1200];
+        char place[1024] = "";
         note.out = f;
         if (g->under.known && g->under.line) draw_site(v, place, sizeof place, &g->under, v->term.width / 2);
-        text_put(words, sizeof words,
-                 "lines of one forward pass grow together; whether an autograd graph keeps them is unknown%s%s",
-                 *place ? "; they were called from " : "", place);
-        draw_wrap(&note, IN, "", words);
+        draw_wrap(&note, IN, "",
+                  "lines of one forward pass grow together; whether an autograd graph keeps them is unknown%s%s",
+                  *place ? "; they were called from " : "", place);
     }
     if (g->jumps) fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
     if (fclose(f) != 0 || !*text) {

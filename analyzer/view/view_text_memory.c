@@ -251,7 +251,7 @@ static void peak_line(const struct draw_text *v, const struct result_peak *p, co
     if (p->layer == RUN_SERIES_DEVICE && v->report->processes[p->process].attached_after_s > 0)
         snprintf(line + strlen(line), sizeof line - strlen(line),
                  "; without what was allocated before gpuspy attached");
-    draw_wrap(v, INDENT, what, line);
+    draw_wrap(v, INDENT, what, "%s", line);
 }
 
 /* If the peak contains other kinds than plain cudaMalloc. */
@@ -268,7 +268,7 @@ static void print_kinds(const struct draw_text *v, const struct result_peak *p)
         if (p->by_space[i] && words[i])
             n += (size_t)snprintf(line + n, sizeof line - n, "%s%s in %s", n ? ", " : "",
                                   draw_bytes(bytes, p->by_space[i]), words[i]);
-    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) draw_wrap(v, INDENT, "of it       ", line);
+    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) draw_wrap(v, INDENT, "of it       ", "%s", line);
 }
 
 static void print_memory_legend(const struct draw_text *v)

@@ -19,7 +19,7 @@ static void print_rank_sentence(const struct draw_text *v, const char *mark, con
     char line[1024];
 
     terminal_clean(line, sizeof line, text, v->term.utf8);
-    draw_wrap(v, INDENT, mark, line);
+    draw_wrap(v, INDENT, mark, "%s", line);
 }
 
 static const struct run_process *shown_process_of(const struct draw_text *v, const struct result_rank *k)

@@ -24,7 +24,7 @@ void view_text_steps(const struct draw_text *v)
 
     for (size_t i = 0, lines = 0; i < r->steps_n && lines < LINES; i++) {
         const struct step_list *s = r->steps[i];
-        char by[512], line[1024], who[64] = "", since[64] = "";
+        char by[512], who[64] = "", since[64] = "";
         size_t others = 0, before = 0;
         for (size_t k = 0; k < r->steps_n; k++) {
             before += k < i && are_steps_alike(s, r->steps[k]);
@@ -39,10 +39,9 @@ void view_text_steps(const struct draw_text *v)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
         const int64_t from = r->processes[s->process].kept_from_ns;
         if (from) snprintf(since, sizeof since, " after %s", UNITS_SECONDS((double)from / 1e9));
-        snprintf(line, sizeof line, "%s %s%s%s%s%s, by %s%s", UNITS_COUNT(s->n),
-                 is_last_step_incomplete(r, s) ? "complete " : "", s->n == 1 ? "step" : "steps",
-                 r->no_times ? "" : " of ", r->no_times ? "" : UNITS_SECONDS((double)s->median_ns / 1e9), since, by,
-                 who);
-        draw_wrap(v, 0, "", line);
+        draw_wrap(v, 0, "", "%s %s%s%s%s%s, by %s%s", UNITS_COUNT(s->n),
+                  is_last_step_incomplete(r, s) ? "complete " : "", s->n == 1 ? "step" : "steps",
+                  r->no_times ? "" : " of ", r->no_times ? "" : UNITS_SECONDS((double)s->median_ns / 1e9), since, by,
+                  who);
     }
 }

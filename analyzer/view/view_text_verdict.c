@@ -56,7 +56,7 @@ static void print_asked(const struct draw_text *v, const struct result_oom_verdi
                  o->total_bytes == RUN_UNKNOWN ? "" : " of ",
                  o->total_bytes == RUN_UNKNOWN ? "" : DRAW_BYTES(o->total_bytes), s->known ? ", at " : "",
                  s->known ? site : "");
-    draw_label(v, TERMINAL_BOLD, "Request", line);
+    draw_label(v, TERMINAL_BOLD, "Request", "%s", line);
 }
 
 static void format_share_line(char *line, size_t size, int64_t bytes, const char *what)
@@ -114,7 +114,7 @@ static void print_held(const struct draw_text *v, const struct result_oom_verdic
     format_share_line(line, sizeof line, o->free_bytes, "free");
     size_t at = strlen(line);
     snprintf(line + at, sizeof line - at, " = %s", DRAW_BYTES(o->total_bytes));
-    draw_label(v, TERMINAL_BOLD, "Memory", line);
+    draw_label(v, TERMINAL_BOLD, "Memory", "%s", line);
 }
 
 static void print_failing_stack(const struct draw_text *v, const struct result_oom_verdict *o)
@@ -153,9 +153,9 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
     draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, "%s at %s%s%s", place, UNITS_SECONDS(o->time_s),
                  step, o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     print_asked(v, o);
-    if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
+    if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", "%s", o->verdict);
     for (size_t i = 0; i < advice_shown(v, o->advice_n); i++)
-        draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+        draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", "%s", o->advice[i]);
     view_text_source(v, o);
 }
 
@@ -167,13 +167,10 @@ void view_text_failure(const struct draw_text *v)
 static void print_one_failure(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     failure_head(v, o, "");
-    if (o->verdict) {
-        char line[512];
-        snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; wrong " : "",
-                 o->refuted_by ? o->refuted_by : "");
-        draw_label(v, TERMINAL_BOLD, "Basis", line);
-    }
-    if (o->outcome_why && (!v->brief || !o->fatal)) draw_label(v, TERMINAL_BOLD, "After", o->outcome_why);
+    if (o->verdict)
+        draw_label(v, TERMINAL_BOLD, "Basis", "%s%s%s", result_certainty_word(o->certainty),
+                   o->refuted_by ? "; wrong " : "", o->refuted_by ? o->refuted_by : "");
+    if (o->outcome_why && (!v->brief || !o->fatal)) draw_label(v, TERMINAL_BOLD, "After", "%s", o->outcome_why);
     if (o->waterfall_n)
         view_text_waterfall(v, o);
     else

@@ -160,11 +160,13 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     if (v->shorter >= DRAW_NO_REMARKS) return;
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
-    char rounding[160] = "Tensors have the sizes of their blocks, which PyTorch's allocator rounds up; the requested "
-                         "sizes are unknown.";
     if (o->rounding_known)
-        text_put(rounding, sizeof rounding, "PyTorch's allocator rounds requests up: the tensors requested %s less.",
-                 DRAW_BYTES(o->rounding_most));
-    draw_wrap(v, 2 * INDENT, "", rounding);
+        draw_wrap(v, 2 * INDENT, "", "PyTorch's allocator rounds requests up: the tensors requested %s less.",
+                  DRAW_BYTES(o->rounding_most));
+    else
+        draw_wrap(
+            v, 2 * INDENT, "",
+            "Tensors have the sizes of their blocks, which PyTorch's allocator rounds up; the requested sizes are "
+            "unknown.");
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }

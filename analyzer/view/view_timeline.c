@@ -7,7 +7,6 @@
 #include "analyzer/json/json_parts.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 
 #define LABEL 12 /* columns of the axis: "1023.99 MiB " */
 #define ROWS_ONE 12
@@ -161,7 +160,7 @@ static void draw_row(const struct chart *k, int row)
 static void print_time_axis(const struct chart *k)
 {
     const struct draw_text *v = k->v;
-    char from[UNITS_TEXT], middle[UNITS_TEXT], to[UNITS_TEXT];
+    char from[UNITS_TEXT], middle[UNITS_TEXT];
     int columns = (int)k->c->columns_n;
     double a = (double)k->c->from_ns / 1e9, b = (double)k->c->to_ns / 1e9;
 
@@ -169,10 +168,9 @@ static void print_time_axis(const struct chart *k)
     for (int x = 0; x < columns; x++) fputs(v->term.utf8 ? "─" : "-", v->out);
     units_format_seconds(from, a);
     units_format_seconds(middle, (a + b) / 2);
-    units_format_seconds(to, b);
     int at = fprintf(v->out, "\n%*s%s", LABEL + 1, "", from) - 1, half = LABEL + 1 + columns / 2;
     if (columns >= 40) at += fprintf(v->out, "%*s", half - at - (int)strlen(middle) / 2 + (int)strlen(middle), middle);
-    fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, to);
+    fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, UNITS_SECONDS(b));
 }
 
 static void draw_course(struct chart *k)
@@ -273,7 +271,7 @@ static void step_row(const struct chart *k)
     text_put(text, sizeof text, "%s of %s, by %s", UNITS_PLURAL(s->n, "step", NULL),
              UNITS_SECONDS((double)s->median_ns / 1e9), by);
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
-    draw_wrap(v, legend_indent(v, terminal_columns(by)), "", text);
+    draw_wrap(v, legend_indent(v, terminal_columns(by)), "", "%s", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
@@ -318,7 +316,7 @@ static void scope_rows(const struct chart *k)
             fputs(terminal_style(&k->v->term, TERMINAL_DIM), k->v->out);
             char title[64];
             snprintf(title, sizeof title, "%s ranges, each with its peak", run_range_word(k->v->report->run));
-            draw_wrap(k->v, LABEL + 1, "", title);
+            draw_wrap(k->v, LABEL + 1, "", "%s", title);
             fputs(terminal_style(&k->v->term, TERMINAL_PLAIN), k->v->out);
         }
         scope_row(k, s);

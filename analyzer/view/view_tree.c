@@ -5,7 +5,6 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"
 
 #define WEIGHT 11 /* columns: "1023.99 MiB" */

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
-#include "analyzer/export/export_choice.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
