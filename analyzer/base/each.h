@@ -11,18 +11,19 @@
 #define EACH(p, list, n) for (__typeof__(&*(list)) p = (list); (n) && p < (list) + (n); p++)
 #define EACH_IN(p, list) EACH (p, list, list##_n)
 
-/* The first element for which a condition on `p` is true; NULL if there is none: FIND_IN (p, run->processes, p->rank == 0) */
-#define FIND_OF(p, list, n, ...)              \
-    ({                                        \
-        __typeof__(&*(list)) found_ = NULL;   \
-        EACH (p, list, n)                     \
-            if (__VA_ARGS__) {                \
-                found_ = p;                   \
-                break;                        \
-            }                                 \
-        found_;                               \
+/* The first element for which a condition on `p` is true; NULL if there is none: FIND_IN (p, run->processes, p->rank ==
+ * 0) */
+#define FIND_OF(p, list, n, ...)            \
+    ({                                      \
+        __typeof__(&*(list)) found_ = NULL; \
+        EACH (p, list, n)                   \
+            if (__VA_ARGS__) {              \
+                found_ = p;                 \
+                break;                      \
+            }                               \
+        found_;                             \
     })
-#define FIND_IN(p, list, ...) FIND_OF (p, list, list##_n, __VA_ARGS__)
+#define FIND_IN(p, list, ...) FIND_OF(p, list, list##_n, __VA_ARGS__)
 /* Is the condition true for an element? */
-#define ANY_OF(p, list, n, ...) (FIND_OF (p, list, n, __VA_ARGS__) != NULL)
-#define ANY_IN(p, list, ...) ANY_OF (p, list, list##_n, __VA_ARGS__)
+#define ANY_OF(p, list, n, ...) (FIND_OF(p, list, n, __VA_ARGS__) != NULL)
+#define ANY_IN(p, list, ...) ANY_OF(p, list, list##_n, __VA_ARGS__)

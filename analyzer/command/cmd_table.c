@@ -8,7 +8,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"
 
 #define TOP_TABLE 25

@@ -123,15 +123,14 @@ static void print_peaks(const struct result_report *r)
 
 static void print_oom(const struct result_oom_verdict *o)
 {
-    char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
+    char left[UNITS_TEXT] = "?";
 
-    units_format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(left, (uint64_t)o->free_bytes);
     complain("%s: %s requested, %s free; %s",
              o->outcome == RESULT_OUTCOME_RETRIED   ? "an allocation failed, and succeeded on a retry"
              : o->outcome == RESULT_OUTCOME_UNKNOWN ? "out of memory, perhaps handled"
                                                     : "out of memory, and the program went on",
-             asked, left, o->verdict);
+             UNITS_BYTES((uint64_t)o->requested_bytes), left, o->verdict);
 }
 
 /* Stores how the program ended, if the recorder cannot know it: by a signal or _exit. */

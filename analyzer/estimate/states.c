@@ -35,12 +35,11 @@ double estimate_states_element(const struct plan *p)
 void estimate_states_explain(struct estimate_line *line, const char *source, const struct plan *p,
                              const struct estimate_shard_sum *n, const char *each, bool divided)
 {
-    char dense[UNITS_TEXT], experts[UNITS_TEXT], parts[128] = "", of_experts[64] = "";
+    char dense[UNITS_TEXT], parts[128] = "", of_experts[64] = "";
     double group = estimate_shard_group(p, false), expert_group = estimate_shard_group(p, true);
 
     divided = divided && group > 1;
     units_format_count(dense, units_whole(n->dense));
-    units_format_count(experts, units_whole(n->experts));
     if (p->ep > 1 || plan_expert_tp(p) != p->tp)
         snprintf(of_experts, sizeof of_experts, ", ep %ju, expert-tp %ju", (uintmax_t)p->ep,
                  (uintmax_t)plan_expert_tp(p));
@@ -48,7 +47,7 @@ void estimate_states_explain(struct estimate_line *line, const char *source, con
         snprintf(parts, sizeof parts, " (tp %ju, pp %ju%s)", (uintmax_t)p->tp, (uintmax_t)p->pp, of_experts);
     if (n->experts > 0 && divided && group != expert_group)
         estimate_explain(line, source, "(%s parameters / %.0f GPUs + %s of experts%s / %.0f GPUs) · %s", dense, group,
-                         experts, parts, expert_group, each);
+                         UNITS_COUNT(units_whole(n->experts)), parts, expert_group, each);
     else if (divided)
         estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs",
                          units_format_count(dense, units_whole(n->all)), parts, each, group);

@@ -112,7 +112,6 @@ static void time_across_links(const struct estimate_wire_links *l, double g, str
 
 void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, struct estimate_wire *w)
 {
-    char size[UNITS_TEXT];
     uint64_t inside = w->n; /* members in one machine */
     bool host = w->kind == WIRE_TO_GPU || w->kind == WIRE_TO_HOST;
 
@@ -128,10 +127,9 @@ void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, st
         w->bandwidth = host ? l->host : l->node;
         w->link = host ? l->host_name : l->node_name;
         w->ring_s = wire_share(w->kind, (double)w->n) * wire_seconds(w->bytes, w->bandwidth);
-        units_format_bytes(size, units_whole(w->bytes));
         snprintf(w->formula, sizeof w->formula,
                  *wire_share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)" : "%sS/B (S %s, B %.4g GB/s)",
-                 wire_share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
+                 wire_share_text(w->kind), UNITS_BYTES(units_whole(w->bytes)), w->bandwidth / 1e9, (double)w->n);
     }
     w->one_pass_s = wire_seconds(w->bytes, w->bandwidth);
     w->factor = w->one_pass_s > 0 && isfinite(w->one_pass_s) ? w->ring_s / w->one_pass_s : 0;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/step/cadence.h"
 #include "analyzer/base/units.h"
 
 static const double apart = 0.05; /* of the time: how much more others must wait to be reported */
