@@ -84,9 +84,9 @@ static enum kind judge_module(Dwfl_Module *m, const char *name)
     static const char *const forbidden[] = {"ld-", "[vdso", "libgpuspy", "libmemray"};
     GElf_Addr bias;
 
-    for (size_t i = 0; i < sizeof libc / sizeof *libc; i++)
+    for (size_t i = 0; i < COUNT_OF(libc); i++)
         if (module_starts_with(name, libc[i])) return LIBC;
-    for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++)
+    for (size_t i = 0; i < COUNT_OF(forbidden); i++)
         if (module_starts_with(name, forbidden[i])) return FORBIDDEN;
     Elf *elf = dwfl_module_getelf(m, &bias);
     if (!elf || !has_dynamic_malloc(elf)) return OTHER;
@@ -201,7 +201,7 @@ static bool is_wait_of_programs(const char *entry)
     static const char *const names[] = {"pthread_", "__pthread_", "sem_",    "__sem_",    "___pthread_", "cnd_",
                                         "mtx_",     "thrd_",      "syscall", "__new_sem", "clock_"};
 
-    for (size_t i = 0; entry && i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; entry && i < COUNT_OF(names); i++)
         if (module_starts_with(entry, names[i])) return !strstr(entry, "pthread_create") && !strstr(entry, "atfork");
     return false;
 }
@@ -209,9 +209,7 @@ static bool is_wait_of_programs(const char *entry)
 static bool is_calm(long call, const struct walk *w)
 {
     if (call == SYS_futex) return is_wait_of_programs(w->entry) && !(w->allocates && strstr(w->entry, "lock"));
-    for (size_t i = 0; i < sizeof calm / sizeof *calm; i++)
-        if (calm[i] == call) return true;
-    return false;
+    return ANY_OF(c, calm, COUNT_OF(calm), *c == call);
 }
 
 bool attach_places_safe(struct attach_places *p, const struct attach_thread *t)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "analyzer/base/each.h"
 
 /* Memory that is freed all at once. Zero-initialise; arena_free at the end. */
 struct arena {
@@ -44,10 +45,6 @@ void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
     ARENA_ROWS(type, name);    \
     size_t name##_cap
 #define ARENA_ADD(list) ARENA_PUSH(list, list##_n, list##_cap)
-/* for (p = &list[0], &list[1], … of n elements); the list may be NULL if there are none */
-#define EACH(p, list, n) for (__typeof__(&*(list)) p = (list); (n) && p < (list) + (n); p++)
-#define EACH_IN(p, list) EACH (p, list, list##_n)
-
 /* A map from 64-bit keys to 32-bit values. Zero-initialise. */
 struct map {
     struct map_slot *slots;

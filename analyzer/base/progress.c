@@ -15,15 +15,15 @@ static volatile sig_atomic_t shown;
 /* In one write, so that the line never appears in part. */
 static void draw_progress(const char *what, uint64_t done, uint64_t total, int width)
 {
-    char line[256], text[200], n[UNITS_TEXT], of[UNITS_TEXT];
+    char line[256], text[200];
 
     /* The length that a file states is approximate, and at least what was read of it. */
     if (total > 0)
-        snprintf(text, sizeof text, "gpuspy: reading %s of %s %s (%d %%)", units_format_count(n, done),
-                 units_format_count(of, total > done ? total : done), what,
+        snprintf(text, sizeof text, "gpuspy: reading %s of %s %s (%d %%)", UNITS_COUNT(done),
+                 UNITS_COUNT(total > done ? total : done), what,
                  total > done ? (int)((double)done / (double)total * 100) : 100);
     else
-        snprintf(text, sizeof text, "gpuspy: reading %s %s", units_format_count(n, done), what);
+        snprintf(text, sizeof text, "gpuspy: reading %s %s", UNITS_COUNT(done), what);
     int length = snprintf(line, sizeof line, "\r%.*s\033[K", (int)terminal_fit(text, width - 1), text);
     if (write(STDERR_FILENO, line, (size_t)length) == length) shown = 1;
 }

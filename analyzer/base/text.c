@@ -1,3 +1,4 @@
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 
 #include <limits.h>
@@ -42,7 +43,7 @@ size_t text_without_comprehension(const char *function)
                                         ".<locals>.<genexpr>"};
     size_t n = strlen(function);
 
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds;) {
+    for (size_t i = 0; i < COUNT_OF(kinds);) {
         const size_t length = strlen(kinds[i]);
         const bool ends = n > length && strncmp(function + n - length, kinds[i], length) == 0;
         n -= ends ? length : 0;
@@ -53,9 +54,7 @@ size_t text_without_comprehension(const char *function)
 
 bool text_is_listed(const char *text, const char *const *words, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(text, words[i]) == 0) return true;
-    return false;
+    return ANY_OF(w, words, n, strcmp(text, *w) == 0);
 }
 
 void text_put(char *out, size_t size, const char *format, ...)
@@ -109,7 +108,7 @@ static bool is_name_suffix(const char *part)
 {
     static const char *const suffixes[] = {"constprop", "isra", "part", "cold", "llvm", "lto_priv", "localalias"};
 
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+    for (size_t i = 0; i < COUNT_OF(suffixes); i++)
         if (strncmp(part, suffixes[i], strlen(suffixes[i])) == 0) return true;
     return *part >= '0' && *part <= '9';
 }
@@ -168,7 +167,7 @@ static const char *library_name(const char *path)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
 
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    for (size_t i = 0; i < COUNT_OF(folders); i++) {
         const char *at = strstr(path, folders[i]);
         if (at) return at + strlen(folders[i]);
     }
@@ -221,7 +220,7 @@ static size_t literal_length(const char *p)
                                         "operator[]",
                                         "operator"};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strncmp(p, names[i], strlen(names[i])) == 0) return strlen(names[i]);
     return 0;
 }
@@ -351,9 +350,7 @@ static bool is_part_of_time(const char *unit, size_t n)
 {
     static const char *const units[] = {"d", "h", "min"};
 
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (n == strlen(units[i]) && strncmp(unit, units[i], n) == 0) return true;
-    return false;
+    return ANY_OF(u, units, COUNT_OF(units), n == strlen(*u) && strncmp(unit, *u, n) == 0);
 }
 
 size_t text_word_length(const char *text)

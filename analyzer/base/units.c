@@ -23,11 +23,9 @@ char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes)
 
 char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
 {
-    char size[UNITS_TEXT];
     uint64_t magnitude = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
 
-    units_format_bytes(size, magnitude);
-    snprintf(out, UNITS_TEXT, "%s%.*s", bytes < 0 ? "-" : bytes > 0 ? "+" : "", UNITS_TEXT - 2, size);
+    snprintf(out, UNITS_TEXT, "%s%.*s", bytes < 0 ? "-" : bytes > 0 ? "+" : "", UNITS_TEXT - 2, UNITS_BYTES(magnitude));
     return out;
 }
 
@@ -124,11 +122,9 @@ char *units_format_mean(char out[UNITS_TEXT], double n)
 
 char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many)
 {
-    char count[UNITS_TEXT];
     bool plain = n == 1 || !many;
 
-    units_format_count(count, n);
-    snprintf(out, UNITS_TEXT, "%.26s %.11s%s", count, plain ? one : many, n != 1 && !many ? "s" : "");
+    snprintf(out, UNITS_TEXT, "%.26s %.11s%s", UNITS_COUNT(n), plain ? one : many, n != 1 && !many ? "s" : "");
     return out;
 }
 

@@ -33,6 +33,16 @@ char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, con
 /* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */
 char *units_format_share(char out[UNITS_TEXT], double share);
 
+/* The same in a buffer that lives as long as the block around it: to be used within that block. */
+#define UNITS_BYTES(n) units_format_bytes((char[UNITS_TEXT]){0}, n)
+#define UNITS_BYTES_SIGNED(n) units_format_bytes_signed((char[UNITS_TEXT]){0}, n)
+#define UNITS_RATE(n) units_format_rate((char[UNITS_TEXT]){0}, n)
+#define UNITS_SECONDS(n) units_format_seconds((char[UNITS_TEXT]){0}, n)
+#define UNITS_COUNT(n) units_format_count((char[UNITS_TEXT]){0}, n)
+#define UNITS_MEAN(n) units_format_mean((char[UNITS_TEXT]){0}, n)
+#define UNITS_PLURAL(n, one, many) units_format_plural((char[UNITS_TEXT]){0}, n, one, many)
+#define UNITS_SHARE(n) units_format_share((char[UNITS_TEXT]){0}, n)
+
 /* A whole number of things: "1000000", "1_000_000", "1e9", "7B", "1.5B", "350M", "125k" (k, M, G, B, T are powers of
  * 1000, in either case). The arithmetic is exact: "0.1k" is 100, "1.5" is refused. No sign, no blank, nothing after it.
  * On failure false, `*out` unchanged and the reason in `why` ("is negative"), to be printed after the text. */

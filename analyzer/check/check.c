@@ -46,11 +46,7 @@ static int compare_check_lines(const void *a, const void *b)
     return SORT_DOWN(p, q) ?: strcmp(x->file ? x->file : "", y->file ? y->file : "") ?: SORT_UP(x->line, y->line);
 }
 
-static int by_words(const void *a, const void *b)
-{
-    const struct check_line *x = a, *y = b;
-    return strcmp(x->place, y->place) ?: strcmp(x->note ? x->note : "", y->note ? y->note : "");
-}
+SORT_ORDER(by_words, struct check_line, strcmp(x->place, y->place) ?: sort_compare_texts(x->note, y->note))
 
 /* Call paths with the same text become one line. */
 static size_t merge_lines(struct check_line *lines, size_t n)

@@ -329,11 +329,6 @@ static char *unquote_text(char *text)
     return text + 1;
 }
 
-static char *keep_limit_text(struct arena *arena, const char *text)
-{
-    return arena_printf(arena, "%s", text);
-}
-
 /* A section is for databases or for a GPU. */
 static bool read_limits_section(struct reader *r, char *text)
 {
@@ -352,7 +347,7 @@ static bool read_limits_section(struct reader *r, char *text)
         r->device = atoi(number);
         return true;
     }
-    r->glob = keep_limit_text(&r->l->arena, inside);
+    r->glob = arena_printf(&r->l->arena, "%s", inside);
     return true;
 }
 

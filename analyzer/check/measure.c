@@ -7,6 +7,7 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/question.h"
 #include "analyzer/step/step.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/site/holder.h"
@@ -105,27 +106,21 @@ static void explain_oom(struct checking *c, struct check_result *r)
 static const struct result_peak *measured_peak_of(const struct result_report *r, enum run_series_layer layer,
                                                   int device)
 {
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) return &r->peaks[i];
-    return NULL;
+    return FIND_IN(p, r->peaks, p->layer == layer && (device < 0 || p->device == device));
 }
 
 static const struct result_device_memory *measured_memory_of(const struct result_report *r, int device)
 {
-    for (size_t i = 0; i < r->memory_n; i++)
-        if (r->memory[i].device == device) return &r->memory[i];
-    return NULL;
+    return FIND_IN(m, r->memory, m->device == device);
 }
 
 /* "1.50 GiB in tensors, 200 MiB cached": if the device's peak is PyTorch's. */
 static const char *list_peak_parts(struct checking *c, int device)
 {
     const struct result_device_memory *m = measured_memory_of(c->report, device);
-    char tensors[UNITS_TEXT], cached[UNITS_TEXT];
     if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) return NULL;
     return arena_printf(c->arena, "at that moment %s in tensors, %s cached by PyTorch",
-                        units_format_bytes(tensors, (uint64_t)m->tensor_bytes),
-                        units_format_bytes(cached, (uint64_t)m->cached_bytes));
+                        UNITS_BYTES((uint64_t)m->tensor_bytes), UNITS_BYTES((uint64_t)m->cached_bytes));
 }
 
 static void measure_peak(struct checking *c)
@@ -568,12 +563,10 @@ static void measure_retries(struct checking *c)
 static void explain_retries(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    char bytes[UNITS_TEXT];
     EACH_IN (t, c->report->retries) {
-        check_line_add(
-            c, r, &cap, &t->stack.site, NAN,
-            arena_printf(c->arena, "requested %s",
-                         units_format_bytes(bytes, t->requested_bytes > 0 ? (uint64_t)t->requested_bytes : 0)));
+        check_line_add(c, r, &cap, &t->stack.site, NAN,
+                       arena_printf(c->arena, "requested %s",
+                                    UNITS_BYTES(t->requested_bytes > 0 ? (uint64_t)t->requested_bytes : 0)));
     }
 }
 
@@ -625,11 +618,10 @@ static void measure_fragmentation(struct checking *c)
         if (!pytorch) /* the cache of other allocators is not recorded */
             continue;
         int64_t lost = f->reserved_bytes > 0 ? in_holes(c, f) : -1;
-        char bytes[UNITS_TEXT], reserved[UNITS_TEXT];
         any = true;
         emit_measure(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
-                     lost >= 0 ? arena_printf(c->arena, "%s of %s", units_format_bytes(bytes, (uint64_t)lost),
-                                              units_format_bytes(reserved, (uint64_t)f->reserved_bytes))
+                     lost >= 0 ? arena_printf(c->arena, "%s of %s", UNITS_BYTES((uint64_t)lost),
+                                              UNITS_BYTES((uint64_t)f->reserved_bytes))
                                : "the holes of the allocator are unknown");
     }
     if (!any) {

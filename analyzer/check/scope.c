@@ -83,12 +83,11 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     entry->occurred = entry->occurred || marked;
     if (!marked || (read && !incomplete)) return;
     if (incomplete) {
-        char from[UNITS_TEXT];
         emit_scope(c, name, NULL, NAN,
                    arena_printf(c->arena,
                                 "the recording is bounded and has not kept the peaks of all ranges such as '%s' before "
                                 "%s",
-                                name, units_format_seconds(from, (double)run_kept_from(c->run) / 1e9)));
+                                name, UNITS_SECONDS((double)run_kept_from(c->run) / 1e9)));
     } else if (others) {
         emit_scope(c, name, NULL, NAN,
                    layer == RUN_SERIES_DEVICE ? "tensors were recorded, but not the CUDA allocations that contain them"

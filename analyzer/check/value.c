@@ -11,19 +11,18 @@ static uint64_t round_bytes(double bytes)
 
 char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE])
 {
-    char text[UNITS_TEXT];
     double whole = round(value * 100) / 100;
     if (isnan(value))
         snprintf(out, GATE_VALUE, "?");
     else if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET)
-        snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, round_bytes(value)));
+        snprintf(out, GATE_VALUE, "%s", UNITS_BYTES(round_bytes(value)));
     else if (g->unit == UNIT_BYTES_STEP)
-        snprintf(out, GATE_VALUE, "%s per step", units_format_bytes(text, round_bytes(value)));
+        snprintf(out, GATE_VALUE, "%s per step", UNITS_BYTES(round_bytes(value)));
     else if (g->unit == UNIT_NUMBER_STEP)
         snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f per step" : "%.2f per step", whole);
     else if (g->unit == UNIT_SHARE)
-        snprintf(out, GATE_VALUE, "%s", units_format_share(text, value));
+        snprintf(out, GATE_VALUE, "%s", UNITS_SHARE(value));
     else
-        snprintf(out, GATE_VALUE, "%s", units_format_count(text, (uint64_t)value));
+        snprintf(out, GATE_VALUE, "%s", UNITS_COUNT((uint64_t)value));
     return out;
 }

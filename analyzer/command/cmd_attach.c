@@ -122,11 +122,6 @@ static bool read_pid(const char *word, pid_t *pid)
     return true;
 }
 
-static int exit_code_of(enum attach_result result)
-{
-    return result == ATTACH_DONE ? EXIT_YES : result == ATTACH_REFUSED ? EXIT_NO : EXIT_INPUT;
-}
-
 struct job {
     const char *library; /* to load; "": end the recording */
     const struct text *given;
@@ -168,7 +163,7 @@ static int attach_one(struct job *j, pid_t pid, bool started)
     else if (!j->quiet)
         complain("process %d was recorded to %s; next: gpuspy report %s", (int)pid, word, word);
     if (wrong) complain("%s: %s", name, wrong + 1);
-    return exit_code_of(result);
+    return result == ATTACH_DONE ? EXIT_YES : result == ATTACH_REFUSED ? EXIT_NO : EXIT_INPUT;
 }
 
 /* A tree in which no process matches is an error, reported for its root. */

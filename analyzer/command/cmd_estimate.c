@@ -94,7 +94,6 @@ static bool print_estimate_json(json_t *root)
 static bool write_html(const struct settings *s, const struct estimate_answer *a, const char *title, const json_t *rows)
 {
     bool ok = true;
-    char size[UNITS_TEXT];
     struct output out;
     struct stat st;
 
@@ -110,7 +109,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
     if (!output_keep(&out, "estimate")) return false;
     if (!out.standard && stat(s->html, &st) == 0)
         complain("estimate: wrote %s, %s: open it in a browser; it needs no network", s->html,
-                 units_format_bytes(size, (uint64_t)st.st_size));
+                 UNITS_BYTES((uint64_t)st.st_size));
     return true;
 }
 

@@ -8,7 +8,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"
 
 #define TOP_TABLE 25
@@ -84,16 +83,16 @@ static void last_cell(const void *self, const void *item, char *out, size_t size
 static void add_tally_row(const struct draw_text *t, struct text_table *table, const struct profile *p,
                           const struct profile_tally_row *r, bool calls, bool each)
 {
-    char own[UNITS_TEXT], share[UNITS_TEXT], total[UNITS_TEXT], count[UNITS_TEXT], mean[UNITS_TEXT];
+    char own[UNITS_TEXT], total[UNITS_TEXT], mean[UNITS_TEXT];
     const char *cells[TEXT_TABLE_COLUMNS];
     size_t n = 0;
     int64_t mean_of = r->own_count ? r->own / (int64_t)r->own_count : 0;
 
     bool none = !r->own && !r->own_count; /* the entry only calls others */
     cells[n++] = none ? "" : view_profile_weight(p, r->own, own);
-    cells[n++] = none ? "" : units_format_share(share, p->total ? (double)r->own / (double)p->total : 0);
+    cells[n++] = none ? "" : UNITS_SHARE(p->total ? (double)r->own / (double)p->total : 0);
     if (calls) cells[n++] = view_profile_weight(p, r->total, total);
-    cells[n++] = none ? "" : units_format_count(count, r->own_count);
+    cells[n++] = none ? "" : UNITS_COUNT(r->own_count);
     if (each) cells[n++] = r->own_count ? view_profile_weight(p, mean_of, mean) : "";
     text_table_add(table, cells, r);
 }

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
-#include "analyzer/draw/json_site.h"
 #include "analyzer/view/view_timeline.h"
 #include "analyzer/view/viewing.h"
 #include "analyzer/base/units.h"

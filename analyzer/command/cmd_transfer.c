@@ -136,16 +136,15 @@ static void of_links(const struct settings *s, struct answer *a)
 static void print_transfer_head(const struct settings *s, const struct answer *a)
 {
     const struct estimate_wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
-    char text[UNITS_TEXT], count[UNITS_TEXT];
+    char text[UNITS_TEXT];
 
     units_format_bytes(text, units_whole(a->bytes));
     if (a->bytes >= 1e6)
         printf("%.4g GB (%s)", a->bytes / 1e9, text);
     else
         fputs(text, stdout);
-    if (s->params)
-        printf(": %s parameters, %s", units_format_count(count, s->params), estimate_precision(s->precision)->meaning);
-    if (a->gpus > 1) printf("\n%s GPUs", units_format_count(count, a->gpus));
+    if (s->params) printf(": %s parameters, %s", UNITS_COUNT(s->params), estimate_precision(s->precision)->meaning);
+    if (a->gpus > 1) printf("\n%s GPUs", UNITS_COUNT(a->gpus));
     if (first->nodes > 1)
         printf(" in %ju machines, %s per GPU between them", (uintmax_t)first->nodes,
                units_format_rate(text, a->network));
@@ -167,7 +166,7 @@ static void format_interval(char *out, size_t size, double low, double high)
 
 static void print_link_row(const struct answer *a, const struct link *l, struct text_table *t)
 {
-    char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4], reduce[UNITS_TEXT], scatter[UNITS_TEXT];
+    char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4];
 
     units_format_rate(rate, l->rate);
     units_format_seconds(pass, a->bytes / l->rate);
@@ -177,8 +176,8 @@ static void print_link_row(const struct answer *a, const struct link *l, struct 
     }
     const char *const alone[TEXT_TABLE_COLUMNS] = {rate, pass, l->name};
     const char *const cells[TEXT_TABLE_COLUMNS] = {
-        rate, pass, l->collective ? units_format_seconds(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
-        l->collective ? units_format_seconds(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
+        rate, pass, l->collective ? UNITS_SECONDS(l->of[WIRE_ALL_REDUCE].ring_s) : "",
+        l->collective ? UNITS_SECONDS(l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
     text_table_add(t, a->gpus > 1 ? cells : alone, NULL);
 }
 

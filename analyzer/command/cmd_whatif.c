@@ -174,7 +174,7 @@ static bool search_settings(struct whatif *w, struct question *q, char *error, s
 {
     const struct estimate_gpu *gpus[SIZES];
     const struct whatif_outcome *recorded = &whatif_proof(w)->recorded; /* a run that failed needs a larger GPU */
-    const size_t settings = sizeof searched / sizeof *searched,
+    const size_t settings = COUNT_OF(searched),
                  gpus_n = list_gpus(gpus, recorded->fits ? recorded->capacity_bytes : RUN_UNKNOWN);
     for (size_t i = 0; i < settings; i++)
         q->list[q->n++] = (struct whatif_scenario){.name = searched[i], .conf = searched[i]};
@@ -223,9 +223,7 @@ static const char *find_contradiction(const struct settings *s)
 
 static bool one_fails(const struct question *q)
 {
-    for (size_t i = 0; i < q->n; i++)
-        if (!q->list[i].error && !q->list[i].outcome.fits) return true;
-    return false;
+    return ANY_OF(l, q->list, q->n, !l->error && !l->outcome.fits);
 }
 
 /* A report takes a replay of its own. If no option needs its steps, it is made only if a request fails: in the

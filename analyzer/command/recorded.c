@@ -101,7 +101,7 @@ static const struct result_peak *next_device_peak(const struct result_report *r,
 static void print_peaks(const struct result_report *r)
 {
     bool any_device = false;
-    char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
+    char bytes[UNITS_TEXT], at[UNITS_TEXT];
 
     for (const struct result_peak *p = next_device_peak(r, -1); p; p = next_device_peak(r, p->device)) {
         const struct run_device *d = result_device_of(r, p->device);
@@ -109,9 +109,8 @@ static void print_peaks(const struct result_report *r)
         units_format_bytes(bytes, (uint64_t)p->bytes);
         units_format_seconds(at, p->time_s);
         if (d && d->total_bytes > 0)
-            complain("GPU %d: peak %s of %s (%s) after %s", p->device, bytes,
-                     units_format_bytes(total, (uint64_t)d->total_bytes),
-                     units_format_share(share, (double)p->bytes / (double)d->total_bytes), at);
+            complain("GPU %d: peak %s of %s (%s) after %s", p->device, bytes, UNITS_BYTES((uint64_t)d->total_bytes),
+                     UNITS_SHARE((double)p->bytes / (double)d->total_bytes), at);
         else
             complain("GPU %d: peak %s after %s", p->device, bytes, at);
     }
@@ -124,15 +123,14 @@ static void print_peaks(const struct result_report *r)
 
 static void print_oom(const struct result_oom_verdict *o)
 {
-    char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
+    char left[UNITS_TEXT] = "?";
 
-    units_format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(left, (uint64_t)o->free_bytes);
     complain("%s: %s requested, %s free; %s",
              o->outcome == RESULT_OUTCOME_RETRIED   ? "an allocation failed, and succeeded on a retry"
              : o->outcome == RESULT_OUTCOME_UNKNOWN ? "out of memory, perhaps handled"
                                                     : "out of memory, and the program went on",
-             asked, left, o->verdict);
+             UNITS_BYTES((uint64_t)o->requested_bytes), left, o->verdict);
 }
 
 /* Stores how the program ended, if the recorder cannot know it: by a signal or _exit. */
@@ -173,24 +171,18 @@ static void print_failure(const struct command_recorded *run, const struct resul
 
 static void print_summary(const struct command_recorded *run, const struct result_report *r, const char *path)
 {
-    char count[UNITS_TEXT], shown[PATH_MAX];
+    char shown[PATH_MAX];
 
     if (r->lost_events)
-        complain("%s LOST: all figures below are incomplete",
-                 units_format_plural(count, r->lost_events, "event was", "events were"));
+        complain("%s LOST: all figures below are incomplete", UNITS_PLURAL(r->lost_events, "event was", "events were"));
     print_failure(run, r);
     if (r->ooms_n && r->ooms[0].fatal)
         view_text_failure(&(struct draw_text){.report = r, .term = terminal_of(stderr), .out = stderr, .brief = true});
     else if (r->ooms_n)
         print_oom(&r->ooms[0]);
     print_peaks(r);
-    complain("%s of %zu process%s in %s", units_format_plural(count, r->events, "event", NULL), r->processes_n,
+    complain("%s of %zu process%s in %s", UNITS_PLURAL(r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
-}
-
-static bool failed_allocations(const struct run *run)
-{
-    return RUN_COUNT(run_ooms, run) > 0;
 }
 
 static void print_run(const struct command_recorded *r, const struct list *l)
@@ -201,7 +193,7 @@ static void print_run(const struct command_recorded *r, const struct list *l)
                        named = {.top = 1, .alone = true, SYMBOLIZER_OPTIONS(symbols)}, *options = &plain;
     struct run *run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
     /* the verdict depends on native frames, so it must be the one that the report gives */
-    if (run && failed_allocations(run)) {
+    if (run && (RUN_COUNT(run_ooms, run) > 0)) {
         run_close(run);
         options = &named;
         run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);

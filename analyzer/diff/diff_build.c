@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 
 const char *diff_by_word(enum diff_by by)
@@ -380,9 +381,7 @@ static bool bytes_of_memory(enum profile_what what)
 
 static bool profile_has_tensors(const struct profile *p)
 {
-    for (size_t i = 0; i < p->n; i++)
-        if (p->entries[i].layer == RUN_SERIES_TENSOR) return true;
-    return false;
+    return ANY_OF(e, p->entries, p->n, e->layer == RUN_SERIES_TENSOR);
 }
 
 static bool build_profiles(struct work *w, int layer, char *error, size_t error_size)

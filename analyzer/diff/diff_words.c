@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/oom/oom.h"
 
@@ -68,9 +69,7 @@ static const char *diff_row_text(struct diff_owner *o, const struct diff_row *r)
 /* The largest row that grew, or that shrank. */
 static const struct diff_row *widest_change(const struct diff *d, bool grown)
 {
-    for (size_t i = 0; i < d->rows_n; i++)
-        if ((diff_change(&d->rows[i].sum) > 0) == grown) return &d->rows[i];
-    return NULL;
+    return FIND_IN(r, d->rows, (diff_change(&r->sum) > 0) == grown);
 }
 
 static const char *with_change(struct diff_owner *o, const struct diff_row *r)
@@ -136,10 +135,8 @@ static void note_per_step(struct diff_owner *o)
     for (size_t i = 0; i < d->figures_n && summed; i++) {
         const struct diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
-            char first[UNITS_TEXT], second[UNITS_TEXT];
             diff_add_note(o, "the first run has %s and the second %s: that is %s and %s per step",
-                          units_format_plural(first, units_whole(f->value[0]), "step", NULL),
-                          units_format_count(second, units_whole(f->value[1])),
+                          UNITS_PLURAL(units_whole(f->value[0]), "step", NULL), UNITS_COUNT(units_whole(f->value[1])),
                           amount_text(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
                           amount_text(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
         }
@@ -148,9 +145,7 @@ static void note_per_step(struct diff_owner *o)
 
 static const struct result_oom_verdict *fatal_failure(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].fatal) return &r->ooms[i];
-    return NULL;
+    return FIND_IN(o, r->ooms, o->fatal);
 }
 
 /* One run ran out of memory and the other did not: that comes first. */

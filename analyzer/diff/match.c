@@ -293,9 +293,7 @@ static struct groups groups_of(const struct diff_match_site *sites, const uint32
 
 static bool is_group_untouched(const uint32_t *of, const struct group *g)
 {
-    for (size_t i = 0; i < g->n; i++)
-        if (of[g->sites[i]] != DIFF_MATCH_ALONE) return false;
-    return true;
+    return !ANY_OF(s, g->sites, g->n, of[*s] != DIFF_MATCH_ALONE);
 }
 
 /* The sum over the lines of one function of the similarity to the most similar line in the other, 0 … 1 each. */

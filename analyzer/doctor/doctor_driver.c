@@ -215,13 +215,13 @@ static void add_refusal(struct doctor *d, long code)
 
 static void add_driver_devices(struct doctor *d, const char *text)
 {
-    char line[256], size[UNITS_TEXT], *end;
+    char line[256], *end;
     int i = 0;
 
     for (const char *at = text; (at = read_driver_answer(at, "device", line, sizeof line)); i++) {
         uint64_t bytes = strtoull(line, &end, 10);
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "device", NULL, "GPU %d: %s, %s", i, *end ? end + 1 : "?",
-                           units_format_bytes(size, bytes));
+                           UNITS_BYTES(bytes));
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (d->hidden > d->devices)

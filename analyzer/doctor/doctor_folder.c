@@ -64,7 +64,7 @@ static void check_memory(struct doctor *d)
 static void check_space(struct doctor *d, const char *folder)
 {
     struct statfs fs;
-    char size[UNITS_TEXT], floor_text[UNITS_TEXT];
+    char size[UNITS_TEXT];
 
     if (statfs(folder, &fs) != 0) return;
     uint64_t free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
@@ -75,7 +75,7 @@ static void check_space(struct doctor *d, const char *folder)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space",
                            "record elsewhere: gpuspy run -o FOLDER/run.db; or set GPUSPY_MIN_FREE",
                            "%s has %s free; a recording ends when less than %s is free", folder, size,
-                           units_format_bytes(floor_text, least));
+                           UNITS_BYTES(least));
     else if (free_bytes < (uint64_t)LEAST_MIB << 20)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
                            "%s has %s free: events would be dropped (about 20 bytes each)", folder, size);

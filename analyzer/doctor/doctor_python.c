@@ -72,9 +72,7 @@ static bool is_python_supported(int minor, bool free_threaded)
 #undef GS_PYTHON
     };
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].minor == minor && rows[i].free_threaded == free_threaded) return true;
-    return false;
+    return ANY_OF(r, rows, COUNT_OF(rows), r->minor == minor && r->free_threaded == free_threaded);
 }
 
 static void check_python(struct doctor *d, const json_t *o)
@@ -104,7 +102,7 @@ static void wheel_of(const struct doctor *d, char *out, size_t size)
     static const int built[] = {13000, 12080, 12060, 12040, 12010, 11080};
     const char *where = strncmp(d->python, "/usr/bin/", 9) == 0 ? "in a virtual environment: " : "";
 
-    for (size_t i = 0; i < sizeof built / sizeof *built; i++)
+    for (size_t i = 0; i < COUNT_OF(built); i++)
         if (d->cuda / 1000 > built[i] / 1000 || (d->cuda / 1000 == built[i] / 1000 && d->cuda >= built[i])) {
             snprintf(out, size,
                      "%spip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu%d%d", where,
@@ -226,7 +224,7 @@ static void check_frameworks(struct doctor *d, const json_t *o)
     };
     const json_t *packages = json_object_get(o, "packages");
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
         if (*python_text_of(packages, rows[i].package))
             doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, rows[i].package, NULL, "%s %s: %s", rows[i].name,
                                python_text_of(packages, rows[i].package), rows[i].seen);

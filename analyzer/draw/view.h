@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/result/result.h"
 
 #define INDENT 2
@@ -44,12 +45,14 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
 char *draw_since(const struct draw_text *v, char out[DRAW_SINCE]);
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title);
 /* Words, wrapped to the width, the lines after the first under the first word. */
-void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text);
+void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* The same in a style, indented by INDENT. */
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text);
 /* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
 #define DRAW_LABEL 8
-void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text);
+void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* "train.py:34  step", at most `columns` wide. */
 char *draw_site(const struct draw_text *v, char *out, size_t size, const struct result_site *site, int columns);
 /* The same of a frame. */
@@ -72,6 +75,7 @@ const char *draw_layer_word(enum run_series_layer layer); /* for people: "tensor
 /* "GPU 0", with the process where the run has several. */
 char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
                   enum run_series_layer layer);
-char *draw_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
+char *draw_bytes(char out[UNITS_TEXT], int64_t bytes); /* "?" unknown */
+#define DRAW_BYTES(n) draw_bytes((char[UNITS_TEXT]){0}, n)
 /* "at 1.2 s", or "from the start" of what was allocated before another tool's recording. */
 char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p);

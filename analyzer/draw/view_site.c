@@ -10,15 +10,18 @@
 #include "analyzer/site/site.h"
 
 #define LINE_MAX_BYTES 1024
+#define WORDS_MAX_BYTES 16384
 #define PLACES_LEAST 28   /* columns for two places: "train.py:123" twice and some */
 #define WHOLE 400         /* columns: nothing is cut */
 #define FUNCTION_LEAST 12 /* columns of a function's name that is cut: less of it names nothing */
 #define NAME_MOST 48      /* columns of a name that no file can have: its middle is left out */
 
-void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text)
+void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *format, ...)
 {
+    char text[WORDS_MAX_BYTES];
     int hang = indent + terminal_columns(mark);
 
+    TEXT_FORMAT(text, sizeof text, format);
     fprintf(v->out, "%*s%s", indent, "", mark);
     text_wrap(v->out, &v->term, hang, hang, false, text);
 }
@@ -26,14 +29,16 @@ void draw_wrap(const struct draw_text *v, int indent, const char *mark, const ch
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text)
 {
     fputs(terminal_style(&v->term, style), v->out);
-    draw_wrap(v, INDENT, "", text);
+    draw_wrap(v, INDENT, "", "%s", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text)
+void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *format, ...)
 {
+    char text[WORDS_MAX_BYTES];
     int hang = INDENT + DRAW_LABEL;
 
+    TEXT_FORMAT(text, sizeof text, format);
     fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", terminal_style(&v->term, style), label,
             terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "");
     text_wrap(v->out, &v->term, hang, hang, false, text);
@@ -173,7 +178,7 @@ static bool site_and_caller(const struct draw_text *v, char *out, size_t size, c
     struct result_site other = site_of_frame(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
-    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+    for (size_t i = 0; i < COUNT_OF(step); i++) {
         if (s->operation && !step[i].own_function) return false;
         (step[i].own_function ? place_and_function : format_site_place)(v, own, sizeof own, s, WHOLE);
         format_second_site(v, caller, sizeof caller, &other, s, step[i].other_folders ? WHOLE : 1,
@@ -254,13 +259,6 @@ static void path_place(const struct draw_text *v, char *out, size_t size, const 
              p->site.helper || p->site.inner ? (v->term.utf8 ? "→" : "->") : (v->term.utf8 ? "←" : "<-"), place);
 }
 
-static bool calls_libraries(const struct result_paths *paths)
-{
-    for (size_t i = 0; i < paths->listed; i++)
-        if (paths->list[i].site.inner) return true;
-    return false;
-}
-
 char *draw_paths(const struct draw_text *v, const struct result_paths *paths, int indent)
 {
     enum { FEW = 3, AMOUNT = 10 };
@@ -268,7 +266,7 @@ char *draw_paths(const struct draw_text *v, const struct result_paths *paths, in
     char *text = NULL;
     size_t size = 0;
 
-    if (paths->n <= 1 || !(v->paths || calls_libraries(paths))) return NULL;
+    if (paths->n <= 1 || !(v->paths || ANY_OF(l, paths->list, paths->listed, l->site.inner))) return NULL;
     FILE *f = arena_stream(&text, &size);
     EACH (p, paths->list, shown) {
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
@@ -362,11 +360,9 @@ char *draw_since(const struct draw_text *v, char out[DRAW_SINCE])
 
 void draw_more(const struct draw_text *v, size_t total, size_t shown)
 {
-    char more[UNITS_TEXT];
-
     if (total > shown && !v->brief) /* whose end names --full */
         fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
-                terminal_style(&v->term, TERMINAL_DIM), units_format_count(more, total - shown), total,
+                terminal_style(&v->term, TERMINAL_DIM), UNITS_COUNT(total - shown), total,
                 terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
@@ -398,7 +394,7 @@ char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t pr
     return out;
 }
 
-char *draw_bytes(char *out, int64_t bytes)
+char *draw_bytes(char out[UNITS_TEXT], int64_t bytes)
 {
     if (bytes == RUN_UNKNOWN)
         snprintf(out, UNITS_TEXT, "?");
@@ -411,11 +407,9 @@ char *draw_bytes(char *out, int64_t bytes)
 
 char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p)
 {
-    char at[UNITS_TEXT];
-
     if (v->report->imported && p->time_ns == 0)
         text_put(out, size, "from the start");
     else
-        text_put(out, size, "at %s", units_format_seconds(at, p->time_s));
+        text_put(out, size, "at %s", UNITS_SECONDS(p->time_s));
     return out;
 }

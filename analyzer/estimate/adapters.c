@@ -49,7 +49,6 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
     bool divided = p->sharding == PLAN_SHARDING_ZERO3, upcast = p->weights && f->quantised > 0,
          one_type = p->flat && estimate_shard_gathers(p) && !p->prepared; /* as in widens_stream() */
     struct estimate_line *line;
-    char count[UNITS_TEXT];
     double bytes = ceil(f->plain_bytes);
 
     if (f->quantised > 0) {
@@ -57,7 +56,7 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
         snprintf(name, sizeof name, "frozen weights, %s", p->weights->word);
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, name, EXACTLY(ceil(f->quantised_bytes)));
         estimate_explain(line, p->weights->source, "%s weights of matrices%s · %.6g bits",
-                         units_format_count(count, units_whole(f->quantised)), divided ? " on each GPU" : "",
+                         UNITS_COUNT(units_whole(f->quantised)), divided ? " on each GPU" : "",
                          8 * f->quantised_bytes / f->quantised);
         line->host = p->offload == PLAN_OFFLOAD_ALL;
     }
@@ -68,7 +67,7 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
                                : EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
     estimate_explain(line, upcast ? "peft prepare_model_for_kbit_training" : p->precision->source, "%s %s%s · %.3g B",
-                     units_format_count(count, units_whole(f->plain)),
+                     UNITS_COUNT(units_whole(f->plain)),
                      upcast ? "of embeddings, norms and the output layer" : "weights", divided ? " on each GPU" : "",
                      f->plain_bytes / f->plain);
     if (upcast && !one_type)
@@ -231,13 +230,12 @@ static void add_flat_gradients(const struct plan *p, const struct frozen *f, str
     const double each = (f->plain_bytes + f->quantised_bytes) / fmax(1, f->plain + f->quantised);
     const double own = ceil(f->n.own * each);
     struct estimate_line *line;
-    char count[UNITS_TEXT];
 
     if (estimate_shard_group(p, false) <= 1 || p->separate || f->quantised > 0) return;
     line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "gradients of frozen weights",
                         (struct estimate_interval){0, own, own});
     estimate_explain(line, "torch/distributed/fsdp/_flat_param.py: a FlatParameter has one gradient",
-                     "%s weights · %.3g B", units_format_count(count, units_whole(f->n.own)), each);
+                     "%s weights · %.3g B", UNITS_COUNT(units_whole(f->n.own)), each);
     line->why = why;
     estimate_states_no_sync(p, &f->n, each, own, r);
 }
@@ -357,7 +355,6 @@ static void add_temporaries(const struct plan *p, const struct frozen *f, const 
                             struct estimate_result *r)
 {
     struct estimate_line *line;
-    char count[UNITS_TEXT];
 
     if (f->largest > 0) {
         const bool packed =
@@ -373,7 +370,7 @@ static void add_temporaries(const struct plan *p, const struct frozen *f, const 
         estimate_explain(line,
                          packed ? "auto_gptq/nn_modules/qlinear: weights are unpacked for each product"
                                 : "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",
-                         "the largest, %s · 2 B", units_format_count(count, units_whole(f->largest)));
+                         "the largest, %s · 2 B", UNITS_COUNT(units_whole(f->largest)));
         line->why = packed ? "high: with the integers of 8 and 32 bits that unpacking makes"
                            : "high: some published peaks of Q-LoRA are that much larger";
     }

@@ -40,7 +40,6 @@ static bool try_move(const struct estimate_move *move, struct plan *p, struct es
 static void add_wires(const struct plan *before, const struct plan *after, struct estimate_change *c)
 {
     static struct estimate_wires old, new;
-    char now[UNITS_TEXT], then[UNITS_TEXT];
     size_t n = strlen(c->cost);
 
     if (before->inference) return;
@@ -48,11 +47,10 @@ static void add_wires(const struct plan *before, const struct plan *after, struc
     estimate_wires_build(after, 0, &new);
     if (new.sum_s <= old.sum_s * 1.02 || !(new.sum_s > 0)) return;
     if (old.sum_s > 0)
-        snprintf(c->cost + n, sizeof c->cost - n, "; %s of transfers per step, %s now%s",
-                 units_format_seconds(then, new.sum_s), units_format_seconds(now, old.sum_s),
-                 new.links.assumed ? " (A100's)" : "");
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s of transfers per step, %s now%s", UNITS_SECONDS(new.sum_s),
+                 UNITS_SECONDS(old.sum_s), new.links.assumed ? " (A100's)" : "");
     else
-        snprintf(c->cost + n, sizeof c->cost - n, "; %s of transfers per step%s", units_format_seconds(then, new.sum_s),
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s of transfers per step%s", UNITS_SECONDS(new.sum_s),
                  new.links.assumed ? " (A100's)" : "");
 }
 

@@ -33,6 +33,17 @@ enum group {
 
 #define SET_TEXT(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
 #define APPLY(name) static bool name(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w)
+/* A change of one field of the plan, unless a condition is true. */
+#define SET_ONE(name, unless, change, what_words, option_words, cost_words) \
+    APPLY(name)                                                             \
+    {                                                                       \
+        if (unless) return false;                                           \
+        p->change;                                                          \
+        SET_TEXT(what, what_words);                                         \
+        SET_TEXT(option, option_words);                                     \
+        SET_TEXT(cost, cost_words);                                         \
+        return true;                                                        \
+    }
 
 static bool is_transformer(const struct plan *p)
 {
@@ -73,65 +84,29 @@ APPLY(fused_step)
     return true;
 }
 
-APPLY(bucket_view)
-{
-    if (p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view) return false;
-    p->bucket_view = true;
-    SET_TEXT(what, "gradients inside DDP's buckets: gradient_as_bucket_view=True");
-    SET_TEXT(option, "--bucket-view");
-    SET_TEXT(cost, "nothing: one copy less; gradients must not be detached in place");
-    return true;
-}
+SET_ONE(bucket_view, p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view, bucket_view = true,
+        "gradients inside DDP's buckets: gradient_as_bucket_view=True", "--bucket-view",
+        "nothing: one copy less; gradients must not be detached in place")
 
-APPLY(move_to_flash)
-{
-    if (p->attention != PLAN_ATTENTION_EAGER || !is_transformer(p)) return false;
-    p->attention = PLAN_ATTENTION_FLASH;
-    SET_TEXT(what, "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"");
-    SET_TEXT(option, "--attention flash");
-    SET_TEXT(cost, "nothing: it is faster; attention weights cannot be returned");
-    return true;
-}
+SET_ONE(move_to_flash, p->attention != PLAN_ATTENTION_EAGER || !is_transformer(p), attention = PLAN_ATTENTION_FLASH,
+        "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"",
+        "--attention flash", "nothing: it is faster; attention weights cannot be returned")
 
-APPLY(move_to_chunked_loss)
-{
-    if (p->chunked_loss || !is_decoder_plan(p) || !p->batch) return false;
-    p->chunked_loss = true;
-    SET_TEXT(what, "logits and loss in chunks: Liger's fused linear cross-entropy, or cut-cross-entropy");
-    SET_TEXT(option, "--chunked-loss");
-    SET_TEXT(cost, "one more package; the model returns no logits; about as fast");
-    return true;
-}
+SET_ONE(move_to_chunked_loss, p->chunked_loss || !is_decoder_plan(p) || !p->batch, chunked_loss = true,
+        "logits and loss in chunks: Liger's fused linear cross-entropy, or cut-cross-entropy", "--chunked-loss",
+        "one more package; the model returns no logits; about as fast")
 
-APPLY(drop_outputs)
-{
-    if (p->drop_outputs || !estimate_act_has_logits(&p->model->shape) || !p->batch) return false;
-    p->drop_outputs = true;
-    SET_TEXT(what, "the loop drops the logits before backward: loss = model(...).loss");
-    SET_TEXT(option, "--drop-outputs");
-    SET_TEXT(cost, "nothing; Hugging Face's Trainer already does it");
-    return true;
-}
+SET_ONE(drop_outputs, p->drop_outputs || !estimate_act_has_logits(&p->model->shape) || !p->batch, drop_outputs = true,
+        "the loop drops the logits before backward: loss = model(...).loss", "--drop-outputs",
+        "nothing; Hugging Face's Trainer already does it")
 
-APPLY(move_to_compiled)
-{
-    if (p->fused_layers || !is_transformer(p) || !p->batch) return false;
-    p->fused_layers = true;
-    SET_TEXT(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
-    SET_TEXT(option, "--fused-layers");
-    SET_TEXT(cost, "nothing after compilation, which takes minutes; it is faster");
-    return true;
-}
+SET_ONE(move_to_compiled, p->fused_layers || !is_transformer(p) || !p->batch, fused_layers = true,
+        "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels", "--fused-layers",
+        "nothing after compilation, which takes minutes; it is faster")
 
-APPLY(sequence_parallel)
-{
-    if (p->tp < 2 || p->sequence_parallel) return false;
-    p->sequence_parallel = true;
-    SET_TEXT(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
-    SET_TEXT(option, "--sequence-parallel");
-    SET_TEXT(cost, "backward gathers the layers' inputs once more, while it computes");
-    return true;
-}
+SET_ONE(sequence_parallel, p->tp < 2 || p->sequence_parallel, sequence_parallel = true,
+        "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs", "--sequence-parallel",
+        "backward gathers the layers' inputs once more, while it computes")
 
 /* The share of attention's core, computed once more, in forward and backward together: 4·s·q of 3 (2·parameters +
  * 4·s·q) for each token and layer. */
@@ -177,15 +152,9 @@ APPLY(checkpoint_operations)
     return true;
 }
 
-APPLY(checkpoint_full)
-{
-    if (p->checkpoint == PLAN_CHECKPOINT_FULL || !is_transformer(p) || !p->batch) return false;
-    p->checkpoint = PLAN_CHECKPOINT_FULL;
-    SET_TEXT(what, "gradient checkpointing: model.gradient_checkpointing_enable()");
-    SET_TEXT(option, "--checkpointing full");
-    SET_TEXT(cost, "forward is computed twice: about a third more compute");
-    return true;
-}
+SET_ONE(checkpoint_full, p->checkpoint == PLAN_CHECKPOINT_FULL || !is_transformer(p) || !p->batch,
+        checkpoint = PLAN_CHECKPOINT_FULL, "gradient checkpointing: model.gradient_checkpointing_enable()",
+        "--checkpointing full", "forward is computed twice: about a third more compute")
 
 APPLY(micro_batch)
 {
@@ -322,15 +291,8 @@ APPLY(optimizer_8bit)
     return true;
 }
 
-APPLY(average_on_host)
-{
-    if (!p->ema) return false;
-    p->ema = false;
-    SET_TEXT(what, "the moving average of the weights in the host's memory");
-    SET_TEXT(option, "without --ema");
-    SET_TEXT(cost, "the weights are copied to the host each time it is updated");
-    return true;
-}
+SET_ONE(average_on_host, !p->ema, ema = false, "the moving average of the weights in the host's memory",
+        "without --ema", "the weights are copied to the host each time it is updated")
 
 APPLY(move_to_offload)
 {
@@ -510,15 +472,9 @@ APPLY(fewer_at_once)
     return true;
 }
 
-APPLY(move_to_pieces)
-{
-    if (p->cache_block || !is_decoder_plan(p) || !p->batch || !p->seq) return false;
-    p->cache_block = 16;
-    SET_TEXT(what, "a server that reads prompts in chunks and keeps the cache in blocks (vLLM, SGLang)");
-    SET_TEXT(option, "--cache-block 16");
-    SET_TEXT(cost, "another program instead of model.generate(); it is faster");
-    return true;
-}
+SET_ONE(move_to_pieces, p->cache_block || !is_decoder_plan(p) || !p->batch || !p->seq, cache_block = 16,
+        "a server that reads prompts in chunks and keeps the cache in blocks (vLLM, SGLang)", "--cache-block 16",
+        "another program instead of model.generate(); it is faster")
 
 #define ZERO_PAPER "ZeRO (1910.02054), section 7"
 #define QUANTISATION_PAPER "Kurtic et al. (2411.02355)"

@@ -1,3 +1,4 @@
+#include "analyzer/base/each.h"
 #include "analyzer/estimate/estimate.h"
 
 #include <string.h>
@@ -36,9 +37,7 @@ const char estimate_precisions[] =
 
 const struct estimate_optimizer *estimate_any_optimizer(const char *name)
 {
-    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
-        if (strcmp(optimizers[i].name, name) == 0) return &optimizers[i];
-    return NULL;
+    return FIND_OF(o, optimizers, COUNT_OF(optimizers), strcmp(o->name, name) == 0);
 }
 
 const struct estimate_optimizer *estimate_optimizer(const char *name)
@@ -49,9 +48,7 @@ const struct estimate_optimizer *estimate_optimizer(const char *name)
 
 const struct estimate_precision *estimate_precision(const char *name)
 {
-    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
-        if (strcmp(precisions[i].name, name) == 0) return &precisions[i];
-    return NULL;
+    return FIND_OF(p, precisions, COUNT_OF(precisions), strcmp(p->name, name) == 0);
 }
 
 const char *estimate_shaped(const char *name)

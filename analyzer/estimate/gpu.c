@@ -201,9 +201,8 @@ void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain
     fprintf(out, "%s                         GB/s (host, link one way)       TFLOPS, dense%s\n",
             terminal_style(term, TERMINAL_DIM), terminal_style(term, TERMINAL_PLAIN));
     EACH (g, estimate_gpus, estimate_gpu_count) {
-        char size[UNITS_TEXT], link[16], rate[16];
-        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, units_format_bytes(size, g->total_bytes), g->hbm / 1e9,
-                g->pcie / 1e9);
+        char link[16], rate[16];
+        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, UNITS_BYTES(g->total_bytes), g->hbm / 1e9, g->pcie / 1e9);
         snprintf(link, sizeof link, "%.3g%s", g->nvlink / 1e9, g->reach == 2 ? "*" : "");
         fprintf(out, " %6s", g->nvlink > 0 ? link : "-");
         for (size_t r = 0; r < sizeof shown / sizeof *shown; r++)

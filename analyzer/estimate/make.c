@@ -99,14 +99,13 @@ static void add_whole_model(const struct plan *p, uint64_t stage, struct estimat
 static void note_whole_model(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const double whole = whole_model(p, stage);
-    char text[UNITS_TEXT];
 
     if (!may_come_whole(p) || whole <= r->peak.likely) return;
     estimate_note(
         r,
         "DeepSpeed first puts the whole model, %s, on each GPU unless it is made inside deepspeed.zero.Init, as "
         "transformers does if TrainingArguments exist before the model",
-        units_format_bytes(text, units_whole(whole)));
+        UNITS_BYTES(units_whole(whole)));
 }
 
 static void make_stage(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -132,9 +131,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
 
 static bool layers_differ(const struct model *m)
 {
-    for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].kind && m->tensors[i].place == TENSOR_IN_LAYER) return true;
-    return false;
+    return ANY_IN(t, m->tensors, t->kind && t->place == TENSOR_IN_LAYER);
 }
 
 /* The first stage holds the embedding and most micro-batches, the last the logits. A stage between them has fewer

@@ -1,5 +1,6 @@
 /* Contradictions in a plan. */
 #include <stdio.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
@@ -23,7 +24,7 @@ static bool check_zeroes(const struct plan *p, char why[WHY])
                   {"interleave", p->interleave},
                   {"accumulation", p->accumulation}};
 
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    for (size_t i = 0; i < COUNT_OF(counts); i++)
         if (!counts[i].n) return REJECT("--%s: give at least 1", counts[i].option);
     return false;
 }
@@ -225,11 +226,8 @@ static bool check_offloads(const struct plan *p, char why[WHY])
 
 static bool has_matrices(const struct model *m)
 {
-    for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].dims >= 2 && (m->tensors[i].role == TENSOR_ATTENTION || m->tensors[i].role == TENSOR_MLP ||
-                                        m->tensors[i].role == TENSOR_EXPERT))
-            return true;
-    return false;
+    return ANY_IN(t, m->tensors,
+                  t->dims >= 2 && (t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT));
 }
 
 static bool check_adapters(const struct plan *p, char why[WHY])
@@ -329,7 +327,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->fused_norms, "fused-norms", ""},
     };
 
-    for (size_t i = 0; p->inference && i < sizeof training / sizeof *training; i++)
+    for (size_t i = 0; p->inference && i < COUNT_OF(training); i++)
         if (training[i].given)
             return REJECT("--%s applies to training, not to --inference%s", training[i].option, training[i].instead);
     if (!p->inference && (p->cache || p->cache_block))
@@ -355,9 +353,7 @@ static bool check_contradictions(const struct plan *p, char why[WHY])
                                     check_experts,  check_positions,       context_parallel, check_offloads,
                                     check_adapters, check_formats,         check_attentions, check_step};
 
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (checks[i](p, why)) return true;
-    return false;
+    return ANY_OF(c, checks, COUNT_OF(checks), (*c)(p, why));
 }
 
 bool plan_possible(const struct plan *p)

@@ -8,6 +8,7 @@
 
 static const struct estimate_quantisation quantisations[] = {
 #define QUANTISATION(word, bits, row_bits, scheme, source) {word, bits, row_bits, QUANTISATION_##scheme, source},
+#include "analyzer/base/each.h"
 #include "analyzer/estimate/quantisations.def"
 #undef QUANTISATION
 };
@@ -19,9 +20,7 @@ const char plan_quantisations[] =
 
 const struct estimate_quantisation *estimate_quantisation_find(const char *word)
 {
-    for (size_t i = 0; i < sizeof quantisations / sizeof *quantisations; i++)
-        if (strcmp(quantisations[i].word, word) == 0) return &quantisations[i];
-    return NULL;
+    return FIND_OF(q, quantisations, COUNT_OF(quantisations), strcmp(q->word, word) == 0);
 }
 
 /* TYPE(id, bytes of a block, weights in it, type if rows are not a multiple of that). ggml-common.h;
@@ -186,7 +185,7 @@ static enum type quantised_type_of(const char *word, enum type base, enum kind k
 {
     bool expert = t->role == TENSOR_EXPERT;
 
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    for (size_t i = 0; i < COUNT_OF(rules); i++)
         if ((!*rules[i].word || strcmp(rules[i].word, word) == 0) &&
             (rules[i].kind == ANY || rules[i].kind == kind || (rules[i].kind == EXPERT && expert)) &&
             does_rule_hold(rules[i].when, &m->shape, layer, layers))
@@ -208,7 +207,7 @@ static double gguf_bits(const struct estimate_quantisation *q, const struct mode
     double bits = 0;
     enum type base = Q8_0;
 
-    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
+    for (size_t i = 0; i < COUNT_OF(mixtures); i++)
         if (strcmp(mixtures[i].word, q->word) == 0) base = mixtures[i].base;
     /* an output layer whose rows are not a multiple of a block becomes Q8_0 */
     if (kind == OUTPUT && row % types[base].weights) return type_bits(Q8_0, row);

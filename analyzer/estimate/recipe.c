@@ -72,13 +72,6 @@ static bool recipe_pattern_matches(const char *pattern, const char *path)
     return strcasecmp(path, pattern) == 0;
 }
 
-static const struct key *recipe_key_of(const char *path)
-{
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (recipe_pattern_matches(keys[i].path, path)) return &keys[i];
-    return NULL;
-}
-
 static void keep_value(struct values *values, const struct key *key, const json_t *value)
 {
     char *field = (char *)values + key->at;
@@ -154,7 +147,7 @@ static void walk_recipe(struct estimate_recipe *r, struct values *values, const 
             return;
         --*left;
         for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
-        const struct key *key = recipe_key_of(path);
+        const struct key *key = FIND_OF(k, keys, COUNT_OF(keys), recipe_pattern_matches(k->path, path));
         if (key)
             keep_value(values, key, value);
         else
@@ -259,7 +252,7 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
     const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
     if (has_other_layers(s) || is_written_for(r, "peft")) return; /* which layers, or of which model, is unknown */
     if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
-    for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
+    for (size_t i = 0; s->layers > 0 && i < COUNT_OF(shape); i++)
         if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
     const bool untied = s->untied > 0 || json_is_false(s->shared);
     if (s->layers > 0 && gated != untied) put_recipe_option(r, gated ? "--tied" : "--untied");
@@ -642,7 +635,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                            : s->distributed > 0 ? "zero1"
                                                 : NULL;
 
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
         if (parts[i].n > 1 || (parts[i].n == 1 && i == EXPERT_TP && s->tp > 1))
             put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
     if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
@@ -745,10 +738,10 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
 
     *r = (struct estimate_recipe){.options_n = 0};
     memset(&values, 0, sizeof values);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
         if (keys[i].kind != TEXT && keys[i].kind != NOTHING)
             memcpy((char *)&values + keys[i].at, &(int64_t){UNSET}, sizeof(int64_t));
-    for (; read < n && read < sizeof roots / sizeof *roots; read++) {
+    for (; read < n && read < COUNT_OF(roots); read++) {
         roots[read] = estimate_recipe_load(paths[read], why, sizeof why);
         if (!roots[read]) break;
         add_tool(r, estimate_recipe_tool(roots[read]));

@@ -18,9 +18,7 @@ enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUE
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcasecmp(text, words[i]) == 0) return true;
-    return false;
+    return ANY_OF(w, words, n, strcasecmp(text, *w) == 0);
 }
 
 /* Text that is not UTF-8 becomes null. */
@@ -39,9 +37,9 @@ static json_t *scalar_json(const char *text)
     char digits[64], *end;
     size_t n = 0;
 
-    if (is_word_of(text, nothing, sizeof nothing / sizeof *nothing)) return json_null();
-    if (is_word_of(text, yes, sizeof yes / sizeof *yes)) return json_true();
-    if (is_word_of(text, no, sizeof no / sizeof *no)) return json_false();
+    if (is_word_of(text, nothing, COUNT_OF(nothing))) return json_null();
+    if (is_word_of(text, yes, COUNT_OF(yes))) return json_true();
+    if (is_word_of(text, no, COUNT_OF(no))) return json_false();
     if (isdigit((unsigned char)text[*text == '-' || *text == '+'])) {
         for (const char *c = text; *c && n < sizeof digits - 1; c++)
             if (*c != '_') digits[n++] = *c;
@@ -525,7 +523,7 @@ const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size
 
     snprintf(lower, size, "%s", last ? last + 1 : name);
     for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
-    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+    for (size_t i = 0; i < COUNT_OF(optimizers); i++) {
         *fused = optimizers[i].fused;
         if (strcmp(lower, optimizers[i].theirs) == 0) return optimizers[i].ours;
     }
@@ -543,7 +541,7 @@ static const struct {
 
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file)
 {
-    for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
+    for (size_t i = 0; i < COUNT_OF(tokenizers); i++)
         if (strcasestr(model, tokenizers[i].part) || strcasestr(type, tokenizers[i].part) ||
             strcasestr(file, tokenizers[i].part))
             return (int64_t)model_words(tokenizers[i].model);
@@ -587,7 +585,7 @@ static bool runs_transformers(const char *text)
 
     for (const char *at = text; (at = strstr(at, "run_"));) {
         at += strlen("run_");
-        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < sizeof scripts / sizeof *scripts; i++)
+        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < COUNT_OF(scripts); i++)
             if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
     }
     return false;
@@ -722,7 +720,7 @@ static const struct {
 const char *estimate_recipe_tool(const json_t *root)
 {
     if (json_object_size(root) > NAMES_MAX) return ""; /* a vocabulary */
-    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
+    for (size_t i = 0; i < COUNT_OF(tools); i++)
         if (json_object_get(root, tools[i].key)) return tools[i].tool;
     return "";
 }

@@ -2,6 +2,7 @@
  */
 #include <string.h>
 #include <strings.h>
+#include "analyzer/base/each.h"
 #include "analyzer/estimate/recipe.h"
 
 /* Words at the end of a model's name. NULL: bitsandbytes, whose format the training's own options state. Empty: the
@@ -21,9 +22,9 @@ bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights
     *weights = NULL;
     for (;; n = from - 1) {
         for (from = n; from > 0 && !strchr("-./_", name[from - 1]);) from--;
-        for (i = 0; i < sizeof endings / sizeof *endings; i++)
+        for (i = 0; i < COUNT_OF(endings); i++)
             if (strlen(endings[i].word) == n - from && strncasecmp(name + from, endings[i].word, n - from) == 0) break;
-        if (i == sizeof endings / sizeof *endings || from == 0 || name[from - 1] == '/') break;
+        if (i == COUNT_OF(endings) || from == 0 || name[from - 1] == '/') break;
         eight |= strcmp(endings[i].word, "int8") == 0;
         if (endings[i].weights && !*endings[i].weights) continue;
         found = true;
@@ -56,16 +57,14 @@ const char *estimate_recipe_adapter(const char *name)
                                 {"prompt_tuning", "prompt"},
                                 {"prefix_tuning", "prefix"}};
 
-    return second_word_of(words, sizeof words / sizeof *words, name);
+    return second_word_of(words, COUNT_OF(words), name);
 }
 
 bool estimate_recipe_has_pairs(const char *training)
 {
     static const char *const words[] = {"dpo", "ipo", "orpo", "simpo", "cpo", "rm"};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(training, words[i]) == 0) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), strcmp(training, *w) == 0);
 }
 
 /* vLLM's names (model_executor/layers/quantization). The others (compressed-tensors, quark, torchao, gguf, auto-round)
@@ -90,7 +89,7 @@ const char *estimate_recipe_weights(const char *quantization)
                                 {"modelopt_fp8", "fp8"},
                                 {"fp8_per_block", "fp8-block"}};
 
-    return second_word_of(words, sizeof words / sizeof *words, quantization);
+    return second_word_of(words, COUNT_OF(words), quantization);
 }
 
 static const char *const recipe_words[] = {
@@ -108,7 +107,5 @@ bool estimate_recipe_may_matter(const char *path)
     part = part ? part + 1 : path;
     if (strcmp(part, "_component_") == 0 || strcmp(part, "_target_") == 0) /* its section is what it is for */
         while (part > path && (part[-1] != '.' || *part == '_')) part--;
-    for (size_t i = 0; i < sizeof recipe_words / sizeof *recipe_words; i++)
-        if (strcasestr(part, recipe_words[i])) return true;
-    return false;
+    return ANY_OF(r, recipe_words, COUNT_OF(recipe_words), strcasestr(part, *r));
 }

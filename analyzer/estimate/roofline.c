@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 
 #define TOO_MUCH 1e24 /* operations or bytes: more are refused */
@@ -184,14 +185,12 @@ const struct estimate_roof_op estimate_roof_ops[] = {
      BIT(batch) | BIT(width) | BIT(stride) | BIT(padding) | BIT(groups), false, "b batch, oh and ow of the output",
      roof_conv2d},
 };
-const size_t estimate_roof_op_count = sizeof estimate_roof_ops / sizeof *estimate_roof_ops;
+const size_t estimate_roof_op_count = COUNT_OF(estimate_roof_ops);
 const char estimate_roof_op_words[] = "matmul|attention|layernorm|rmsnorm|softmax|elementwise|reduce|conv2d|";
 
 const struct estimate_roof_op *estimate_roof_op_find(const char *word)
 {
-    for (size_t i = 0; i < estimate_roof_op_count; i++)
-        if (strcmp(estimate_roof_ops[i].word, word) == 0) return &estimate_roof_ops[i];
-    return NULL;
+    return FIND_OF(e, estimate_roof_ops, estimate_roof_op_count, strcmp(e->word, word) == 0);
 }
 
 __attribute__((format(printf, 3, 4))) static bool refuse_shape(char *why, size_t size, const char *text, ...)

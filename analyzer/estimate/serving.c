@@ -177,7 +177,6 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     unsigned when = encodes || parts ? IN_PHASE(DECODE) : whole_at_once ? estimate_phases(p) : IN_INFERENCE;
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
     double layer, tokens;
-    char text[UNITS_TEXT];
 
     explain_cache(p, &c, line);
     if (parts) {
@@ -193,13 +192,13 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         estimate_note(r,
                       "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
                       "and values: %s",
-                      units_format_bytes(text, units_whole(expanded)));
+                      UNITS_BYTES(units_whole(expanded)));
     }
     if (cut && p->cache_block)
         estimate_note(r,
                       "KV cache: layers with a sliding window keep only its %ju tokens; a server that keeps all tokens "
                       "(vLLM without its hybrid cache manager) needs %s",
-                      (uintmax_t)s->window, units_format_bytes(text, units_whole(whole)));
+                      (uintmax_t)s->window, UNITS_BYTES(units_whole(whole)));
     else if (cut)
         line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
                     "the first new token";

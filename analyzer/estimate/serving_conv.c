@@ -10,11 +10,6 @@ static bool nothing_new(const struct model_conv_map *map)
     return map->in_place || map->op == CONV_DROPOUT || map->op == CONV_DROP_PATH;
 }
 
-static bool is_map_norm(const struct model_conv_map *map)
-{
-    return map->op == CONV_BATCH_NORM || map->op == CONV_LAYER_NORM;
-}
-
 /* Bytes of one image while operation `i` runs. The caller holds the image all the time. */
 static double live_map_bytes(const struct model_conv_map *maps, size_t i, double image, double size)
 {
@@ -39,7 +34,7 @@ bool estimate_serving_conv(const struct plan *p, double size, struct estimate_re
     for (size_t i = 0; i < n; i++) {
         double now = live_map_bytes(maps, i, image, size), copied = now;
         /* low: the norm is part of the convolution before it (a compiler, TensorRT) */
-        if (!is_map_norm(&maps[i]) && now > most.low) most.low = now;
+        if (!(maps[i].op == CONV_BATCH_NORM || maps[i].op == CONV_LAYER_NORM) && now > most.low) most.low = now;
         if (now > most.likely) {
             most.likely = now;
             at = i;

@@ -74,11 +74,10 @@ static void add_component(const struct plan *p, const struct component *c, const
     struct estimate_line *line =
         estimate_add(r, ESTIMATE_WEIGHTS, p->inference && (one || layer) ? when : estimate_phases(p), c->name,
                      layer ? EXACTLY(c->layer) : c->bytes);
-    char count[UNITS_TEXT];
 
     if (line->bytes.low < line->bytes.high)
         line->why = "depends on the loader: transformers keeps some matrices of T5 in 16 or 32 bits";
-    estimate_explain(line, counted, "%s parameters · %.5g B%s", units_format_count(count, units_whole(c->params)),
+    estimate_explain(line, counted, "%s parameters · %.5g B%s", UNITS_COUNT(units_whole(c->params)),
                      c->bytes.likely / c->params,
                      layer ? ", of which the largest layer is on the GPU"
                      : one ? ", only while it runs"

@@ -120,7 +120,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
 static void add_served_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     struct sums sums = weights_of(p, stage);
-    char name[64], count[UNITS_TEXT];
+    char name[64];
     struct estimate_line *line;
 
     if (sums.bytes > 0) {
@@ -129,7 +129,7 @@ static void add_served_weights(const struct plan *p, uint64_t stage, struct esti
         snprintf(name, sizeof name, "weights, %s", p->weights->word);
         line = estimate_add(r, ESTIMATE_WEIGHTS, estimate_phases(p), name, bytes);
         estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
-                         units_format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
+                         UNITS_COUNT(units_whole(sums.params)), 8 * sums.bytes / sums.params);
         if (more > 0) line->why = "the number of embedding parameters, which keep 16 bits, is unknown";
     }
     if (sums.plain_bytes > 0) {
@@ -140,8 +140,7 @@ static void add_served_weights(const struct plan *p, uint64_t stage, struct esti
                              p->model->stored_as);
         else
             estimate_explain(line, p->weights ? p->weights->source : "a number's size", "%s parameters · %.4g B",
-                             units_format_count(count, units_whole(sums.plain_params)),
-                             sums.plain_bytes / sums.plain_params);
+                             UNITS_COUNT(units_whole(sums.plain_params)), sums.plain_bytes / sums.plain_params);
     }
 }
 

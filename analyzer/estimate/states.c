@@ -35,12 +35,11 @@ double estimate_states_element(const struct plan *p)
 void estimate_states_explain(struct estimate_line *line, const char *source, const struct plan *p,
                              const struct estimate_shard_sum *n, const char *each, bool divided)
 {
-    char dense[UNITS_TEXT], experts[UNITS_TEXT], parts[128] = "", of_experts[64] = "";
+    char dense[UNITS_TEXT], parts[128] = "", of_experts[64] = "";
     double group = estimate_shard_group(p, false), expert_group = estimate_shard_group(p, true);
 
     divided = divided && group > 1;
     units_format_count(dense, units_whole(n->dense));
-    units_format_count(experts, units_whole(n->experts));
     if (p->ep > 1 || plan_expert_tp(p) != p->tp)
         snprintf(of_experts, sizeof of_experts, ", ep %ju, expert-tp %ju", (uintmax_t)p->ep,
                  (uintmax_t)plan_expert_tp(p));
@@ -48,7 +47,7 @@ void estimate_states_explain(struct estimate_line *line, const char *source, con
         snprintf(parts, sizeof parts, " (tp %ju, pp %ju%s)", (uintmax_t)p->tp, (uintmax_t)p->pp, of_experts);
     if (n->experts > 0 && divided && group != expert_group)
         estimate_explain(line, source, "(%s parameters / %.0f GPUs + %s of experts%s / %.0f GPUs) · %s", dense, group,
-                         experts, parts, expert_group, each);
+                         UNITS_COUNT(units_whole(n->experts)), parts, expert_group, each);
     else if (divided)
         estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs",
                          units_format_count(dense, units_whole(n->all)), parts, each, group);
@@ -123,14 +122,13 @@ static void add_whole_gradients(const struct plan *p, unsigned phases, double n,
                                 struct estimate_result *r)
 {
     const double bytes = fmax(0, ceil(n * each) - kept);
-    char all[UNITS_TEXT];
     struct estimate_line *line;
 
     if (bytes <= 0) return;
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "gradients that stay whole",
                         (struct estimate_interval){p->pp > 1 ? bytes : 0, bytes, bytes});
     estimate_explain(line, "torch/distributed/fsdp/fully_sharded_data_parallel.py: no_sync keeps unsharded gradients",
-                     "%s parameters · %.3g B, on top of the own shard", units_format_count(all, units_whole(n)), each);
+                     "%s parameters · %.3g B, on top of the own shard", UNITS_COUNT(units_whole(n)), each);
     line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
 }
 
@@ -256,7 +254,6 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
                           const struct estimate_optimizer_sum *sum, double element, struct estimate_result *r)
 {
     const char *how;
-    char here[UNITS_TEXT], largest[UNITS_TEXT];
     struct estimate_interval bytes = estimate_optimizer_temporaries(p, sum, element, &how);
     struct estimate_line *line;
 
@@ -272,8 +269,7 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
                         (struct estimate_interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
     estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
                      "%s: %s parameters here, the largest tensor %s, %.0f B each", how,
-                     units_format_count(here, units_whole(sum->elements)),
-                     units_format_count(largest, units_whole(sum->largest)), element);
+                     UNITS_COUNT(units_whole(sum->elements)), UNITS_COUNT(units_whole(sum->largest)), element);
     if (p->master_weights && bytes.low < bytes.high)
         line->why = "DeepSpeed's, apex's and Megatron's optimizers are fused; torch.optim's foreach is not";
     else if (bytes.low < bytes.high && p->optimizer->steps != STEPS_TORCH && p->optimizer->steps != STEPS_FUSED)
@@ -286,13 +282,12 @@ void estimate_states_buckets(const struct plan *p, const struct estimate_shard_s
                              struct estimate_result *r)
 {
     struct estimate_line *line;
-    char all[UNITS_TEXT];
 
     if (p->bucket_view || p->runtime == PLAN_RUNTIME_MEGATRON) return; /* gradients are in the buckets */
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets", EXACTLY(ceil(n->all * each)));
     estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
                      "a second copy of all gradients: %s · %u B (none with gradient_as_bucket_view=True)",
-                     units_format_count(all, units_whole(n->all)), each);
+                     UNITS_COUNT(units_whole(n->all)), each);
 }
 
 /* By how much the loss's backward, during which no layer is gathered, needs more than that of the layers after it: the
@@ -330,21 +325,19 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
                                                         : fmin(n->all, 2 * BUCKET)) *
                                           each};
     struct estimate_line *line;
-    char one[UNITS_TEXT], large[UNITS_TEXT];
 
     if (p->runtime == PLAN_RUNTIME_MEGATRON) return; /* reduces in place */
     if (bytes.high < bytes.likely) bytes.high = bytes.likely;
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
     estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
                      "a bucket of %s, or two units of %s parameters, · %.0f B",
-                     units_format_count(one, units_whole(fmin(n->all, BUCKET))),
-                     units_format_count(large, units_whole(unit)), each);
+                     UNITS_COUNT(units_whole(fmin(n->all, BUCKET))), UNITS_COUNT(units_whole(unit)), each);
     line->why = "reduced in place (Megatron-LM), in units in flight (FSDP) or in one or two buckets (DeepSpeed)";
     if (deepspeed) { /* stage_1_and_2.py, backward(): before the pass, at any size of the model */
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "DeepSpeed's empty buckets",
                             (struct estimate_interval){0, 0, ceil(2 * BUCKET * each)});
         estimate_explain(line, "DeepSpeed stage_1_and_2.py, stage3.py: torch.empty(reduce_bucket_size)",
-                         "2 · %s · %.0f B", units_format_count(one, units_whole(BUCKET)), each);
+                         "2 · %s · %.0f B", UNITS_COUNT(units_whole(BUCKET)), each);
         line->why = "Hugging Face's \"auto\" makes them as small as hidden · hidden";
     }
     if (!units) return;
@@ -354,7 +347,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
                         (struct estimate_interval){0, floor(begin), ceil(fmin(2 * unit, others) * each)});
     estimate_explain(line, "measured: FSDP's units in flight as backward begins, PyTorch 2.11",
                      "two layers of %s parameters · %.0f B, minus what the loss has freed by then",
-                     units_format_count(one, units_whole(layer)), unit_element(p));
+                     UNITS_COUNT(units_whole(layer)), unit_element(p));
     line->why = "the loss's backward, which comes first, may need more";
 }
 
@@ -514,17 +507,16 @@ static void add_float8(const struct plan *p, uint64_t stage, struct estimate_res
 {
     double n = estimate_shard_sum(p, stage, in_float8).all;
     struct estimate_line *line;
-    char count[UNITS_TEXT];
 
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "float8 weights and their transposes",
                         (struct estimate_interval){ceil(n), ceil(2 * n), ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/linear.py: rowwise for forward, columnwise for backward",
-                     "%s weights of linear layers · 2 · 1 B", units_format_count(count, units_whole(n)));
+                     "%s weights of linear layers · 2 · 1 B", UNITS_COUNT(units_whole(n)));
     line->why = "the copy for forward stays if micro-batches share it (is_first_microbatch)";
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "cached float8 weights",
                         (struct estimate_interval){0, 0, ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/base.py: get_weight_workspace with a cache",
-                     "%s weights of linear layers · 2 · 1 B", units_format_count(count, units_whole(n)));
+                     "%s weights of linear layers · 2 · 1 B", UNITS_COUNT(units_whole(n)));
     line->why = "only with is_first_microbatch (Megatron-LM)";
 }
 

@@ -112,7 +112,6 @@ static void time_across_links(const struct estimate_wire_links *l, double g, str
 
 void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, struct estimate_wire *w)
 {
-    char size[UNITS_TEXT];
     uint64_t inside = w->n; /* members in one machine */
     bool host = w->kind == WIRE_TO_GPU || w->kind == WIRE_TO_HOST;
 
@@ -128,10 +127,9 @@ void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, st
         w->bandwidth = host ? l->host : l->node;
         w->link = host ? l->host_name : l->node_name;
         w->ring_s = wire_share(w->kind, (double)w->n) * wire_seconds(w->bytes, w->bandwidth);
-        units_format_bytes(size, units_whole(w->bytes));
         snprintf(w->formula, sizeof w->formula,
                  *wire_share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)" : "%sS/B (S %s, B %.4g GB/s)",
-                 wire_share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
+                 wire_share_text(w->kind), UNITS_BYTES(units_whole(w->bytes)), w->bandwidth / 1e9, (double)w->n);
     }
     w->one_pass_s = wire_seconds(w->bytes, w->bandwidth);
     w->factor = w->one_pass_s > 0 && isfinite(w->one_pass_s) ? w->ring_s / w->one_pass_s : 0;
@@ -352,7 +350,6 @@ static void compute_step_time(struct making *k)
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     enum estimate_gpu_rate rate;
-    char word[UNITS_TEXT];
     double length = sequence_length_of(p);
 
     if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV ||
@@ -374,8 +371,8 @@ static void compute_step_time(struct making *k)
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
              "(%.3g · %.3gB active + %.0f · attention's %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
-             pass + again, scores / 1e9, units_format_count(word, units_whole(tokens)),
-             split > 1 ? " over tp · pp · cp" : "", flops_per_s / 1e12, estimate_gpu_rate_name[rate]);
+             pass + again, scores / 1e9, UNITS_COUNT(units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "",
+             flops_per_s / 1e12, estimate_gpu_rate_name[rate]);
 }
 
 static void add_serving_wires(struct making *k)
@@ -426,7 +423,6 @@ static void add_training_wires(struct making *k)
 void estimate_wires_build(const struct plan *p, double network, struct estimate_wires *out)
 {
     struct making k = {p, out};
-    char rate[UNITS_TEXT];
 
     memset(out, 0, sizeof *out);
     out->links = estimate_wires_links(p->gpu, p->gpus, p->gpus_per_node);
@@ -441,5 +437,5 @@ void estimate_wires_build(const struct plan *p, double network, struct estimate_
         note_wires(out, "No --gpu: an A100's NVLink, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
         note_wires(out, "A bridge between two of these GPUs would carry %s in each direction.",
-                   units_format_rate(rate, p->gpu->nvlink));
+                   UNITS_RATE(p->gpu->nvlink));
 }

@@ -119,24 +119,23 @@ static int peak_device(const struct export *e)
 /* Printed when the output is open: if it cannot be written, that is the only line. */
 static void note_moment(struct export *e, const char *what, int device)
 {
-    char bytes[UNITS_TEXT] = "", at[UNITS_TEXT];
+    char bytes[UNITS_TEXT] = "";
     const struct export_device *d = device >= 0 ? &e->devices[device] : NULL;
 
     if (d && strcmp(what, "the peak") == 0)
         snprintf(e->moment, sizeof e->moment, "the memory at the peak of GPU %d, %s after %s", device,
                  units_format_bytes(bytes, (uint64_t)d->peak_bytes[d->tensors]),
-                 units_format_seconds(at, (double)e->moment_ns / 1e9));
+                 UNITS_SECONDS((double)e->moment_ns / 1e9));
     else if (d)
         snprintf(e->moment, sizeof e->moment, "the memory at %s on GPU %d after %s", what, device,
-                 units_format_seconds(at, (double)e->moment_ns / 1e9));
+                 UNITS_SECONDS((double)e->moment_ns / 1e9));
     else
         snprintf(e->moment, sizeof e->moment, "the memory at %s, after %s", what,
-                 units_format_seconds(at, (double)e->moment_ns / 1e9));
+                 UNITS_SECONDS((double)e->moment_ns / 1e9));
 }
 
 static int choose_moment(const struct export_request *w, struct export *e)
 {
-    char ended[UNITS_TEXT];
     int64_t end = run_process_at(e->run, e->process)->end_ns;
     bool asks_oom = w->at && strcmp(w->at, "oom") == 0;
     const struct run_oom *oom = last_oom(e, true);
@@ -163,8 +162,7 @@ static int choose_moment(const struct export_request *w, struct export *e)
         units_parse_seconds(w->at, &e->moment_ns);
         if (profile_is_removed(e->run, e->moment_ns, why, sizeof why)) return complain_with(EXIT_NO, "export: %s", why);
         if (e->moment_ns > end)
-            complain("export: the process ended after %s; its end is shown",
-                     units_format_seconds(ended, (double)end / 1e9));
+            complain("export: the process ended after %s; its end is shown", UNITS_SECONDS((double)end / 1e9));
     }
     return EXIT_YES;
 }
@@ -183,7 +181,6 @@ static struct run *open_exported_run(const char *const *paths, size_t n, bool al
 static void print_notes(const struct run *run)
 {
     size_t n;
-    char count[UNITS_TEXT];
     const char *const *notes = run_notes(run, &n);
 
     for (size_t i = 0; i < n; i++) complain("export: %s", notes[i]);
@@ -191,7 +188,7 @@ static void print_notes(const struct run *run)
     for (size_t i = 0; i < n; i++)
         if (p[i].lost_events)
             complain("export: %s lost: their allocations and frees are missing",
-                     units_format_plural(count, p[i].lost_events, "event was", "events were"));
+                     UNITS_PLURAL(p[i].lost_events, "event was", "events were"));
 }
 
 /* Opens all named processes first, to choose one; then opens only the chosen one. */

@@ -92,14 +92,13 @@ static void write_chrome_ooms(struct export_chrome *c)
     size_t n;
     const struct run_oom *o = run_ooms(c->e->run, &n);
     for (size_t i = 0; i < n; i++) {
-        char bytes[UNITS_TEXT], site[512];
+        char site[512];
         struct result_site at = site_of(c->e->run, o[i].stack, &c->helpers);
         export_chrome_event(c, 'i', o[i].process, o[i].time_ns);
         export_chrome_thread(c, o[i].process, o[i].thread);
         fprintf(c->out, ",\"s\":\"p\",\"cat\":\"oom\",\"name\":\"%s: %s requested\",\"args\":{\"device\":%d",
                 o[i].fatal ? "out of memory" : "allocation failed",
-                o[i].requested_bytes >= 0 ? units_format_bytes(bytes, (uint64_t)o[i].requested_bytes) : "unknown",
-                o[i].device);
+                o[i].requested_bytes >= 0 ? UNITS_BYTES((uint64_t)o[i].requested_bytes) : "unknown", o[i].device);
         put_chrome_int(c, "requested_bytes", o[i].requested_bytes);
         put_chrome_int(c, "free_bytes", o[i].free_bytes);
         put_chrome_int(c, "total_bytes", o[i].total_bytes);

@@ -129,16 +129,11 @@ static void add_pprof_profile(struct pprof *p, const struct profile *profile, si
     }
 }
 
-static int same_order(const void *a, const void *b)
-{
-    const struct profile_entry *x = &((const struct sample *)a)->of;
-    const struct profile_entry *y = &((const struct sample *)b)->of;
-    return SORT_UP(x->process, y->process)
-               ?: SORT_UP(x->stack, y->stack)
-               ?: SORT_UP(x->device, y->device)
-               ?: SORT_UP(x->layer, y->layer)
-               ?: SORT_UP(x->category, y->category);
-}
+SORT_ORDER(same_order, struct sample,
+           SORT_UP(x->of.process, y->of.process) ?: SORT_UP(x->of.stack, y->of.stack)
+               ?: SORT_UP(x->of.device, y->of.device)
+               ?: SORT_UP(x->of.layer, y->of.layer)
+               ?: SORT_UP(x->of.category, y->of.category))
 
 /* Merges samples of two profiles with the same stack and labels. */
 static void merge_pprof_samples(struct pprof *p)

@@ -14,8 +14,7 @@ void export_progress_show(struct export *e)
     int64_t ns = now.tv_sec * 1000000000LL + now.tv_nsec;
     if (ns - p->noted_ns < 500000000) return;
     p->noted_ns = ns;
-    char count[UNITS_TEXT];
-    fprintf(stderr, "\rgpuspy: export: %s events\033[K", units_format_count(count, p->done));
+    fprintf(stderr, "\rgpuspy: export: %s events\033[K", UNITS_COUNT(p->done));
 }
 
 void export_progress_end(const struct export_progress *p)

@@ -24,11 +24,6 @@ struct scope {
     size_t n, cap;
 };
 
-static uint32_t speedscope_frame_index(struct scope *s, const struct run_frame *f)
-{
-    return MAP_INDEX_IN(&s->index, (uintptr_t)f, s->frames, f);
-}
-
 static bool of_process(void *self, const struct profile_entry *entry)
 {
     return entry->process == *(const uint32_t *)self;
@@ -88,7 +83,7 @@ static void write_speedscope_samples(struct scope *s, const struct profile_call_
     const char *comma = "";
     fputs("\"samples\":[", out);
     for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
-        if (n->depth) path[n->depth - 1] = speedscope_frame_index(s, n->frame);
+        if (n->depth) path[n->depth - 1] = MAP_INDEX_IN(&s->index, (uintptr_t)n->frame, s->frames, n->frame);
         if (n->self > 0) {
             fprintf(out, "%s[", comma);
             for (uint32_t i = 0; i < n->depth; i++) fprintf(out, i ? ",%u" : "%u", path[i]);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "analyzer/base/each.h"
 #include "analyzer/fleet/fleet.h"
 #include "analyzer/step/step.h"
 
@@ -24,9 +25,7 @@ static bool in_range(int device)
 
 static bool report_has_tensors(const struct result_report *report, int device)
 {
-    for (size_t i = 0; i < report->growth_n; i++)
-        if (report->growth[i].device == device && report->growth[i].layer == RUN_SERIES_TENSOR) return true;
-    return false;
+    return ANY_IN(g, report->growth, g->device == device && g->layer == RUN_SERIES_TENSOR);
 }
 
 static void take_analysis(const struct result_report *report, struct fleet_analysis *a)

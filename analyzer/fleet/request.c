@@ -2,6 +2,7 @@
  */
 #include <string.h>
 #include <strings.h>
+#include "analyzer/base/each.h"
 #include "analyzer/fleet/serve.h"
 
 struct piece {
@@ -42,9 +43,7 @@ static bool next_word(struct piece *line, struct piece *word)
 
 static bool is_piece_printable(struct piece p)
 {
-    for (size_t i = 0; i < p.n; i++)
-        if ((unsigned char)p.at[i] < ' ' && p.at[i] != '\t') return false;
-    return true;
+    return !ANY_OF(a, p.at, p.n, (unsigned char)*a < ' ' && *a != '\t');
 }
 
 /* The path of "/metrics?query" and of "http://host/metrics". */

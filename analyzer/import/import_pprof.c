@@ -314,9 +314,7 @@ static void each_sample(struct profile *p, bool stacks, void (*take)(struct prof
 static bool is_other(const char *device)
 {
     static const char *const gpus[] = {"gpu", "cuda", "rocm", "StreamExecutorGpu"};
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
-        if (strncasecmp(device, gpus[i], strlen(gpus[i])) == 0) return false;
-    return true;
+    return !ANY_OF(g, gpus, COUNT_OF(gpus), strncasecmp(device, *g, strlen(*g)) == 0);
 }
 
 /* The index of the first device whose number is not lower. */
@@ -404,7 +402,7 @@ static void write_imported_sample(struct profile *p, const struct sample *s)
 
 static void write_pprof_notes(struct profile *p)
 {
-    char bytes[UNITS_TEXT], count[UNITS_TEXT];
+    char bytes[UNITS_TEXT];
     uint32_t notes = 0;
     import_feed_note(p->feed, "lacks", "waits copies history times segments pinned");
     import_feed_note(p->feed, "lacks.history",
@@ -440,15 +438,15 @@ static void write_pprof_notes(struct profile *p)
                            "the profile numbers its devices, but does not name them: they are called GPU here");
     if (p->unsized) {
         import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
-                           units_format_plural(count, p->unsized, "executable", NULL));
+                           UNITS_PLURAL(p->unsized, "executable", NULL));
     }
     if (p->beyond) {
         import_feed_remark(p->feed, ++notes, "left out %s of more than %d devices",
-                           units_format_plural(count, p->beyond, "sample", NULL), DEVICES);
+                           UNITS_PLURAL(p->beyond, "sample", NULL), DEVICES);
     }
     if (p->left_out) {
         import_feed_remark(p->feed, ++notes, "left out %s with impossible values",
-                           units_format_plural(count, p->left_out, "sample", NULL));
+                           UNITS_PLURAL(p->left_out, "sample", NULL));
     }
 }
 

@@ -324,11 +324,7 @@ static struct import_event snapshot_event_of(struct importer *s, const struct im
                                  .stack = import_snapshot_stack(s->feed, &s->stacks, h->frames)};
 }
 
-static int by_place(const void *a, const void *b)
-{
-    const struct import_snapshot_piece *const *x = a, *const *y = b;
-    return order_pieces_by_address(*x, *y);
-}
+SORT_ORDER_OF_POINTERS(by_place, struct import_snapshot_piece, SORT_UP(x->address, y->address))
 
 /* The pieces that are not empty, sorted by address. The caller frees the list. */
 static const struct import_snapshot_piece **sort_pieces(const struct set *set, size_t *n)
@@ -554,9 +550,8 @@ static bool choose_part(struct importer *s, const struct import_part *part, char
     while (s->first < s->end && from->events[s->first].time_us - s->start_us < part->from_ns / 1000) s->first++;
     while (s->end > s->first && from->events[s->end - 1].time_us - s->start_us > part->to_ns / 1000) s->end--;
     if (s->first == s->end) {
-        char length[UNITS_TEXT];
-        units_format_seconds(length, (double)(from->events[from->events_n - 1].time_us - s->start_us) / 1e6);
-        snprintf(error, error_size, "no event is in that range; the events span %s", length);
+        snprintf(error, error_size, "no event is in that range; the events span %s",
+                 UNITS_SECONDS((double)(from->events[from->events_n - 1].time_us - s->start_us) / 1e6));
         return false;
     }
     s->start_us = from->events[s->first].time_us;

@@ -406,10 +406,9 @@ static void note_levels(struct writing *w)
 static void note_limits(struct writing *w)
 {
     struct import_trace *t = w->t;
-    char count[UNITS_TEXT];
     if (t->cut[0]) {
         REMARK(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
-               units_format_plural(count, t->events, "event", NULL));
+               UNITS_PLURAL(t->events, "event", NULL));
     }
     if (t->has_more) REMARK(w, "the file has more than one trace; gpuspy read only the first");
     if (w->levels.unplaced && !t->timeline) {
@@ -424,18 +423,13 @@ static void note_limits(struct writing *w)
         REMARK(w, "torch.profiler names a Python function by its first line, not by the line that runs");
     if (w->sizeless) {
         REMARK(w, "left out %s that copied or filled memory: the trace has no size",
-               units_format_plural(count, w->sizeless, "call", NULL));
+               UNITS_PLURAL(w->sizeless, "call", NULL));
     }
-    if (t->malformed)
-        REMARK(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
-    if (t->undirected) {
-        REMARK(w, "left out %s: their names have no direction",
-               units_format_plural(count, t->undirected, "copy", "copies"));
-    }
-    if (t->left_out) {
-        REMARK(w, "left out %s with an impossible size or device",
-               units_format_plural(count, t->left_out, "event", NULL));
-    }
+    if (t->malformed) REMARK(w, "left out %s with invalid JSON", UNITS_PLURAL(t->malformed, "event", NULL));
+    if (t->undirected)
+        REMARK(w, "left out %s: their names have no direction", UNITS_PLURAL(t->undirected, "copy", "copies"));
+    if (t->left_out)
+        REMARK(w, "left out %s with an impossible size or device", UNITS_PLURAL(t->left_out, "event", NULL));
     if (w->rocms_device >= 0)
         REMARK(w, "GPU %d has ROCm's number, which counts CPUs, too; its number in PyTorch is unknown",
                w->rocms_device);

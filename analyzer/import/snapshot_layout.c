@@ -89,11 +89,8 @@ static int64_t taken_of(const struct layout *l, const struct part *part, int64_t
 
 /* --- the memory before the events --------------------------------------------------------------------- */
 
-static int order_layout_pieces(const void *x, const void *y)
-{
-    const struct import_layout_piece *a = x, *b = y;
-    return SORT_UP(a->piece->address, b->piece->address) ?: SORT_UP(a->block, b->block);
-}
+SORT_ORDER(order_layout_pieces, struct import_layout_piece,
+           SORT_UP(x->piece->address, y->piece->address) ?: SORT_UP(x->block, y->block))
 
 static bool note_extra(uint16_t *extra, int64_t bytes)
 {

@@ -148,17 +148,13 @@ uint64_t import_records_count(const struct import_records *s)
     return s->count;
 }
 
-static bool is_before(const struct piece *a, const struct piece *b)
-{
-    return order_trace_records(&a->records[a->next], &b->records[b->next]) < 0;
-}
-
 static void sift_piece_down(struct piece *heap, size_t n, size_t i)
 {
     for (;;) {
         size_t least = i;
         for (size_t child = 2 * i + 1; child < n && child <= 2 * i + 2; child++)
-            if (is_before(&heap[child], &heap[least])) least = child;
+            if (order_trace_records(&heap[child].records[heap[child].next], &heap[least].records[heap[least].next]) < 0)
+                least = child;
         if (least == i) return;
         const struct piece moved = heap[i];
         heap[i] = heap[least];

@@ -12,11 +12,6 @@ struct import_open {
     uint8_t kind;
 };
 
-static int64_t record_end_ns(const struct import_trace_record *r)
-{
-    return arena_add_capped(r->at_ns, r->duration_ns > 0 ? r->duration_ns : 0);
-}
-
 /* Times may be rounded to microseconds: a slice that ends when a call begins may still contain it. Python frames name
  * their callers, so they need no such tolerance. */
 static void close_until(struct import_lane *lane, const struct import_trace_record *r)
@@ -37,7 +32,7 @@ void import_lane_open(struct import_lane *lane, const struct import_trace_record
     uint64_t outer = lane->n ? lane->list[lane->n - 1].path : 0;
     uint32_t text = r->kind == IMPORT_TRACE_OP ? r->a : 0;
     *ARENA_PUSH(lane->list, lane->n, lane->cap) = (struct import_open){
-        .end_ns = record_end_ns(r),
+        .end_ns = arena_add_capped(r->at_ns, r->duration_ns > 0 ? r->duration_ns : 0),
         .path = map_hash(outer * 31 + map_hash((uint64_t)r->name << 32 | text)),
         .name = r->name,
         .text = text,

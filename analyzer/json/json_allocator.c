@@ -3,11 +3,6 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
 
-static const char *known_json_word(enum run_known known)
-{
-    return known == RUN_YES ? "yes" : known == RUN_NO ? "no" : "unknown";
-}
-
 static json_t *share_json(const struct allocator_pool_share *h, bool stream)
 {
     json_t *o = json_object();
@@ -31,7 +26,7 @@ json_t *json_allocator(const struct result_report *r)
         set_text(o, "moment", allocator_moment_word(s->moment));
         set_real(o, "time_s", (double)s->time_ns / 1e9);
         set_text(o, "backend", run_backend_word(s->backend));
-        set_text(o, "expandable", known_json_word(s->expandable));
+        set_text(o, "expandable", s->expandable == RUN_YES ? "yes" : s->expandable == RUN_NO ? "no" : "unknown");
         set_bytes(o, "reserved_bytes", s->reserved);
         set_bytes(o, "allocated_bytes", s->allocated);
         set_bytes(o, "pending_bytes", s->pending);

@@ -30,17 +30,12 @@ static json_t *sum_json(const struct diff *d, const struct diff_sum *s)
     return o;
 }
 
-static const char *diff_row_status(const struct diff_row *r)
-{
-    return !r->present[DIFF_BEFORE] ? "new" : !r->present[DIFF_AFTER] ? "gone" : "both";
-}
-
 static json_t *diff_row_json(const struct diff *d, const struct diff_row *r)
 {
     json_t *o = json_object();
     bool category = d->wish.by == DIFF_CATEGORY, owner = d->wish.by == DIFF_OWNER;
     set_sum(o, d, &r->sum);
-    set_text(o, "status", diff_row_status(r));
+    set_text(o, "status", !r->present[DIFF_BEFORE] ? "new" : !r->present[DIFF_AFTER] ? "gone" : "both");
     set_bool(o, "inferred", r->inferred);
     set_text(o, "category", owner ? NULL : result_category_word(r->category));
     set_text(o, "owner", owner ? r->name : NULL);

@@ -99,7 +99,7 @@ bool launch_library(char *library, char *why, size_t size)
         return false;
     }
     const bool found = launch_own_folder(own);
-    for (size_t i = 0; found && i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; found && i < COUNT_OF(places); i++) {
         snprintf(path, sizeof path, "%s/%s", own, places[i]);
         if (realpath(path, library) && is_library(library)) return true;
     }
@@ -151,9 +151,7 @@ static bool is_sanitizer(const char *name, size_t n)
             name += i, n -= i;
             break;
         }
-    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++)
-        if (n > strlen(stems[i]) && strncmp(name, stems[i], strlen(stems[i])) == 0) return true;
-    return false;
+    return ANY_OF(s, stems, COUNT_OF(stems), n > strlen(*s) && strncmp(name, *s, strlen(*s)) == 0);
 }
 
 /* Appends the entries of LD_PRELOAD that are sanitizers, or those that are not. */
@@ -263,7 +261,7 @@ static void meant_for_program(sigset_t *signals)
                                SIGPIPE, SIGXFSZ, SIGTSTP, SIGTTIN, SIGTTOU};
 
     sigfillset(signals); /* includes SIGCHLD, which ends the wait */
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) sigdelset(signals, ours[i]);
+    for (size_t i = 0; i < COUNT_OF(ours); i++) sigdelset(signals, ours[i]);
 }
 
 /* If the program signals its whole group (kill 0) or its parent, the signal is not forwarded back to it. */

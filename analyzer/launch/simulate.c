@@ -39,7 +39,6 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
 static bool find_simulated(const char *key, struct estimate_gpu *gpu)
 {
     static char product[UNITS_TEXT + 8];
-    char text[UNITS_TEXT];
     uint64_t bytes;
     const struct estimate_gpu *named = estimate_gpu_require_or_size("run", "simulate", key, &bytes);
     const bool size = !named && bytes > 0;
@@ -52,7 +51,7 @@ static bool find_simulated(const char *key, struct estimate_gpu *gpu)
     if (!named) return false;
     *gpu = *named;
     if (size) {
-        snprintf(product, sizeof product, "%s GPU", units_format_bytes(text, bytes));
+        snprintf(product, sizeof product, "%s GPU", UNITS_BYTES(bytes));
         gpu->product = product;
         gpu->total_bytes = bytes;
     }

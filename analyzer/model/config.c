@@ -53,11 +53,9 @@ static const char *const aliases[][2] = {
 
 static const struct model_config_type *config_type_of(const char *name)
 {
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+    for (size_t i = 0; i < COUNT_OF(aliases); i++)
         if (strcmp(aliases[i][0], name) == 0) name = aliases[i][1];
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].name, name) == 0) return &types[i];
-    return NULL;
+    return FIND_OF(t, types, COUNT_OF(types), strcmp(t->name, name) == 0);
 }
 
 /* Whether all numbers of a decoder's shape are present, and none of encoders of text, sound and images (BERT, wav2vec2,
@@ -72,9 +70,9 @@ static bool like_decoder(json_t *json)
 
     /* encoders beside images (SigLIP, BLIP, OWL-ViT) */
     if (n > end && strcmp(type + n - end, "_text_model") == 0 && strncmp(type, "mllama", 6) != 0) return false;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
         if (!json_is_number(json_object_get(json, keys[i]))) return false;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < COUNT_OF(others); i++)
         if (json_object_get(json, others[i])) return false;
     return !json_is_true(json_object_get(json, "is_encoder_decoder"));
 }
@@ -159,7 +157,7 @@ static enum model_tower tower_of(json_t *root)
     json_t *vision = json_object_get(root, "vision_config");
 
     if (json_is_object(json_object_get(root, "audio_config"))) return MODEL_TOWER_NONE;
-    for (size_t i = 0; vision && i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; vision && i < COUNT_OF(rows); i++)
         if (strcmp(model_config_word(root, "model_type"), rows[i].type) == 0 &&
             has_vision_number(vision, "embed_dim", "hidden_size", rows[i].hidden) &&
             has_vision_number(vision, "depth", "num_hidden_layers", rows[i].layers) &&
@@ -174,7 +172,7 @@ static json_t *inner_config(struct model_reading *r, json_t *root)
     static const char *const keys[] = {"text_config", "llm_config", "language_config"};
     char clean[64];
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
         json_t *object = json_object_get(root, keys[i]);
         if (json_is_object(object) && r->tower) return object;
         if (json_is_object(object)) {
@@ -264,7 +262,7 @@ static void note_type_of_numbers(json_t *root, struct model *m)
 
     if (!*text) text = model_config_word(root, "torch_dtype");
     if (strncmp(text, "torch.", 6) == 0) text += 6;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < COUNT_OF(words); i++)
         if (strcmp(text, words[i][0]) == 0) snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
 }
 
@@ -480,7 +478,7 @@ static void quote_no_numbers(char *text, size_t n)
         else if (quoted)
             i += text[i] == '\\';
         else
-            for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
+            for (size_t k = 0; k < COUNT_OF(words); k++) {
                 const size_t length = strlen(words[k]);
                 if (n - i >= length && memcmp(text + i, words[k], length) == 0) {
                     text[i] = text[i + length - 1] = '"';

@@ -2,6 +2,7 @@
  * sizes of the operations' outputs. */
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/model/convnets.h"
 
 enum { NUMBERS = 10, SIDE_LARGEST = 1 << 20 };
@@ -413,22 +414,38 @@ static void inverted_residual(struct walk *w, const struct inverted *b)
     w->held = before;
 }
 
+/* Stages of such blocks, each of which begins with its stride: `width` and `depth` are percentages of the numbers of
+ * channels and of blocks. */
+struct inverted_stage {
+    unsigned expand, kernel, stride, outputs, blocks;
+};
+
+static void inverted_stages(struct walk *w, const struct inverted_stage *stages, size_t n, unsigned width,
+                            unsigned depth, struct inverted like)
+{
+    EACH (stage, stages, n) {
+        const uint64_t read = map_size(w);
+        for (unsigned block = 0; block < (stage->blocks * depth + 99) / 100; block++) {
+            like.expanded = w->channels * stage->expand;
+            like.outputs = round_channels(stage->outputs * (uint64_t)width);
+            like.kernel = stage->kernel;
+            like.stride = block ? 1 : stage->stride;
+            like.squeezed = like.efficient ? w->channels / 4 : 0;
+            w->held = like.efficient && block ? read : 0;
+            inverted_residual(w, &like);
+        }
+        w->held = 0;
+    }
+}
+
 static void walk_mobilenet_v2(struct walk *w, const int n[NUMBERS])
 {
-    static const struct {
-        unsigned expand, outputs, blocks, stride;
-    } rows[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
-                {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+    static const struct inverted_stage stages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2}, {6, 3, 2, 32, 3},
+                                                   {6, 3, 2, 64, 4}, {6, 3, 1, 96, 3}, {6, 3, 2, 160, 3},
+                                                   {6, 3, 1, 320, 1}};
 
     conv_norm_act(w, 32, 3, 2, 1, CONV_RELU6, LET_GO);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (unsigned block = 0; block < rows[i].blocks; block++)
-            inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
-                                                    .outputs = rows[i].outputs,
-                                                    .kernel = 3,
-                                                    .stride = block ? 1 : rows[i].stride,
-                                                    .act = CONV_RELU6,
-                                                    .adds_apart = true});
+    inverted_stages(w, stages, COUNT_OF(stages), 100, 100, (struct inverted){.act = CONV_RELU6, .adds_apart = true});
     after_blocks(w);
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6, CALLED_WITH);
     average_pool(w, 1);
@@ -475,23 +492,15 @@ static void walk_mobilenet_v3(struct walk *w, const int n[NUMBERS])
 
 static void walk_mnasnet(struct walk *w, const int n[NUMBERS])
 {
-    static const struct {
-        unsigned expand, kernel, stride, outputs, blocks;
-    } rows[] = {{3, 3, 2, 24, 3}, {3, 5, 2, 40, 3},  {6, 5, 2, 80, 3},
-                {6, 3, 1, 96, 2}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
-    const uint64_t width = (uint64_t)n[0], stem = round_channels(32 * width);
+    static const struct inverted_stage stages[] = {{3, 3, 2, 24, 3}, {3, 5, 2, 40, 3},  {6, 5, 2, 80, 3},
+                                                   {6, 3, 1, 96, 2}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
+    const unsigned width = (unsigned)n[0];
+    const uint64_t stem = round_channels(32 * width);
 
     conv_norm_act(w, stem, 3, 2, 1, CONV_RELU, LET_GO);
     conv_norm_act(w, stem, 3, 1, stem, CONV_RELU, LET_GO);
     conv_norm(w, round_channels(16 * width), 1, 1, 1, LET_GO);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (unsigned block = 0; block < rows[i].blocks; block++)
-            inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
-                                                    .outputs = round_channels(rows[i].outputs * width),
-                                                    .kernel = rows[i].kernel,
-                                                    .stride = block ? 1 : rows[i].stride,
-                                                    .act = CONV_RELU,
-                                                    .adds_apart = true});
+    inverted_stages(w, stages, COUNT_OF(stages), width, 100, (struct inverted){.act = CONV_RELU, .adds_apart = true});
     after_blocks(w);
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU, LET_GO);
     average_pool(w, 1);
@@ -538,28 +547,14 @@ static void walk_regnet(struct walk *w, const int n[NUMBERS])
 
 static void walk_efficientnet(struct walk *w, const int n[NUMBERS])
 {
-    static const struct {
-        unsigned expand, kernel, stride, outputs, blocks;
-    } rows[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
-                {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
+    static const struct inverted_stage stages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2},
+                                                   {6, 3, 2, 80, 3}, {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4},
+                                                   {6, 3, 1, 320, 1}};
     const unsigned width = (unsigned)n[0], depth = (unsigned)n[1];
 
     conv_norm_act(w, round_channels(32 * width), 3, 2, 1, CONV_SILU, LET_GO);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        uint64_t read = map_size(w);
-        for (unsigned block = 0; block < (rows[i].blocks * depth + 99) / 100; block++) {
-            w->held = block ? read : 0;
-            inverted_residual(w, &(struct inverted){.expanded = round_channels(w->channels * rows[i].expand * 100),
-                                                    .outputs = round_channels(rows[i].outputs * width),
-                                                    .kernel = rows[i].kernel,
-                                                    .stride = block ? 1 : rows[i].stride,
-                                                    .squeezed = w->channels / 4,
-                                                    .act = CONV_SILU,
-                                                    .gate = CONV_SIGMOID,
-                                                    .efficient = true});
-        }
-        w->held = 0;
-    }
+    inverted_stages(w, stages, COUNT_OF(stages), width, depth,
+                    (struct inverted){.act = CONV_SILU, .gate = CONV_SIGMOID, .efficient = true});
     after_blocks(w);
     conv_norm_act(w, 4 * w->channels, 1, 1, 1, CONV_SILU, CALLED_WITH);
     average_pool(w, 1);

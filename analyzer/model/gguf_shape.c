@@ -147,11 +147,6 @@ static void read_sizes(struct telling *t, struct model_shape *s)
     s->fused_gate = s->gated && !has_tensor(t, "blk.*.ffn_gate.weight") && has_tensor(t, "blk.*.ffn_up.weight");
 }
 
-static bool do_layers_vary(const struct model_gguf_metadata *d)
-{
-    return d->keys[GGUF_FFN].varies || d->keys[GGUF_HEADS].varies || d->keys[GGUF_KV_HEADS].varies;
-}
-
 /* Whether tensors and keys agree. */
 static bool do_shapes_agree(struct telling *t, const struct model_shape *s)
 {
@@ -193,7 +188,7 @@ bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_st
                      clean);
         return true;
     }
-    if (do_layers_vary(d))
+    if (d->keys[GGUF_FFN].varies || d->keys[GGUF_HEADS].varies || d->keys[GGUF_KV_HEADS].varies)
         snprintf(note, note_size,
                  "its layers differ in heads or MLP: activations are computed as if all were like the largest");
     ok = model_from_shape(f->command, f->path, shape, &ideal, &usage);

@@ -22,7 +22,7 @@ static const char *in_short(char out[16], uint64_t params)
 
 static void print_model_row(FILE *out, const char *name, const struct model *m, bool wide)
 {
-    char count[UNITS_TEXT], active[16] = "", brief[16], size[40] = "", heads[48] = "", context[UNITS_TEXT] = "";
+    char active[16] = "", brief[16], size[40] = "", heads[48] = "", context[UNITS_TEXT] = "";
     char line[256];
     const struct model_shape *s = &m->shape;
     int n;
@@ -40,8 +40,7 @@ static void print_model_row(FILE *out, const char *name, const struct model *m, 
     n = snprintf(line, sizeof line, "%-29s %6s %6s  %11s %7s %9s", name, in_short(brief, m->params), active, size,
                  heads, context);
     if (wide)
-        snprintf(line + n, sizeof line - (size_t)n, "  %17s  %s", units_format_count(count, m->params),
-                 model_family_word(s->family));
+        snprintf(line + n, sizeof line - (size_t)n, "  %17s  %s", UNITS_COUNT(m->params), model_family_word(s->family));
     for (n = (int)strlen(line); n && line[n - 1] == ' '; n--) line[n - 1] = 0;
     fprintf(out, "%s\n", line);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"
@@ -54,9 +55,7 @@ static bool says_only_how_tuned(const char *word, size_t n)
 {
     static const char *const words[] = {"instruct", "chat", "it", "hf", "pt", "meta", "thinking", "think", "reasoning"};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), strlen(*w) == n && memcmp(*w, word, n) == 0);
 }
 
 /* Words at the end of a name that describe an edition: further training, or weights of 16 bits. Its shape is the same.
@@ -65,9 +64,7 @@ static bool says_which_edition(const char *word)
 {
     static const char *const words[] = {"base", "sft", "dpo", "rl", "bf16", "fp16", "deduped", "dequantized"};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i], word) == 0) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), strcmp(*w, word) == 0);
 }
 
 /* "meta-llama/Meta-Llama-3-8B-Instruct" → "llama-3-8b"; with `points` "phi-1_5" → "phi-1.5". */
@@ -122,11 +119,9 @@ static bool same_name(const char *a, const char *b)
 
 static const struct preset *preset_called(const char *name, bool (*same)(const char *, const char *))
 {
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+    for (size_t i = 0; i < COUNT_OF(aliases); i++)
         if (same(aliases[i].name, name)) name = aliases[i].of;
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        if (same(presets[i].name, name)) return &presets[i];
-    return NULL;
+    return FIND_OF(p, presets, COUNT_OF(presets), same(p->name, name));
 }
 
 static bool are_names_equal(const char *a, const char *b)
@@ -219,7 +214,7 @@ static bool changes_shape(const char *name)
         "w4a8",  "2bit",      "3bit",     "6bit",       "autoround", "mlx",        "onnx"};
 
     for (const char *word = name; *word; word += strcspn(word, "-."), word += *word != 0)
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (size_t i = 0; i < COUNT_OF(words); i++)
             if (strcspn(word, "-.") == strlen(words[i]) && strncmp(word, words[i], strlen(words[i])) == 0) return true;
     return false;
 }

@@ -1,6 +1,7 @@
 /* Groups the tensors of files by form: "layers.*.q_proj.weight, 4096 x 4096, BF16, 32 of them". */
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/model/stored.h"
 
@@ -37,9 +38,7 @@ static bool before_layer(const char *name, size_t end)
     size_t begin = end;
 
     while (begin > 0 && name[begin - 1] != '.') begin--;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i]) == end - begin && memcmp(words[i], name + begin, end - begin) == 0) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), strlen(*w) == end - begin && memcmp(*w, name + begin, end - begin) == 0);
 }
 
 /* Replaces numbers between dots by "*". Returns the number of the layer; UINT64_MAX: it is in none. */

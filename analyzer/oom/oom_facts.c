@@ -1,4 +1,5 @@
 /* Derived facts that all causes and measures use, and how a measure is written. */
+#include "analyzer/base/each.h"
 #include "analyzer/oom/oom_words.h"
 
 enum { MIB = 1 << 20, CANDIDATES = 32 };
@@ -40,9 +41,7 @@ int64_t oom_cached_bytes(const struct oom_facts *f)
 
 const struct result_by_owner *oom_direct_owner(const struct result_oom_verdict *v)
 {
-    for (size_t i = 0; i < v->by_owner_n; i++)
-        if (v->by_owner[i].kind != RESULT_OWNER_TORCH && v->by_owner[i].bytes > 0) return &v->by_owner[i];
-    return NULL;
+    return FIND_IN(o, v->by_owner, o->kind != RESULT_OWNER_TORCH && o->bytes > 0);
 }
 
 bool oom_keeps_graph(const struct oom_facts *f)

@@ -92,13 +92,11 @@ void oom_explain_failed(struct oom_words *w)
 {
     const struct oom_failed_pass *p = &w->f->failed_pass;
     const uint32_t retry = oom_failed_retry(w->b, w->f);
-    char when[UNITS_TEXT];
-    units_format_seconds(when, site_seconds(p->first_ns));
     w->v->verdict = TEXT(w,
                          "a kept exception: its traceback keeps the tensors of the pass that ran out of memory at %s "
                          "alive: %s of the %s live, in %llu block%s, most from %s",
-                         when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count,
-                         p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
+                         UNITS_SECONDS(site_seconds(p->first_ns)), SIZE(w, p->bytes), SIZE(w, w->f->live),
+                         (unsigned long long)p->count, p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
     w->v->holders_n = retry == RUN_NONE ? site_find_kept_errors(w->b, p->stack, &w->v->holders) : 0;
     const struct result_holder *h = w->v->holders_n ? w->v->holders : NULL;
     struct result_measure m = {

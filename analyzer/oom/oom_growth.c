@@ -1,5 +1,6 @@
 /* Which part of the live bytes at a failure had grown over the run, the ends of the graphs in it, and how much other
  * memory the program had needed before. */
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom.h"
 #include "analyzer/site/holder_read.h"
@@ -38,8 +39,7 @@ bool oom_enters_device(struct run *run, uint32_t stack)
                                             "_ops::full", "_ops::arange", "_ops::normal"};
     const struct run_frame *frame = run_stack_frame(run, stack);
     bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* not known without native frames */
-    for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++)
-        is = run_stack_calls(run, stack, operators[i]);
+    for (size_t i = 0; i < COUNT_OF(operators) && !is; i++) is = run_stack_calls(run, stack, operators[i]);
     return is;
 }
 
@@ -240,20 +240,16 @@ static const struct result_growth *foremost_growth(const struct site_builder *b,
 /* What a statement makes of a model, or all at once: parameters, memory that nothing has been written to, such as
  * torch.empty(n), and a comprehension. */
 static const char *const loaded[] = {"Parameter(", "requires_grad=True", "empty(", " for "};
-enum { LOADED = sizeof loaded / sizeof *loaded };
+enum { LOADED = COUNT_OF(loaded) };
 
 static bool stores_loaded(struct site_builder *b, const struct result_holder *h)
 {
-    for (size_t i = 0; i < LOADED; i++)
-        if (site_line_has(b, h->file, h->line, loaded[i])) return true;
-    return false;
+    return ANY_OF(l, loaded, LOADED, site_line_has(b, h->file, h->line, *l));
 }
 
 static bool makes_loaded(struct site_builder *b, uint32_t stack)
 {
-    for (size_t i = 0; i < LOADED; i++)
-        if (site_statement_has(b, stack, loaded[i])) return true;
-    return false;
+    return ANY_OF(l, loaded, LOADED, site_statement_has(b, stack, *l));
 }
 
 static bool is_in_constructor(const struct run *run, uint32_t stack)

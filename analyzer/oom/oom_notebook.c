@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "schema/source_file.h"
 
@@ -15,9 +16,7 @@ const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
 
 static bool has_file(const struct oom_notebook_displays *d, const char *file)
 {
-    for (size_t i = 0; i < d->n; i++)
-        if (strcmp(d->files[i], file) == 0) return true;
-    return false;
+    return ANY_OF(f, d->files, d->n, strcmp(*f, file) == 0);
 }
 
 struct oom_notebook_displays oom_notebook_displayed(struct arena *arena, const struct run *run)

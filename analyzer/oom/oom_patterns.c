@@ -2,7 +2,6 @@
 #include "analyzer/oom/oom_words.h"
 
 #include <string.h>
-#include "analyzer/oom/oom_sight.h"
 
 struct row {
     const char *file, *function;

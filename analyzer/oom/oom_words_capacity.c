@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 
 typedef struct oom_facts facts;
@@ -58,7 +59,7 @@ static bool computes_attention(const struct oom_words *w)
     const uint32_t stack = w->f->stack;
     bool multiplies = false;
     if (stack == RUN_NONE || !oom_is_in_pass(w->b->run, stack)) return false;
-    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+    for (size_t i = 0; i < COUNT_OF(products); i++)
         multiplies = multiplies || site_function_has(w->b, stack, products[i]);
     return multiplies && site_function_has(w->b, stack, "softmax(");
 }
@@ -137,10 +138,7 @@ static const struct run_process *rank_of_process(struct oom_words *w, uint32_t p
 {
     size_t n;
     const struct run_process *p = run_processes(w->b->run, &n), *own = &p[w->v->process];
-    for (size_t i = 0; i < n; i++)
-        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host && strcmp(p[i].host, own->host) == 0)
-            return &p[i];
-    return NULL;
+    return FIND_OF(x, p, n, x != own && x->pid == pid && x->host && own->host && strcmp(x->host, own->host) == 0);
 }
 
 static void explain_other_rank(struct oom_words *w, const struct run_process *other)

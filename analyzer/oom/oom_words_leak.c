@@ -252,14 +252,12 @@ static void explain_outputs(struct oom_words *w)
 static void explain_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
-    char blocks[UNITS_TEXT];
     const struct result_holder *h = w->v->holders_n ? &w->v->holders[0] : NULL;
     const bool bounded = (h && h->into && site_file_bounds(w->b, h->file, h->line, h->into)) ||
                          site_statement_bounds(w->b, f->growing_stack);
-    w->v->verdict =
-        TEXT(w, "a buffer that grows%s: %s reallocates it, larger each time, and holds %s in %s",
-             bounded ? "" : " without bound", oom_place_text(w, f->growing_stack),
-             leak_share_text(w, f->growing_heaviest), units_format_plural(blocks, f->growing_count, "block", NULL));
+    w->v->verdict = TEXT(w, "a buffer that grows%s: %s reallocates it, larger each time, and holds %s in %s",
+                         bounded ? "" : " without bound", oom_place_text(w, f->growing_stack),
+                         leak_share_text(w, f->growing_heaviest), UNITS_PLURAL(f->growing_count, "block", NULL));
     if (f->widened != RUN_NONE) { /* each step computes with all of them */
         add_leak_measure(
             w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if the model needs more of them",
@@ -501,11 +499,10 @@ void oom_explain_pending(struct oom_words *w)
     const facts *f = w->f;
     struct oom_rhythm r = oom_rhythm(f);
     const char *line = site_short_text(w->b, &f->growth->newest);
-    char count[UNITS_TEXT];
     w->v->verdict =
-        TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s",
-             units_format_count(count, r.times), SIZE(w, r.each),
-             f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));
+        TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s", UNITS_COUNT(r.times),
+             SIZE(w, r.each), f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them",
+             leak_share_text(w, f->growing));
     w->v->refuted_by = "if no backward() follows";
     struct result_holder *carried;
     const bool grads = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns; /* steps of meta-learning */

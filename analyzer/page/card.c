@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
@@ -83,10 +84,7 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
 static const struct result_timeline *card_timeline_of(const struct result_report *r, uint32_t process, int device,
                                                       enum run_series_layer layer)
 {
-    for (size_t i = 0; i < r->timelines_n; i++)
-        if (r->timelines[i].process == process && r->timelines[i].device == device && r->timelines[i].layer == layer)
-            return &r->timelines[i];
-    return NULL;
+    return FIND_IN(t, r->timelines, t->process == process && t->device == device && t->layer == layer);
 }
 
 /* The maximum of each of SAMPLES intervals. */
@@ -136,13 +134,13 @@ static void put_card_legend(struct card *c, const char *const words[], const cha
 
 static void put_card_limit(struct card *c, int device, int64_t limit, double y)
 {
-    char label[64], size[UNITS_TEXT];
+    char label[64];
 
     fprintf(c->out,
             "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\" "
             "stroke-dasharray=\"9 7\"/>\n",
             MARGIN, WIDTH - MARGIN, y, y, bad);
-    text_put(label, sizeof label, "GPU %d: %s", device, units_format_bytes(size, (uint64_t)limit));
+    text_put(label, sizeof label, "GPU %d: %s", device, UNITS_BYTES((uint64_t)limit));
     put_text_at(c, MARGIN, (int)y - 8, SMALL, soft, "400", label, strlen(label));
 }
 
@@ -204,7 +202,7 @@ static void put_advice(struct card *c, const char *advice)
     const int lines = (CHART_TOP - LINE - c->y) / LINE + 1; /* down to the label of the limit */
 
     text_put(text, sizeof text, "%s", advice);
-    for (size_t i = 0; i < sizeof certainties / sizeof *certainties; i++) {
+    for (size_t i = 0; i < COUNT_OF(certainties); i++) {
         char *at = strstr(text, certainties[i]);
         if (at) *at = 0;
     }
@@ -308,7 +306,7 @@ static void no_failure(struct card *c)
 {
     const struct result_report *r = c->report;
     const struct result_peak *peak = NULL, *tensors = NULL;
-    char title[128], bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], line[256];
+    char title[128], line[256];
 
     for (size_t i = 0; i < r->peaks_n; i++)
         if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED &&
@@ -322,13 +320,11 @@ static void no_failure(struct card *c)
     if (!peak)
         text_put(title, sizeof title, "No GPU memory");
     else
-        text_put(title, sizeof title, "%s %s", r->no_history ? "Live" : "Peak",
-                 units_format_bytes(bytes, (uint64_t)peak->bytes));
+        text_put(title, sizeof title, "%s %s", r->no_history ? "Live" : "Peak", UNITS_BYTES((uint64_t)peak->bytes));
     put_card_title(c, accent, title);
     if (d && d->total_bytes > 0) {
-        text_put(line, sizeof line, "%s of GPU %d's %s",
-                 units_format_share(share, (double)peak->bytes / (double)d->total_bytes), peak->device,
-                 units_format_bytes(total, (uint64_t)d->total_bytes));
+        text_put(line, sizeof line, "%s of GPU %d's %s", UNITS_SHARE((double)peak->bytes / (double)d->total_bytes),
+                 peak->device, UNITS_BYTES((uint64_t)d->total_bytes));
         put_paragraph(c, soft, line, 1);
     }
     if (peak) put_card_lines(c, tensors ? tensors : peak);

@@ -407,14 +407,14 @@ static void put_segments(const struct address_map *map, struct page_stacks *stac
 
 static void put_note(const struct address_map *map, struct page_writer *w)
 {
-    char *text = NULL, bytes[UNITS_TEXT];
+    char *text = NULL;
     size_t n = 0;
     FILE *f = arena_stream(&text, &n);
     if (map->merged)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
     if (map->left_out) {
         fprintf(f, "The %llu smallest segments, %s in total, are not drawn. ", (unsigned long long)map->left_out,
-                units_format_bytes(bytes, (uint64_t)map->left_out_bytes));
+                UNITS_BYTES((uint64_t)map->left_out_bytes));
     }
     if (map->refused) {
         fprintf(f,

@@ -1,4 +1,5 @@
 #include "analyzer/page/page_series_parts.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 
 #include <math.h>
@@ -64,17 +65,13 @@ static void series_on_free(void *self, const struct run_lifetime *life, const st
     page_curve_add(&p->curves[life->series], life->free_ns, series->live_bytes, false);
 }
 
-static bool is_level_of_failure(uint32_t process, int device, const struct run_oom *oom)
-{
-    return process == oom->process && (device == oom->device || device < 0);
-}
-
 static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct page_series *p = self;
     for (uint32_t i = 0; oom->fatal && i < p->curves_cap && i < run_series_count(p->run); i++) {
         const struct run_series *s = run_series(p->run, i);
-        if (is_level_of_failure(s->process, s->device, oom)) page_curve_keep_last(&p->curves[i]);
+        if (s->process == oom->process && (s->device == oom->device || s->device < 0))
+            page_curve_keep_last(&p->curves[i]);
     }
 }
 
@@ -277,8 +274,7 @@ static void list_levels(struct page_series *p)
     p->levels = arena_realloc(NULL, r->peaks_n + 1, sizeof *p->levels);
     size_t room = r->peaks_n ? BUCKETS / r->peaks_n : 0;
     room = room > BUCKETS_MOST ? BUCKETS_MOST : room < BUCKETS_LEAST ? BUCKETS_LEAST : room;
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct result_peak *peak = &r->peaks[i];
+    EACH_IN (peak, r->peaks) {
         struct page_level *l = &p->levels[p->levels_n++];
         *l = (struct page_level){
             .process = peak->process, .device = peak->device, .layer = peak->layer, .peak = peak, .buckets_room = room};

@@ -5,6 +5,7 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/question/question.h"
 #include "analyzer/category/categories.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 
 struct line { /* of a series, during the replay */
@@ -317,8 +318,5 @@ void profile_courses_free(struct profile_courses *c)
 const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,
                                                 enum run_series_layer layer)
 {
-    for (size_t i = 0; i < c->n; i++)
-        if (c->list[i].process == process && c->list[i].device == device && c->list[i].layer == layer)
-            return &c->list[i];
-    return NULL;
+    return FIND_OF(l, c->list, c->n, l->process == process && l->device == device && l->layer == layer);
 }

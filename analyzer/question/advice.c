@@ -1,6 +1,7 @@
 /* One list of advice, by impact: first for an OOM, then by the share of the peak or of the wall time that each
  * concerns. */
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
@@ -37,9 +38,7 @@ static bool same_line(const struct result_site *a, const struct result_site *b)
 /* An allocator that tries again fails again for the same reason. */
 static bool is_repeated_failure(const struct result_report *r, size_t at)
 {
-    for (size_t i = 0; i < at; i++)
-        if (r->ooms[i].cause == r->ooms[at].cause && same_line(&r->ooms[i].blame, &r->ooms[at].blame)) return true;
-    return false;
+    return ANY_OF(o, r->ooms, at, o->cause == r->ooms[at].cause && same_line(&o->blame, &r->ooms[at].blame));
 }
 
 static void of_ooms(struct advices *a)
@@ -177,9 +176,7 @@ enum { CHURNS = 3 }; /* of which advice is given */
 
 static bool is_earlier_churn(const struct result_report *r, size_t at)
 {
-    for (size_t i = 0; i < at; i++)
-        if (r->churn[i].advice == r->churn[at].advice) return true;
-    return false;
+    return ANY_OF(c, r->churn, at, c->advice == r->churn[at].advice);
 }
 
 /* "a.py:3, b.py:7": each line of the program with the advice of the first, once. */
@@ -228,7 +225,6 @@ static void of_polling(struct advices *a)
     enum { OFTEN = 5000 }; /* per second */
     const struct result_report *r = a->b->report;
     EACH_IN (c, r->calls) {
-        char times[UNITS_TEXT];
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add_advice(a, "sync", 0.02,
@@ -236,7 +232,7 @@ static void of_polling(struct advices *a)
                            a->b->arena,
                            "%s returned not ready %s times per second (gpuspy only counts these calls, so the line is "
                            "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
-                           c->api, units_format_count(times, units_whole(again))));
+                           c->api, UNITS_COUNT(units_whole(again))));
         }
     }
 }
@@ -277,7 +273,6 @@ static void of_retries(struct advices *a)
     double share = blocked / site_wall_seconds(a->b);
     if (!worst || r->retries_total < OFTEN || (!r->simulated && share < 0.02)) return;
     const struct run_torch_settings s = run_torch_settings(a->b->run, worst->process);
-    char took[UNITS_TEXT];
     add_advice(a, "fragmentation", r->simulated ? 0.02 : share,
                advice_at_site(
                    a, &worst->stack.site,
@@ -285,7 +280,7 @@ static void of_retries(struct advices *a)
                        a->b->arena,
                        "%zu allocations failed first and succeeded after PyTorch had freed its cached segments (%s in "
                        "total): the GPU is almost full%s",
-                       r->retries_total, units_format_seconds(took, blocked),
+                       r->retries_total, UNITS_SECONDS(blocked),
                        s.expandable == RUN_NO && s.backend == RUN_BACKEND_NATIVE
                            ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF leaves less of it unused"
                            : "")));
@@ -324,7 +319,6 @@ static void of_fragmentation(struct advices *a)
     const struct result_report *r = a->b->report;
     bool asked = false, replayed = false;
     struct whatif_outcome was = {0}, is = {0};
-    char before[UNITS_TEXT], after[UNITS_TEXT];
     EACH_IN (f, r->fragmentation) {
         if (!is_wasted(a, f)) continue;
         if (!asked) replayed = replay_expandable(a, &was, &is);
@@ -338,9 +332,8 @@ static void of_fragmentation(struct advices *a)
                 ? arena_printf(a->b->arena,
                                "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Set %s: replayed, it "
                                "reserves at most %s instead of %s",
-                               f->device, 100 * f->utilisation, setting,
-                               units_format_bytes(after, (double)is.peak_reserved_bytes),
-                               units_format_bytes(before, (double)was.peak_reserved_bytes))
+                               f->device, 100 * f->utilisation, setting, UNITS_BYTES((double)is.peak_reserved_bytes),
+                               UNITS_BYTES((double)was.peak_reserved_bytes))
                 : arena_printf(a->b->arena,
                                "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Try %s (estimated, not "
                                "replayed)",
@@ -351,15 +344,13 @@ static void of_fragmentation(struct advices *a)
 static void of_recording(struct advices *a)
 {
     const struct result_report *r = a->b->report;
-    char count[UNITS_TEXT], from[UNITS_TEXT];
     if (r->lost_events) {
         add_advice(
             a, "recording", 30,
             arena_printf(a->b->arena,
                          "%s lost because there was no space: sums are too low from %s on; record on a faster or "
                          "emptier disk (GPUSPY_DB)",
-                         units_format_plural(count, r->lost_events, "event was", "events were"),
-                         units_format_seconds(from, r->lost_first_s)));
+                         UNITS_PLURAL(r->lost_events, "event was", "events were"), UNITS_SECONDS(r->lost_first_s)));
     }
 }
 

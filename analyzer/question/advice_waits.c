@@ -95,7 +95,6 @@ struct result_advice question_advice_of_waits(struct site_builder *b, size_t fro
     const char *where = list_of(&a, ", ", wait_place_of), *what = list_of(&a, " / ", wait_function_of),
                *pace = wait_pace_of(&a);
     const char *advice = a.list[0]->advice;
-    char waited[UNITS_TEXT], of_run[UNITS_TEXT];
     if (b->report->simulated && a.list[0]->pace.phase != RESULT_PHASE_UNKNOWN) {
         /* Without times. Below an OOM, above the smallest shares, ordered by frequency. */
         return (struct result_advice){
@@ -103,9 +102,8 @@ struct result_advice question_advice_of_waits(struct site_builder *b, size_t fro
             .impact = 0.02 + 0.1 * calls / (calls + 10),
             .text = arena_printf(b->arena, "%s: %s%s: %s", where, *what ? what : "waits", pace, advice)};
     }
-    return (struct result_advice){
-        .topic = "sync",
-        .impact = share,
-        .text = arena_printf(b->arena, "%s: %s (%s)%s%s%s: %s", where, units_format_seconds(waited, blocked),
-                             units_format_share(of_run, share), *what ? " in " : "", what, pace, advice)};
+    return (struct result_advice){.topic = "sync",
+                                  .impact = share,
+                                  .text = arena_printf(b->arena, "%s: %s (%s)%s%s%s: %s", where, UNITS_SECONDS(blocked),
+                                                       UNITS_SHARE(share), *what ? " in " : "", what, pace, advice)};
 }

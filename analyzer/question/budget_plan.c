@@ -1,5 +1,6 @@
 /* An estimate with activations, compared with the measured peak: each category, at the moment of the step at which the
  * peak was measured, and CUDA allocations in total. */
+#include "analyzer/base/each.h"
 #include "analyzer/question/question.h"
 
 #include <math.h>
@@ -33,10 +34,7 @@ static int category_of_line(const struct estimate_line *l)
 
 bool question_plan_gathers(const struct estimate_result *e)
 {
-    for (size_t i = 0; i < e->lines_n; i++)
-        if (category_of_line(&e->lines[i]) == RESULT_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS)
-            return true;
-    return false;
+    return ANY_IN(l, e->lines, category_of_line(l) == RESULT_CATEGORY_TEMPORARIES && l->part == ESTIMATE_BUCKETS);
 }
 
 bool question_plan_has_activations(const struct estimate_result *e)
@@ -110,9 +108,7 @@ static bool of_level(const struct estimate_line *l, int level)
 
 static const struct result_device_memory *memory_of_peak(const struct result_report *r, const struct result_peak *peak)
 {
-    for (size_t i = 0; i < r->memory_n; i++)
-        if (r->memory[i].process == peak->process && r->memory[i].device == peak->device) return &r->memory[i];
-    return NULL;
+    return FIND_IN(m, r->memory, m->process == peak->process && m->device == peak->device);
 }
 
 /* The context of a simulated GPU is a configured value. */

@@ -22,11 +22,7 @@ static const char *learned_gpu_name(const struct result_report *r, const struct 
 
 static const struct result_peak *learned_peak_of(const struct result_report *r, const struct result_device_memory *m)
 {
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].layer == RUN_SERIES_TENSOR && r->peaks[i].process == m->process &&
-            r->peaks[i].device == m->device)
-            return &r->peaks[i];
-    return NULL;
+    return FIND_IN(p, r->peaks, p->layer == RUN_SERIES_TENSOR && p->process == m->process && p->device == m->device);
 }
 
 static void learn_context(const struct result_report *r, const struct result_device_memory *m,
@@ -44,11 +40,8 @@ static void learn_context(const struct result_report *r, const struct result_dev
 static const struct allocator_state *learned_allocator_of(const struct result_report *r,
                                                           const struct result_device_memory *m)
 {
-    for (size_t i = 0; i < r->allocator_n; i++)
-        if (r->allocator[i].moment == ALLOCATOR_MOMENT_PEAK && r->allocator[i].process == m->process &&
-            r->allocator[i].device == m->device)
-            return &r->allocator[i];
-    return NULL;
+    return FIND_IN(a, r->allocator,
+                   a->moment == ALLOCATOR_MOMENT_PEAK && a->process == m->process && a->device == m->device);
 }
 
 /* Holes between blocks. Whole cached segments are freed before memory runs out. */
@@ -76,9 +69,7 @@ static void learn_workspace(const struct result_peak *peak, struct question_lear
 
 static bool process_ran_out(const struct result_report *r, uint32_t process)
 {
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].process == process && r->ooms[i].fatal) return true;
-    return false;
+    return ANY_IN(o, r->ooms, o->process == process && o->fatal);
 }
 
 static void learn_activations(const struct result_report *r, const struct result_device_memory *m,
@@ -144,9 +135,7 @@ void question_learn(const struct result_report *r, const char *path, const struc
 
 bool question_learned_any(const struct question_learned *l)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (l->rows[i].any) return true;
-    return false;
+    return ANY_OF(r, l->rows, l->n, r->any);
 }
 
 void question_learned_free(struct question_learned *l)

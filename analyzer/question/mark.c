@@ -3,16 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/sort.h"
 
-static int longest_first(const void *a, const void *b)
-{
-    const struct run_mark_total *x = a, *y = b;
-    if (x->total_ns != y->total_ns) return x->total_ns > y->total_ns ? -1 : 1;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    int order = strcmp(x->name ? x->name : "", y->name ? y->name : "");
-    order = order ? order : strcmp(x->domain ? x->domain : "", y->domain ? y->domain : "");
-    return order ? order : (int)x->kind - (int)y->kind;
-}
+SORT_ORDER(longest_first, struct run_mark_total,
+           SORT_DOWN(x->total_ns, y->total_ns) ?: SORT_DOWN(x->count, y->count)
+               ?: sort_compare_texts(x->name, y->name)
+               ?: sort_compare_texts(x->domain, y->domain)
+               ?: SORT_UP(x->kind, y->kind))
 
 void question_marks_build(struct site_builder *b)
 {

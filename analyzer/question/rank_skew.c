@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/step/cadence.h"
 #include "analyzer/base/units.h"
 
 static const double apart = 0.05; /* of the time: how much more others must wait to be reported */
@@ -233,8 +232,7 @@ static size_t of_one_host(const struct site_builder *b, const struct waiting *li
 
 static const char *skew_share_text(struct site_builder *b, double share)
 {
-    char text[UNITS_TEXT];
-    return arena_printf(b->arena, "%s", units_format_share(text, share));
+    return arena_printf(b->arena, "%s", UNITS_SHARE(share));
 }
 
 static void report_straggler(struct question_ranks *r, struct site_builder *b, const struct result_rank *const *all,

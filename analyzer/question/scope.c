@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/sort.h"
 
 enum {
     SCOPES = 4096, /* names per process; others are left out */
@@ -435,16 +436,12 @@ struct question_scopes *question_scopes_start(struct site_builder *b, struct run
     return s;
 }
 
-static int compare_scopes(const void *a, const void *b)
-{
-    const struct result_scope *x = a, *y = b;
-    if (x->peak_bytes != y->peak_bytes) return x->peak_bytes > y->peak_bytes ? -1 : 1;
-    int order = strcmp(x->name, y->name);
-    order = order ? order : strcmp(x->domain ? x->domain : "", y->domain ? y->domain : "");
-    order = order ? order : (x->process > y->process) - (x->process < y->process);
-    order = order ? order : (x->device > y->device) - (x->device < y->device);
-    return order ? order : (int)x->layer - (int)y->layer;
-}
+SORT_ORDER(compare_scopes, struct result_scope,
+           SORT_DOWN(x->peak_bytes, y->peak_bytes) ?: strcmp(x->name, y->name)
+               ?: sort_compare_texts(x->domain, y->domain)
+               ?: SORT_UP(x->process, y->process)
+               ?: SORT_UP(x->device, y->device)
+               ?: SORT_UP(x->layer, y->layer))
 
 void question_scopes_finish(struct question_scopes *s)
 {

@@ -137,15 +137,10 @@ static enum question_shape copy_shape_of(const struct run_copy *c)
     return c->host_memory == GS_HOSTMEM_PINNED ? QUESTION_SHAPE_UP_PINNED : QUESTION_SHAPE_UP_PAGEABLE;
 }
 
-static uint32_t *form_at(struct question_waits *w, uint32_t process, uint32_t stack)
-{
-    return map_at(&w->form_of, (uint64_t)process << 32 | stack);
-}
-
 static struct form *note_form(struct question_waits *w, uint32_t process, uint32_t stack, enum question_shape shape,
                               uint32_t copy)
 {
-    uint32_t *at = form_at(w, process, stack);
+    uint32_t *at = map_at(&w->form_of, (uint64_t)process << 32 | stack);
     const bool new = *at == MAP_NEW;
     if (new) {
         *at = (uint32_t)w->forms_n;

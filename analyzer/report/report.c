@@ -266,7 +266,6 @@ static void describe_run(struct site_builder *b)
     r->lost_first_s = NAN;
     r->complete = true;
     uint64_t damaged = 0;
-    char count[UNITS_TEXT];
     EACH_IN (p, r->processes) {
         r->lost_events += p->lost_events;
         r->complete = r->complete && p->complete && !p->recording;
@@ -276,19 +275,17 @@ static void describe_run(struct site_builder *b)
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
-        run_add_note(b->run, "%s %s invalid and left out", units_format_plural(count, damaged, "record", NULL),
+        run_add_note(b->run, "%s %s invalid and left out", UNITS_PLURAL(damaged, "record", NULL),
                      damaged == 1 ? "was" : "were");
     }
     r->checks = run_tensor_checks(b->run, &r->checks_n);
     for (size_t i = 0; i < r->checks_n; i++) {
-        char first[UNITS_TEXT];
         if (r->checks[i].mismatches) {
             run_add_note(b->run,
                          "the running total of tensors differs from PyTorch's own in %llu of %llu events "
                          "(device %d, first at %s)",
                          (unsigned long long)r->checks[i].mismatches, (unsigned long long)r->checks[i].events,
-                         r->checks[i].device,
-                         units_format_seconds(first, site_seconds(r->checks[i].first_mismatch_ns)));
+                         r->checks[i].device, UNITS_SECONDS(site_seconds(r->checks[i].first_mismatch_ns)));
         }
     }
 }

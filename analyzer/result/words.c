@@ -133,17 +133,14 @@ bool result_rank_unknown(const struct result_report *r, enum result_rank_figure 
 /* A failure inside a framework's own pool makes no CUDA call fail. */
 static bool has_own_pool(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->preallocations_n; i++)
-        if (!r->preallocations[i].within) return true;
-    return false;
+    return ANY_IN(p, r->preallocations, !p->within);
 }
 
 bool result_was_killed(const struct result_report *r)
 {
     char how[RUN_FAILURE_TEXT];
     bool killed = false, otherwise = false;
-    for (size_t i = 0; i < r->processes_n; i++) {
-        const struct run_process *p = &r->processes[i];
+    EACH_IN (p, r->processes) {
         killed = killed || p->exit_signal == SIGKILL;
         otherwise = otherwise || (p->exit_signal != SIGKILL && run_process_failure(p, how, sizeof how));
     }

@@ -318,13 +318,12 @@ static void note_stopped(struct run *run, const struct run_process *p)
         {"filter", "a seccomp filter would have ended the program at a call of gpuspy's"},
         {"disk", "its disk was nearly full (GPUSPY_MIN_FREE)"}};
     enum { DISK = 4 };
-    char at[UNITS_TEXT];
     size_t i = 0;
     while (i < DISK && (!p->stopped || strcmp(p->stopped, why[i][0]) != 0)) i++;
     run_add_note(run,
                  "the recording of process %u stopped at %s because %s; the program went on, and gpuspy counts what it "
                  "freed later as never freed",
-                 p->pid, units_format_seconds(at, (double)p->end_ns / 1e9), why[i][1]);
+                 p->pid, UNITS_SECONDS((double)p->end_ns / 1e9), why[i][1]);
 }
 
 /* Memory from before gpuspy attached is not in the recording, except for PyTorch's total. */
@@ -333,7 +332,7 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
     const double after = sqlite3_column_double(st, 0);
     const int64_t tensors = run_bounded(sqlite3_column_int64(st, 1));
     const int64_t blocks = sqlite3_column_type(st, 2) == SQLITE_NULL ? -1 : run_bounded(sqlite3_column_int64(st, 2));
-    char run_for[UNITS_TEXT], bytes[UNITS_TEXT], count[UNITS_TEXT], had[2 * UNITS_TEXT + 256] = "";
+    char bytes[UNITS_TEXT], had[2 * UNITS_TEXT + 256] = "";
 
     EACH_IN (p, l->run->processes) {
         if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
@@ -345,12 +344,12 @@ static bool add_attached(struct load *l, sqlite3_stmt *st)
             snprintf(had, sizeof had,
                      "%s of tensors that PyTorch had allocated before, %s, have no call path and count from that "
                      "moment on; other memory from before is not in the recording",
-                     units_format_plural(count, (uint64_t)blocks, "block", "blocks"), bytes);
+                     UNITS_PLURAL((uint64_t)blocks, "block", "blocks"), bytes);
         else
             snprintf(had, sizeof had, "memory that it had allocated before is not in the recording%s%s%s",
                      tensors > 0 ? ", such as " : "", tensors > 0 ? bytes : "", tensors > 0 ? " of tensors" : "");
-        run_add_note(l->run, "gpuspy attached to process %u %s after it started: %s", p->pid,
-                     units_format_seconds(run_for, after), had);
+        run_add_note(l->run, "gpuspy attached to process %u %s after it started: %s", p->pid, UNITS_SECONDS(after),
+                     had);
         break;
     }
     return true;
@@ -688,10 +687,8 @@ void run_load_finish(struct run *run)
     run_note_removed(run);
     run_note_levels(run);
     if (run->unblocked) {
-        char count[UNITS_TEXT];
         run_add_note(run, "%s %s no recorded call: the blocked time is unknown and counts as 0",
-                     units_format_count(count, run->unblocked),
-                     run->unblocked == 1 ? "copy or fill has" : "copies and fills have");
+                     UNITS_COUNT(run->unblocked), run->unblocked == 1 ? "copy or fill has" : "copies and fills have");
     }
     sort_loaded((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
     sort_loaded((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);

@@ -200,7 +200,7 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
 
 void run_note_removed(struct run *run)
 {
-    char at[UNITS_TEXT], size[UNITS_TEXT], who[64], why[64] = "its disk was nearly full";
+    char who[64], why[64] = "its disk was nearly full";
     const struct run_process *first = NULL;
     size_t n = 0;
     for (size_t i = 0; i < run->processes_n; i++) {
@@ -213,13 +213,12 @@ void run_note_removed(struct run *run)
         snprintf(who, sizeof who, "process %u", first->pid);
     else
         snprintf(who, sizeof who, "each of %zu processes", n);
-    if (first->keep_bytes)
-        snprintf(why, sizeof why, "GPUSPY_KEEP=%s", units_format_bytes(size, (uint64_t)first->keep_bytes));
+    if (first->keep_bytes) snprintf(why, sizeof why, "GPUSPY_KEEP=%s", UNITS_BYTES((uint64_t)first->keep_bytes));
     run_add_note(
         run,
         "%s (%s): the recording has every event after %s%s; from the time before that, it has peaks, failures, live "
         "memory, totals by call path, and a coarse timeline",
-        who, why, units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
+        who, why, UNITS_SECONDS((double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
 }
 
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
@@ -262,7 +261,7 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
     const double share = (EIGHTHS - 1.0) / EIGHTHS;
     const double eighth_s = (double)(level[n - 1].end_ns - level[0].start_ns) / 1e9 * share / EIGHTHS;
     int64_t lows[EIGHTHS];
-    char from[UNITS_TEXT], to[UNITS_TEXT], rate[UNITS_TEXT], device[32] = "";
+    char device[32] = "";
     if (!find_lows(level, n, lows) || lows[EIGHTHS - 1] - lows[0] < RISE_MIN) return;
     for (int i = 1; i < EIGHTHS; i++)
         if (lows[i] <= lows[i - 1]) return;
@@ -271,9 +270,8 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
         run,
         "process %u: %s%s grew throughout the time whose events were removed, from %s to %s, usually by %s per hour "
         "(the smallest total rose in each eighth of that time). 'gpuspy report --only leaks' lists the lines",
-        run->processes[level->process].pid, words[level->layer], device, units_format_bytes(from, (uint64_t)lows[0]),
-        units_format_bytes(to, (uint64_t)lows[EIGHTHS - 1]),
-        units_format_bytes(rate, (uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
+        run->processes[level->process].pid, words[level->layer], device, UNITS_BYTES((uint64_t)lows[0]),
+        UNITS_BYTES((uint64_t)lows[EIGHTHS - 1]), UNITS_BYTES((uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
 }
 
 /* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the

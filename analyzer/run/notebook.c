@@ -1,5 +1,6 @@
 /* The cells of the notebooks in a run's working directory. ipykernel names the file of a cell by a hash of its text,
  * and does not write that file, so a cell with the same hash is the one that ran. */
+#include "analyzer/base/each.h"
 #include "analyzer/run/run_internal.h"
 #include "schema/mask.h"
 #include "schema/source_file.h"
@@ -130,8 +131,7 @@ const struct run_cell *run_notebook_cell(struct run *run, const char *file, cons
         add_notebooks(run, folder);
     }
     struct run_cell *found = NULL;
-    for (size_t i = 0; i < run->cells_n; i++) {
-        struct run_cell *c = &run->cells[i];
+    EACH_IN (c, run->cells) {
         if (c->hash != hash) continue;
         if (found && (c->number != found->number || found->notebook != c->notebook)) found->notebook = NULL;
         if (found && c->number != found->number) found->number = 0;

@@ -185,18 +185,14 @@ static struct run_lifetime *live_at_slot(struct run_replay *r, uint32_t slot)
     return &r->live[slot];
 }
 
-static unsigned lifetime_layer_of(const struct run_lifetime *life)
-{
-    return layer_from(life->layer, life->space, life->device);
-}
-
 /* Consecutive lifetimes are mostly of one kind of memory. */
 static inline uint32_t series_of(struct run *run, uint32_t process, struct last_series *last,
                                  const struct run_lifetime *life)
 {
     const int kind = 1 << 16 | (life->device + 1) << 8 | life->layer << 4 | life->space;
     if (kind != last->kind)
-        *last = (struct last_series){kind, series_at(run, process, life->device, lifetime_layer_of(life))};
+        *last = (struct last_series){
+            kind, series_at(run, process, life->device, layer_from(life->layer, life->space, life->device))};
     return last->series;
 }
 

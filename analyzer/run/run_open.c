@@ -1,5 +1,6 @@
 /* Opening a run: which files belong to it, and their undrained spools. */
 #include "analyzer/run/run_internal.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 
@@ -184,7 +185,7 @@ static bool list_runs(const char *folder, struct paths *found)
 static bool may_be_foreign(const char *name, const char *stem)
 {
     static const char *const endings[] = {".pickle", ".pkl", ".json", ".gz", ".sqlite", ".prof"};
-    for (size_t i = 0; name[0] != '.' && i < sizeof endings / sizeof *endings; i++)
+    for (size_t i = 0; name[0] != '.' && i < COUNT_OF(endings); i++)
         if (text_ends_with(name, endings[i])) return true;
     return false;
 }
@@ -273,17 +274,10 @@ static void note_when(const struct run *run)
     if (run->options.symbol && more && more->recorded) more->recorded(run->options.symbol_data, last);
 }
 
-static bool are_foreign(const struct run *run)
-{
-    for (size_t i = 0; i < run->databases_n; i++)
-        if (!run->databases[i].foreign) return false;
-    return true;
-}
-
 /* Several files were named. */
 static void note_runs(struct run *run, size_t files)
 {
-    const bool foreign = are_foreign(run);
+    const bool foreign = !ANY_IN(d, run->databases, !d->foreign);
     char unused[512];
     size_t i = 1;
     while (i < run->processes_n && strcmp(run->processes[i].run_id, run->processes[0].run_id) == 0) i++;

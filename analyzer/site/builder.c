@@ -27,9 +27,7 @@ void *site_reach(void *p, size_t index, size_t *cap, size_t size)
 
 const char *site_bytes_text(struct site_builder *b, double bytes)
 {
-    char size[UNITS_TEXT];
-    units_format_bytes(size, units_whole(bytes < 0 ? -bytes : bytes));
-    return arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", size);
+    return arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", UNITS_BYTES(units_whole(bytes < 0 ? -bytes : bytes)));
 }
 
 void *site_list(struct site_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),

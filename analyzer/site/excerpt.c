@@ -1,22 +1,16 @@
 #include "analyzer/site/excerpt.h"
 
 #include <string.h>
+#include "analyzer/base/each.h"
 
 enum { AROUND = 1, MOST = 4 };
-
-static bool is_there(const struct site_excerpts *to, const char *file, int line)
-{
-    for (size_t i = 0; i < to->n; i++)
-        if (to->list[i].line == line && strcmp(to->list[i].file, file) == 0) return true;
-    return false;
-}
 
 void site_add_excerpt(struct site_builder *b, struct site_excerpts *to, const struct result_site *site,
                       const char *role)
 {
     struct run_source lines;
     if (!site->known || !site->file || site->kind != GS_FRAME_PYTHON || to->n == MOST ||
-        is_there(to, site->file, site->line) ||
+        ANY_OF(l, to->list, to->n, l->line == site->line && strcmp(l->file, site->file) == 0) ||
         !run_source_lines(b->run, site->file, site->line, AROUND, AROUND, &lines))
         return;
     to->list = to->list ? to->list : arena_alloc(b->arena, MOST * sizeof *to->list);

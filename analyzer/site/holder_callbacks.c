@@ -3,7 +3,6 @@
 #include "analyzer/site/holder_read.h"
 
 #include <string.h>
-#include "analyzer/site/source_context.h"
 
 /* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
  * functions that it defines store. */

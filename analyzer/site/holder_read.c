@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/site/source_context.h"
@@ -49,7 +50,7 @@ static const char *reference_of(struct arena *arena, const char *value)
     static const char *const getters[] = {".setdefault", ".get"};
     size_t n = site_name_length(value);
     const char *end = value + n;
-    for (size_t i = 0; *end == '(' && i < sizeof getters / sizeof *getters; i++) {
+    for (size_t i = 0; *end == '(' && i < COUNT_OF(getters); i++) {
         const size_t length = strlen(getters[i]);
         if (n > length && strncmp(end - length, getters[i], length) == 0 && !site_closing(end)[1])
             return arena_printf(arena, "%.*s", (int)(n - length), value);
@@ -337,7 +338,7 @@ static int latest_read(const char *p)
 static int guarding_read(const char *p)
 {
     static const char *const signs[] = {") >= ", ") < ", ") > ", ") <= "};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+    for (size_t i = 0; i < COUNT_OF(signs); i++) {
         const size_t n = strlen(signs[i]), digits = strspn(p + (strncmp(p, signs[i], n) == 0 ? n : 0), "0123456789");
         if (strncmp(p, signs[i], n) != 0) continue;
         return digits && digits <= 2 && !strchr("._eE*/%", p[n + digits] ?: ':') ? atoi(p + n) + (i > 1) : 0;
@@ -364,7 +365,7 @@ static bool is_read_by_text(struct site_search *s, const char *last)
     const struct run_source_text *text = run_source_text(s->b->run, s->frame->file);
     const size_t n = strlen(last);
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++)
-        for (size_t k = 0; k < sizeof any / sizeof *any; k++)
+        for (size_t k = 0; k < COUNT_OF(any); k++)
             if (strstr(s->code.list[i].code, any[k])) return true;
     for (size_t i = 0; text && i < text->n && s->budget-- > 0; i++)
         for (const char *line = text->lines[i], *p = strstr(line, last); p; p = strstr(p + n, last)) {
@@ -592,9 +593,7 @@ static bool is_only_result(const struct site_search *s, const char *value)
     const char *end = call ? site_closing(strchr(call, '(')) : "";
     const size_t n = *end ? site_name_length(end + 1 + (end[1] == '.')) : 0;
     if (!*end || end[1] != '.' || end[2 + n] != '(') return false;
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (strncmp(end + 1, same[i], strlen(same[i])) == 0) return false;
-    return true;
+    return !ANY_OF(x, same, COUNT_OF(same), strncmp(end + 1, *x, strlen(*x)) == 0);
 }
 
 static bool part_holds(struct site_search *s, size_t i, const char *value)

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 
 enum { CODE_MAX = 2048, TAB = 8 }; /* longer statements, which are tables, are cut */
 
@@ -97,9 +98,7 @@ static bool is_compound(struct reading *r)
                                         "try", "except", "finally", "def", "class"};
     r->text[r->length] = 0;
     const struct site_statement s = {.code = r->text};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (site_code_begins(&s, words[i])) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), site_code_begins(&s, *w));
 }
 
 static bool is_end(const char *p)

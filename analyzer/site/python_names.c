@@ -1,4 +1,5 @@
 #include "analyzer/site/python_names.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 
 #include <ctype.h>
@@ -12,9 +13,7 @@ void site_names_add(struct arena *arena, struct site_names *names, const char *n
 
 bool site_names_has(const struct site_names *names, const char *name)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (strcmp(names->list[i], name) == 0) return true;
-    return false;
+    return ANY_OF(l, names->list, names->n, strcmp(*l, name) == 0);
 }
 
 size_t site_name_length(const char *p)
@@ -213,7 +212,7 @@ static bool function_store(struct arena *arena, const char *code, struct site_st
     const char *end = code[n] == '(' ? site_closing(code + n) : code;
     size_t from = n;
     while (from && code[from - 1] != '.') from--;
-    for (size_t i = 0; *end == ')' && !end[1] && i < sizeof functions / sizeof *functions; i++) {
+    for (size_t i = 0; *end == ')' && !end[1] && i < COUNT_OF(functions); i++) {
         if (strlen(functions[i]) == n - from && strncmp(code + from, functions[i], n - from) == 0) {
             const char *arguments = arena_printf(arena, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
             to->into = site_part_of(arena, arguments, 0);
@@ -236,7 +235,7 @@ static bool attribute_store(struct arena *arena, const char *code, struct site_s
     const char *end = code[n] == '(' ? site_closing(code + n) : code;
     size_t from = n;
     while (from && code[from - 1] != '.') from--;
-    for (size_t i = 0; *end == ')' && !end[1] && i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = 0; *end == ')' && !end[1] && i < COUNT_OF(methods); i++) {
         if (strlen(methods[i]) != n - from || strncmp(code + from, methods[i], n - from) != 0) continue;
         const char *arguments = arena_printf(arena, "%.*s", (int)(end - code - (long)n - 1), code + n + 1);
         const char *key = site_part_of(arena, arguments, !from);
@@ -268,7 +267,7 @@ bool site_store_of(struct arena *arena, const char *statement, struct site_store
     static const char *const methods[] = {".append(",         ".appendleft(", ".add(", ".extend(",     ".extendleft(",
                                           ".insert(",         ".setdefault(", ".put(", ".put_nowait(", ".update(",
                                           ".add_param_group("};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = 0; i < COUNT_OF(methods); i++) {
         const size_t n = strlen(methods[i]);
         for (const char *p = strstr(code, methods[i]); p; p = strstr(p + 1, methods[i])) {
             const char *open = p + n - 1, *close = site_closing(open);
@@ -288,7 +287,7 @@ bool site_store_of(struct arena *arena, const char *statement, struct site_store
 static bool is_host_attribute(const char *p)
 {
     static const char *const words[] = {".item()", ".tolist()", ".numpy(", ".cpu("};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < COUNT_OF(words); i++)
         if (strncmp(p, words[i], strlen(words[i])) == 0) return true;
     const char *cpu = strncmp(p, ".to(", 4) == 0 ? strstr(p, "\"cpu\"") : NULL;
     return cpu && cpu < site_closing(p + 3);
@@ -330,9 +329,7 @@ bool site_is_host_value(const char *expression, bool graph)
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strncmp(p, words[i], strlen(words[i])) == 0) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), strncmp(p, *w, strlen(*w)) == 0);
 }
 
 /* Is the bracket at `open` that of a call of one of the functions? */
@@ -341,9 +338,7 @@ static bool is_call_of(const char *code, const char *open, const char *const *fu
     const char *name = open;
     while (name > code && site_is_name_character(name[-1])) name--;
     const size_t n = (size_t)(open - name);
-    for (size_t i = 0; i < count; i++)
-        if (strlen(functions[i]) == n && strncmp(name, functions[i], n) == 0) return true;
-    return false;
+    return ANY_OF(f, functions, count, strlen(*f) == n && strncmp(name, *f, n) == 0);
 }
 #define IS_CALL_OF(code, open, functions) is_call_of(code, open, functions, sizeof(functions) / sizeof *(functions))
 
@@ -403,9 +398,9 @@ static bool is_other_tensor(const char *p, bool graph)
     static const char *const same_memory[] = {".detach()", ".data", ".long()", ".int()", ".bool()"};
     static const char *const computed[] = {".mean(", ".sum(", ".norm(", ".std(",    ".var(",     ".prod(", ".any(",
                                            ".all(",  ".abs(", ".exp(",  ".square(", ".softmax(", ".pow(",  ".sqrt("};
-    return begins_with_word(p, without_graph, sizeof without_graph / sizeof *without_graph) ||
-           (graph ? begins_with_word(p, same_memory, sizeof same_memory / sizeof *same_memory)
-                  : begins_with_word(p, computed, sizeof computed / sizeof *computed));
+    return begins_with_word(p, without_graph, COUNT_OF(without_graph)) ||
+           (graph ? begins_with_word(p, same_memory, COUNT_OF(same_memory))
+                  : begins_with_word(p, computed, COUNT_OF(computed)));
 }
 
 /* trainer.evaluate()["loss"]: an entry of what the method returned. batch.to(device)["ids"] is one of the batch. */
@@ -465,16 +460,12 @@ static bool code_mentions(const char *code, const char *name, bool graph, bool c
 
 bool site_holds(const char *expression, const struct site_names *names, bool graph)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (code_mentions(expression, names->list[i], graph, false)) return true;
-    return false;
+    return ANY_OF(l, names->list, names->n, code_mentions(expression, *l, graph, false));
 }
 
 bool site_holds_itself(const char *expression, const struct site_names *names, bool graph)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (code_mentions(expression, names->list[i], graph, !graph)) return true;
-    return false;
+    return ANY_OF(l, names->list, names->n, code_mentions(expression, *l, graph, !graph));
 }
 
 const char *site_lambda_store(struct arena *arena, const char *code, bool graph)
@@ -525,7 +516,7 @@ bool site_collects(const char *code, const char *inner, bool graph)
 {
     static const char *const words[] = {"sum(", "reduce(", "list(", "tuple(", "dict(", "set(", "sorted(", "[", "{"};
     enum { SUMS = 2 }; /* a sum keeps the graphs of its terms, not the terms */
-    for (size_t i = graph ? 0 : SUMS; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = graph ? 0 : SUMS; i < COUNT_OF(words); i++) {
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
             const bool whole = !site_is_name_character(*p) || p == code || !site_is_name_character(p[-1]);
@@ -559,17 +550,14 @@ bool site_is_cut(const char *value)
 bool site_is_concatenation(const char *value)
 {
     static const char *const words[] = {"cat(", "stack(", "concat(", "concatenate("};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(value, words[i])) return true;
-    return false;
+    return ANY_OF(w, words, COUNT_OF(words), strstr(value, *w));
 }
 
 bool site_is_dictionary(const char *value)
 {
     static const char *const makers[] = {"dict(", "defaultdict(", "OrderedDict(", "collections."};
     bool is = *value == '{';
-    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
-        is = is || strncmp(value, makers[i], strlen(makers[i])) == 0;
+    for (size_t i = 0; i < COUNT_OF(makers); i++) is = is || strncmp(value, makers[i], strlen(makers[i])) == 0;
     return is;
 }
 

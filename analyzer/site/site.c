@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
 #include "analyzer/base/text.h"
 #include "analyzer/symbol/symbol.h"
@@ -19,11 +20,9 @@ bool site_is_third_party(const struct run_frame *frame)
 {
     const char *package = frame->file ? strstr(frame->file, "-packages/") : NULL;
     if (!package && !frame->installed) return false;
-    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++)
-        if (package ? strncmp(package + strlen("-packages"), plumbing[i], strlen(plumbing[i])) == 0
-                    : strstr(frame->file, plumbing[i]) != NULL)
-            return false;
-    return true;
+    return !ANY_OF(p, plumbing, COUNT_OF(plumbing),
+                   package ? strncmp(package + strlen("-packages"), *p, strlen(*p)) == 0
+                           : strstr(frame->file, *p) != NULL);
 }
 
 bool site_is_library_file(const char *file)
@@ -108,7 +107,7 @@ static bool is_snapshot_taker(const struct run_frame *frame)
     static const char *const names[] = {
         "torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
         "c10::cuda::CUDACachingAllocator::"};
-    for (size_t i = 0; !frame->module && frame->function && i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; !frame->module && frame->function && i < COUNT_OF(names); i++)
         if (strncmp(frame->function, names[i], strlen(names[i])) == 0) return true;
     return false;
 }
@@ -242,11 +241,10 @@ static bool is_system_wrapper(const struct run_frame *f)
 {
     static const char *const runtime[] = {"libcudart_static_", "cudart::", "cuda"};
     if (f->file) return symbolizer_is_system_file(f->file);
-    for (size_t i = 0; f->function && i < sizeof runtime / sizeof *runtime; i++) {
+    for (size_t i = 0; f->function && i < COUNT_OF(runtime); i++) {
         const size_t length = strlen(runtime[i]);
         const bool prefix = strncmp(f->function, runtime[i], length) == 0;
-        if (prefix && (i + 1 < sizeof runtime / sizeof *runtime || isupper((unsigned char)f->function[length])))
-            return true;
+        if (prefix && (i + 1 < COUNT_OF(runtime) || isupper((unsigned char)f->function[length]))) return true;
     }
     return false;
 }
@@ -342,7 +340,7 @@ uint64_t site_key(const struct result_site *site)
                         c ? (uintptr_t)c->file : 0,
                         c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) key = map_hash(key ^ parts[i]) + i;
+    for (size_t i = 0; i < COUNT_OF(parts); i++) key = map_hash(key ^ parts[i]) + i;
     return key;
 }
 
@@ -351,8 +349,7 @@ uint64_t site_line_key(const struct result_site *s)
     const uint64_t parts[] = {(uintptr_t)s->function, (uintptr_t)s->file, (uint64_t)s->line,
                               s->line || s->function ? 0 : s->offset, (uintptr_t)s->operation};
     uint64_t key = (uint64_t)s->known << 1 | s->exit;
-    for (size_t i = 0; s->known && !s->exit && i < sizeof parts / sizeof *parts; i++)
-        key = map_hash(key ^ parts[i]) + i;
+    for (size_t i = 0; s->known && !s->exit && i < COUNT_OF(parts); i++) key = map_hash(key ^ parts[i]) + i;
     return key;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "analyzer/base/each.h"
 #include "analyzer/site/python_names.h"
 
 struct site_code site_code_of_text(struct site_builder *b, const struct run_source_text *text)
@@ -216,9 +217,7 @@ bool site_file_has(struct site_builder *b, const char *file, int line, const cha
     struct site_code code;
     size_t at;
     if (!file || !site_open_source(b, &frame, &code, &at)) return false;
-    for (size_t k = 0; k < code.n; k++)
-        if (strstr(code.list[k].code, words)) return true;
-    return false;
+    return ANY_OF(l, code.list, code.n, strstr(l->code, words));
 }
 
 bool site_file_bounds(struct site_builder *b, const char *file, int line, const char *name)
@@ -237,7 +236,7 @@ bool site_file_bounds(struct site_builder *b, const char *file, int line, const 
                             site_code_begins(&code.list[k], "while"));
         const char *value = assigned ? p + n + 3 : "";
         if (assigned && ((strncmp(value, name, n) == 0 && value[n] == '[') || site_is_cut(value))) return true;
-        for (size_t i = 0; asked && i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t i = 0; asked && i < COUNT_OF(sizes); i++)
             if (strncmp(p + n, sizes[i], strlen(sizes[i])) == 0) return true;
     }
     return false;
@@ -453,7 +452,7 @@ static enum site_use use_in_brackets(const char *code, const char *here)
     if (!open || (!n && (open == code || !strchr(")]", open[-1])))) return SITE_USE_UNKNOWN;
     if (*open == '[') return SITE_USE_SIZE;
     if (n == 4 && strncmp(name, "step", n) == 0) return SITE_USE_ACTION;
-    for (size_t i = 0; n && *open == '(' && i < sizeof calls / sizeof *calls; i++)
+    for (size_t i = 0; n && *open == '(' && i < COUNT_OF(calls); i++)
         if (strlen(calls[i]) == n && strncmp(calls[i], name, n) == 0) return SITE_USE_SIZE;
     return SITE_USE_UNKNOWN;
 }
@@ -473,7 +472,7 @@ static const char *find_mention(const char *code, const char *p, const char *nam
 static enum site_use use_at(const struct site_statement *st, const char *here)
 {
     static const char *const headers[] = {"if", "elif", "while", "assert"};
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+    for (size_t i = 0; i < COUNT_OF(headers); i++)
         if (site_code_begins(st, headers[i])) return SITE_USE_BRANCH;
     return use_in_brackets(st->code, here);
 }
@@ -534,7 +533,7 @@ enum site_use site_number_use(struct site_builder *b, const char *file, int line
     if (!file || !site_open_source(b, &frame, &code, &at)) return use;
     const struct site_statement *st = &code.list[at];
     const char *here = NULL;
-    for (size_t i = 0; i < sizeof reads / sizeof *reads && !here; i++) here = strstr(st->code, reads[i]);
+    for (size_t i = 0; i < COUNT_OF(reads) && !here; i++) here = strstr(st->code, reads[i]);
     use = use_at(st, here ? here : st->code); /* without: in a function that the statement calls */
     const size_t n = site_name_length(st->code);
     if (use || strncmp(st->code + n, " = ", 3) != 0 || !site_assignment_of(b->arena, st->code, &a)) return use;

@@ -5,6 +5,7 @@
 #include "analyzer/site/source_input.h"
 
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
@@ -182,7 +183,7 @@ static bool is_trained(const struct site_code *code, const char *object)
     static const char *const trains[] = {".parameters(", ".named_parameters(", ".module.parameters(", ".train("};
     for (size_t i = 0; i < code->n; i++) {
         const char *text = code->list[i].code;
-        for (size_t k = 0; k < sizeof trains / sizeof *trains; k++)
+        for (size_t k = 0; k < COUNT_OF(trains); k++)
             if (statement_has_object(text, object, trains[k])) return true;
         if ((strstr(text, "optim") || strstr(text, "Optim")) && passes_object(text, object)) return true;
         if (is_listed(text, object)) return true;
@@ -206,9 +207,7 @@ static bool binds_object(struct arena *arena, const struct site_statement *st, c
     struct site_names made = {.n = 0};
     if (!site_assignment_of(arena, st->code, a)) return false;
     site_targets_of(arena, a->targets, &made, NULL);
-    for (size_t k = 0; k < made.n; k++)
-        if (strcmp(text_last_part(made.list[k]), object) == 0) return true;
-    return false;
+    return ANY_OF(l, made.list, made.n, strcmp(text_last_part(*l), object) == 0);
 }
 
 /* net = load().eval(), or net = load() and then net.eval(), before anything else gets it: a model that was trained, or

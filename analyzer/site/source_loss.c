@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
@@ -84,9 +85,7 @@ static bool is_defined(const struct flow *f, const char *name)
 
 static bool has_any_name(const char *code, const struct site_names *names)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (strstr(code, names->list[i])) return true;
-    return false;
+    return ANY_OF(l, names->list, names->n, strstr(code, *l));
 }
 
 /* self.buffer.values[:n] mentions the attribute values; replay.values() of a function that returns it, too. */

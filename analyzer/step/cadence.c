@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/step/step.h"
 
@@ -145,9 +146,7 @@ void step_cadence_add(const struct site_builder *b, struct step_clock *k, struct
 static bool function_starts_with(const char *function, const char *const *words, size_t n)
 {
     const char *last = text_last_part(function), *name = last + strspn(last, "_");
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(name, words[i], strlen(words[i])) == 0) return true;
-    return false;
+    return ANY_OF(w, words, n, strncmp(name, *w, strlen(*w)) == 0);
 }
 
 static bool named_evaluation(const struct result_site *site)

@@ -175,19 +175,16 @@ static const char *step_source_name(const struct step_place *p, enum step_source
     }
 }
 
-static const struct step_place *named_place(const struct step_finder *f, const struct step_moments *m)
-{
-    return &f->tree.places[m->named ? m->named - 1 : m->place];
-}
-
 static const char *step_call_name(struct step_finder *f, const struct step_list *s, const struct step_moments *m)
 {
     char place[512];
     struct result_site shown = s->site;
     shown.function = shown.line ? NULL : shown.function;
     return m->name ? m->name
-                   : arena_printf(f->b->arena, "%s at %s", step_source_name(named_place(f, m), s->source, m->zeroed),
-                                  site_text(&shown, place, sizeof place));
+                   : arena_printf(
+                         f->b->arena, "%s at %s",
+                         step_source_name(&f->tree.places[m->named ? m->named - 1 : m->place], s->source, m->zeroed),
+                         site_text(&shown, place, sizeof place));
 }
 
 static struct step_list *make_step_list(struct step_finder *f, uint32_t process, enum step_source source,

@@ -155,9 +155,7 @@ bool symbolizer_is_system_file(const char *file)
                                         "/cuda_runtime.h"};
 
     if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/")) return true;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(file, parts[i])) return true;
-    return false;
+    return ANY_OF(p, parts, COUNT_OF(parts), strstr(file, *p));
 }
 
 static void fill_answer(struct answer *a, struct symbol_module *module)

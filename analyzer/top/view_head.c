@@ -60,18 +60,16 @@ static void add_head_piece(struct top_line *l, enum terminal_style style, const 
 
 static void add_head_amount(struct top_line *l, const char *what, int64_t bytes)
 {
-    char text[UNITS_TEXT];
-    if (bytes > 0) add_head_piece(l, TERMINAL_PLAIN, "  %s %s", what, top_bytes(text, bytes));
+    if (bytes > 0) add_head_piece(l, TERMINAL_PLAIN, "  %s %s", what, TOP_BYTES(bytes));
 }
 
 static void add_head_growth(struct top_line *l, const struct top_series *s, int64_t now_ns)
 {
-    char text[UNITS_TEXT], span[UNITS_TEXT];
     if (!s) return;
     struct top_sum sum = top_ring_sum(&s->ring, now_ns, TOP_WINDOW_S);
     if (sum.amount && sum.seconds > 0) {
         add_head_piece(l, sum.amount > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN, "  %s in %s",
-                       units_format_bytes_signed(text, sum.amount), units_format_seconds(span, sum.seconds));
+                       UNITS_BYTES_SIGNED(sum.amount), UNITS_SECONDS(sum.seconds));
     }
 }
 
@@ -83,15 +81,12 @@ static int bar_width(const struct top_view *v)
 
 static void add_head_forecast(struct top_line *l, const struct top_forecast *f)
 {
-    char text[UNITS_TEXT];
     if (!isnan(f->full_s)) {
         const enum terminal_style style = f->full_s < URGENT_S ? TERMINAL_RED : TERMINAL_YELLOW;
-        add_head_piece(l, style, "  full in %s", units_format_seconds(text, f->full_s));
+        add_head_piece(l, style, "  full in %s", UNITS_SECONDS(f->full_s));
     }
-    if (!isnan(f->bytes_per_s)) {
-        add_head_piece(l, TERMINAL_YELLOW, "  %s per minute",
-                       units_format_bytes_signed(text, (int64_t)(f->bytes_per_s * 60)));
-    }
+    if (!isnan(f->bytes_per_s))
+        add_head_piece(l, TERMINAL_YELLOW, "  %s per minute", UNITS_BYTES_SIGNED((int64_t)(f->bytes_per_s * 60)));
 }
 
 /* Scaled from its minimum to its maximum, so that slow growth is visible. */
@@ -103,7 +98,6 @@ static void curve_line(struct top_line *l, uint32_t source, const struct top_dev
     const struct top_forecast f = top_forecast_of(l->v->tables->model, source, d);
     struct top_span points[CURVE_POINTS_MAX];
     int64_t low = INT64_MAX, high = 0;
-    char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
     int seconds = TOP_SLOT_S;
     const int64_t known_s = (s->now_ns - s->curve_from_ns) / 1000000000;
     while (top_min(known_s, TOP_CURVE_S) / seconds > top_max(l->v->columns - CURVE_TEXT, BAR_MIN))
@@ -123,8 +117,8 @@ static void curve_line(struct top_line *l, uint32_t source, const struct top_dev
         top_put(l, TERMINAL_CYAN, l->v->term.utf8 ? "%s" : "%.1s", l->v->term.utf8 ? block[at] : &plain[at]);
     }
     add_head_forecast(l, &f);
-    add_head_piece(l, TERMINAL_PLAIN, "  %s to %s in %s", top_bytes(a, low), top_bytes(b, high),
-                   units_format_seconds(c, (double)n * seconds));
+    add_head_piece(l, TERMINAL_PLAIN, "  %s to %s in %s", TOP_BYTES(low), TOP_BYTES(high),
+                   UNITS_SECONDS((double)n * seconds));
     top_finish(l);
 }
 
@@ -133,7 +127,6 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     const struct top_model *m = l->v->tables->model;
     const struct top_source *s = &m->sources[source];
     struct top_held h = top_held_of(m, source, d);
-    char a[UNITS_TEXT], b[UNITS_TEXT];
     top_put(l, TERMINAL_BOLD, "  GPU %d ", d->device);
     if (s->no_memory) {
         char why[TOP_LINE];
@@ -148,11 +141,11 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     if (h.total > 0) {
         double share = (double)used / (double)h.total;
         draw_bar(l, &h, bar_width(l->v));
-        top_put(l, alarm_style(share), " %s", top_bytes(a, used));
-        top_put(l, TERMINAL_PLAIN, " of %s %s%s", top_bytes(b, h.total),
-                units_format_share((char[UNITS_TEXT]){0}, share), part);
+        top_put(l, alarm_style(share), " %s", TOP_BYTES(used));
+        top_put(l, TERMINAL_PLAIN, " of %s %s%s", TOP_BYTES(h.total), units_format_share((char[UNITS_TEXT]){0}, share),
+                part);
     } else {
-        top_put(l, TERMINAL_BOLD, "%s", top_bytes(a, used));
+        top_put(l, TERMINAL_BOLD, "%s", TOP_BYTES(used));
         top_put(l, TERMINAL_PLAIN, "%s of an unknown total", only_tensors ? part : "");
     }
     if (d->utilisation >= 0) add_head_piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
@@ -172,7 +165,7 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     const struct top_series *series = top_series_find(m, source, d->device, layer);
     if (!s->no_rates && !s->unread_rows) add_head_growth(l, series, s->now_ns);
     if (series && series->peak != RUN_UNKNOWN && series->peak > 0)
-        add_head_piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
+        add_head_piece(l, TERMINAL_PLAIN, "  peak %s", TOP_BYTES(series->peak));
     top_finish(l);
     if (series && s->state == TOP_RECORDING && !s->unread_rows) curve_line(l, source, d, series);
 }
@@ -181,30 +174,30 @@ static void process_line(struct top_line *l, uint32_t source)
 {
     const struct top_model *m = l->v->tables->model;
     const struct top_source *s = &m->sources[source];
-    char text[UNITS_TEXT], command[TOP_LINE];
+    char command[TOP_LINE];
     double rate, amounts;
     if (s->pid || !s->format) top_put(l, TERMINAL_BOLD, "%u", s->pid);
     if (s->rank != RUN_UNKNOWN) top_put(l, TERMINAL_BOLD, " rank %lld", (long long)s->rank);
     if (s->state == TOP_RECORDING) {
-        top_put(l, TERMINAL_PLAIN, "  %s", units_format_seconds(text, (double)s->clock_ns / 1e9));
-        add_head_piece(l, TERMINAL_PLAIN, "  %s alloc/s", top_rate(text, top_allocation_rate(m, source)));
+        top_put(l, TERMINAL_PLAIN, "  %s", UNITS_SECONDS((double)s->clock_ns / 1e9));
+        add_head_piece(l, TERMINAL_PLAIN, "  %s alloc/s", TOP_RATE(top_allocation_rate(m, source)));
         top_rates(m, m->copies, m->copies_n, source, &rate, &amounts);
         if (rate > 0) {
-            add_head_piece(l, TERMINAL_PLAIN, "  %s copies/s", top_rate(text, rate));
-            add_head_piece(l, TERMINAL_PLAIN, " %s", units_format_rate(text, amounts));
+            add_head_piece(l, TERMINAL_PLAIN, "  %s copies/s", TOP_RATE(rate));
+            add_head_piece(l, TERMINAL_PLAIN, " %s", UNITS_RATE(amounts));
         }
         top_rates(m, m->syncs, m->syncs_n, source, &rate, &amounts);
         if (rate > 0) {
-            add_head_piece(l, TERMINAL_PLAIN, "  %s syncs/s", top_rate(text, rate));
+            add_head_piece(l, TERMINAL_PLAIN, "  %s syncs/s", TOP_RATE(rate));
             add_head_piece(l, amounts >= 0.2e9 ? TERMINAL_YELLOW : TERMINAL_PLAIN, " blocked %s",
-                           units_format_share(text, amounts / 1e9));
+                           UNITS_SHARE(amounts / 1e9));
         }
     } else if (s->format && s->state == TOP_ENDED) {
         top_put(l, TERMINAL_YELLOW, "%s%s", l->at ? "  " : "", s->format);
-        if (!s->no_rates) top_put(l, TERMINAL_PLAIN, " of %s", units_format_seconds(text, (double)s->end_ns / 1e9));
+        if (!s->no_rates) top_put(l, TERMINAL_PLAIN, " of %s", UNITS_SECONDS((double)s->end_ns / 1e9));
     } else {
         top_put(l, TERMINAL_YELLOW, "  %s", top_state_word(s->state));
-        if (s->loaded) top_put(l, TERMINAL_PLAIN, " after %s", units_format_seconds(text, (double)s->end_ns / 1e9));
+        if (s->loaded) top_put(l, TERMINAL_PLAIN, " after %s", UNITS_SECONDS((double)s->end_ns / 1e9));
     }
     int room = l->v->columns - l->at - 2;
     if (s->command && room >= 12) {
@@ -219,14 +212,14 @@ static void process_line(struct top_line *l, uint32_t source)
 /* "  in load 12.3 s, lib: step 40 ms", from the outermost on. */
 static void ranges_line(struct top_line *l, const struct top_source *s)
 {
-    char name[TOP_LINE], domain[TOP_LINE], time[UNITS_TEXT];
+    char name[TOP_LINE], domain[TOP_LINE];
     top_put(l, TERMINAL_BOLD, "  in");
     for (size_t i = 0; i < s->ranges_n; i++) {
         const struct top_range *r = &s->ranges[i];
         terminal_clean(name, sizeof name, r->name, l->v->term.utf8);
         terminal_clean(domain, sizeof domain, r->domain, l->v->term.utf8);
         add_head_piece(l, TERMINAL_PLAIN, "%s %s%s%s %s", i ? "," : "", domain, *domain ? ": " : "", name,
-                       units_format_seconds(time, (double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
+                       UNITS_SECONDS((double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
     }
     if (s->ranges_total > s->ranges_n)
         add_head_piece(l, TERMINAL_PLAIN, " and %zu more", s->ranges_total - s->ranges_n);
@@ -237,13 +230,12 @@ static void failure_line(struct top_line *l, const struct top_source *s)
 {
     enum { HANG = 4 };
     const struct top_failure *f = &s->failures[0];
-    char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE], words[256], room[64] = "", end[64] = "";
+    char place[TOP_LINE], words[256], room[64] = "", end[64] = "";
     struct result_site site = top_site(l->v->tables, f->stack, l->v->choice.native);
-    if (f->free_bytes != RUN_UNKNOWN) text_put(room, sizeof room, " with %s free", top_bytes(a, f->free_bytes));
-    if (s->failures_total > 1) text_put(end, sizeof end, " (%s in total)", units_format_count(a, s->failures_total));
-    text_put(words, sizeof words, "%s %s: %s%s, %s%s",
-             units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
-             s->state == TOP_ENDED ? "before the end" : "ago", top_bytes(b, f->requested_bytes), room,
+    if (f->free_bytes != RUN_UNKNOWN) text_put(room, sizeof room, " with %s free", TOP_BYTES(f->free_bytes));
+    if (s->failures_total > 1) text_put(end, sizeof end, " (%s in total)", UNITS_COUNT(s->failures_total));
+    text_put(words, sizeof words, "%s %s: %s%s, %s%s", UNITS_SECONDS((double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
+             s->state == TOP_ENDED ? "before the end" : "ago", TOP_BYTES(f->requested_bytes), room,
              f->fatal ? "not recovered" : "recovered", end);
     top_site_text(l->v, place, sizeof place, &site, l->v->columns - HANG);
     top_put(l, TERMINAL_RED, "  failed");
@@ -258,12 +250,12 @@ static void failure_line(struct top_line *l, const struct top_source *s)
 
 static void unread_line(struct top_line *l, const struct top_source *s)
 {
-    char words[TOP_LINE], text[UNITS_TEXT];
+    char words[TOP_LINE];
     int64_t rows = 0;
     EACH (p, s->read, TOP_ROWS_N) rows = arena_add_capped(rows, top_max(p->newest, 0));
     const double share = 1 - (double)s->unread_rows / (double)top_max(rows, s->unread_rows);
     snprintf(words, sizeof words, "%s of the recording has been read: until all of it has, %s lack older rows",
-             units_format_share(text, share), s->state == TOP_RECORDING ? "the tables" : "amounts and tables");
+             UNITS_SHARE(share), s->state == TOP_RECORDING ? "the tables" : "amounts and tables");
     top_put(l, TERMINAL_YELLOW, "  ");
     top_words(l, 2, TERMINAL_YELLOW, words);
 }
@@ -283,24 +275,22 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         if (chosen == TOP_ALL || chosen == s->devices[i].device) device_line(l, source, &s->devices[i], brief);
     }
     struct top_series *pinned = top_series_find(l->v->tables->model, source, -1, TOP_PINNED);
-    char text[UNITS_TEXT];
     if (pinned && pinned->bytes > 0 && !brief) {
         top_put(l, TERMINAL_BOLD, "  pinned ");
-        top_put(l, TERMINAL_PLAIN, "%s of host memory", top_bytes(text, pinned->bytes));
+        top_put(l, TERMINAL_PLAIN, "%s of host memory", TOP_BYTES(pinned->bytes));
         if (!s->unread_rows) add_head_growth(l, pinned, s->now_ns);
         top_finish(l);
     }
     if (s->ranges_n && !brief) ranges_line(l, s);
     if (s->failures_n) failure_line(l, s);
     if (s->lost_events) {
-        top_put(l, TERMINAL_RED, "  %s lost: no space left",
-                units_format_plural(text, s->lost_events, "event was", "events were"));
+        top_put(l, TERMINAL_RED, "  %s lost: no space left", UNITS_PLURAL(s->lost_events, "event was", "events were"));
         top_finish(l);
     }
     if (s->unread_rows) unread_line(l, s);
     if (s->unfound_bytes > 0) {
         top_put(l, TERMINAL_DIM, "  %s of the listed memory was freed; top is still finding the lines",
-                top_bytes(text, s->unfound_bytes));
+                TOP_BYTES(s->unfound_bytes));
         top_finish(l);
     }
 }
@@ -308,7 +298,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
 void top_title_line(struct top_line *l)
 {
     const struct top_model *m = l->v->tables->model;
-    char text[UNITS_TEXT], clock[32], path[1024];
+    char clock[32], path[1024];
     int64_t age = 0;
     bool any = false;
     EACH_IN (s, m->sources) {
@@ -331,7 +321,7 @@ void top_title_line(struct top_line *l)
     if (!any)
         top_put(l, TERMINAL_YELLOW, "  not recording");
     else if (age)
-        top_put(l, TERMINAL_PLAIN, "  data %s old", units_format_seconds(text, (double)age / 1e9));
+        top_put(l, TERMINAL_PLAIN, "  data %s old", UNITS_SECONDS((double)age / 1e9));
     else
         top_put(l, TERMINAL_PLAIN, "  data current");
     if (l->v->paused) top_put(l, TERMINAL_YELLOW, "  paused");

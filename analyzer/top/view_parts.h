@@ -23,6 +23,8 @@ void top_words(struct top_line *l, int hang, enum terminal_style style, const ch
 char *top_bytes(char out[UNITS_TEXT], int64_t bytes);
 /* "1.2k": a rate in few columns. */
 char *top_rate(char out[UNITS_TEXT], double rate);
+#define TOP_BYTES(n) top_bytes((char[UNITS_TEXT]){0}, n)
+#define TOP_RATE(n) top_rate((char[UNITS_TEXT]){0}, n)
 char *top_site_text(const struct top_view *v, char *out, size_t size, const struct result_site *site, int columns);
 
 static inline int64_t top_min(int64_t a, int64_t b)

@@ -255,7 +255,7 @@ static void waits_lines(struct top_line *l, int room)
         if (source != TOP_ALL && source != (int)i) continue;
         for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next && shown < room; k++) {
             const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
-            char a[UNITS_TEXT], b[UNITS_TEXT];
+            char a[UNITS_TEXT];
             struct result_site site = top_site(l->v->tables, w->stack, l->v->choice.native);
             if (shown++ == 0) {
                 top_put(l, TERMINAL_CYAN, "latest waits");
@@ -263,7 +263,7 @@ static void waits_lines(struct top_line *l, int room)
             }
             top_put(l, TERMINAL_PLAIN, "%9s ago  %9s",
                     units_format_seconds(a, (double)top_max(s->now_ns - w->start_ns, 0) / 1e9),
-                    units_format_seconds(b, (double)w->blocked_ns / 1e9));
+                    UNITS_SECONDS((double)w->blocked_ns / 1e9));
             const int left = l->v->columns - l->at - GAP - least_place_columns(l->v, &site);
             const bool below = left < 0;
             if (left >= API + GAP)

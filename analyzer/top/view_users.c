@@ -7,20 +7,19 @@ void top_users_line(struct top_line *l)
 {
     const struct top_users *users = &l->v->users;
     size_t processes = 0;
-    char text[UNITS_TEXT];
     for (size_t i = 0; i < users->n; i++) processes += i == 0 || users->at[i].pid != users->at[i - 1].pid;
     if (processes) {
         top_put(l, TERMINAL_YELLOW, "not recorded: %s on a GPU; press a to list and attach",
-                units_format_plural(text, processes, "process", "processes"));
+                UNITS_PLURAL(processes, "process", "processes"));
         top_finish(l);
     }
 }
 
 static void user_line(struct top_line *l, const struct top_user *u, bool chosen)
 {
-    char bytes[UNITS_TEXT], command[TOP_LINE], clean[TOP_LINE];
+    char command[TOP_LINE], clean[TOP_LINE];
     top_put(l, chosen ? TERMINAL_BOLD : TERMINAL_PLAIN, "%c %8u  GPU %-2d %12s", chosen ? '>' : ' ', u->pid, u->device,
-            u->bytes < 0 ? "unknown" : top_bytes(bytes, u->bytes));
+            u->bytes < 0 ? "unknown" : TOP_BYTES(u->bytes));
     const int room = l->v->columns - l->at - 2;
     if (u->command && room >= 12) {
         terminal_clean(clean, sizeof clean, u->command, l->v->term.utf8);

@@ -6,7 +6,6 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/site/site.h"
 #include "analyzer/base/text.h"
-#include "analyzer/view/view_text_parts.h"
 #include "analyzer/base/sort.h"
 
 #define WHOLE 400 /* columns: nothing is cut */

@@ -72,7 +72,6 @@ void view_chart(const struct result_timeline *front, const struct result_timelin
                 const struct terminal *term, int indent, FILE *out)
 {
     int64_t f[COLUMNS_MAX] = {0}, b[COLUMNS_MAX] = {0};
-    char label[UNITS_TEXT], end[UNITS_TEXT];
     int columns = term->width - indent - LABEL - 3;
 
     if (columns > COLUMNS_MAX) columns = COLUMNS_MAX;
@@ -83,14 +82,12 @@ void view_chart(const struct result_timeline *front, const struct result_timelin
     top = other > top ? other : top;
     if (top <= 0) return;
     for (int r = rows - 1; r >= 0; r--) {
-        fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, r == rows - 1 ? units_format_bytes(label, (uint64_t)top) : "",
+        fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, r == rows - 1 ? UNITS_BYTES((uint64_t)top) : "",
                 term->utf8 ? "│" : "|");
         print_chart_row(f, b, columns, (double)top / rows, r, term, out);
     }
     fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, "0 B", term->utf8 ? "└" : "+");
     for (int c = 0; c < columns; c++) fputs(term->utf8 ? "─" : "-", out);
-    units_format_seconds(end, end_s);
-    const int begin =
-        fprintf(out, "\n%*s%s", indent + LABEL + 1, "", units_format_seconds(label, 0)) - (indent + LABEL + 2);
-    fprintf(out, "%*s\n", columns - begin, end);
+    const int begin = fprintf(out, "\n%*s%s", indent + LABEL + 1, "", UNITS_SECONDS(0)) - (indent + LABEL + 2);
+    fprintf(out, "%*s\n", columns - begin, UNITS_SECONDS(end_s));
 }

@@ -87,7 +87,7 @@ static void known_view(const struct estimate_calibration *c, const struct termin
     struct estimate_calibration_known *list = estimate_calibration_list(c, &n);
 
     EACH (k, list, n) {
-        char runs[UNITS_TEXT], least[UNITS_TEXT], mean[UNITS_TEXT], most[UNITS_TEXT], what[256], of[128] = "";
+        char least[UNITS_TEXT], mean[UNITS_TEXT], most[UNITS_TEXT], what[256], of[128] = "";
         if (k->what == CALIBRATION_ACTIVATIONS)
             calibration_key_text(of, sizeof of, k->of);
         else if (k->what != CALIBRATION_FRAGMENTATION)
@@ -96,7 +96,7 @@ static void known_view(const struct estimate_calibration *c, const struct termin
                  k->stale ? " (learned with another version's formulas: not used)" : "");
         char clean[sizeof what];
         terminal_clean(clean, sizeof clean, what, term->utf8);
-        const char *cells[] = {units_format_count(runs, k->seen.runs),
+        const char *cells[] = {UNITS_COUNT(k->seen.runs),
                                calibration_value_text(least, k->what, k->seen.least),
                                calibration_value_text(mean, k->what, k->seen.mean),
                                calibration_value_text(most, k->what, k->seen.most),

@@ -291,13 +291,12 @@ static void diff_cell_text(const struct view_diff *v, const struct diff_row *r, 
 
 static void counts_text(const struct view_diff *v, const struct diff_sum *s, char *out, size_t size)
 {
-    char before[UNITS_TEXT], after[UNITS_TEXT];
-    units_format_count(before, s->count[0]);
+    char after[UNITS_TEXT];
     units_format_count(after, s->count[1]);
     if (s->count[0] == s->count[1])
         text_put(out, size, "%s", after);
     else
-        text_put(out, size, "%s %s %s", before, diff_arrow(v), after);
+        text_put(out, size, "%s %s %s", UNITS_COUNT(s->count[0]), diff_arrow(v), after);
 }
 
 static struct line *sum_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s)
@@ -316,11 +315,6 @@ static bool is_diff_wide(const struct view_diff *v)
     return v->term.width >= WIDE;
 }
 
-static const char *diff_unit_name(const struct view_diff *v)
-{
-    return v->diff->wish.what == PROFILE_WAITS ? "waits" : v->diff->wish.what == PROFILE_COPIES ? "copies" : "blocks";
-}
-
 /* The cell that names what the row is about. */
 static char *last_of(const struct view_diff *v, struct line *l, bool category)
 {
@@ -330,11 +324,10 @@ static char *last_of(const struct view_diff *v, struct line *l, bool category)
 static void rest_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s, bool category,
                       const char *one, const char *many)
 {
-    char n[UNITS_TEXT];
     if (!s->rows) return;
     struct line *l = sum_line(v, g, s);
     char *last = last_of(v, l, category);
-    text_put(last, LINE, "%s %s", units_format_count(n, s->rows), s->rows == 1 ? one : many);
+    text_put(last, LINE, "%s %s", UNITS_COUNT(s->rows), s->rows == 1 ? one : many);
     for (int c = 0; c < CELLS; c++) l->style[c] = c ? TERMINAL_DIM : l->style[c];
 }
 
@@ -358,7 +351,10 @@ static void view_rows(const struct view_diff *v)
     bool category = any_category(d), with = is_diff_wide(v);
     struct grid g = {.head = {"change", "before", "after"}, .left = {false}};
     int at = 3;
-    if (with) g.head[at++] = diff_unit_name(v);
+    if (with)
+        g.head[at++] = v->diff->wish.what == PROFILE_WAITS    ? "waits"
+                       : v->diff->wish.what == PROFILE_COPIES ? "copies"
+                                                              : "blocks";
     if (with && category) {
         g.left[at] = true;
         g.head[at++] = "category";
@@ -470,24 +466,20 @@ static void view_units(const struct view_diff *v)
 
 static void diff_figure_text(const struct diff_figure *f, double value, const char *text, char *out)
 {
-    if (text) {
+    if (text)
         text_put(out, LINE, "%s", text);
-    } else if (!isfinite(value)) {
+    else if (!isfinite(value))
         text_put(out, LINE, "?");
-    } else if (strcmp(f->unit, "bytes") == 0) {
-        char bytes[UNITS_TEXT];
-        text_put(out, LINE, "%s", units_format_bytes(bytes, units_whole(value)));
-    } else if (strcmp(f->unit, "s") == 0) {
-        char seconds[UNITS_TEXT];
-        text_put(out, LINE, "%s", units_format_seconds(seconds, value));
-    } else if (strcmp(f->key, "oom") == 0 && value <= 0) {
+    else if (strcmp(f->unit, "bytes") == 0)
+        text_put(out, LINE, "%s", UNITS_BYTES(units_whole(value)));
+    else if (strcmp(f->unit, "s") == 0)
+        text_put(out, LINE, "%s", UNITS_SECONDS(value));
+    else if (strcmp(f->key, "oom") == 0 && value <= 0)
         text_put(out, LINE, "no");
-    } else if (fabs(value - round(value)) < 0.005) {
-        char count[UNITS_TEXT];
-        text_put(out, LINE, "%s", units_format_count(count, units_whole(value)));
-    } else {
+    else if (fabs(value - round(value)) < 0.005)
+        text_put(out, LINE, "%s", UNITS_COUNT(units_whole(value)));
+    else
         text_put(out, LINE, "%.2f", value);
-    }
 }
 
 static void figure_change(const struct diff_figure *f, struct line *l)

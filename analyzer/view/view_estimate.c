@@ -31,14 +31,13 @@ __attribute__((format(printf, 2, 3))) static void add_head_part(struct head *h, 
 static void add_training(struct head *h, const struct plan *p)
 {
     static const char *const sizes[] = {"", " of rank ", " in blocks of ", " of virtual tokens, "};
-    char count[UNITS_TEXT];
 
     add_head_part(h, "%s", p->optimizer->name);
     if (p->step != PLAN_STEP_FOREACH) add_head_part(h, "%s step", steps[p->step]);
     add_head_part(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
     if (p->adapter != PLAN_ADAPTER_NONE)
         add_head_part(h, "%s%s%s on %s", adapters[p->adapter], sizes[estimate_adapter_kind(p)->size_is],
-                      estimate_adapter_option(p) ? units_format_count(count, p->rank) : "",
+                      estimate_adapter_option(p) ? UNITS_COUNT(p->rank) : "",
                       p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_head_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->remade_every) add_head_part(h, "1 of %ju layers", (uintmax_t)p->remade_every);
@@ -111,14 +110,14 @@ static void view_estimate_head(const struct view_estimate *v)
 {
     const struct plan *p = &v->a->plan;
     struct head h = {{0}, 0};
-    char count[UNITS_TEXT], name[256], size[64];
+    char name[256], size[64];
     int at = 0;
 
     if (*p->model->name)
         at = fprintf(v->out, "%s%s%s: ", terminal_style(&v->term, TERMINAL_BOLD),
                      terminal_clean(name, sizeof name, p->model->name, v->term.utf8),
                      terminal_style(&v->term, TERMINAL_PLAIN));
-    add_head_part(&h, "%s parameters", units_format_count(count, p->model->params));
+    add_head_part(&h, "%s parameters", UNITS_COUNT(p->model->params));
     p->inference ? add_serving(&h, p) : add_training(&h, p);
     add_gpus(&h, p);
     if (p->batch && p->seq)

@@ -12,17 +12,20 @@ static bool one_link(const struct estimate_wires *w)
 
 static void wire_row(const struct view_estimate *v, const struct estimate_wire *r, bool link, struct text_table *t)
 {
-    char what[320], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], factor[24], took[UNITS_TEXT], rate[UNITS_TEXT];
+    char what[320], bytes[UNITS_TEXT], times[64], factor[24];
 
     snprintf(times, sizeof times, r->times == 1 ? "once" : "%.4g times", r->times);
     snprintf(what, sizeof what, "%s, %s", r->name, estimate_wire_kind_word[r->kind]);
     if (link)
         snprintf(what, sizeof what, "%s, %s; %s, %s", r->name, estimate_wire_kind_word[r->kind], r->link,
-                 units_format_rate(rate, r->bandwidth));
+                 UNITS_RATE(r->bandwidth));
     snprintf(factor, sizeof factor, "x%.3g", r->factor);
-    const char *cells[] = {view_estimate_bytes(bytes, r->bytes),     times,
-                           units_format_seconds(one, r->one_pass_s), factor,
-                           units_format_seconds(took, r->ring_s),    what};
+    const char *cells[] = {view_estimate_bytes(bytes, r->bytes),
+                           times,
+                           UNITS_SECONDS(r->one_pass_s),
+                           factor,
+                           UNITS_SECONDS(r->ring_s),
+                           what};
     text_table_add(t, cells, NULL);
 }
 
@@ -54,22 +57,21 @@ void view_estimate_wires(const struct view_estimate *v)
     const struct estimate_wires *w = &v->a->wires;
     bool one = one_link(w);
     struct text_table t = {.head = {"bytes", "per step", "S/B", "ring", "time", ""}, .left = {[5] = true}};
-    char text[256], took[UNITS_TEXT], rate[UNITS_TEXT];
+    char text[256], took[UNITS_TEXT];
 
     if (!w->n) return;
     fprintf(v->out, "\n%sTransfers per step%s", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN));
-    if (one) fprintf(v->out, ": %s, %s", w->rows[0].link, units_format_rate(rate, w->rows[0].bandwidth));
+    if (one) fprintf(v->out, ": %s, %s", w->rows[0].link, UNITS_RATE(w->rows[0].bandwidth));
     putc('\n', v->out);
     for (size_t i = 0; i < w->n; i++) wire_row(v, &w->rows[i], !one, &t);
     text_table_print(&t, &v->term, INDENT, v->out);
     units_format_seconds(took, w->sum_s);
     snprintf(text, sizeof text, "%s in total, if nothing overlaps.", took);
     if (w->compute_s > 0) {
-        char compute[UNITS_TEXT];
         snprintf(text, sizeof text,
                  "%s in total, if nothing overlaps; the step's computation takes %s at the GPU's full rate.", took,
-                 units_format_seconds(compute, w->compute_s));
+                 UNITS_SECONDS(w->compute_s));
     }
     view_estimate_indented(v, text);
     ring_meant(v, w);

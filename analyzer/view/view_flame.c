@@ -4,7 +4,6 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/view_tree.h"
 #include "analyzer/view/viewing.h"
 
@@ -67,7 +66,7 @@ static double flame_share_of(const struct flame *f, const struct view_branch *b)
 /* Its name, and its share if that fits; exactly `columns` wide. */
 static void print_flame_label(const struct flame *f, const struct cell *c, int columns)
 {
-    char name[512] = "", share[UNITS_TEXT];
+    char name[512] = "";
 
     if (!c->b->first->frame)
         text_put(name, sizeof name, "%.*s", (int)terminal_fit("all", columns), "all");
@@ -75,10 +74,7 @@ static void print_flame_label(const struct flame *f, const struct cell *c, int c
         view_branch_name(f->v, c->b, name, sizeof name, columns);
     int used = terminal_columns(name);
     fputs(name, f->v->out);
-    if (columns - used >= SHARE_LEAST) {
-        units_format_share(share, flame_share_of(f, c->b));
-        used += fprintf(f->v->out, "  %s", share);
-    }
+    if (columns - used >= SHARE_LEAST) used += fprintf(f->v->out, "  %s", UNITS_SHARE(flame_share_of(f, c->b)));
     fprintf(f->v->out, "%*s", columns - used, "");
 }
 
@@ -152,10 +148,10 @@ static void print_flame_legend(const struct flame *f)
 
 static void plain_row(const struct flame *f, const struct view_branch *b, unsigned depth)
 {
-    char weight[UNITS_TEXT], share[UNITS_TEXT], text[2048];
+    char weight[UNITS_TEXT], text[2048];
 
     fprintf(f->v->out, "%11s  %6s  %*s%s\n", view_profile_weight(f->p, b->total, weight),
-            units_format_share(share, flame_share_of(f, b)), (int)(2 * depth), "",
+            UNITS_SHARE(flame_share_of(f, b)), (int)(2 * depth), "",
             view_branch_label(f->v, b, text, sizeof text, f->v->term.width - 21 - (int)(2 * depth)));
 }
 

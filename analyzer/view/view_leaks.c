@@ -14,11 +14,9 @@
 
 static bool is_entry_growing(const struct result_report *r, const struct profile_entry *e)
 {
-    for (size_t i = 0; i < r->leaks_n; i++)
-        if (r->leaks[i].growing && r->leaks[i].process == e->process && r->leaks[i].device == e->device &&
-            r->leaks[i].layer == e->layer && r->leaks[i].stack.number == e->stack)
-            return true;
-    return false;
+    return ANY_IN(l, r->leaks,
+                  l->growing && l->process == e->process && l->device == e->device && l->layer == e->layer &&
+                      l->stack.number == e->stack);
 }
 
 SORT_ORDER(compare_leak_rows, struct view_leak_row,
@@ -86,11 +84,9 @@ static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
     size_t shown = rows->n < t->top ? rows->n : t->top;
 
     EACH (r, rows->list, shown) {
-        char bytes[UNITS_TEXT], count[UNITS_TEXT];
         bool uncategorized = r->category == RESULT_CATEGORY_UNKNOWN;
-        const char *cells[] = {draw_bytes(bytes, r->bytes), units_format_count(count, r->count),
-                               draw_layer_word(r->layer), uncategorized ? "" : result_category_text(r->category),
-                               r->growing ? "grows" : ""};
+        const char *cells[] = {DRAW_BYTES(r->bytes), UNITS_COUNT(r->count), draw_layer_word(r->layer),
+                               uncategorized ? "" : result_category_text(r->category), r->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&table, cells, &r->site);
         if (row && t->native) row->below = draw_trace(t, r->stack, 6);
     }
@@ -102,34 +98,24 @@ static void print_rows(const struct draw_text *t, const struct view_leaks *rows)
 static void nothing_live(const struct draw_text *t)
 {
     bool grew = t->report->growth_n > 0;
-    char line[512];
 
     if (t->report->no_memory) {
-        text_put(line, sizeof line, "Memory is unknown: %s", t->report->no_memory);
-        draw_wrap(t, 0, "", line);
+        draw_wrap(t, 0, "", "Memory is unknown: %s", t->report->no_memory);
         return;
     }
-    draw_wrap(t, 0, "",
+    draw_wrap(t, 0, "", "%s",
               t->report->lacks_n ? "Nothing is live at the end of the recording"
               : grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
                        "grew while the program ran:"
                      : "Nothing is still live at exit: everything that was allocated was freed");
 }
 
-static bool has_failed(const struct result_report *r)
-{
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].fatal) return true;
-    return false;
-}
-
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
 {
-    char bytes[UNITS_TEXT], count[UNITS_TEXT], line[512];
+    char line[512];
 
     if (t->report->no_history) {
-        text_put(line, sizeof line, "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
-        draw_wrap(t, 0, "", line);
+        draw_wrap(t, 0, "", "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
         return;
     }
     if (!rows->n) {
@@ -137,18 +123,16 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
         view_text_growth(t);
         return;
     }
-    text_put(line, sizeof line, "%s in %s", draw_bytes(bytes, rows->bytes),
-             units_format_plural(count, rows->count, "block", NULL));
-    fprintf(t->out, "%s%s%s\n", terminal_style(&t->term, TERMINAL_BOLD), line,
-            terminal_style(&t->term, TERMINAL_PLAIN));
-    draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));
+    fprintf(t->out, "%s%s in %s%s\n", terminal_style(&t->term, TERMINAL_BOLD), DRAW_BYTES(rows->bytes),
+            UNITS_PLURAL(rows->count, "block", NULL), terminal_style(&t->term, TERMINAL_PLAIN));
+    draw_wrap(t, 0, "", "%s", view_end_sentence(t->report, line, sizeof line));
     if (t->report->growth_n) { /* the answer, before the complete list */
         view_text_growth(t);
         draw_title(t, TERMINAL_BOLD, "All that was live, by line");
     } else
         fputc('\n', t->out);
     print_rows(t, rows);
-    if (has_failed(t->report)) { /* and then freed part of what the question is about */
+    if (ANY_IN(o, t->report->ooms, o->fatal)) { /* and then freed part of what the question is about */
         struct view_commands next = {.most = 1};
         view_add_command(&next, "table --what oom", "what was live when memory ran out");
         view_print_commands(t, &next);

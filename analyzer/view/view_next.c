@@ -37,7 +37,7 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
                     terminal_style(&v->term, TERMINAL_DIM), c->what[i], terminal_style(&v->term, TERMINAL_PLAIN));
         if (beside) continue;
         fprintf(v->out, "\n%s", terminal_style(&v->term, TERMINAL_DIM));
-        draw_wrap(v, 3 * INDENT, "", c->what[i]);
+        draw_wrap(v, 3 * INDENT, "", "%s", c->what[i]);
         fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
     }
 }

@@ -154,11 +154,11 @@ static void print_ways(const struct view_roofline *r, const struct terminal *ter
     for (size_t i = 0; i < r->ways_n; i++) {
         const struct estimate_roof_way *w = &r->ways[i];
         struct estimate_roof_point p = point_of(r, r->gpu, w);
-        char work[UNITS_TEXT], moved[UNITS_TEXT], most[UNITS_TEXT], least[UNITS_TEXT];
+        char work[UNITS_TEXT], moved[UNITS_TEXT], most[UNITS_TEXT];
         fprintf(out, "  %s%c%s %-*s %11s %8s %7.4g %13s %10s  %s\n", terminal_style(term, TERMINAL_YELLOW),
                 way_mark_of(r, i), terminal_style(term, TERMINAL_PLAIN), wide, w->name,
                 format_decimal(work, w->flops, "FLOP"), format_decimal(moved, w->bytes, "B"), p.intensity,
-                format_decimal(most, p.attainable, "FLOP/s"), units_format_seconds(least, p.least_s),
+                format_decimal(most, p.attainable, "FLOP/s"), UNITS_SECONDS(p.least_s),
                 p.by_memory ? "memory" : "compute");
     }
     if (point_of(r, r->gpu, &r->ways[r->ways_n - 1]).least_s < LAUNCH)
@@ -169,13 +169,12 @@ static void print_measured_point(const struct view_roofline *r, FILE *out)
 {
     const struct estimate_roof_way *w = &r->ways[r->ways_n - 1];
     struct estimate_roof_point p = point_of(r, r->gpu, w);
-    char time[UNITS_TEXT], share[UNITS_TEXT], flops[UNITS_TEXT], rate[UNITS_TEXT];
+    char flops[UNITS_TEXT];
 
     if (!(r->measured_s > 0)) return;
-    fprintf(out, "\nx measured %s: %s of the roof%s%s (%s, %s).\n", units_format_seconds(time, r->measured_s),
-            units_format_share(share, p.least_s / r->measured_s), *w->name ? " of " : "", w->name,
-            format_decimal(flops, w->flops / r->measured_s, "FLOP/s"),
-            units_format_rate(rate, w->bytes / r->measured_s));
+    fprintf(out, "\nx measured %s: %s of the roof%s%s (%s, %s).\n", UNITS_SECONDS(r->measured_s),
+            UNITS_SHARE(p.least_s / r->measured_s), *w->name ? " of " : "", w->name,
+            format_decimal(flops, w->flops / r->measured_s, "FLOP/s"), UNITS_RATE(w->bytes / r->measured_s));
     if (r->measured_s < p.least_s)
         fputs("  That is above the roof: fewer bytes came from memory than were counted\n"
               "  (caches), or the time does not cover all of the work.\n",
@@ -232,13 +231,13 @@ static void print_all(const struct view_roofline *r, const struct terminal *term
             format_decimal(moved, w->bytes, "B"), w->flops / w->bytes, *w->name ? ", " : "", w->name,
             estimate_gpu_rate_meaning[r->rate]);
     for (size_t i = 0; i < estimate_gpu_count; i++) {
-        char ridge[24], most[UNITS_TEXT], least[UNITS_TEXT];
+        char ridge[24], most[UNITS_TEXT];
         if (!(estimate_gpus[i].tflops[r->rate] > 0)) continue;
         struct estimate_roof_point p = point_of(r, &estimate_gpus[i], w);
         snprintf(ridge, sizeof ridge, "%.1f", p.ridge);
         const char *const cells[TEXT_TABLE_COLUMNS] = {estimate_gpus[i].key, ridge, p.by_memory ? "memory" : "compute",
                                                        format_decimal(most, p.attainable, "FLOP/s"),
-                                                       units_format_seconds(least, p.least_s)};
+                                                       UNITS_SECONDS(p.least_s)};
         text_table_add(&t, cells, NULL);
     }
     text_table_print(&t, term, 2, out);

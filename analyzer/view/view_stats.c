@@ -85,18 +85,14 @@ FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns
 FIGURE(figure_rate, count_rate_text(out, x, l->allocations))
 FIGURE(figure_step, step_text(out, x, l->rows))
 
-static const char *short_layer(int layer)
-{
-    return layer == RUN_SERIES_PINNED ? "pinned" : draw_layer_word((enum run_series_layer)layer);
-}
-
 static void print_totals(const struct draw_text *t, const struct view_stats *x)
 {
     struct text_table table = {.head = {""}, .left = {true}};
     size_t n = 1;
 
     for (int i = 0; i < RUN_SERIES_LAYERS; i++)
-        if (view_stats_has_layer(x, i)) table.head[n++] = short_layer(i);
+        if (view_stats_has_layer(x, i))
+            table.head[n++] = i == RUN_SERIES_PINNED ? "pinned" : draw_layer_word((enum run_series_layer)i);
     table.head[n] = "";
     draw_title(t, TERMINAL_BOLD, t->report->no_history ? "Live" : "Allocations");
     total_row(x, &table, t->report->no_history ? "blocks" : "allocations", figure_allocations);
@@ -125,10 +121,9 @@ static void print_spaces(const struct draw_text *t, const struct view_stats *x)
 
     if (l->spaces[GS_SPACE_DEVICE].count == l->rows) return;
     for (int i = 0; i < 8; i++) {
-        char count[UNITS_TEXT], bytes[UNITS_TEXT];
         if (!l->spaces[i].count) continue;
-        const char *cells[] = {space_words[i] ? space_words[i] : "other", units_format_count(count, l->spaces[i].count),
-                               draw_bytes(bytes, l->spaces[i].bytes), ""};
+        const char *cells[] = {space_words[i] ? space_words[i] : "other", UNITS_COUNT(l->spaces[i].count),
+                               DRAW_BYTES(l->spaces[i].bytes), ""};
         text_table_add(&table, cells, NULL);
     }
     fputc('\n', t->out);
@@ -152,13 +147,12 @@ static void bar_text(const struct terminal *t, double share, int columns, char *
 static void class_row(const struct draw_text *t, struct text_table *table, const char *name,
                       const struct profile_statistics_tally *k, uint64_t all, uint64_t most)
 {
-    char count[UNITS_TEXT], share[UNITS_TEXT], bytes[UNITS_TEXT], bar[BAR * 4 + 8];
+    char bar[BAR * 4 + 8];
     int columns = t->term.width / 4 > BAR ? BAR : t->term.width / 4;
 
     bar_text(&t->term, most ? (double)k->count / (double)most : 0, columns, bar, sizeof bar);
-    const char *cells[] = {name, units_format_count(count, k->count),
-                           units_format_share(share, all ? (double)k->count / (double)all : 0),
-                           draw_bytes(bytes, k->bytes), bar};
+    const char *cells[] = {name, UNITS_COUNT(k->count), UNITS_SHARE(all ? (double)k->count / (double)all : 0),
+                           DRAW_BYTES(k->bytes), bar};
     text_table_add(table, cells, NULL);
 }
 
@@ -207,9 +201,8 @@ static void print_sizes(const struct draw_text *t, const struct view_stats *x)
     while (first < n && !rows[first].count) first++;
     for (size_t i = 0; i < n; i++) most = rows[i].count > most ? rows[i].count : most;
     for (size_t i = first; i < n; i++) {
-        char name[UNITS_TEXT];
         uint64_t from = i ? (uint64_t)1 << (SIZE_FIRST + (i - 1) * SIZE_STEP) : 0;
-        class_row(t, &table, units_format_bytes(name, from), &rows[i], l->rows, most);
+        class_row(t, &table, UNITS_BYTES(from), &rows[i], l->rows, most);
         char *dot = table.n ? strchr(table.rows[table.n - 1].cell[0], '.') : NULL;
         if (dot && strncmp(dot, ".00", 3) == 0)
             memmove(dot, dot + 3, strlen(dot + 3) + 1); /* "2 KiB": the limits are whole numbers */
@@ -257,13 +250,12 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
     if (!shown) return;
     heading_of(t, x, what);
     EACH (r, lines->rows, shown) {
-        char bytes[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], of[UNITS_TEXT];
+        char bytes[UNITS_TEXT];
         if (r->own <= 0 && !r->own_count) continue;
-        const char *cells[] = {
-            draw_bytes(bytes, r->own),
-            units_format_share(share, x->profile->total ? (double)r->own / (double)x->profile->total : 0),
-            units_format_count(count, r->own_count),
-            units_format_share(of, x->profile->count ? (double)r->own_count / (double)x->profile->count : 0)};
+        const char *cells[] = {draw_bytes(bytes, r->own),
+                               UNITS_SHARE(x->profile->total ? (double)r->own / (double)x->profile->total : 0),
+                               UNITS_COUNT(r->own_count),
+                               UNITS_SHARE(x->profile->count ? (double)r->own_count / (double)x->profile->count : 0)};
         text_table_add(&table, cells, r);
     }
     text_table_print(&table, &t->term, INDENT, t->out);
@@ -278,10 +270,9 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
 {
     view_text_run(t);
     if (!x->profile) {
-        char line[512] = "Nothing was allocated";
-        if (t->report->no_memory) text_put(line, sizeof line, "Memory is unknown: %s", t->report->no_memory);
+        const char *unknown = t->report->no_memory;
         fputc('\n', t->out);
-        draw_wrap(t, 0, "", line);
+        draw_wrap(t, 0, "", unknown ? "Memory is unknown: %s" : "Nothing was allocated%s", unknown ? unknown : "");
         return;
     }
     print_totals(t, x);

@@ -182,13 +182,13 @@ void view_text(const struct draw_text *v)
 static void print_warning(const struct draw_text *v, const char *text)
 {
     fputs(terminal_style(&v->term, TERMINAL_YELLOW), v->out);
-    draw_wrap(v, 0, "! ", text);
+    draw_wrap(v, 0, "! ", "%s", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
 static void print_lost(const struct draw_text *v)
 {
-    char count[UNITS_TEXT], at[UNITS_TEXT], line[512];
+    char count[UNITS_TEXT], line[512];
 
     units_format_plural(count, v->report->lost_events, "event was", "events were");
     if (isnan(v->report->lost_first_s))
@@ -198,7 +198,7 @@ static void print_lost(const struct draw_text *v)
         snprintf(line, sizeof line,
                  "%s lost, from %s on: after that totals and peaks can be wrong, and freed memory "
                  "can appear as never freed",
-                 count, units_format_seconds(at, v->report->lost_first_s));
+                 count, UNITS_SECONDS(v->report->lost_first_s));
     print_warning(v, line);
 }
 
@@ -269,13 +269,9 @@ static bool are_devices_alike(const struct run_device *a, const struct run_devic
 
 static void print_capped(const struct draw_text *v, const struct run_device *d)
 {
-    char cap[UNITS_TEXT], size[UNITS_TEXT], line[160];
-
     if (d->physical_bytes == RUN_UNKNOWN) return;
-    snprintf(line, sizeof line,
-             "GPUSPY_LIMIT caps the device at %s (of %s): free memory and failures refer to the cap.",
-             draw_bytes(cap, d->total_bytes), draw_bytes(size, d->physical_bytes));
-    draw_wrap(v, 0, "", line);
+    draw_wrap(v, 0, "", "GPUSPY_LIMIT caps the device at %s (of %s): free memory and failures refer to the cap.",
+              DRAW_BYTES(d->total_bytes), DRAW_BYTES(d->physical_bytes));
 }
 
 /* "GPU 0: name, 24.00 GiB"; equal neighbours in one line. */
@@ -286,19 +282,18 @@ static void print_devices(const struct draw_text *v)
 
     for (size_t i = 0; i < n; i++) {
         size_t first = i;
-        char name[128], size[UNITS_TEXT];
+        char name[128];
         while (i + 1 < n && are_devices_alike(&d[i], &d[i + 1])) i++;
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
-        char line[256], which[48];
+        char which[48];
         snprintf(which, sizeof which,
                  i > first + 1 ? "GPUs %d to %d"
                  : i > first   ? "GPUs %d and %d"
                                : "GPU %d",
                  d[first].device, d[i].device);
         const bool sized = d[i].total_bytes > 0; /* an import may not know it */
-        snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
-                 sized ? draw_bytes(size, d[i].total_bytes) : "", sized && i > first ? " each" : "");
-        draw_wrap(v, 0, "", line);
+        draw_wrap(v, 0, "", "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
+                  sized ? DRAW_BYTES(d[i].total_bytes) : "", sized && i > first ? " each" : "");
         print_capped(v, &d[i]);
     }
     for (size_t i = 0; i < n; i++) {
@@ -319,9 +314,9 @@ void view_text_warnings(const struct draw_text *v)
     size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
     for (size_t i = 0; i < shown; i++) print_warning(v, v->report->notes[i]);
     if (shown < v->report->notes_n) {
-        char line[64], count[UNITS_TEXT];
+        char line[64];
         const size_t hidden = v->report->notes_n - shown;
-        snprintf(line, sizeof line, "%s: --full shows %s", units_format_plural(count, hidden, "more remark", NULL),
+        snprintf(line, sizeof line, "%s: --full shows %s", UNITS_PLURAL(hidden, "more remark", NULL),
                  hidden == 1 ? "it" : "them");
         print_warning(v, line);
     }
@@ -330,17 +325,17 @@ void view_text_warnings(const struct draw_text *v)
 void view_text_run(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64], line[512];
+    char command[4096], short_command[512], when[64], line[512];
 
     terminal_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
     text_command(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
     format_started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
-    int at = r->no_history ? snprintf(line, sizeof line, "one moment%s", when)
-                           : snprintf(line, sizeof line, "%s%s, %s",
-                                      r->no_times ? "times unknown" : units_format_seconds(time, r->duration_s), when,
-                                      units_format_plural(count, r->events, "event", NULL));
+    int at = r->no_history
+                 ? snprintf(line, sizeof line, "one moment%s", when)
+                 : snprintf(line, sizeof line, "%s%s, %s", r->no_times ? "times unknown" : UNITS_SECONDS(r->duration_s),
+                            when, UNITS_PLURAL(r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     const struct run_process *first = r->processes;
     if (r->processes_n == 1 && first->python_version) {
@@ -351,7 +346,7 @@ void view_text_run(const struct draw_text *v)
         terminal_clean(command, 32, first->torch_version, v->term.utf8);
         snprintf(line + at, sizeof line - (size_t)at, ", PyTorch %s", command);
     }
-    draw_wrap(v, 0, "", line);
+    draw_wrap(v, 0, "", "%s", line);
     view_text_steps(v);
     print_devices(v);
 }
@@ -370,6 +365,6 @@ void view_text_advice(const struct draw_text *v)
         if (!shown++)
             draw_heading(v, TERMINAL_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
                          ", most effective first");
-        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
+        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", "%s", r->advice[i].text);
     }
 }

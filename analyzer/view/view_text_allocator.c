@@ -46,12 +46,11 @@ static void print_streams(const struct draw_text *v, const struct allocator_stat
     if (at < sizeof line && n > STREAMS)
         at += (size_t)snprintf(line + at, sizeof line - at, ", the rest by %zu more", n - STREAMS);
     if (at < sizeof line) snprintf(line + at, sizeof line - at, "; a stream cannot use another stream's cache");
-    draw_wrap(v, INDENT, "by stream   ", line);
+    draw_wrap(v, INDENT, "by stream   ", "%s", line);
 }
 
 static void private_pools(const struct draw_text *v, const struct allocator_state *s)
 {
-    char line[256], held[UNITS_TEXT], used[UNITS_TEXT];
     int64_t reserved = 0, allocated = 0;
 
     EACH_IN (h, s->by_pool) {
@@ -61,24 +60,21 @@ static void private_pools(const struct draw_text *v, const struct allocator_stat
         }
     }
     if (!reserved) return;
-    snprintf(line, sizeof line,
-             "%s reserved in private pools, %s of it in tensors; only their CUDA graphs or torch.cuda.MemPool can "
-             "use the rest",
-             draw_bytes(held, reserved), draw_bytes(used, allocated));
-    draw_wrap(v, INDENT, "pools       ", line);
+    draw_wrap(v, INDENT, "pools       ",
+              "%s reserved in private pools, %s of it in tensors; only their CUDA graphs or torch.cuda.MemPool can "
+              "use the rest",
+              DRAW_BYTES(reserved), DRAW_BYTES(allocated));
 }
 
 void view_text_allocator(const struct draw_text *v, uint32_t process, int device)
 {
     const struct allocator_state *s = allocator_state_of(v->report, process, device);
-    char line[256], bytes[UNITS_TEXT];
 
     if (!s) return;
-    if (s->pending != RUN_UNKNOWN && s->pending > 0) {
-        snprintf(line, sizeof line, "%s freed by the program, but another stream may still use it (record_stream)",
-                 draw_bytes(bytes, s->pending));
-        draw_wrap(v, INDENT, "pending     ", line);
-    }
+    if (s->pending != RUN_UNKNOWN && s->pending > 0)
+        draw_wrap(v, INDENT, "pending     ",
+                  "%s freed by the program, but another stream may still use it (record_stream)",
+                  DRAW_BYTES(s->pending));
     print_streams(v, s);
     private_pools(v, s);
     if (s->backend == RUN_BACKEND_ASYNC)
@@ -95,14 +91,12 @@ void view_text_flushes(const struct draw_text *v)
 
     for (size_t i = 0; i < r->flushes_n && shown < v->top; i++) {
         const struct allocator_cache_flush *f = &r->flushes[i];
-        char count[UNITS_TEXT], bytes[UNITS_TEXT], again[UNITS_TEXT], waited[UNITS_TEXT];
         if (!f->matters && f->kind == ALLOCATOR_FLUSH_EMPTY_CACHE) continue; /* an occasional flush is right */
         if (!shown++)
             draw_heading(v, TERMINAL_YELLOW, "Cached segments freed",
                          ": by empty_cache in a loop, or by the allocator's garbage collection");
-        const char *cells[] = {units_format_count(count, f->count), draw_bytes(bytes, f->bytes),
-                               draw_bytes(again, f->again),
-                               f->blocked_s > 0 ? units_format_seconds(waited, f->blocked_s) : ""};
+        const char *cells[] = {UNITS_COUNT(f->count), DRAW_BYTES(f->bytes), DRAW_BYTES(f->again),
+                               f->blocked_s > 0 ? UNITS_SECONDS(f->blocked_s) : ""};
         text_table_add(&t, cells, &f->site);
     }
     if (shown) text_table_print(&t, &v->term, INDENT, v->out);

@@ -14,8 +14,8 @@ struct measured {
 
 static void add_budget_row(struct text_table *t, const char *what, double estimate, const struct measured *m)
 {
-    char size[UNITS_TEXT], at_peak[UNITS_TEXT], difference[UNITS_TEXT];
-    const char *cells[TEXT_TABLE_COLUMNS] = {estimate >= 0 ? units_format_bytes(size, units_whole(estimate)) : ""};
+    char at_peak[UNITS_TEXT], difference[UNITS_TEXT];
+    const char *cells[TEXT_TABLE_COLUMNS] = {estimate >= 0 ? UNITS_BYTES(units_whole(estimate)) : ""};
     size_t n = 1;
 
     if (m) {
@@ -30,16 +30,13 @@ static void add_budget_row(struct text_table *t, const char *what, double estima
 static void format_budget_range(char *out, size_t size, const struct estimate_interval *expected, double measured,
                                 int inside)
 {
-    char low[UNITS_TEXT], high[UNITS_TEXT];
-
     *out = 0;
     if (inside >= 0 && expected->high > expected->low)
         snprintf(out, size, ": %s %s to %s",
                  inside                        ? "within"
                  : measured > expected->likely ? "above"
                                                : "below",
-                 units_format_bytes(low, units_whole(expected->low)),
-                 units_format_bytes(high, units_whole(expected->high)));
+                 UNITS_BYTES(units_whole(expected->low)), UNITS_BYTES(units_whole(expected->high)));
 }
 
 static void add_budget_categories(struct text_table *t, const struct result_budget *b)
@@ -88,7 +85,7 @@ static void print_budget_moment(const struct draw_text *v, const struct result_b
     else
         snprintf(line, sizeof line, "The peak's moment within the step is unknown; the estimates are for %s.",
                  result_moment_text(b->expected_phase));
-    draw_wrap(v, INDENT, "", line);
+    draw_wrap(v, INDENT, "", "%s", line);
 }
 
 static void add_budget_estimates(struct text_table *t, const struct result_budget *b)
@@ -112,7 +109,7 @@ static void on_top(const struct draw_text *v, const struct result_budget *b)
             line, sizeof line,
             "%s (%s less): the model is smaller than stated, its states did not exist yet, or several GPUs share it",
             size, share);
-    draw_wrap(v, INDENT, "", line);
+    draw_wrap(v, INDENT, "", "%s", line);
 }
 
 enum { RANKS = 16, NAME = 64 };
@@ -156,7 +153,7 @@ static size_t count_rows_outside(const struct result_budget *b)
 /* "; activations 2.00 GiB (1.20 to 1.50 GiB estimated)" */
 static void rank_line(const struct draw_text *v, const struct result_budget *b)
 {
-    char line[1024], name[NAME], bytes[UNITS_TEXT], low[UNITS_TEXT], high[UNITS_TEXT];
+    char line[1024], name[NAME], bytes[UNITS_TEXT];
     size_t at;
 
     budget_name(v, b, name);
@@ -166,14 +163,13 @@ static void rank_line(const struct draw_text *v, const struct result_budget *b)
                                                   : ", as estimated");
     EACH_IN (r, b->rows) {
         if (!is_row_outside(b, r) || at >= sizeof line) continue;
-        units_format_bytes(low, units_whole(r->expected.low));
-        units_format_bytes(high, units_whole(r->expected.high));
         at += (size_t)snprintf(line + at, sizeof line - at,
                                r->expected.low < r->expected.high ? "; %s %s (estimated %s to %s)"
                                                                   : "; %s %s (estimated %s)",
-                               result_category_text(r->category), draw_bytes(bytes, measured_of(b, r)), low, high);
+                               result_category_text(r->category), draw_bytes(bytes, measured_of(b, r)),
+                               UNITS_BYTES(units_whole(r->expected.low)), UNITS_BYTES(units_whole(r->expected.high)));
     }
-    draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
+    draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", "%s", line);
 }
 
 /* Those that differ, if there are many. */
@@ -181,7 +177,6 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
 {
     size_t alike = 0, shown = 0;
     bool few = b->ranks_n <= RANKS;
-    char line[128];
 
     EACH_IN (k, b->ranks) {
         if (k->rank == b->rank) continue;
@@ -191,16 +186,12 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
         } else
             alike++;
     }
-    if (alike) {
-        snprintf(line, sizeof line,
-                 shown ? "%zu others: as these, or as estimated (--json has all)" : "%zu other ranks: as estimated",
-                 alike);
-        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
-    }
-    if (b->ranks_n != b->gpus && b->ranks_n) {
-        snprintf(line, sizeof line, "The estimate is for %ju GPUs; %zu were recorded.", (uintmax_t)b->gpus, b->ranks_n);
-        draw_wrap(v, INDENT, "", line);
-    }
+    if (alike)
+        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ",
+                  shown ? "%zu others: as these, or as estimated (--json has all)" : "%zu other ranks: as estimated",
+                  alike);
+    if (b->ranks_n != b->gpus && b->ranks_n)
+        draw_wrap(v, INDENT, "", "The estimate is for %ju GPUs; %zu were recorded.", (uintmax_t)b->gpus, b->ranks_n);
 }
 
 /* That the launcher's ranks share one model is likely; how is unknown. */
@@ -216,25 +207,18 @@ static size_t count_budget_ranks(const struct result_report *r)
  * add. */
 static void print_budget_owner(const struct draw_text *v, const struct result_budget *b)
 {
-    char line[256], name[NAME];
+    char name[NAME];
     size_t ranks = count_budget_ranks(v->report);
 
-    if (b->gpus > 1 && !b->rank) {
-        snprintf(line, sizeof line, "The estimate is for one of %ju GPUs.", (uintmax_t)b->gpus);
-        draw_wrap(v, INDENT, "", line);
-    }
-    if (b->gpus == 1 && ranks > 1) {
-        snprintf(line, sizeof line,
-                 "The run has %zu ranks, the estimate one GPU: add --gpus %zu and --sharding to describe how they "
-                 "share the model.",
-                 ranks, ranks);
-        draw_wrap(v, INDENT, "", line);
-    }
-
+    if (b->gpus > 1 && !b->rank) draw_wrap(v, INDENT, "", "The estimate is for one of %ju GPUs.", (uintmax_t)b->gpus);
+    if (b->gpus == 1 && ranks > 1)
+        draw_wrap(v, INDENT, "",
+                  "The run has %zu ranks, the estimate one GPU: add --gpus %zu and --sharding to describe how they "
+                  "share the model.",
+                  ranks, ranks);
     if (b->gpus > 1 && b->rank) {
         budget_name(v, b, name);
-        snprintf(line, sizeof line, "%s, the fullest, beside one of %ju GPUs:", name, (uintmax_t)b->gpus);
-        draw_wrap(v, INDENT, "", line);
+        draw_wrap(v, INDENT, "", "%s, the fullest, beside one of %ju GPUs:", name, (uintmax_t)b->gpus);
     }
 }
 

@@ -17,7 +17,7 @@ static const char *sync_word(const struct result_sync_site *s)
     if (s->pattern) return s->pattern;
     if (s->kind == GS_SYNC_IMPLICIT && s->api && *s->api)
         return s->api; /* cudaFree: its name says more than the kind of wait */
-    return s->kind < sizeof words / sizeof *words ? words[s->kind] : "?";
+    return s->kind < COUNT_OF(words) ? words[s->kind] : "?";
 }
 
 /* Below so many columns the call site needs the room of the time per call and of long words. */
@@ -54,9 +54,7 @@ static bool steps_known(const struct result_report *r)
 {
     for (size_t i = 0; i < r->syncs_n; i++)
         if (r->syncs[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
-    for (size_t i = 0; i < r->transfers_n; i++)
-        if (r->transfers[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
-    return false;
+    return ANY_IN(t, r->transfers, t->pace.phase != RESULT_PHASE_UNKNOWN);
 }
 
 /* Columns for what a wait is for: what the figures and the shortest call sites leave. If that is less than
@@ -93,12 +91,12 @@ static void wait_rows(const struct draw_text *v, size_t shown)
                            .left = {false, false, false, narrow, true, true}};
 
     EACH (s, v->report->sync_lines, shown) {
-        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
+        char count[UNITS_TEXT], clean[96], kind[96];
         terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
         shorten_calls_text(v, kind, sizeof kind, clean, kind_columns);
-        units_format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
-        const char *cells[] = {units_format_seconds(waited, s->blocked_s), units_format_share(share, s->share),
-                               how_often_text(count, &s->pace, s->count), narrow ? kind : each, kind};
+        const char *cells[] = {UNITS_SECONDS(s->blocked_s), UNITS_SHARE(s->share),
+                               how_often_text(count, &s->pace, s->count),
+                               narrow ? kind : UNITS_SECONDS(s->count ? s->blocked_s / (double)s->count : NAN), kind};
         struct text_table_row *row = text_table_add(&t, cells, &s->site);
         if (row) row->below = draw_paths(v, &s->paths, INDENT);
     }
@@ -115,7 +113,7 @@ static void print_counted_calls(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
     uint64_t launches = 0, again = 0;
-    char line[256], number[UNITS_TEXT], rate[UNITS_TEXT], polled[UNITS_TEXT], polls[UNITS_TEXT];
+    char line[256], number[UNITS_TEXT];
     size_t n = 0;
 
     for (size_t i = 0; i < r->calls_n; i++) {
@@ -125,11 +123,10 @@ static void print_counted_calls(const struct draw_text *v)
     if (launches)
         n = (size_t)snprintf(line, sizeof line, "%s kernel launch%s (%s per second)",
                              units_format_count(number, launches), launches == 1 ? "" : "es",
-                             units_format_count(rate, units_whole(per_second(r, launches))));
+                             UNITS_COUNT(units_whole(per_second(r, launches))));
     if (again)
         snprintf(line + n, sizeof line - n, "%s%s that returned not ready (%s per second)", n ? "; " : "",
-                 units_format_plural(polled, again, "query", "queries"),
-                 units_format_count(polls, units_whole(per_second(r, again))));
+                 UNITS_PLURAL(again, "query", "queries"), UNITS_COUNT(units_whole(per_second(r, again))));
     if (launches || again) draw_heading(v, TERMINAL_BOLD, "Only counted", ": %s", line);
 }
 
@@ -138,7 +135,6 @@ void view_text_waits(const struct draw_text *v)
     if (!v->brief) print_counted_calls(v);
 
     const struct result_report *r = v->report;
-    char all[UNITS_TEXT], share[UNITS_TEXT];
     size_t most = v->brief ? WAITS_BRIEF : v->top, shown = r->sync_lines_n < most ? r->sync_lines_n : most;
 
     if (!shown && (!r->devices_n || r->unknown[RUN_FACT_WAITS])) return;
@@ -147,9 +143,8 @@ void view_text_waits(const struct draw_text *v)
         draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": no call waited");
         return;
     }
-    draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": %s, %s of the run%s%s",
-                 units_format_seconds(all, r->sync_blocked_s), units_format_share(share, r->sync_share),
-                 r->simulated ? ", in simulated time" : "",
+    draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": %s, %s of the run%s%s", UNITS_SECONDS(r->sync_blocked_s),
+                 UNITS_SHARE(r->sync_share), r->simulated ? ", in simulated time" : "",
                  r->sync_share > 1 ? " (threads waited at the same time)" : "");
     wait_rows(v, shown);
     draw_more(v, r->sync_lines_total, shown);
@@ -162,7 +157,7 @@ static const char *direction_word(uint8_t direction)
         [GS_DIR_P2P] = "GPU to GPU",  [GS_DIR_H2H] = "host to host",
     };
 
-    return direction < sizeof words / sizeof *words ? words[direction] : "?";
+    return direction < COUNT_OF(words) ? words[direction] : "?";
 }
 
 static const char *memory_word(uint8_t memory)
@@ -174,7 +169,7 @@ static const char *memory_word(uint8_t memory)
         [GS_HOSTMEM_MANAGED] = "managed",
     };
 
-    return memory < sizeof words / sizeof *words ? words[memory] : "?";
+    return memory < COUNT_OF(words) ? words[memory] : "?";
 }
 
 void view_text_transfers(const struct draw_text *v)
@@ -190,11 +185,11 @@ void view_text_transfers(const struct draw_text *v)
     if (!shown) return;
     draw_title(v, TERMINAL_BOLD, "Copies");
     EACH (x, r->transfer_lines, shown) {
-        char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
+        char count[UNITS_TEXT], rate[UNITS_TEXT] = "";
         if (!isnan(x->bytes_per_s)) units_format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
-        const char *cells[] = {draw_bytes(bytes, x->bytes), how_often_text(count, &x->pace, x->count),
-                               narrow ? way : rate, narrow ? memory : way, memory};
+        const char *cells[] = {DRAW_BYTES(x->bytes), how_often_text(count, &x->pace, x->count), narrow ? way : rate,
+                               narrow ? memory : way, memory};
         struct text_table_row *row = text_table_add(&t, cells, &x->site);
         if (row) row->below = draw_paths(v, &x->paths, INDENT);
     }

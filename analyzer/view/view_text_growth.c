@@ -14,10 +14,8 @@ static void put_keepers(const struct draw_text *v, FILE *f, const struct result_
     note.out = f;
     for (size_t i = 0; i < g->holders_n; i++) {
         const struct result_holder *h = &g->holders[i];
-        char words[1200];
-        text_put(words, sizeof words, "%s %s:%d  %s  (guess)", i ? "or by" : "kept by", basename(h->file), h->line,
-                 h->text);
-        draw_wrap(&note, indent, "", words);
+        draw_wrap(&note, indent, "", "%s %s:%d  %s  (guess)", i ? "or by" : "kept by", basename(h->file), h->line,
+                  h->text);
     }
 }
 
@@ -33,8 +31,8 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
     put_keepers(v, f, g, IN);
     const bool alone = !g->graph && !g->jumps;
     for (size_t i = 1; !alone && i < g->lines_n && i <= LINES; i++) {
-        char bytes[UNITS_TEXT], place[1024];
-        fprintf(f, "%*s%10s  %s\n", IN, "", draw_bytes(bytes, g->lines[i].bytes),
+        char place[1024];
+        fprintf(f, "%*s%10s  %s\n", IN, "", DRAW_BYTES(g->lines[i].bytes),
                 draw_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
     }
     if (!alone && g->lines_total > LINES + 1)
@@ -42,13 +40,12 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
                 g->lines_total == LINES + 2 ? "" : "s");
     if (g->graph) {
         struct draw_text note = *v;
-        char place[1024] = "", words[1200];
+        char place[1024] = "";
         note.out = f;
         if (g->under.known && g->under.line) draw_site(v, place, sizeof place, &g->under, v->term.width / 2);
-        text_put(words, sizeof words,
-                 "lines of one forward pass grow together; whether an autograd graph keeps them is unknown%s%s",
-                 *place ? "; they were called from " : "", place);
-        draw_wrap(&note, IN, "", words);
+        draw_wrap(&note, IN, "",
+                  "lines of one forward pass grow together; whether an autograd graph keeps them is unknown%s%s",
+                  *place ? "; they were called from " : "", place);
     }
     if (g->jumps) fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
     if (fclose(f) != 0 || !*text) {
@@ -79,9 +76,8 @@ void view_text_growth(const struct draw_text *v)
             ": no steps were found, so each allocation at the line counts (inferred; wrong if the program reads "
             "this memory again)");
     EACH (g, r->growth, shown) {
-        char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
-        const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),
-                               units_format_count(steps, g->steps), draw_layer_word(g->layer)};
+        const char *cells[] = {DRAW_BYTES(g->bytes), UNITS_BYTES(units_whole(g->bytes_per_step)), UNITS_COUNT(g->steps),
+                               draw_layer_word(g->layer)};
         struct text_table_row *row = text_table_add(&t, cells, &g->stack.site);
         if (row) row->below = v->native ? draw_trace(v, g->stack.number, 20) : with_it(v, g);
     }
@@ -118,8 +114,8 @@ void view_text_leaks(const struct draw_text *v)
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     EACH (l, list, shown) {
-        char bytes[UNITS_TEXT], count[UNITS_TEXT], of[96];
-        const char *cells[] = {draw_bytes(bytes, l->bytes), units_format_count(count, l->count),
+        char of[96];
+        const char *cells[] = {DRAW_BYTES(l->bytes), UNITS_COUNT(l->count),
                                layer_and_owner(v, of, sizeof of, l->process, l->device, l->layer),
                                l->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&t, cells, &l->stack.site);
@@ -140,10 +136,8 @@ void view_text_churn(const struct draw_text *v)
     draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
                  "%s, without the first tenth of the allocations: each call blocks the program", draw_since(v, since));
     EACH (c, r->churn_lines, shown) {
-        char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
-        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes),
-                               units_format_count(rate, units_whole(c->per_s)),
-                               units_format_seconds(life, c->mean_life_s)};
+        const char *cells[] = {UNITS_COUNT(c->count), DRAW_BYTES(c->bytes), UNITS_COUNT(units_whole(c->per_s)),
+                               UNITS_SECONDS(c->mean_life_s)};
         struct text_table_row *row = text_table_add(&t, cells, &c->stack.site);
         if (row) row->below = draw_paths(v, &c->paths, 2 * INDENT);
     }
@@ -161,9 +155,8 @@ void view_text_retries(const struct draw_text *v)
     draw_heading(v, TERMINAL_YELLOW, "Allocations that succeeded on a retry",
                  ", after PyTorch had freed its cached segments");
     EACH (x, r->retry_lines, shown) {
-        char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];
-        const char *cells[] = {units_format_count(times, x->count), draw_bytes(bytes, x->requested_bytes),
-                               units_format_seconds(first, x->first_s), units_format_seconds(last, x->last_s)};
+        const char *cells[] = {UNITS_COUNT(x->count), DRAW_BYTES(x->requested_bytes), UNITS_SECONDS(x->first_s),
+                               UNITS_SECONDS(x->last_s)};
         struct text_table_row *row = text_table_add(&t, cells, &x->site);
         if (row) row->below = draw_paths(v, &x->paths, 2 * INDENT);
     }
@@ -174,7 +167,7 @@ void view_text_retries(const struct draw_text *v)
 void view_text_fragmentation(const struct draw_text *v)
 {
     EACH_IN (f, v->report->fragmentation) {
-        char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
+        char place[96];
         /* It matters below 90 % of what is held (STAlloc's threshold). */
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||
             f->largest_free_bytes == RUN_UNKNOWN)
@@ -183,7 +176,7 @@ void view_text_fragmentation(const struct draw_text *v)
         draw_heading(v, TERMINAL_BOLD, "Fragmentation",
                      " on %s: %s in use of the %s that PyTorch reserved (%s); largest hole %s",
                      draw_device(v, place, sizeof place, f->process, f->device, RUN_SERIES_DEVICE),
-                     draw_bytes(used, f->active_bytes), draw_bytes(held, f->reserved_bytes),
-                     units_format_share(share, used_share), draw_bytes(hole, f->largest_free_bytes));
+                     DRAW_BYTES(f->active_bytes), DRAW_BYTES(f->reserved_bytes), UNITS_SHARE(used_share),
+                     DRAW_BYTES(f->largest_free_bytes));
     }
 }

@@ -25,15 +25,14 @@ void view_text_marks(const struct draw_text *v)
 
     for (size_t i = 0; i < r->marks_n && shown < most; i++) {
         const struct run_mark_total *m = &r->marks[i];
-        char time[UNITS_TEXT], count[UNITS_TEXT], text[256];
+        char text[256];
         if (m->total_ns <= 0) continue;
         char since[DRAW_SINCE];
         if (!shown++)
             draw_heading(v, TERMINAL_BOLD, "Ranges", " that the program marks (%s)%s", run_range_word(r->run),
                          draw_since(v, since));
         range_text(v, text, sizeof text, m->name, m->domain);
-        const char *cells[] = {units_format_seconds(time, (double)m->total_ns / 1e9),
-                               units_format_count(count, m->count), text};
+        const char *cells[] = {UNITS_SECONDS((double)m->total_ns / 1e9), UNITS_COUNT(m->count), text};
         text_table_add(&t, cells, NULL);
     }
     if (shown) text_table_print(&t, &v->term, INDENT, v->out);
@@ -51,16 +50,15 @@ static const struct result_scope *tensors_of(const struct result_report *r, cons
 static void add_scope_row(const struct draw_text *v, struct text_table *t, const struct result_scope *s, bool tensors)
 {
     const struct result_scope *of = tensors_of(v->report, s);
-    char peak[UNITS_TEXT], in_tensors[UNITS_TEXT], entry[UNITS_TEXT], exit[UNITS_TEXT], count[UNITS_TEXT];
-    char gpu[96], text[256];
-    const char *cells[TEXT_TABLE_COLUMNS] = {draw_bytes(peak, s->peak_bytes)};
+    char gpu[96], text[256], in_tensors[UNITS_TEXT];
+    const char *cells[TEXT_TABLE_COLUMNS] = {DRAW_BYTES(s->peak_bytes)};
     size_t n = 1;
 
     range_text(v, text, sizeof text, s->name, s->domain);
     if (tensors) cells[n++] = of ? draw_bytes(in_tensors, of->peak_bytes) : "";
-    cells[n++] = draw_bytes(entry, s->entry_bytes);
-    cells[n++] = draw_bytes(exit, s->exit_bytes);
-    cells[n++] = units_format_count(count, s->count);
+    cells[n++] = DRAW_BYTES(s->entry_bytes);
+    cells[n++] = DRAW_BYTES(s->exit_bytes);
+    cells[n++] = UNITS_COUNT(s->count);
     cells[n++] = draw_device(v, gpu, sizeof gpu, s->process, s->device, s->layer);
     cells[n] = text;
     text_table_add(t, cells, NULL);

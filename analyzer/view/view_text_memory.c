@@ -19,11 +19,7 @@
 static const struct result_peak *shown_peak_of(const struct result_report *r, uint32_t process, int device,
                                                enum run_series_layer layer)
 {
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].process == process && r->peaks[i].device == device && r->peaks[i].layer == layer &&
-            r->peaks[i].bytes > 0)
-            return &r->peaks[i];
-    return NULL;
+    return FIND_IN(p, r->peaks, p->process == process && p->device == device && p->layer == layer && p->bytes > 0);
 }
 
 static const struct result_timeline *shown_timeline_of(const struct result_report *r, const struct result_peak *p)
@@ -54,10 +50,8 @@ static const char *at_peak_words(const struct draw_text *v)
 static void add_live_row(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
                          uint64_t count, const struct result_site *site, char *below)
 {
-    char size[UNITS_TEXT], share[UNITS_TEXT], number[UNITS_TEXT];
-    const char *cells[] = {draw_bytes(size, bytes),
-                           units_format_share(share, p->bytes ? (double)bytes / (double)p->bytes : 0),
-                           units_format_count(number, count)};
+    const char *cells[] = {DRAW_BYTES(bytes), UNITS_SHARE(p->bytes ? (double)bytes / (double)p->bytes : 0),
+                           UNITS_COUNT(count)};
     struct text_table_row *row = text_table_add(t, cells, site);
 
     if (row)
@@ -89,11 +83,11 @@ static void print_by_line(const struct draw_text *v, const struct result_peak *p
 
 static void add_part_row(struct text_table *t, int64_t bytes, int64_t whole, const char *what)
 {
-    char size[UNITS_TEXT], share[UNITS_TEXT] = "";
+    char share[UNITS_TEXT] = "";
 
     if (bytes == RUN_UNKNOWN || bytes <= 0) return;
     if (whole > 0) units_format_share(share, (double)bytes / (double)whole);
-    const char *cells[] = {draw_bytes(size, bytes), share, what};
+    const char *cells[] = {DRAW_BYTES(bytes), share, what};
     text_table_add(t, cells, NULL);
 }
 
@@ -175,7 +169,6 @@ static void print_parts(const struct draw_text *v, uint32_t process, int device)
 {
     const struct result_device_memory *m = NULL;
     struct text_table t = {.head = {"", "", ""}};
-    char total[UNITS_TEXT];
 
     for (size_t i = 0; i < v->report->memory_n; i++)
         if (v->report->memory[i].process == process && v->report->memory[i].device == device) m = &v->report->memory[i];
@@ -189,8 +182,8 @@ static void print_parts(const struct draw_text *v, uint32_t process, int device)
         add_outside_row(&t, m);
         add_part_row(&t, m->free_bytes, m->total_bytes, m->about ? "free, estimated" : "free");
     }
-    fprintf(v->out, "  %sOf the GPU's %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-            draw_bytes(total, m->total_bytes), at_peak_words(v), terminal_style(&v->term, TERMINAL_PLAIN));
+    fprintf(v->out, "  %sOf the GPU's %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), DRAW_BYTES(m->total_bytes),
+            at_peak_words(v), terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
@@ -241,25 +234,24 @@ static void print_categories(const struct draw_text *v, const struct result_peak
 
 static void peak_line(const struct draw_text *v, const struct result_peak *p, const char *what)
 {
-    char bytes[UNITS_TEXT], at[UNITS_TEXT + 8], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT], sum[UNITS_TEXT],
-        line[256];
+    char at[UNITS_TEXT + 8], line[256];
 
     if (v->report->no_history)
-        snprintf(line, sizeof line, "%s live in %s block%s; peak unknown", draw_bytes(bytes, p->bytes),
-                 units_format_count(count, p->count), p->count == 1 ? "" : "s");
+        snprintf(line, sizeof line, "%s live in %s block%s; peak unknown", DRAW_BYTES(p->bytes), UNITS_COUNT(p->count),
+                 p->count == 1 ? "" : "s");
     else if (v->brief)
-        snprintf(line, sizeof line, "peak %s %s, in %s block%s", draw_bytes(bytes, p->bytes),
-                 draw_moment(v, at, sizeof at, p), units_format_count(count, p->count), p->count == 1 ? "" : "s");
+        snprintf(line, sizeof line, "peak %s %s, in %s block%s", DRAW_BYTES(p->bytes), draw_moment(v, at, sizeof at, p),
+                 UNITS_COUNT(p->count), p->count == 1 ? "" : "s");
     else
         snprintf(line, sizeof line, "peak %s %s, in %s block%s; over the run %s in %s block%s; %s%s",
-                 draw_bytes(bytes, p->bytes), draw_moment(v, at, sizeof at, p), units_format_count(count, p->count),
-                 p->count == 1 ? "" : "s", draw_bytes(sum, p->allocated_bytes), units_format_count(all, p->allocations),
-                 p->allocations == 1 ? "" : "s", p->end_bytes ? draw_bytes(end, p->end_bytes) : "",
+                 DRAW_BYTES(p->bytes), draw_moment(v, at, sizeof at, p), UNITS_COUNT(p->count),
+                 p->count == 1 ? "" : "s", DRAW_BYTES(p->allocated_bytes), UNITS_COUNT(p->allocations),
+                 p->allocations == 1 ? "" : "s", p->end_bytes ? DRAW_BYTES(p->end_bytes) : "",
                  p->end_bytes ? " live at the end" : "all freed by the end");
     if (p->layer == RUN_SERIES_DEVICE && v->report->processes[p->process].attached_after_s > 0)
         snprintf(line + strlen(line), sizeof line - strlen(line),
                  "; without what was allocated before gpuspy attached");
-    draw_wrap(v, INDENT, what, line);
+    draw_wrap(v, INDENT, what, "%s", line);
 }
 
 /* If the peak contains other kinds than plain cudaMalloc. */
@@ -276,7 +268,7 @@ static void print_kinds(const struct draw_text *v, const struct result_peak *p)
         if (p->by_space[i] && words[i])
             n += (size_t)snprintf(line + n, sizeof line - n, "%s%s in %s", n ? ", " : "",
                                   draw_bytes(bytes, p->by_space[i]), words[i]);
-    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) draw_wrap(v, INDENT, "of it       ", line);
+    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) draw_wrap(v, INDENT, "of it       ", "%s", line);
 }
 
 static void print_memory_legend(const struct draw_text *v)
@@ -382,11 +374,11 @@ static void print_overview(const struct draw_text *v, const struct result_peak *
     t.head[3] = any ? t.head[3] : NULL;
     for (size_t i = 0; i < shown; i++) {
         const struct result_peak *p = lead[i], *in_tensors;
-        char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
+        char place[96], tensors[UNITS_TEXT] = "";
         in_tensors = shown_peak_of(v->report, p->process, p->device, RUN_SERIES_TENSOR);
         if (in_tensors && in_tensors != p) draw_bytes(tensors, in_tensors->bytes);
         const char *cells[] = {draw_device(v, place, sizeof place, p->process, p->device, p->layer),
-                               draw_bytes(bytes, p->bytes), once ? "" : units_format_seconds(at, p->time_s), tensors};
+                               DRAW_BYTES(p->bytes), once ? "" : UNITS_SECONDS(p->time_s), tensors};
         text_table_add(&t, cells, NULL);
     }
     draw_title(v, TERMINAL_BOLD, once ? "Live on each GPU" : shown < n ? "Peaks, the highest first" : "Peaks");

@@ -11,6 +11,6 @@ void view_text_preallocations(const struct draw_text *v, uint32_t process, int d
         char line[512];
         if (p->process != process || p->device != device) continue;
         terminal_clean(line, sizeof line, p->sentence, v->term.utf8);
-        draw_wrap(v, INDENT, "", line);
+        draw_wrap(v, INDENT, "", "%s", line);
     }
 }

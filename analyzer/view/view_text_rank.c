@@ -19,7 +19,7 @@ static void print_rank_sentence(const struct draw_text *v, const char *mark, con
     char line[1024];
 
     terminal_clean(line, sizeof line, text, v->term.utf8);
-    draw_wrap(v, INDENT, mark, line);
+    draw_wrap(v, INDENT, mark, "%s", line);
 }
 
 static const struct run_process *shown_process_of(const struct draw_text *v, const struct result_rank *k)
@@ -45,8 +45,8 @@ struct columns {
 static void add_rank_row(const struct draw_text *v, struct text_table *t, const struct result_rank *k,
                          const struct columns *c)
 {
-    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", device[UNITS_TEXT], waits[UNITS_TEXT],
-                                           copied[UNITS_TEXT], time[UNITS_TEXT], whole[1024];
+    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", waited[UNITS_TEXT], copied[UNITS_TEXT],
+                                           whole[1024];
     const char *cells[TEXT_TABLE_COLUMNS];
     int n = 0;
 
@@ -61,10 +61,10 @@ static void add_rank_row(const struct draw_text *v, struct text_table *t, const 
     if (c->host) cells[n++] = host;
     cells[n++] = gpu;
     cells[n++] = tensors;
-    cells[n++] = draw_bytes(device, k->device_peak_bytes);
-    if (c->waited) cells[n++] = units_format_seconds(waits, k->blocked_s);
+    cells[n++] = DRAW_BYTES(k->device_peak_bytes);
+    if (c->waited) cells[n++] = units_format_seconds(waited, k->blocked_s);
     if (c->copied) cells[n++] = draw_bytes(copied, k->copied_bytes);
-    cells[n++] = v->report->no_times ? "?" : units_format_seconds(time, (double)shown_process_of(v, k)->end_ns / 1e9);
+    cells[n++] = v->report->no_times ? "?" : UNITS_SECONDS((double)shown_process_of(v, k)->end_ns / 1e9);
     text_table_add(t, cells, NULL);
 }
 
@@ -179,11 +179,6 @@ static void print_spread(const struct draw_text *v)
     text_table_print(&t, &v->term, INDENT, v->out);
 }
 
-static bool has_unranked(const struct result_report *r)
-{
-    return !isfinite(r->rank_spread[RESULT_RANK_DEVICE_PEAK].most);
-}
-
 void view_text_ranks(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
@@ -198,7 +193,7 @@ void view_text_ranks(const struct draw_text *v)
                             !r->unknown[RUN_FACT_COPIES] && (!narrow || (r->rank_hosts < 2 && v->term.width >= 76))};
     draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ": %zu%s, each at its own peak",
                  r->ranks_n, hosts);
-    if (few || has_unranked(r)) {
+    if (few || !isfinite(r->rank_spread[RESULT_RANK_DEVICE_PEAK].most)) {
         struct text_table t = rank_table(&c);
         size_t shown = few ? r->ranks_n : ROWS;
         for (size_t i = 0; i < shown; i++) add_rank_row(v, &t, &r->ranks[i], &c);

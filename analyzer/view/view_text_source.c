@@ -24,17 +24,16 @@ static int common_indent(const struct result_excerpt *e)
 static void print_excerpt(const struct draw_text *v, const struct result_excerpt *e)
 {
     const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
-    char title[512], number[16];
+    char number[16];
 
     const char *function = e->function ? e->function : "";
     const char *disk = !e->from_disk ? ""
                        : e->cell     ? ", read from disk"
                                      : "read from disk: the recording does not have it";
     const bool more = e->cell || e->from_disk;
-    text_put(title, sizeof title, "%s:%d%s%.*s%s%s%s%s", basename(e->file), e->line, *function ? "  " : "",
-             (int)text_without_comprehension(function), function, more ? "  (" : "", e->cell ? e->cell : "", disk,
-             more ? ")" : "");
-    draw_label(v, TERMINAL_BOLD, "Source", title);
+    draw_label(v, TERMINAL_BOLD, "Source", "%s:%d%s%.*s%s%s%s%s", basename(e->file), e->line, *function ? "  " : "",
+               (int)text_without_comprehension(function), function, more ? "  (" : "", e->cell ? e->cell : "", disk,
+               more ? ")" : "");
     for (size_t i = 0; i < e->n; i++) {
         if (!e->lines[i][indent_of(e->lines[i])] && (i == 0 || i + 1 == e->n)) continue;
         const int line = e->first_line + (int)i;
@@ -61,11 +60,9 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
     for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);
     for (size_t i = 0; i < o->holders_n; i++) {
         const struct result_holder *h = &o->holders[i];
-        char line[1024];
         const bool whole = v->shorter < DRAW_NO_REASONS;
         if (v->shorter >= DRAW_NO_HOLDERS && o->advice_n && strstr(o->advice[0], h->text)) continue;
-        text_put(line, sizeof line, "%s:%d  %s  (guess%s%s)", basename(h->file), h->line, h->text, whole ? ": " : "",
-                 whole ? h->why : "");
-        draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", line);
+        draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", "%s:%d  %s  (guess%s%s)", basename(h->file), h->line,
+                   h->text, whole ? ": " : "", whole ? h->why : "");
     }
 }

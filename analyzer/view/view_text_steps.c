@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/step/step.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -13,9 +14,7 @@ static bool are_steps_alike(const struct step_list *a, const struct step_list *b
 /* The step in which memory ran out is none of them: its number is one more, which the verdict names. */
 static bool is_last_step_incomplete(const struct result_report *r, const struct step_list *s)
 {
-    for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].fatal && r->ooms[i].process == s->process && r->ooms[i].step == (int64_t)s->n + 1) return true;
-    return false;
+    return ANY_IN(o, r->ooms, o->fatal && o->process == s->process && o->step == (int64_t)s->n + 1);
 }
 
 void view_text_steps(const struct draw_text *v)
@@ -25,7 +24,7 @@ void view_text_steps(const struct draw_text *v)
 
     for (size_t i = 0, lines = 0; i < r->steps_n && lines < LINES; i++) {
         const struct step_list *s = r->steps[i];
-        char count[UNITS_TEXT], time[UNITS_TEXT], by[512], line[1024], who[64] = "", since[64] = "";
+        char by[512], who[64] = "", since[64] = "";
         size_t others = 0, before = 0;
         for (size_t k = 0; k < r->steps_n; k++) {
             before += k < i && are_steps_alike(s, r->steps[k]);
@@ -39,11 +38,10 @@ void view_text_steps(const struct draw_text *v)
         else if (r->processes_n > 1)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
         const int64_t from = r->processes[s->process].kept_from_ns;
-        if (from) snprintf(since, sizeof since, " after %s", units_format_seconds(time, (double)from / 1e9));
-        snprintf(line, sizeof line, "%s %s%s%s%s%s, by %s%s", units_format_count(count, s->n),
-                 is_last_step_incomplete(r, s) ? "complete " : "", s->n == 1 ? "step" : "steps",
-                 r->no_times ? "" : " of ", r->no_times ? "" : units_format_seconds(time, (double)s->median_ns / 1e9),
-                 since, by, who);
-        draw_wrap(v, 0, "", line);
+        if (from) snprintf(since, sizeof since, " after %s", UNITS_SECONDS((double)from / 1e9));
+        draw_wrap(v, 0, "", "%s %s%s%s%s%s, by %s%s", UNITS_COUNT(s->n),
+                  is_last_step_incomplete(r, s) ? "complete " : "", s->n == 1 ? "step" : "steps",
+                  r->no_times ? "" : " of ", r->no_times ? "" : UNITS_SECONDS((double)s->median_ns / 1e9), since, by,
+                  who);
     }
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/site.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -22,25 +23,16 @@ const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, con
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
-static bool is_peak_same(const struct draw_text *v, const struct result_oom_verdict *o)
-{
-    for (size_t i = 0; i < v->report->peaks_n; i++)
-        if (view_oom_at_peak(v, &v->report->peaks[i]) == o) return true;
-    return false;
-}
-
 static void print_live(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     struct text_table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
 
-    if (!shown || is_peak_same(v, o)) return;
+    if (!shown || ANY_IN(p, v->report->peaks, view_oom_at_peak(v, p) == o)) return;
     fprintf(v->out, "  %sLive at that moment%s (%s)\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), draw_layer_word(o->live_layer));
     for (size_t i = 0; i < shown; i++) {
-        char bytes[UNITS_TEXT], count[UNITS_TEXT];
-        const char *cells[] = {draw_bytes(bytes, o->live_lines[i].bytes),
-                               units_format_count(count, o->live_lines[i].count)};
+        const char *cells[] = {DRAW_BYTES(o->live_lines[i].bytes), UNITS_COUNT(o->live_lines[i].count)};
         struct text_table_row *row = text_table_add(&t, cells, &o->live_lines[i].site);
         if (row) row->below = draw_paths(v, &o->live_lines[i].paths, 4 * INDENT);
     }
@@ -49,7 +41,7 @@ static void print_live(const struct draw_text *v, const struct result_oom_verdic
 
 static void print_asked(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    char want[2 * UNITS_TEXT + 32], segment[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
+    char want[2 * UNITS_TEXT + 32], segment[UNITS_TEXT], site[512], line[1024];
     const struct result_site *s = &o->stack.site;
     const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
 
@@ -60,20 +52,19 @@ static void print_asked(const struct draw_text *v, const struct result_oom_verdi
     if (o->free_bytes == RUN_UNKNOWN || *what) /* what the GPU has free does not matter for host memory */
         snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
     else
-        snprintf(line, sizeof line, "%s%s, with %s%s%s free%s%s", want, what, draw_bytes(free_, o->free_bytes),
+        snprintf(line, sizeof line, "%s%s, with %s%s%s free%s%s", want, what, DRAW_BYTES(o->free_bytes),
                  o->total_bytes == RUN_UNKNOWN ? "" : " of ",
-                 o->total_bytes == RUN_UNKNOWN ? "" : draw_bytes(total, o->total_bytes), s->known ? ", at " : "",
+                 o->total_bytes == RUN_UNKNOWN ? "" : DRAW_BYTES(o->total_bytes), s->known ? ", at " : "",
                  s->known ? site : "");
-    draw_label(v, TERMINAL_BOLD, "Request", line);
+    draw_label(v, TERMINAL_BOLD, "Request", "%s", line);
 }
 
 static void format_share_line(char *line, size_t size, int64_t bytes, const char *what)
 {
-    char text[UNITS_TEXT];
     size_t at = strlen(line);
 
     if (bytes != RUN_UNKNOWN && bytes > 0)
-        snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", draw_bytes(text, bytes), what);
+        snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", DRAW_BYTES(bytes), what);
 }
 
 static int64_t subtract_at_least_zero(int64_t a, int64_t b)
@@ -105,7 +96,7 @@ static const char *in_tensors(const struct result_oom_verdict *o, char *out, siz
 /* The device's memory at the failure: the parts sum to all of it. */
 static void print_held(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    char line[1024] = "", total[UNITS_TEXT], tensors[256];
+    char line[1024] = "", tensors[256];
     int64_t others = subtract_at_least_zero(o->device_live, o->tensor_reserved);
     bool torch =
         others != RUN_UNKNOWN && subtract_at_least_zero(o->tensor_reserved, o->tensor_allocated) != RUN_UNKNOWN;
@@ -122,8 +113,8 @@ static void print_held(const struct draw_text *v, const struct result_oom_verdic
     format_share_line(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
     format_share_line(line, sizeof line, o->free_bytes, "free");
     size_t at = strlen(line);
-    snprintf(line + at, sizeof line - at, " = %s", draw_bytes(total, o->total_bytes));
-    draw_label(v, TERMINAL_BOLD, "Memory", line);
+    snprintf(line + at, sizeof line - at, " = %s", DRAW_BYTES(o->total_bytes));
+    draw_label(v, TERMINAL_BOLD, "Memory", "%s", line);
 }
 
 static void print_failing_stack(const struct draw_text *v, const struct result_oom_verdict *o)
@@ -147,7 +138,7 @@ static size_t advice_shown(const struct draw_text *v, size_t n)
 /* What happened and what to do. */
 static void failure_head(const struct draw_text *v, const struct result_oom_verdict *o, const char *who)
 {
-    char at[UNITS_TEXT], device[96], place[128], step[32] = "", title[64];
+    char device[96], place[128], step[32] = "", title[64];
 
     if (o->step > 0) snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
     snprintf(title, sizeof title, "%s%s", who,
@@ -159,13 +150,12 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
     else
         snprintf(place, sizeof place, " on %s",
                  draw_device(v, device, sizeof device, o->process, o->device, RUN_SERIES_PINNED));
-    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, "%s at %s%s%s", place,
-                 units_format_seconds(at, o->time_s), step,
-                 o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
+    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, "%s at %s%s%s", place, UNITS_SECONDS(o->time_s),
+                 step, o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     print_asked(v, o);
-    if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
+    if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", "%s", o->verdict);
     for (size_t i = 0; i < advice_shown(v, o->advice_n); i++)
-        draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+        draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", "%s", o->advice[i]);
     view_text_source(v, o);
 }
 
@@ -177,13 +167,10 @@ void view_text_failure(const struct draw_text *v)
 static void print_one_failure(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     failure_head(v, o, "");
-    if (o->verdict) {
-        char line[512];
-        snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; wrong " : "",
-                 o->refuted_by ? o->refuted_by : "");
-        draw_label(v, TERMINAL_BOLD, "Basis", line);
-    }
-    if (o->outcome_why && (!v->brief || !o->fatal)) draw_label(v, TERMINAL_BOLD, "After", o->outcome_why);
+    if (o->verdict)
+        draw_label(v, TERMINAL_BOLD, "Basis", "%s%s%s", result_certainty_word(o->certainty),
+                   o->refuted_by ? "; wrong " : "", o->refuted_by ? o->refuted_by : "");
+    if (o->outcome_why && (!v->brief || !o->fatal)) draw_label(v, TERMINAL_BOLD, "After", "%s", o->outcome_why);
     if (o->waterfall_n)
         view_text_waterfall(v, o);
     else
@@ -249,25 +236,24 @@ static bool ended_unseen(const struct result_report *r)
 static const char *no_allocation_text(const struct draw_text *v, char *out, size_t size)
 {
     int64_t graphs = 0;
-    char bytes[UNITS_TEXT];
     if (v->report->no_history) return "no GPU memory was live";
     EACH_IN (d, v->report->devices) graphs += d->graph_bytes > 0 ? d->graph_bytes : 0;
     if (!graphs) return "no GPU memory was allocated";
-    text_put(out, size, "no GPU memory was allocated but %s for graphs", draw_bytes(bytes, graphs));
+    text_put(out, size, "no GPU memory was allocated but %s for graphs", DRAW_BYTES(graphs));
     return out;
 }
 
 /* What PyTorch had reserved before a snapshot's first event shows nothing of the program: its tensors do. */
 static const char *peak_moment(const struct draw_text *v, const struct result_peak *p, char *out, size_t size)
 {
-    char bytes[UNITS_TEXT], at[64];
+    char at[64];
     const struct result_report *r = v->report;
 
     draw_moment(v, out, size, p);
     if (!r->imported || p->time_ns != 0) return out;
     EACH_IN (t, r->peaks)
         if (t->layer == RUN_SERIES_TENSOR && t->process == p->process && t->device == p->device && t != p)
-            text_put(out, size, "from the start; tensors %s %s", draw_bytes(bytes, t->bytes),
+            text_put(out, size, "from the start; tensors %s %s", DRAW_BYTES(t->bytes),
                      draw_moment(v, at, sizeof at, t));
     return out;
 }
@@ -286,8 +272,8 @@ static void print_outcome(const struct draw_text *v)
     const char *none = result_outcome_text(v->report, true);
     int64_t total;
     const struct result_peak *p = fullest_peak(v->report, true, &total);
-    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[128], place[96], graphs[96],
-        raw[RUN_FAILURE_TEXT + 64], why[RUN_FAILURE_TEXT + 64], crash[RUN_FAILURE_TEXT + 128];
+    char at[128], place[96], graphs[96], raw[RUN_FAILURE_TEXT + 64], why[RUN_FAILURE_TEXT + 64],
+        crash[RUN_FAILURE_TEXT + 128];
 
     if (!p) p = fullest_peak(v->report, false, &total);
     enum terminal_style colour = TERMINAL_GREEN;
@@ -313,15 +299,13 @@ static void print_outcome(const struct draw_text *v)
     }
     draw_device(v, place, sizeof place, p->process, p->device, p->layer);
     if (v->report->no_history)
-        draw_heading(v, colour, none, "; %s live %s %s", draw_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of",
-                     place);
+        draw_heading(v, colour, none, "; %s live %s %s", DRAW_BYTES(p->bytes), p->device >= 0 ? "on" : "of", place);
     else if (total > 0)
-        draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, %s", draw_bytes(peak, p->bytes),
-                     draw_bytes(size, total), units_format_share(share, (double)p->bytes / (double)total), place,
-                     peak_moment(v, p, at, sizeof at));
+        draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, %s", DRAW_BYTES(p->bytes), DRAW_BYTES(total),
+                     UNITS_SHARE((double)p->bytes / (double)total), place, peak_moment(v, p, at, sizeof at));
     else
-        draw_heading(v, colour, none, "; peak %s %s %s, %s%s%s", draw_bytes(peak, p->bytes),
-                     p->device >= 0 ? "on" : "of", place, peak_moment(v, p, at, sizeof at), p->device >= 0 ? "" : "; ",
+        draw_heading(v, colour, none, "; peak %s %s %s, %s%s%s", DRAW_BYTES(p->bytes), p->device >= 0 ? "on" : "of",
+                     place, peak_moment(v, p, at, sizeof at), p->device >= 0 ? "" : "; ",
                      p->device >= 0 ? "" : no_allocation_text(v, graphs, sizeof graphs));
 }
 

@@ -66,7 +66,7 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
 {
     const struct cell *c = self;
     const struct result_held_line *line = item;
-    char bytes[UNITS_TEXT], site[512] = "", text[256] = "", shown[512], tail[16] = "";
+    char site[512] = "", text[256] = "", shown[512], tail[16] = "";
 
     if (line->text) terminal_clean(text, sizeof text, line->text, c->v->term.utf8);
     if (is_file_of(text, &line->site)) text[0] = 0;
@@ -80,8 +80,8 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
         snprintf(tail, sizeof tail, "no stack");
     char styled[4096] = "";
     if (*site) draw_styled_site(c->v, &line->site, site, styled, sizeof styled);
-    snprintf(out, size, "  %*s  %s%s%s%s", c->bytes_width, draw_bytes(bytes, line->bytes), shown,
-             *text && *site ? "  " : "", styled, tail);
+    snprintf(out, size, "  %*s  %s%s%s%s", c->bytes_width, DRAW_BYTES(line->bytes), shown, *text && *site ? "  " : "",
+             styled, tail);
 }
 
 /* Similar to the page's (analyzer/web/page.css), from the 256 colours of terminals. */
@@ -93,10 +93,10 @@ static const int colours[RESULT_CATEGORIES_N] = {
 
 static void add_waterfall_part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)
 {
-    char bytes[UNITS_TEXT], share[UNITS_TEXT], drawn[BAR_WIDE * 3 + 8];
+    char drawn[BAR_WIDE * 3 + 8];
 
     format_waterfall_bar(v, p->share, drawn, sizeof drawn);
-    const char *cells[] = {draw_bytes(bytes, p->bytes), units_format_share(share, p->share), drawn, p->text};
+    const char *cells[] = {DRAW_BYTES(p->bytes), UNITS_SHARE(p->share), drawn, p->text};
     struct text_table_row *row = text_table_add(t, cells, NULL);
     if (row && p->what == RESULT_HELD_TENSORS) terminal_foreground(&v->term, colours[p->category], row->colour);
     double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
@@ -109,8 +109,7 @@ static void add_waterfall_part(const struct draw_text *v, struct text_table *t, 
 /* Parts that are too small for their own row; `with_free`: free memory is one of them. */
 static void small_parts(struct text_table *t, int64_t bytes, int64_t total, bool with_free)
 {
-    char size[UNITS_TEXT], share[UNITS_TEXT];
-    const char *cells[] = {draw_bytes(size, bytes), units_format_share(share, (double)bytes / (double)total), "",
+    const char *cells[] = {DRAW_BYTES(bytes), UNITS_SHARE((double)bytes / (double)total), "",
                            with_free ? "smaller parts, including free memory" : "smaller parts"};
 
     text_table_add(t, cells, NULL);
@@ -122,10 +121,9 @@ static int widest_part_name(const struct result_oom_verdict *o)
 
     for (size_t i = 0; i < o->waterfall_n; i++)
         for (size_t j = 0; j < o->waterfall[i].lines_n && j < LINES_MOST; j++) {
-            char bytes[UNITS_TEXT];
             int n = o->waterfall[i].lines[j].bytes == RUN_UNKNOWN
                         ? 0
-                        : terminal_columns(draw_bytes(bytes, o->waterfall[i].lines[j].bytes));
+                        : terminal_columns(DRAW_BYTES(o->waterfall[i].lines[j].bytes));
             most = n > most ? n : most;
         }
     return most;
@@ -136,7 +134,6 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     struct cell c = {v, widest_part_name(o)};
     struct text_table t = {
         .last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}, .coloured = 2};
-    char total[UNITS_TEXT];
     int64_t tensors = 0, small = 0;
     size_t small_n = 0, last_small = 0;
     bool small_free = false;
@@ -144,7 +141,7 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
 
     if (!o->waterfall_n) return;
     fprintf(v->out, "  %sOf the GPU's %s at that moment%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-            draw_bytes(total, o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
+            DRAW_BYTES(o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
     for (size_t i = 0; i < o->waterfall_n; i++) {
         tensors += o->waterfall[i].what == RESULT_HELD_TENSORS ? o->waterfall[i].bytes : 0;
         if (v->brief && o->waterfall[i].share < least) {
@@ -163,11 +160,13 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     if (v->shorter >= DRAW_NO_REMARKS) return;
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
-    char rounding[160] = "Tensors have the sizes of their blocks, which PyTorch's allocator rounds up; the requested "
-                         "sizes are unknown.";
     if (o->rounding_known)
-        text_put(rounding, sizeof rounding, "PyTorch's allocator rounds requests up: the tensors requested %s less.",
-                 draw_bytes(total, o->rounding_most));
-    draw_wrap(v, 2 * INDENT, "", rounding);
+        draw_wrap(v, 2 * INDENT, "", "PyTorch's allocator rounds requests up: the tensors requested %s less.",
+                  DRAW_BYTES(o->rounding_most));
+    else
+        draw_wrap(
+            v, 2 * INDENT, "",
+            "Tensors have the sizes of their blocks, which PyTorch's allocator rounds up; the requested sizes are "
+            "unknown.");
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }

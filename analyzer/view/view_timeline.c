@@ -7,7 +7,6 @@
 #include "analyzer/json/json_parts.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 
 #define LABEL 12 /* columns of the axis: "1023.99 MiB " */
 #define ROWS_ONE 12
@@ -161,7 +160,7 @@ static void draw_row(const struct chart *k, int row)
 static void print_time_axis(const struct chart *k)
 {
     const struct draw_text *v = k->v;
-    char from[UNITS_TEXT], middle[UNITS_TEXT], to[UNITS_TEXT];
+    char from[UNITS_TEXT], middle[UNITS_TEXT];
     int columns = (int)k->c->columns_n;
     double a = (double)k->c->from_ns / 1e9, b = (double)k->c->to_ns / 1e9;
 
@@ -169,20 +168,17 @@ static void print_time_axis(const struct chart *k)
     for (int x = 0; x < columns; x++) fputs(v->term.utf8 ? "─" : "-", v->out);
     units_format_seconds(from, a);
     units_format_seconds(middle, (a + b) / 2);
-    units_format_seconds(to, b);
     int at = fprintf(v->out, "\n%*s%s", LABEL + 1, "", from) - 1, half = LABEL + 1 + columns / 2;
     if (columns >= 40) at += fprintf(v->out, "%*s", half - at - (int)strlen(middle) / 2 + (int)strlen(middle), middle);
-    fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, to);
+    fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, UNITS_SECONDS(b));
 }
 
 static void draw_course(struct chart *k)
 {
-    char label[UNITS_TEXT];
-
     for (size_t x = 0; x < k->c->columns_n; x++) fill_chart_column(k, x);
     for (int r = k->rows - 1; r >= 0; r--) {
         int64_t at = r == k->rows - 1 ? k->top : k->rows >= 8 && r == k->rows / 2 - 1 ? k->top / 2 : -1;
-        fprintf(k->v->out, "%*s %s", LABEL - 1, at < 0 ? "" : draw_bytes(label, at), k->v->term.utf8 ? "│" : "|");
+        fprintf(k->v->out, "%*s %s", LABEL - 1, at < 0 ? "" : DRAW_BYTES(at), k->v->term.utf8 ? "│" : "|");
         draw_row(k, r);
     }
     print_time_axis(k);
@@ -250,7 +246,7 @@ static void step_row(const struct chart *k)
     const struct draw_text *v = k->v;
     const struct profile_course_steps *s = NULL;
     size_t columns = k->c->columns_n;
-    char count[UNITS_TEXT], time[UNITS_TEXT], by[256], text[512];
+    char by[256], text[512];
 
     for (size_t i = 0; i < k->c->steps_n; i++) s = k->c->steps[i].process == k->front->process ? &k->c->steps[i] : s;
     if (!s) return;
@@ -272,10 +268,10 @@ static void step_row(const struct chart *k)
     }
     fprintf(v->out, "%s\n", terminal_style(&v->term, TERMINAL_PLAIN));
     terminal_clean(by, sizeof by, s->by, v->term.utf8);
-    text_put(text, sizeof text, "%s of %s, by %s", units_format_plural(count, s->n, "step", NULL),
-             units_format_seconds(time, (double)s->median_ns / 1e9), by);
+    text_put(text, sizeof text, "%s of %s, by %s", UNITS_PLURAL(s->n, "step", NULL),
+             UNITS_SECONDS((double)s->median_ns / 1e9), by);
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
-    draw_wrap(v, legend_indent(v, terminal_columns(by)), "", text);
+    draw_wrap(v, legend_indent(v, terminal_columns(by)), "", "%s", text);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
@@ -284,7 +280,7 @@ static void scope_row(const struct chart *k, const struct profile_course_scope *
 {
     const struct draw_text *v = k->v;
     const int columns = (int)k->c->columns_n;
-    char name[128], domain[64], peak[UNITS_TEXT], text[256];
+    char name[128], domain[64], text[256];
     int first = columns, last = -1;
 
     for (int x = 0; x < columns; x++) {
@@ -298,7 +294,7 @@ static void scope_row(const struct chart *k, const struct profile_course_scope *
     text_put(text, sizeof text, "%s%s%s", domain, *domain ? ": " : "", name);
     const int width = terminal_columns(text);
     const bool after = last + 2 + width <= columns, before = !after && width + 2 <= first;
-    fprintf(v->out, "%*s  ", LABEL - 1, draw_bytes(peak, s->scope.peak_bytes));
+    fprintf(v->out, "%*s  ", LABEL - 1, DRAW_BYTES(s->scope.peak_bytes));
     fprintf(v->out, "%*s%s%*s", before ? first - 1 - width : 0, "", before ? text : "", before ? 1 : first, "");
     for (int x = first; x <= last; x++) fputs(!s->covered[x] ? " " : v->term.utf8 ? "▬" : "=", v->out);
     if (after) fprintf(v->out, " %s", text);
@@ -320,7 +316,7 @@ static void scope_rows(const struct chart *k)
             fputs(terminal_style(&k->v->term, TERMINAL_DIM), k->v->out);
             char title[64];
             snprintf(title, sizeof title, "%s ranges, each with its peak", run_range_word(k->v->report->run));
-            draw_wrap(k->v, LABEL + 1, "", title);
+            draw_wrap(k->v, LABEL + 1, "", "%s", title);
             fputs(terminal_style(&k->v->term, TERMINAL_PLAIN), k->v->out);
         }
         scope_row(k, s);
@@ -362,7 +358,7 @@ static void print_timeline_legend(const struct chart *k)
     const struct draw_text *v = k->v;
     const struct profile_course_column *peak = peak_column(k);
     int at = 0;
-    char bytes[UNITS_TEXT], text[128];
+    char text[128];
 
     if (k->back)
         print_legend_entry(
@@ -371,7 +367,7 @@ static void print_timeline_legend(const struct chart *k)
     for (int i = RESULT_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
         if (!peak->by_category[i]) continue;
         text_put(text, sizeof text, "%s %s", result_category_text((enum result_category)i),
-                 draw_bytes(bytes, peak->by_category[i]));
+                 DRAW_BYTES(peak->by_category[i]));
         print_legend_entry(v, &at, i, text);
     }
     if (at) fputc('\n', v->out);
@@ -382,14 +378,13 @@ static void mark_legend(const struct chart *k, struct run *run)
     const struct draw_text *v = k->v;
     size_t n, survived = 0;
     const struct run_oom *ooms = run_ooms(run, &n);
-    char bytes[UNITS_TEXT], at[UNITS_TEXT], text[96];
+    char text[96];
     const int indent = legend_indent(v, 0);
 
     if (profile_courses_column(k->c, k->front->peak_ns) < k->c->columns_n) {
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_PEAK);
-        fprintf(v->out, " peak %s at %s\n", draw_bytes(bytes, k->front->peak),
-                units_format_seconds(at, (double)k->front->peak_ns / 1e9));
+        fprintf(v->out, " peak %s at %s\n", DRAW_BYTES(k->front->peak), UNITS_SECONDS((double)k->front->peak_ns / 1e9));
     }
     for (size_t i = 0; i < n; i++) {
         if (!concerns_course(&ooms[i], k->front) || profile_courses_column(k->c, ooms[i].time_ns) == k->c->columns_n)
@@ -401,7 +396,7 @@ static void mark_legend(const struct chart *k, struct run *run)
         if (i + 1 < n && ooms[i + 1].fatal && concerns_course(&ooms[i + 1], k->front)) continue; /* the last of them */
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_OOM);
-        fprintf(v->out, " out of memory at %s\n", units_format_seconds(at, (double)ooms[i].time_ns / 1e9));
+        fprintf(v->out, " out of memory at %s\n", UNITS_SECONDS((double)ooms[i].time_ns / 1e9));
     }
     if (survived) {
         fprintf(v->out, "%*s", indent, "");
@@ -474,16 +469,15 @@ static void print_one_course(const struct draw_text *v, struct run *run, const s
                           .rows = rows,
                           .top = courses_scale(c, k->device >= 0),
                           .stacked = v->term.colour && is_course_categorised(c, k)};
-    char place[96], peak[UNITS_TEXT], end[UNITS_TEXT];
+    char place[96];
 
     if (k->layer == RUN_SERIES_TENSOR) chart.back = profile_courses_of(c, k->process, k->device, RUN_SERIES_DEVICE);
     draw_device(v, place, sizeof place, k->process, k->device, k->layer);
     if (k->device >= 0)
         draw_heading(v, TERMINAL_BOLD, place, ": %s, peak %s, %s at the end", draw_layer_word(k->layer),
-                     draw_bytes(peak, k->peak), draw_bytes(end, k->end));
+                     DRAW_BYTES(k->peak), DRAW_BYTES(k->end));
     else
-        draw_heading(v, TERMINAL_BOLD, place, ": peak %s, %s at the end", draw_bytes(peak, k->peak),
-                     draw_bytes(end, k->end));
+        draw_heading(v, TERMINAL_BOLD, place, ": peak %s, %s at the end", DRAW_BYTES(k->peak), DRAW_BYTES(k->end));
     if (chart.top <= 0) {
         fprintf(v->out, "  nothing was live in this stretch of time\n");
         return;

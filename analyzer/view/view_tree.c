@@ -5,7 +5,6 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/units.h"
-#include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"
 
 #define WEIGHT 11 /* columns: "1023.99 MiB" */
@@ -110,10 +109,10 @@ static void call_row(struct drawing *d, unsigned depth, const struct view_branch
 
 static void more_row(struct drawing *d, unsigned depth, const struct view_branch *b, size_t shown, int64_t rest)
 {
-    char text[96], count[UNITS_TEXT];
+    char text[96];
     size_t n = b->n - shown;
 
-    snprintf(text, sizeof text, "%s more call%s", units_format_count(count, n), n == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%s more call%s", UNITS_COUNT(n), n == 1 ? "" : "s");
     rest_row(d, depth, rest, text);
 }
 

@@ -12,25 +12,23 @@
 
 static void failure_text(const struct view_whatif *w, const struct whatif_failure *f, char *out, size_t size)
 {
-    char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
+    char place[256], step[48] = "";
     const struct result_site site = site_of(w->run, f->stack, NULL);
     if (!f->event && !f->time_ns && f->stack == RUN_NONE) {
         text_put(out, size, "when the recording begins: what is reserved then needs %s more",
-                 draw_bytes(bytes, f->requested_bytes));
+                 DRAW_BYTES(f->requested_bytes));
         return;
     }
     if (f->step) text_put(step, sizeof step, ", in step %llu", (unsigned long long)f->step);
-    units_format_seconds(when, (double)f->time_ns / 1e9);
-    text_put(out, size, "at %s%s: %s requests %s", when, step, site_text(&site, place, sizeof place),
-             draw_bytes(bytes, f->requested_bytes));
+    text_put(out, size, "at %s%s: %s requests %s", UNITS_SECONDS((double)f->time_ns / 1e9), step,
+             site_text(&site, place, sizeof place), DRAW_BYTES(f->requested_bytes));
 }
 
 /* ", with 2.00 MiB to spare" */
 static char *spare_text(const struct whatif_outcome *o, char *out, size_t size)
 {
-    char spare[UNITS_TEXT];
     out[0] = 0;
-    if (run_is_known(o->spare_bytes)) text_put(out, size, ", with %s to spare", draw_bytes(spare, o->spare_bytes));
+    if (run_is_known(o->spare_bytes)) text_put(out, size, ", with %s to spare", DRAW_BYTES(o->spare_bytes));
     return out;
 }
 
@@ -76,7 +74,7 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
     const struct whatif_outcome *recorded = &w->proof->recorded;
     const struct whatif_scenario *best = w->scenarios;
     const size_t n = count_settings(w);
-    char now[UNITS_TEXT], then[UNITS_TEXT], spare[64];
+    char then[UNITS_TEXT], spare[64];
     draw_bytes(then, recorded->peak_reserved_bytes);
     if (!recorded->fits && n && does_scenario_help(best, recorded))
         text_put(out, size, "with %s the request that failed fits%s. " LATER, best->conf,
@@ -85,7 +83,7 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
         text_put(out, size, "none of the %zu settings tried avoids this failure", n);
     else if (n && does_scenario_help(best, recorded))
         text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s%s", best->conf,
-                 draw_bytes(now, best->outcome.peak_reserved_bytes), then,
+                 DRAW_BYTES(best->outcome.peak_reserved_bytes), then,
                  best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else
         text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s%s", n, then,
@@ -133,29 +131,26 @@ static void print_limits(const struct draw_text *t, const struct view_whatif *w)
     for (size_t i = 0; i < WHATIF_DOUBTS; i++) {
         if (!(found >> i & 1)) continue;
         fputc('\n', t->out);
-        draw_wrap(t, INDENT, "", whatif_doubt_texts[i]);
+        draw_wrap(t, INDENT, "", "%s", whatif_doubt_texts[i]);
     }
 }
 
 static void add_outcome_row(struct text_table *table, bool search, const char *name, const char *error,
                             const struct whatif_outcome *o)
 {
-    char allocated[UNITS_TEXT], reserved[UNITS_TEXT], retries[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
-    char when[UNITS_TEXT], spread[512];
+    char allocated[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
+    char spread[512];
     size_t n = 0;
-    if (!o->fits) {
-        units_format_seconds(when, (double)o->oom.time_ns / 1e9);
-        text_put(outcome, sizeof outcome, "OOM at %s", when);
-    } else if (o->request_fits || o->doubts & WHATIF_HANDLED) {
+    if (!o->fits)
+        text_put(outcome, sizeof outcome, "OOM at %s", UNITS_SECONDS((double)o->oom.time_ns / 1e9));
+    else if (o->request_fits || o->doubts & WHATIF_HANDLED)
         text_put(outcome, sizeof outcome, "request fits");
-    }
-    units_format_count(retries, o->retries);
     spread_settings(spread, sizeof spread, name);
     const char *cells[TEXT_TABLE_COLUMNS];
     cells[n++] = error ? "not replayed" : outcome;
-    cells[n++] = error ? "" : draw_bytes(reserved, o->peak_reserved_bytes);
+    cells[n++] = error ? "" : DRAW_BYTES(o->peak_reserved_bytes);
     if (!search) cells[n++] = error ? "" : draw_bytes(allocated, o->peak_allocated_bytes);
-    cells[n++] = error ? "" : retries;
+    cells[n++] = error ? "" : UNITS_COUNT(o->retries);
     cells[n] = spread;
     (void)text_table_add(table, cells, NULL);
 }
@@ -197,7 +192,7 @@ static void print_outcomes(const struct draw_text *t, const struct view_whatif *
 
 static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
 {
-    char line[512], when[UNITS_TEXT], blocks[UNITS_TEXT], segments[UNITS_TEXT];
+    char line[512], blocks[UNITS_TEXT], segments[UNITS_TEXT];
     units_format_plural(blocks, p->blocks, "allocation", NULL);
     units_format_plural(segments, p->segments, "segment", NULL);
     if (p->exact) {
@@ -205,33 +200,30 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
                  "exact: under the recorded settings, the replay requests %s and places %s, all as recorded", segments,
                  blocks);
     } else if (p->parted_at_event) {
-        units_format_seconds(when, (double)p->parted_ns / 1e9);
         text_put(line, sizeof line,
                  "inexact: the replay of the recorded settings differs from the recording from event %llu (%s): %s. "
                  "%llu of %s and %llu of %s are as recorded",
-                 (unsigned long long)p->parted_at_event, when, p->reason, (unsigned long long)p->segments_same,
-                 segments, (unsigned long long)p->blocks_placed, blocks);
+                 (unsigned long long)p->parted_at_event, UNITS_SECONDS((double)p->parted_ns / 1e9), p->reason,
+                 (unsigned long long)p->segments_same, segments, (unsigned long long)p->blocks_placed, blocks);
     } else {
         text_put(line, sizeof line, "inexact: %s",
                  p->reason ? p->reason : "the recording has no allocation of PyTorch's to replay");
     }
-    draw_label(t, p->exact ? TERMINAL_PLAIN : TERMINAL_BOLD, "Replay", line);
+    draw_label(t, p->exact ? TERMINAL_PLAIN : TERMINAL_BOLD, "Replay", "%s", line);
     if (p->begin_ns) {
-        units_format_seconds(when, (double)p->begin_ns / 1e9);
-        text_put(line, sizeof line,
-                 "at %s: events before that were removed (GPUSPY_KEEP), so the peaks are those after it", when);
-        draw_label(t, TERMINAL_PLAIN, "Begins", line);
+        draw_label(t, TERMINAL_PLAIN, "Begins",
+                   "at %s: events before that were removed (GPUSPY_KEEP), so the peaks are those after it",
+                   UNITS_SECONDS((double)p->begin_ns / 1e9));
     }
     if (p->torch_version) {
         char version[64];
         terminal_clean(version, sizeof version, p->torch_version, t->term.utf8);
-        text_put(line, sizeof line, "PyTorch %s", version);
+        draw_label(t, TERMINAL_PLAIN, "Rules", "PyTorch %s", version);
     } else {
-        text_put(line, sizeof line,
-                 "PyTorch %s, whose rules reproduce most of the recording; the recording does not state its version",
-                 p->torch_assumed ? p->torch_assumed : "2.11");
+        draw_label(t, TERMINAL_PLAIN, "Rules",
+                   "PyTorch %s, whose rules reproduce most of the recording; the recording does not state its version",
+                   p->torch_assumed ? p->torch_assumed : "2.11");
     }
-    draw_label(t, TERMINAL_PLAIN, "Rules", line);
 }
 
 static void print_next_whatif(const struct draw_text *t, const struct view_whatif *w)
@@ -258,15 +250,15 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
     draw_title(t, TERMINAL_BOLD, "What if");
     if (!recorded->fits) {
         failure_text(w, &recorded->oom, text, sizeof text);
-        draw_label(t, TERMINAL_PLAIN, "Failed", text);
+        draw_label(t, TERMINAL_PLAIN, "Failed", "%s", text);
     }
     if (w->search)
         best_text(w, text, sizeof text);
     else
         result_text(w, text, sizeof text);
-    draw_label(t, TERMINAL_BOLD, "Result", text);
+    draw_label(t, TERMINAL_BOLD, "Result", "%s", text);
     if (w->search) gpu_text(w, text, sizeof text);
-    if (w->search && text[0]) draw_label(t, TERMINAL_BOLD, "GPU", text);
+    if (w->search && text[0]) draw_label(t, TERMINAL_BOLD, "GPU", "%s", text);
     print_proof(t, w->proof);
     print_outcomes(t, w);
     print_limits(t, w);

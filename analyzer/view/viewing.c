@@ -4,7 +4,6 @@
 #include <string.h>
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
-#include "analyzer/export/export_choice.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
@@ -141,7 +140,6 @@ static int layer_of_word(const char *word)
 static void print_nothing_found(const struct viewing *v, const struct profile_request *w)
 {
     size_t ooms;
-    char at[UNITS_TEXT];
 
     run_ooms(v->run, &ooms);
     if (w->what != PROFILE_WAITS && w->what != PROFILE_COPIES && !ooms && run_why_unknown(v->run, RUN_FACT_MEMORY))
@@ -165,7 +163,7 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
     else if (w->moments)
         complain("%s: nothing was %s", v->who, w->title);
     else if (w->what == PROFILE_AT)
-        complain("%s: nothing was live at %s", v->who, units_format_seconds(at, (double)w->at_ns / 1e9));
+        complain("%s: nothing was live at %s", v->who, UNITS_SECONDS((double)w->at_ns / 1e9));
     else
         complain("%s: no %s was allocated in this run%s", v->who, w->layer >= 0 ? "memory of this layer" : "GPU memory",
                  w->layer == PROFILE_USUAL ? "; --layer all also shows the host's" : "");
@@ -177,12 +175,10 @@ static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
     size_t n;
     const struct run_process *all = run_processes(v->run, &n);
     int64_t end = 0;
-    char text[UNITS_TEXT];
 
     for (size_t i = 0; i < n; i++) end = all[i].end_ns > end ? all[i].end_ns : end;
     if (at_ns <= end) return at_ns;
-    complain("%s: the recording ends after %s; its end is shown", v->who,
-             units_format_seconds(text, (double)end / 1e9));
+    complain("%s: the recording ends after %s; its end is shown", v->who, UNITS_SECONDS((double)end / 1e9));
     return end;
 }
 
@@ -352,7 +348,7 @@ static void where_text(const struct draw_text *t, const struct profile *p, char 
 
 void view_profile_heading(const struct draw_text *t, const struct profile *p)
 {
-    char title[160], weight[UNITS_TEXT], count[UNITS_TEXT], at[UNITS_TEXT], where[256];
+    char title[160], weight[UNITS_TEXT], where[256];
     size_t moments = 0, last = 0;
 
     text_put(title, sizeof title, "%s", p->title);
@@ -368,10 +364,9 @@ void view_profile_heading(const struct draw_text *t, const struct profile *p)
     const char *noun = view_profile_noun(p);
     int n = (int)strlen(noun);
     text_put(line, sizeof line, ": %s in %s %.*s%s%s%s", view_profile_weight(p, p->total, weight),
-             units_format_count(count, p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n, noun,
+             UNITS_COUNT(p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n, noun,
              p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where, moments == 1 ? ", at " : "");
-    if (moments == 1)
-        strncat(line, units_format_seconds(at, (double)p->moments[last] / 1e9), sizeof line - strlen(line) - 1);
+    if (moments == 1) strncat(line, UNITS_SECONDS((double)p->moments[last] / 1e9), sizeof line - strlen(line) - 1);
     text_wrap(t->out, &t->term, 2, terminal_columns(title), false, line);
 }
 

@@ -250,12 +250,8 @@ uint32_t whatif_lane_take(struct whatif_lane *l, uint32_t number, uint64_t addre
     return block;
 }
 
-static int order_blocks_by_address(const void *x, const void *y)
-{
-    const struct whatif_piece *a = x, *b = y;
-    return SORT_UP(a->address, b->address)
-               ?: SORT_UP(a->block, b->block); /* the segment before the block that it begins with */
-}
+/* A segment comes before the block that it begins with. */
+SORT_ORDER(order_blocks_by_address, struct whatif_piece, SORT_UP(x->address, y->address) ?: SORT_UP(x->block, y->block))
 
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
 {

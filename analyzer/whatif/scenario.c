@@ -317,11 +317,6 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     o->oom = failure;
 }
 
-static uint64_t play_stream_of(const struct run_lifetime *life)
-{
-    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
-}
-
 /* When a request began to wait for other streams, because it freed the cache; else its own time. */
 static int64_t waits_from(const struct play *p, struct track *t, int64_t ns)
 {
@@ -370,7 +365,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     advance_play(p, t, life->alloc_ns);
     settle_query(p, t, false);
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
-    t->last_stream = play_stream_of(life);
+    t->last_stream = life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
     whatif_release_due(&t->dues, t->lane.allocator, waits_from(p, t, life->alloc_ns));
     const struct whatif_scale *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);

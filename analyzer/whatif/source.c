@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/site.h"
@@ -49,9 +50,7 @@ struct figure_search {
 
 static bool is_one_of(const char *name, size_t n, const char *const *words, size_t words_n)
 {
-    for (size_t i = 0; i < words_n; i++)
-        if (strlen(words[i]) == n && strncmp(name, words[i], n) == 0) return true;
-    return false;
+    return ANY_IN(w, words, strlen(*w) == n && strncmp(name, *w, n) == 0);
 }
 
 /* ---------------------------------------------------------------- files */
@@ -147,16 +146,16 @@ static enum use use_of_argument(const char *code, const char *end)
     while (name > code && site_is_name_character(name[-1])) name--;
     const size_t n = (size_t)(end - name);
     if (!n) return USE_VALUE; /* brackets around an expression */
-    if (is_one_of(name, n, pure, sizeof pure / sizeof *pure)) return USE_VALUE;
+    if (is_one_of(name, n, pure, COUNT_OF(pure))) return USE_VALUE;
     if (is_one_of(name, n, counts, 1)) return USE_SHOWN;
     const bool method = name > code && name[-1] == '.';
-    if (method && is_one_of(name, n, shows, sizeof shows / sizeof *shows)) return USE_SHOWN;
+    if (method && is_one_of(name, n, shows, COUNT_OF(shows))) return USE_SHOWN;
     if (n >= sizeof lower) return USE_DECIDES;
     for (size_t i = 0; i <= n; i++) lower[i] = i < n ? (char)tolower((unsigned char)name[i]) : 0;
     const char *bare = lower + strspn(lower, "_");
-    for (size_t i = 0; i < sizeof showing / sizeof *showing; i++)
+    for (size_t i = 0; i < COUNT_OF(showing); i++)
         if (strncmp(bare, showing[i], strlen(showing[i])) == 0) return USE_SHOWN;
-    for (size_t i = 0; i < sizeof converting / sizeof *converting; i++)
+    for (size_t i = 0; i < COUNT_OF(converting); i++)
         if (strstr(lower, converting[i])) return USE_VALUE;
     return USE_DECIDES;
 }
@@ -220,7 +219,7 @@ static bool is_definition(const struct site_statement *st)
 {
     static const char *const words[] = {"def", "class", "import", "from", "global", "nonlocal", "del", "except"};
     bool is = false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) is = is || site_code_begins(st, words[i]);
+    for (size_t i = 0; i < COUNT_OF(words); i++) is = is || site_code_begins(st, words[i]);
     return is;
 }
 
@@ -333,8 +332,7 @@ static void follow_value(struct figure_search *s, int file, size_t at, const cha
     struct site_assignment a;
     if (is_definition(st)) return;
     bool decides = false;
-    for (size_t i = 0; i < sizeof branches / sizeof *branches; i++)
-        decides = decides || site_code_begins(st, branches[i]);
+    for (size_t i = 0; i < COUNT_OF(branches); i++) decides = decides || site_code_begins(st, branches[i]);
     const enum use use = decides ? USE_DECIDES : use_in_code(st->code, mention);
     const int scope = scope_of(c, at);
     if (use == USE_DECIDES && (figures & ~s->used) && is_called(s, &s->files[file], scope)) s->used |= figures;
@@ -413,7 +411,7 @@ static const struct {
     {"device_memory_used", WHATIF_ALLOCATOR},
     {"nvmlDeviceGetMemoryInfo", WHATIF_TOTAL | WHATIF_ALLOCATOR},
 };
-enum { FIGURE_NAMES = sizeof figure_names / sizeof *figure_names };
+enum { FIGURE_NAMES = COUNT_OF(figure_names) };
 
 /* "memory_reserved", f"memory_{kind}", "memory_" + kind */
 static unsigned figures_in_string(const char *text, size_t n)
@@ -523,7 +521,7 @@ unsigned whatif_source_facts(struct run *run)
     static const char *const setters[] = {"_set_allocator_settings", "_accelerator_setAllocatorSettings",
                                           "_cuda_cudaCachingAllocator_set_allocator_settings"};
     if (does_call(s, "set_per_process_memory_fraction")) facts |= WHATIF_SETS_FRACTION;
-    for (size_t i = 0; i < sizeof setters / sizeof *setters; i++)
+    for (size_t i = 0; i < COUNT_OF(setters); i++)
         if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
     if (does_assign_conf(s)) facts |= WHATIF_ASSIGNS_CONF;
     if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
