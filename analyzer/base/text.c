@@ -108,9 +108,8 @@ static bool is_name_suffix(const char *part)
 {
     static const char *const suffixes[] = {"constprop", "isra", "part", "cold", "llvm", "lto_priv", "localalias"};
 
-    for (size_t i = 0; i < COUNT_OF(suffixes); i++)
-        if (strncmp(part, suffixes[i], strlen(suffixes[i])) == 0) return true;
-    return *part >= '0' && *part <= '9';
+    return ANY_OF(s, suffixes, COUNT_OF(suffixes), strncmp(part, *s, strlen(*s)) == 0) ||
+           (*part >= '0' && *part <= '9');
 }
 
 /* The next part of "torch::autograd::apply" or "Trainer.step"; NULL: there is none. */

@@ -46,9 +46,7 @@ static int table_column_width(const struct text_table *t, int column)
 /* Are the last cells texts that all fit? */
 static bool are_last_cells_short(const struct text_table *t, int n, int room)
 {
-    for (size_t i = 0; i < t->n; i++)
-        if (t->rows[i].item) return false;
-    return table_column_width(t, n - 1) <= room;
+    return !ANY_OF(r, t->rows, t->n, r->item) && table_column_width(t, n - 1) <= room;
 }
 
 /* Columns left for the last cell. */

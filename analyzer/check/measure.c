@@ -51,9 +51,8 @@ static const char *over_steps(struct checking *c)
 /* Without a fatal OOM, which itself explains why the program ended. */
 static bool has_crashed(struct checking *c, char *failure, size_t size)
 {
-    for (size_t i = 0; i < c->report->ooms_n; i++)
-        if (c->report->ooms[i].fatal && &c->report->processes[c->report->ooms[i].process] == c->process) return false;
-    return run_process_failure(c->process, failure, size) != NULL;
+    return !ANY_IN(o, c->report->ooms, o->fatal && &c->report->processes[o->process] == c->process) &&
+           run_process_failure(c->process, failure, size) != NULL;
 }
 
 static void measure_complete(struct checking *c)

@@ -42,24 +42,26 @@ void export_table_of_processes(struct export_tables *x)
     }
 }
 
+/* The columns with which a device's row begins; false if the row is left out. */
+static bool begin_device_row(struct export_tables *x, uint32_t process, int device)
+{
+    if (!export_includes_device(x->e, device) || !export_table_keys(x, process)) return false;
+    export_table_device(&x->t, device);
+    return true;
+}
+
 void export_table_of_devices(struct export_tables *x)
 {
-    RUN_EACH (d, run_devices, x->e->run) {
-        if (export_includes_device(x->e, d->device) && export_table_keys(x, d->process)) {
-            export_table_device(&x->t, d->device);
-            EXPORT_CELLS(&x->t, d->name, d->total_bytes);
-        }
-    }
+    RUN_EACH (d, run_devices, x->e->run)
+        if (begin_device_row(x, d->process, d->device)) EXPORT_CELLS(&x->t, d->name, d->total_bytes);
 }
 
 void export_table_of_peaks(struct export_tables *x)
 {
     EACH_IN (p, x->report->peaks) {
-        if (export_includes_device(x->e, p->device) && export_table_keys(x, p->process)) {
-            export_table_device(&x->t, p->device);
+        if (begin_device_row(x, p->process, p->device))
             EXPORT_CELLS(&x->t, result_series_word(p->layer), p->bytes, p->count, p->time_ns, p->end_bytes,
                          p->end_count, p->allocations, p->frees, p->allocated_bytes);
-        }
     }
 }
 
@@ -73,12 +75,10 @@ static uint64_t count_of_category(const struct result_by_category *c, enum resul
 void export_table_of_categories(struct export_tables *x)
 {
     EACH_IN (p, x->report->peaks) {
-        for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(x->e, p->device); c++) {
-            if (p->by_category.bytes[c] && export_table_keys(x, p->process)) {
-                export_table_device(&x->t, p->device);
+        for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
+            if (p->by_category.bytes[c] && begin_device_row(x, p->process, p->device))
                 EXPORT_CELLS(&x->t, result_series_word(p->layer), result_category_word((enum result_category)c),
                              p->by_category.bytes[c], count_of_category(&p->by_category, (enum result_category)c));
-            }
         }
     }
 }
@@ -86,24 +86,19 @@ void export_table_of_categories(struct export_tables *x)
 void export_table_of_timeline(struct export_tables *x)
 {
     EACH_IN (l, x->report->timelines) {
-        for (size_t k = 0; k < l->n && export_includes_device(x->e, l->device); k++) {
-            if (export_table_keys(x, l->process)) {
-                export_table_device(&x->t, l->device);
+        for (size_t k = 0; k < l->n; k++)
+            if (begin_device_row(x, l->process, l->device))
                 EXPORT_CELLS(&x->t, result_series_word(l->layer), export_ns(l->points[k].time_s), l->points[k].bytes);
-            }
-        }
     }
 }
 
 void export_table_of_ooms(struct export_tables *x)
 {
     EACH_IN (o, x->report->ooms) {
-        if (export_includes_device(x->e, o->device) && export_table_keys(x, o->process)) {
-            export_table_device(&x->t, o->device);
+        if (begin_device_row(x, o->process, o->device))
             EXPORT_CELLS(&x->t, o->time_ns, o->requested_bytes, o->free_bytes, o->total_bytes, o->fatal, o->handled,
                          o->failures, result_cause_word(o->cause), o->verdict, o->stack.site.function,
                          o->stack.site.file, o->stack.site.line ? o->stack.site.line : RUN_UNKNOWN);
-        }
     }
 }
 
@@ -119,11 +114,9 @@ void export_table_of_steps(struct export_tables *x)
 void export_table_of_scopes(struct export_tables *x)
 {
     EACH_IN (s, x->report->scopes) {
-        if (export_includes_device(x->e, s->device) && export_table_keys(x, s->process)) {
-            export_table_device(&x->t, s->device);
+        if (begin_device_row(x, s->process, s->device))
             EXPORT_CELLS(&x->t, result_series_word(s->layer), s->domain, s->name, s->count, s->open, s->peak_bytes,
                          s->peak_ns, s->entry_bytes, s->exit_bytes);
-        }
     }
 }
 

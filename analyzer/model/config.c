@@ -72,9 +72,8 @@ static bool like_decoder(json_t *json)
     if (n > end && strcmp(type + n - end, "_text_model") == 0 && strncmp(type, "mllama", 6) != 0) return false;
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         if (!json_is_number(json_object_get(json, keys[i]))) return false;
-    for (size_t i = 0; i < COUNT_OF(others); i++)
-        if (json_object_get(json, others[i])) return false;
-    return !json_is_true(json_object_get(json, "is_encoder_decoder"));
+    return !ANY_OF(o, others, COUNT_OF(others), json_object_get(json, *o)) &&
+           !json_is_true(json_object_get(json, "is_encoder_decoder"));
 }
 
 /* A type that is unknown has the form of a Llama, except for what its keys state. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"
@@ -15,9 +16,8 @@ bool model_is_path(const char *text)
     static const char *const endings[] = {".json", ".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt"};
     struct stat st;
 
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (strlen(text) > strlen(endings[i]) && text_ends_with(text, endings[i])) return true;
-    return strchr(text, '/') || (*text && stat(text, &st) == 0);
+    return ANY_OF(e, endings, COUNT_OF(endings), strlen(text) > strlen(*e) && text_ends_with(text, *e)) ||
+           strchr(text, '/') || (*text && stat(text, &st) == 0);
 }
 
 /* Whether a path with the form of a repository's name, such as meta-llama/Llama-2-7b, does not exist. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/site/site.h"
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/sort.h"
 
@@ -46,7 +47,7 @@ bool view_branch_plumbing(const struct run_frame *f)
 
     if (f->kind != GS_FRAME_PYTHON || !f->function) return false;
     if (length && site_is_library(f) && is_wrapper(f->function)) return true;
-    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
+    for (size_t i = 0; i < COUNT_OF(plumbing); i++) {
         size_t n = strlen(plumbing[i].file);
         if (length >= n && strcmp(f->file + length - n, plumbing[i].file) == 0 &&
             (!plumbing[i].function || strstr(f->function, plumbing[i].function)))
@@ -184,9 +185,7 @@ static bool is_internal_frame(const struct run_frame *f)
     const char *name = f && f->function ? f->function : "";
 
     if (!f || f->kind != GS_FRAME_NATIVE) return false;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i])) return true;
-    return !f->function;
+    return ANY_OF(p, parts, COUNT_OF(parts), strstr(name, *p)) || !f->function;
 }
 
 /* The innermost of the user's own calls, else of a model's or a trainer's package, else of all. */

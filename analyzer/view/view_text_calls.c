@@ -52,9 +52,8 @@ static const char *how_often_text(char *out, const struct result_pace *pace, uin
 
 static bool steps_known(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->syncs_n; i++)
-        if (r->syncs[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
-    return ANY_IN(t, r->transfers, t->pace.phase != RESULT_PHASE_UNKNOWN);
+    return ANY_IN(s, r->syncs, s->pace.phase != RESULT_PHASE_UNKNOWN) ||
+           ANY_IN(t, r->transfers, t->pace.phase != RESULT_PHASE_UNKNOWN);
 }
 
 /* Columns for what a wait is for: what the figures and the shortest call sites leave. If that is less than
