@@ -467,7 +467,8 @@ const struct run_frame *run_frame_named(struct run *run, uint32_t stack);
 /* Finds a function in a named frame: the frame itself, or one that was inlined there, whose name contains `part` and
  * begins with `prefix` (NULL: any); NULL: none. */
 const struct run_frame *run_frame_calling(const struct run_frame *frame, const char *prefix, const char *part);
-/* Does a native frame of the stack have `part` in its function's name? */
+/* Does a native frame of the stack have `part` in its function's name? Frames of RUN_RANK_PLUMBING are not asked:
+ * naming one reads debugging information of the C library. */
 bool run_stack_calls(struct run *run, uint32_t stack, const char *part);
 /* The frame as displayed: *n frames, innermost first; several only if functions were inlined. NULL: no such stack.
  * Belongs to the run. */

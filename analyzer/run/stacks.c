@@ -345,7 +345,9 @@ bool run_stack_calls(struct run *run, uint32_t stack, const char *part)
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (frame->kind == GS_FRAME_NATIVE && run_frame_calling(run_frame_named(run, stack), NULL, part)) return true;
+        if (frame->kind == GS_FRAME_NATIVE && frame->rank < RUN_RANK_PLUMBING &&
+            run_frame_calling(run_frame_named(run, stack), NULL, part))
+            return true;
     return false;
 }
 

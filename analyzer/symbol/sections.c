@@ -112,7 +112,7 @@ void symbol_sections_free(struct symbol_sections *s)
     ARENA_RELEASE(s->info, s->ranges, s);
 }
 
-static uint64_t read_number(const uint8_t *p, size_t size)
+static uint64_t read_dwarf_number(const uint8_t *p, size_t size)
 {
     uint64_t value = 0;
     memcpy(&value, p, size); /* the file has this machine's byte order, checked above */
@@ -123,13 +123,15 @@ bool symbol_sections_find(const struct symbol_sections *s, uint64_t address, uin
 {
     const uint8_t *at = s->ranges, *end = s->ranges + s->ranges_n;
     while ((size_t)(end - at) >= SET_RANGES) {
-        const uint64_t size = read_number(at, 4) + 4; /* 0xffffffff: 64 bits follow, and it exceeds what is left */
+        const uint64_t size =
+            read_dwarf_number(at, 4) + 4; /* 0xffffffff: 64 bits follow, and it exceeds what is left */
         if (size < SET_HEADER || size > (uint64_t)(end - at)) return false;
-        const bool known = read_number(at + 4, 2) == 2 && at[10] == 8 && at[11] == 0;
+        const bool known = read_dwarf_number(at + 4, 2) == 2 && at[10] == 8 && at[11] == 0;
         for (const uint8_t *r = at + SET_RANGES; known && r + RANGE <= at + size; r += RANGE) {
-            const uint64_t low = read_number(r, 8);
-            if (!low || address - low >= read_number(r + 8, 8)) continue; /* at 0 are functions that were discarded */
-            *unit = read_number(at + 6, 4);
+            const uint64_t low = read_dwarf_number(r, 8);
+            if (!low || address - low >= read_dwarf_number(r + 8, 8))
+                continue; /* at 0 are functions that were discarded */
+            *unit = read_dwarf_number(at + 6, 4);
             return true;
         }
         at += size;

@@ -48,12 +48,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static const char source[] =
     "static inline __attribute__((always_inline)) int inner(int x) { volatile int y = x; return y; }\n"
     "namespace deep { template <typename T> __attribute__((noinline)) T outer(T x) { return inner(x) + 1; } }\n"
-    "extern \"C\" int entry(int x) { return deep::outer<int>(x); }\n";
+    "extern \"C\" int entry(int x) { return deep::outer<int>(x); }\n"
+    "#ifdef MANY /* ranges of addresses: the compiler compresses no short section */\n"
+    "#define F(n) extern \"C\" int entry##n(int x) { return deep::outer<int>(x + n); }\n"
+    "F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15)\n"
+    "#endif\n";
 
 /* Small files of the local compiler, with and without debugging information. */
 void fuzz_seeds(fuzz_put put)
 {
-    static const char *const flags[] = {"-g", "-g -O2", "-g -gdwarf-4", "-s", "-g -O2 -gz", "-g -c"};
+    static const char *const flags[] = {
+        "-g", "-g -O2", "-g -gdwarf-4", "-s", "-g -O2 -gz", "-g -c", "-g -O2 -gz -DMANY -ffunction-sections"};
     static uint8_t bytes[1 << 16];
     char command[1024], path[300];
     put("", 0);
