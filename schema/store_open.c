@@ -159,7 +159,7 @@ static int create_table(struct gs_store *s, const char *sql, int bytes)
     return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "create");
 }
 
-static const char *skip_blanks(const char *sql)
+static const char *skip_to_statement(const char *sql)
 {
     while (strchr(" \n-", *sql) && *sql) sql += *sql == '-' ? strcspn(sql, "\n") : 1;
     return sql;
@@ -178,10 +178,10 @@ static int create_tables(struct gs_store *s)
     sqlite3_stmt *st = NULL;
     int rc = gs_store_sql(s, "PRAGMA writable_schema=ON");
     if (!rc && sqlite3_prepare_v2(s->db, view, -1, &st, NULL) != SQLITE_OK) rc = gs_store_fail(s, "create");
-    for (const char *at = skip_blanks(schema_sql); !rc && *at;) {
+    for (const char *at = skip_to_statement(schema_sql); !rc && *at;) {
         const int bytes = statement_bytes(at);
         rc = strncmp(at, "CREATE VIEW ", 12) ? create_table(s, at, bytes) : insert_view(s, st, at, bytes);
-        at = skip_blanks(at + bytes + (at[bytes] == ';'));
+        at = skip_to_statement(at + bytes + (at[bytes] == ';'));
     }
     sqlite3_finalize(st);
     return rc ? rc : gs_store_sql(s, "PRAGMA writable_schema=OFF");

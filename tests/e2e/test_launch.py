@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, sanitized
 
 GPUSPY = str(BUILD / "gpuspy")
 SECONDS = 20
@@ -132,6 +132,7 @@ print(json.dumps(o))
 """
 
 
+@sanitized("a sanitizer's runtime handles signals")
 @pytest.mark.parametrize("how", ["", "nohup", "blocked", "closed", "chld"])
 def test_the_program_finds_what_it_would_find(tmp_path, how):
     def prepare():
