@@ -261,7 +261,9 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
     /* Megatron-LM's gradient too is made in place; fused_cross_entropy.py converts it out of place. */
     const bool in_place = p->runtime == PLAN_RUNTIME_MEGATRON;
     const double wide = in_place && p->fused_loss ? 8 : 4;
-    line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits,
+    /* Megatron-LM's arguments.py: no fused loss by default, and Transformer Engine's is one */
+    const double least = in_place && !p->fused_loss ? wide + z->compute : 4;
+    line = add_parallel_line(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", least * logits,
                              (wide + z->compute) * logits, ((in_place ? wide : 8) + z->compute) * logits);
     line->why = in_place
                     ? "low: Transformer Engine's loss"
