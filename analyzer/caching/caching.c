@@ -373,6 +373,13 @@ bool caching_is_capped(const struct caching_allocator *a)
     return a->rules.allowed_bytes != INT64_MAX;
 }
 
+bool caching_cap_frees(const struct caching_allocator *a, int64_t bytes)
+{
+    const double threshold = a->rules.gc_threshold * (double)a->rules.gc_memory;
+    return bytes > a->rules.allowed_bytes - a->totals.reserved ||
+           (threshold > 0 && (double)a->totals.reserved > threshold);
+}
+
 void caching_set_cap(struct caching_allocator *a, int64_t bytes)
 {
     a->rules.allowed_bytes = bytes > 0 ? bytes : INT64_MAX;

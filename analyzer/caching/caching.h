@@ -85,6 +85,10 @@ void caching_set_unsplit(struct caching_allocator *a, uint32_t pool, bool unspli
 /* Are the next requests part of a CUDA graph that is captured? */
 void caching_set_capturing(struct caching_allocator *a, bool capturing);
 bool caching_is_capped(const struct caching_allocator *a);
+/* May a request of segments of so many bytes free cached ones because of the cap: it exceeds it, or garbage is
+ * collected?
+ */
+bool caching_cap_frees(const struct caching_allocator *a, int64_t bytes);
 /* Places memory that existed when a recording began, at its address: a segment, and then its blocks in order of
  * address. */
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,

@@ -230,11 +230,12 @@ static uint32_t emptied_pool(const struct beside *b, size_t *end)
     return pool;
 }
 
-/* May the next request have freed cached segments? Only if CUDA or the cap refused memory (garbage is collected only
- * with a cap). */
-static bool may_free_for_request(const struct beside *b)
+/* May the request that made the calls from `next` on have freed cached segments? Only if CUDA or the cap refused it. */
+static bool may_free_for_request(const struct beside *b, size_t next)
 {
-    return b->refused || b->proof->w->imported || caching_is_capped(b->allocator);
+    int64_t bytes = 0;
+    for (; next < b->calls_n; next++) bytes = arena_add_capped(bytes, b->calls[next].free ? 0 : b->calls[next].bytes);
+    return b->refused || b->proof->w->imported || caching_cap_frees(b->allocator, bytes);
 }
 
 /* Did a private pool end, although a request that needs another pool came next? A request frees the cache only if CUDA
@@ -253,8 +254,8 @@ static void settle_pending(struct beside *b, bool requests)
     while (b->from < b->calls_n && b->calls[b->from].free) {
         size_t next = b->from;
         while (next < b->calls_n && b->calls[next].free) next++;
-        const bool for_request = requests && next < b->calls_n && may_free_for_request(b) && !has_pool_ended(b, next) &&
-                                 !empties_cache(b, b->calls[b->from].stack);
+        const bool for_request = requests && next < b->calls_n && may_free_for_request(b, next) &&
+                                 !has_pool_ended(b, next) && !empties_cache(b, b->calls[b->from].stack);
         struct whatif_device *d = device_at(b);
         if (for_request)
             d->freed_unknown = d->freed_unknown || !whatif_has_python(b->proof->w->run, b->calls[b->from].stack);
