@@ -268,15 +268,24 @@ static void measure_widened(struct oom_sight *s)
     lead_measure(s, before);
 }
 
+/* Not the temporaries of a step that works on all parameters at once. */
+static bool is_kept_state(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
+           !run_stack_is_in(s->b->run, l->stack, "/torch/optim/", "_multi_tensor_");
+}
+
+static bool is_adam_state(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return is_kept_state(s, l) && run_stack_is_in(s->b->run, l->stack, "/torch/optim/adam", NULL);
+}
+
 /* What the optimizer's first step has yet to allocate: of Adam, two states of each parameter. */
 static int64_t states_to_come(const struct oom_sight *s)
 {
-    const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
-    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes;
-    const int64_t whole = o->bytes && run_stack_is_in(s->b->run, o->heaviest, "/torch/optim/adam", NULL)
-                              ? arena_add_capped(parameters, parameters)
-                              : 0;
-    return s->phase == OOM_STEP && whole > arena_add_capped(o->bytes, o->bytes / 50) ? whole - o->bytes : 0;
+    const int64_t states = bytes_of_kind(s, is_adam_state), parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes;
+    const int64_t whole = states ? arena_add_capped(parameters, parameters) : 0;
+    return s->phase == OOM_STEP && whole > arena_add_capped(states, states / 50) ? whole - states : 0;
 }
 
 /* Requests in forward or backward halve with the batch. */
@@ -392,12 +401,6 @@ static bool is_gradient(const struct oom_sight *s, const struct result_category_
            !run_stack_is_in(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
-static bool is_adam_state(const struct oom_sight *s, const struct result_category_line *l)
-{
-    return l->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
-           run_stack_is_in(s->b->run, l->stack, "/torch/optim/adam", NULL);
-}
-
 /* Adam has two states of each parameter that it trains: the gradients of others, such as a teacher's, are freed by no
  * optimizer. Another optimizer has states of its own, except SGD. */
 static int64_t untrained_gradients(const struct oom_sight *s, int64_t held)
@@ -472,21 +475,6 @@ static void measure_foreach(struct oom_sight *s)
     }
 }
 
-/* A file name of the program shows that it trains. */
-static bool in_training_file(const struct oom_sight *s)
-{
-    const struct run *run = s->b->run;
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct run_frame *f;
-        uint32_t stack = s->v->by_category.lines[i].stack;
-        for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-            const char *name = f->kind == GS_FRAME_PYTHON && f->file ? strrchr(f->file, '/') : NULL;
-            if (oom_is_part_of(name, "train") && !oom_is_part_of(f->file, "/site-packages/")) return true;
-        }
-    }
-    return false;
-}
-
 static void no_grad(struct oom_sight *s)
 {
     const uint32_t pass = s->v->cause == RESULT_CAUSE_LEAK ? s->f->growing_stack : s->f->stack;
@@ -496,7 +484,7 @@ static void no_grad(struct oom_sight *s)
         !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
         return;
     if (site_is_without_gradients(s->b, pass)) return;
-    if ((!s->evaluates && (s->phase_new || in_training_file(s))) || !sure || s->layers) {
+    if ((!s->evaluates && (s->phase_new || oom_is_in_training_file(s))) || !sure || s->layers) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;
     }
@@ -589,7 +577,7 @@ static int64_t loaded_states_of(const struct oom_sight *s, const struct oom_held
 {
     const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, more = checkpoint->bytes - parameters;
     const struct run *run = s->b->run;
-    if (!s->trains || more < parameters / 2 || s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes > parameters / 2 ||
+    if (!s->trains || more < parameters / 2 || bytes_of_kind(s, is_kept_state) > parameters / 2 ||
         (!run_stack_is_in(run, checkpoint->heaviest, "/torch/serialization.py", NULL) &&
          !run_stack_is_in(run, checkpoint->heaviest, "/safetensors/torch.py", NULL)))
         return 0;

@@ -5,7 +5,7 @@
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 
-bool oom_is_part_of(const char *text, const char *part)
+static bool is_text_part_of(const char *text, const char *part)
 {
     return text && strstr(text, part);
 }
@@ -81,9 +81,9 @@ bool oom_trains(const struct run *run)
     for (uint32_t i = 0; i < run_stack_count(run); i++) {
         const struct run_frame *f = run_stack_frame(run, i);
         if (f->kind == GS_FRAME_PYTHON &&
-            (oom_is_part_of(f->file, "/torch/optim/") || oom_is_part_of(f->file, "/torch/autograd/__init__.py") ||
-             oom_is_part_of(f->file, "/torch/autograd/graph.py") ||
-             oom_is_part_of(f->file, "/torch/utils/checkpoint.py")))
+            (is_text_part_of(f->file, "/torch/optim/") || is_text_part_of(f->file, "/torch/autograd/__init__.py") ||
+             is_text_part_of(f->file, "/torch/autograd/graph.py") ||
+             is_text_part_of(f->file, "/torch/utils/checkpoint.py")))
             return true;
     }
     return false;
@@ -98,7 +98,7 @@ static bool is_named(const struct run *run, uint32_t stack, const char *const *n
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         inside = inside && stack != caller;
         if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library(f))) continue;
-        for (size_t i = 0; i < n; i++) found = found || oom_is_part_of(f->function, names[i]);
+        for (size_t i = 0; i < n; i++) found = found || is_text_part_of(f->function, names[i]);
     }
     return found;
 }
@@ -166,7 +166,7 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
          stack = run_stack_parent(s->b->run, stack)) {
         struct map one = {0};
         if (f->kind == GS_FRAME_PYTHON) *map_at(&one, (uintptr_t)f) = 0;
-        new = one.n && !oom_is_part_of(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
+        new = one.n && !is_text_part_of(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
         map_free(&one);
     }
     return new;
@@ -180,7 +180,7 @@ static bool is_pass_repeated(const struct oom_sight *s)
     size_t end = 0;
     for (uint32_t at = s->f->stack; !caller && run_stack_frame(run, at); at = run_stack_parent(run, at)) {
         const struct run_frame *f = run_stack_frame(run, at); /* of a loss, outside of modules */
-        caller = f->kind == GS_FRAME_PYTHON && !oom_is_part_of(f->file, "/torch/") ? f : NULL;
+        caller = f->kind == GS_FRAME_PYTHON && !is_text_part_of(f->file, "/torch/") ? f : NULL;
     }
     while (end < run_location_count(run) &&
            (run_series(run, run_location(run, (uint32_t)end)->series)->process != s->v->process ||
@@ -272,4 +272,18 @@ bool oom_is_in_loss(const struct run *run, uint32_t stack)
 {
     return run_stack_is_in(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
            run_stack_is_in(run, stack, "/transformers/loss/", NULL);
+}
+
+bool oom_is_in_training_file(const struct oom_sight *s)
+{
+    const struct run *run = s->b->run;
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct run_frame *f;
+        uint32_t stack = s->v->by_category.lines[i].stack;
+        for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+            const char *name = f->kind == GS_FRAME_PYTHON && f->file ? strrchr(f->file, '/') : NULL;
+            if (is_text_part_of(name, "train") && !is_text_part_of(f->file, "/site-packages/")) return true;
+        }
+    }
+    return false;
 }

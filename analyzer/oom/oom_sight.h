@@ -49,11 +49,12 @@ struct oom_sight {
     const struct oom_holder *copy; /* the kind of copies that is_copy finds */
 };
 
-bool oom_is_part_of(const char *text, const char *part); /* false: `text` is NULL */
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */
 /* In the cross entropy, whose temporaries are as large as the logits. */
 bool oom_is_in_loss(const struct run *run, uint32_t stack);
+/* Does a file name of the program show that it trains? */
+bool oom_is_in_training_file(const struct oom_sight *s);
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
                               bool training);

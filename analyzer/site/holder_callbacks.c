@@ -69,7 +69,7 @@ static void drop_replaced(struct site_search *s)
 }
 
 /* Do the files call the class or the function that contains statement i? */
-static bool is_used(struct site_search *s, size_t i, const struct site_files *files)
+static bool is_hook_used(struct site_search *s, size_t i, const struct site_files *files)
 {
     size_t outer = i;
     for (size_t k = i; k < s->code.n; k = site_code_parent(&s->code, k)) outer = k;
@@ -89,7 +89,7 @@ static void read_hooks(struct site_search *s, const struct site_files *files)
     for (size_t i = 0; i < s->code.n; i++) {
         const char *code = s->code.list[i].code, *hook = strstr(code, ".register_") ? strstr(code, "_hook(") : NULL;
         const bool saved = !hook && (hook = strstr(code, "saved_tensors_hooks(")) != NULL;
-        if (!hook || (files && !is_used(s, i, files))) continue;
+        if (!hook || (files && !is_hook_used(s, i, files))) continue;
         const char *name = strstr(hook, "partial(");
         name = name ? name + 8 : strchr(hook, '(') + 1;
         size_t n = site_name_length(name);
