@@ -117,8 +117,6 @@ bool estimate_act_bias_learns(const struct plan *p, bool cross);
 bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
 /* Whether a frozen quantised matrix keeps its input for backward. */
 bool estimate_act_keeps_frozen(const struct plan *p, const struct estimate_act_sizes *z);
-/* Whether the KV cache in the outputs is in float32, beside 16-bit copies that attention reads. */
-bool estimate_act_caches_wide(const struct plan *p, const struct estimate_act_sizes *z);
 /* Bytes of the buffer in which PyTorch sums `elements` over the tokens, for the gradient of a bias. */
 double estimate_act_sum_buffer(const struct plan *p, double elements);
 /* Into how many pieces litgpt divides the logits and their loss; 1: not. */

@@ -73,14 +73,6 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     };
 }
 
-bool estimate_act_caches_wide(const struct plan *p, const struct estimate_act_sizes *z)
-{
-    const enum model_family f = p->model->shape.family;
-
-    return z->amp && widens_stream(p, z->variant) && !p->drop_outputs && p->checkpoint == PLAN_CHECKPOINT_NONE &&
-           (f == MODEL_GPT || f == MODEL_LLAMA) && z->variant >= ACT_EAGER;
-}
-
 struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const struct estimate_act_sizes *z)
 {
     struct estimate_act_sizes e = *z;
@@ -355,6 +347,15 @@ bool estimate_act_bias_learns(const struct plan *p, bool cross)
     return p->model->shape.buckets && p->attention != PLAN_ATTENTION_EAGER && (!cross || plan_remakes_layers(p));
 }
 
+/* The KV cache in the outputs is in float32, beside 16-bit copies that attention reads. */
+static bool caches_wide(const struct plan *p, const struct estimate_act_sizes *z)
+{
+    const enum model_family f = p->model->shape.family;
+
+    return z->amp && widens_stream(p, z->variant) && !p->drop_outputs && p->checkpoint == PLAN_CHECKPOINT_NONE &&
+           (f == MODEL_GPT || f == MODEL_LLAMA) && z->variant >= ACT_EAGER;
+}
+
 static void put_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct estimate_act_habits *h,
                           bool cross, struct estimate_act_tape *t)
 {
@@ -387,8 +388,7 @@ static void put_attention(const struct plan *p, const struct estimate_act_sizes 
     /* the KV cache concatenates keys and values into new tensors, and the queries keep the joined product alive;
      * without fused attention the products would copy them anyway */
     if (h->caches && !cross && !eager) put_activation(t, ACT_ATTENTION, c * (k + v), 0, 0, 0);
-    if (estimate_act_caches_wide(p, z)) /* attention reads 16-bit copies of them */
-        put_activation(t, ACT_ATTENTION, 4 * (k + v), 0, 0, 0);
+    if (caches_wide(p, z)) put_activation(t, ACT_ATTENTION, 4 * (k + v), 0, 0, 0);
     if (eager || z->variant == ACT_PADDED || h->repeats_keys) /* keys and values repeated for each query head */
         put_activation(t, ACT_ATTENTION, inside.compute * (q + others * (q + out)), c * (q + k + v),
                        c * others * (q + out), 0);
