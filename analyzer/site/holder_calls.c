@@ -234,7 +234,7 @@ bool site_open_callee(struct site_search *s, const char *call, struct site_searc
     const size_t n = site_name_length(call);
     size_t def;
     bool method;
-    if (!n || call[n] != '(' || site_closing(call + n)[0] != ')' || site_closing(call + n)[1]) return false;
+    if (!n || call[n] != '(' || !site_closes_at_end(call + n)) return false;
     *in = *s;
     if (!find_callee(s, arena_printf(s->scratch, "%.*s", (int)n, call), 0, in, &def, &method)) return false;
     in->at = in->code.n; /* none of the statements is the call itself */

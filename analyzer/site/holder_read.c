@@ -52,10 +52,10 @@ static const char *reference_of(struct arena *arena, const char *value)
     const char *end = value + n;
     for (size_t i = 0; *end == '(' && i < COUNT_OF(getters); i++) {
         const size_t length = strlen(getters[i]);
-        if (n > length && strncmp(end - length, getters[i], length) == 0 && !site_closing(end)[1])
+        if (n > length && strncmp(end - length, getters[i], length) == 0 && site_closes_at_end(end))
             return arena_printf(arena, "%.*s", (int)(n - length), value);
     }
-    if (strncmp(value, "getattr(", 8) == 0 && !site_closing(value + 7)[1])
+    if (strncmp(value, "getattr(", 8) == 0 && site_closes_at_end(value + 7))
         return site_base_name(arena, site_part_of(arena, value + 8, 0));
     const bool is = n && (*end == '[' || memchr(value, '.', n));
     while (*end == '[') {

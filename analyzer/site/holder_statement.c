@@ -190,7 +190,7 @@ static void keep_part(const struct site_search *s, size_t i, const char *value, 
     const char *callee = text_last_part(s->callee);
     const size_t length = strlen(callee);
     const bool called = i == s->at && length && n >= length && strncmp(value + n - length, callee, length) == 0 &&
-                        value[n] == '(' && !site_closing(value + n)[1];
+                        value[n] == '(' && site_closes_at_end(value + n);
     if (!called || s->returned_part < 0 || made->n < 2 || part >= made->n) return;
     made->list[0] = made->list[part];
     made->n = 1;

@@ -90,6 +90,12 @@ const char *site_closing(const char *p)
     return p;
 }
 
+bool site_closes_at_end(const char *open)
+{
+    const char *close = site_closing(open);
+    return *close && !close[1];
+}
+
 const char *site_part_of(struct arena *arena, const char *values, size_t index)
 {
     const char *from = values;

@@ -33,6 +33,8 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
 
 /* The bracket that closes the one at p; the end of the text if none does. */
 const char *site_closing(const char *p);
+/* Is the bracket that closes the one at `open` the last character? */
+bool site_closes_at_end(const char *open);
 /* The value at an index of comma-separated values; "" none. */
 const char *site_part_of(struct arena *arena, const char *values, size_t index);
 

@@ -211,9 +211,10 @@ static struct symbol_units *units_of(struct symbol_module *m)
 {
     if (!m->have_units) {
         m->have_units = true;
-        m->sections = symbol_sections_new(elf_of_symbols(m->mod));
+        Elf *elf = elf_of_symbols(m->mod);
+        m->sections = symbol_sections_new(elf);
         Dwarf *dwarf = dwfl_module_getdwarf(m->mod, &m->bias);
-        m->units = dwarf ? symbol_units_new(dwarf, m->sections) : NULL;
+        m->units = dwarf ? symbol_units_new(dwarf, dwarf_getelf(dwarf) == elf ? m->sections : NULL) : NULL;
     }
     return m->units;
 }

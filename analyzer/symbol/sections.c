@@ -81,10 +81,11 @@ static bool replace_info(struct symbol_sections *s, Elf *elf)
     Elf_Data *const both[] = {elf_rawdata(section, NULL), elf_getdata(section, NULL)};
     head.sh_flags &= ~(GElf_Xword)SHF_COMPRESSED;
     head.sh_size = s->info_n;
+    if (!gelf_update_shdr(section, &head)) return false;
     for (size_t i = 0; i < 2; i++)
         if (both[i])
             *both[i] = (Elf_Data){.d_buf = s->info, .d_size = s->info_n, .d_version = EV_CURRENT, .d_align = 1};
-    return gelf_update_shdr(section, &head) != 0;
+    return true;
 }
 
 struct symbol_sections *symbol_sections_new(Elf *elf)
