@@ -226,7 +226,7 @@ static int choose_scope(const struct viewing *v, const char *name, struct profil
         const char *names = question_scope_names(r, &arena);
         code = complain_with(EXIT_INPUT,
                              names ? "%s: no NVTX range is named '%s'; this run has %s"
-                                   : "%s: no NVTX range is named '%s', and this run has no others",
+                                   : "%s: no NVTX range is named '%s': this run has no ranges",
                              v->who, name, names);
         arena_free(&arena);
     } else if (incomplete) {
