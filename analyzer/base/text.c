@@ -356,6 +356,8 @@ size_t text_word_length(const char *text)
 {
     size_t n = text_blank(text);
     const size_t sign = strspn(text, "(+-~<");
+    if (n == 3 && strncmp(text, "GPU ", 4) == 0 && strchr("0123456789", text[4]) && text[4])
+        return 4 + text_blank(text + 4);
     const bool number = n > sign && strspn(text + sign, "0123456789.,") == n - sign;
 
     while (number && text[n] == ' ') {

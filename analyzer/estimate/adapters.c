@@ -344,7 +344,8 @@ static void add_kept_inputs(const struct plan *p, struct estimate_result *r)
     estimate_explain(line, "bitsandbytes autograd/_functions.py: ctx.tensors, freed with the graph",
                      "%ju layers · %.0f tokens · %.0f inputs · %.0f B", (uintmax_t)m->layers, likely.tokens, width,
                      likely.compute);
-    line->why = "low: the loop drops its loss before the next forward; half, if the micro-batch before is shorter";
+    line->why =
+        "low: the loop drops its loss before the next forward pass; half, if the previous micro-batch is shorter";
 }
 
 /* GPTQ's and AWQ's layers, whose kernels for inference are off in training, unpack by PyTorch's operations: shifted

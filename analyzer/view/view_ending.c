@@ -46,6 +46,7 @@ const char *view_end_explanation(const struct result_report *r)
 
 const char *view_end_sentence(const struct result_report *r, char *out, size_t size)
 {
-    text_put(out, size, "%s%s", endings[ending_of(r)].title, endings[ending_of(r)].more);
+    text_put(out, size, ", %s%s", endings[ending_of(r)].title, endings[ending_of(r)].more);
+    out[2] = (char)(out[2] - 'A' + 'a');
     return out;
 }

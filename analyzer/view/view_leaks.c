@@ -112,7 +112,7 @@ static void nothing_live(const struct draw_text *t)
 
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
 {
-    char line[512];
+    char amount[2 * UNITS_TEXT], line[512];
 
     if (t->report->no_history) {
         draw_wrap(t, 0, "", "gpuspy cannot judge which memory leaks: %s", t->report->no_history);
@@ -123,9 +123,10 @@ void view_leaks(const struct draw_text *t, struct run *run, const struct view_le
         view_text_growth(t);
         return;
     }
-    fprintf(t->out, "%s%s in %s%s\n", terminal_style(&t->term, TERMINAL_BOLD), DRAW_BYTES(rows->bytes),
-            UNITS_PLURAL(rows->count, "block", NULL), terminal_style(&t->term, TERMINAL_PLAIN));
-    draw_wrap(t, 0, "", "%s", view_end_sentence(t->report, line, sizeof line));
+    text_put(amount, sizeof amount, "%s in %s", DRAW_BYTES(rows->bytes), UNITS_PLURAL(rows->count, "block", NULL));
+    fprintf(t->out, "%s%s%s", terminal_style(&t->term, TERMINAL_BOLD), amount,
+            terminal_style(&t->term, TERMINAL_PLAIN));
+    text_wrap(t->out, &t->term, 0, terminal_columns(amount), false, view_end_sentence(t->report, line, sizeof line));
     if (t->report->growth_n) { /* the answer, before the complete list */
         view_text_growth(t);
         draw_title(t, TERMINAL_BOLD, "All that was live, by line");

@@ -51,8 +51,6 @@ static bool has_allocator(const struct result_report *r)
     return false;
 }
 
-#define WAITS_WORTH 0.1 /* of the run's time: if it is less, other questions come first */
-
 void view_text_next(const struct draw_text *v, const char *left_out)
 {
     const struct result_report *r = v->report;
@@ -77,7 +75,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     if (r->growth_n) view_add_command(&c, "leaks", "what was never freed, and what grows");
     if (memory && fatal && has_allocator(r))
         view_add_command(&c, "whatif", "the setting or the GPU with which it would have fit");
-    if (r->sync_share >= WAITS_WORTH && !simulated) /* its times mean nothing */
+    if (r->sync_share >= VIEW_WAITS_WORTH && !simulated) /* its times mean nothing */
         view_add_command(&c, "tree --what waits", "the calls that waited for the GPU");
     view_next_budget(v, params, sizeof params);
     if (*params) {

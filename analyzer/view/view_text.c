@@ -102,34 +102,88 @@ static size_t name_section(char *out, size_t size, size_t at, size_t number, con
     return at + (size_t)snprintf(out + at, size - at, "%s%s", number ? ", " : "", number < NAMED ? word : "and more");
 }
 
-/* Whether the section fits into the screen: else it is printed anew without its chart. */
-static bool fit_section(const struct draw_text *brief, const struct section *s, struct printed *p, size_t lines)
+/* What has lines kept for it while others are fitted. A lower one is tried if the sections of a higher one do not fit.
+ */
+enum kept_room { ROOM_FOR_NONE, ROOM_FOR_WAITS, ROOM_FOR_ANSWERS };
+
+static bool has_room_kept(const struct draw_text *v, unsigned i, enum kept_room room)
 {
-    if (!s->brief || lines + p->lines <= VIEW_BRIEF_LINES) return true;
-    struct draw_text smaller = *brief;
-    smaller.shorter = smaller.shorter < DRAW_NO_CHARTS ? DRAW_NO_CHARTS : smaller.shorter;
-    free(p->text);
-    *p = print_aside(&smaller, s->print);
-    return lines + p->lines <= VIEW_BRIEF_LINES;
+    const struct result_report *r = v->report;
+
+    if (ANY_IN(o, r->ooms, o->fatal)) return false; /* the verdict shows what was live */
+    if (i == VIEW_SYNC && room >= ROOM_FOR_WAITS) return !r->simulated && r->sync_share >= VIEW_WAITS_WORTH;
+    return room == ROOM_FOR_ANSWERS && sections[i].brief > 0 && sections[i].brief <= sections[VIEW_PEAK].brief;
 }
 
-/* Prints the sections of rank 0 and sets brief->shorter, so that they fit on the screen below `warnings` lines if
- * possible. Returns the number of lines, with those of the commands at the end. */
-static size_t print_always(struct draw_text *brief, size_t warnings, struct printed text[SECTIONS])
+/* Prints the section with fewer rows each time, first without its chart, until it has at most `lines`. */
+static bool fit_section(const struct draw_text *brief, const struct section *s, struct printed *p, size_t lines)
 {
-    for (;; brief->shorter++) {
-        struct printed next = print_aside(brief, print_next_commands);
-        size_t lines = warnings + next.lines;
-        free(next.text);
-        for (unsigned i = 0; i < SECTIONS; i++) {
-            if (sections[i].brief) continue;
-            text[i] = print_aside(brief, sections[i].print);
-            lines += text[i].lines;
-        }
-        if (lines <= VIEW_BRIEF_LINES || brief->shorter == DRAW_SHORTEST) return lines;
-        for (unsigned i = 0; i < SECTIONS; i++)
-            if (!sections[i].brief) free(text[i].text);
+    struct draw_text smaller = *brief;
+
+    smaller.shorter = smaller.shorter < DRAW_NO_CHARTS ? DRAW_NO_CHARTS : smaller.shorter;
+    for (; p->lines > lines && smaller.top; smaller.top--) {
+        free(p->text);
+        *p = print_aside(&smaller, s->print);
     }
+    return p->lines <= lines;
+}
+
+/* The lines that are kept for sections: those of their shortest forms. */
+static size_t count_kept(const struct draw_text *brief, enum kept_room room, size_t kept[SECTIONS])
+{
+    struct draw_text least = *brief;
+    size_t lines = 0;
+
+    least.top = 1;
+    least.shorter = least.shorter < DRAW_NO_CHARTS ? DRAW_NO_CHARTS : least.shorter;
+    for (unsigned i = 0; i < SECTIONS; i++) {
+        struct printed p = {NULL, 0, 0};
+        if (has_room_kept(brief, i, room)) p = print_aside(&least, sections[i].print);
+        free(p.text);
+        lines += kept[i] = p.lines;
+    }
+    return lines;
+}
+
+/* Prints the sections of rank 0 and sets brief->shorter, so that they and what has room kept for it fit on the screen
+ * below `warnings` lines if possible. Returns their lines, with those of the commands at the end. */
+static size_t print_always(struct draw_text *brief, size_t warnings, struct printed text[SECTIONS],
+                           size_t kept[SECTIONS])
+{
+    for (enum kept_room room = ROOM_FOR_ANSWERS;; room--)
+        for (brief->shorter = DRAW_WHOLE; brief->shorter <= DRAW_SHORTEST; brief->shorter++) {
+            struct printed next = print_aside(brief, print_next_commands);
+            size_t lines = warnings + next.lines;
+            free(next.text);
+            for (unsigned i = 0; i < SECTIONS; i++) {
+                if (sections[i].brief) continue;
+                text[i] = print_aside(brief, sections[i].print);
+                lines += text[i].lines;
+            }
+            if (lines + count_kept(brief, room, kept) <= VIEW_BRIEF_LINES) return lines;
+            if (room == ROOM_FOR_NONE && brief->shorter == DRAW_SHORTEST) return lines;
+            for (unsigned i = 0; i < SECTIONS; i++)
+                if (!sections[i].brief) free(text[i].text);
+        }
+}
+
+/* The sections of rank 1 and more that fit, by their rank. */
+static void fit_sections(const struct draw_text *brief, size_t lines, struct printed text[SECTIONS],
+                         size_t kept[SECTIONS], bool fits[SECTIONS])
+{
+    for (unsigned i = 0; i < SECTIONS; i++) {
+        fits[i] = !sections[i].brief;
+        lines += kept[i];
+    }
+    for (int rank = 1; rank < BRIEF_RANKS; rank++)
+        for (unsigned i = 0; i < SECTIONS; i++) {
+            if (sections[i].brief != rank) continue;
+            lines -= kept[i];
+            text[i] = print_aside(brief, sections[i].print);
+            fits[i] =
+                fit_section(brief, &sections[i], &text[i], lines < VIEW_BRIEF_LINES ? VIEW_BRIEF_LINES - lines : 0);
+            if (fits[i]) lines += text[i].lines;
+        }
 }
 
 /* The sections that fit into VIEW_BRIEF_LINES by their rank; the others are named with the command that shows them. */
@@ -137,20 +191,12 @@ static void print_brief(const struct draw_text *v)
 {
     struct draw_text brief = *v;
     struct printed warnings = print_aside(v, view_text_warnings), text[SECTIONS];
-    bool fits[SECTIONS] = {false};
+    size_t kept[SECTIONS], n = 0, more = 0;
+    bool fits[SECTIONS];
     char left_out[64] = "";
-    size_t n = 0, more = 0;
 
     brief.top = BRIEF_TOP;
-    size_t lines = print_always(&brief, warnings.lines, text);
-    for (unsigned i = 0; i < SECTIONS; i++)
-        if (sections[i].brief) text[i] = print_aside(&brief, sections[i].print);
-    for (int rank = 0; rank < BRIEF_RANKS; rank++)
-        for (unsigned i = 0; i < SECTIONS; i++) {
-            if (sections[i].brief != rank) continue;
-            fits[i] = fit_section(&brief, &sections[i], &text[i], lines);
-            if (fits[i] && rank) lines += text[i].lines; /* those of rank 0 are counted */
-        }
+    fit_sections(&brief, print_always(&brief, warnings.lines, text, kept), text, kept, fits);
     fwrite(warnings.text, 1, warnings.size, v->out);
     for (unsigned i = 0; i < SECTIONS; i++) {
         if (fits[i])
@@ -333,7 +379,7 @@ void view_text_run(const struct draw_text *v)
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
     int at = r->no_history
-                 ? snprintf(line, sizeof line, "one moment%s", when)
+                 ? snprintf(line, sizeof line, "the state at one moment%s", when)
                  : snprintf(line, sizeof line, "%s%s, %s", r->no_times ? "times unknown" : UNITS_SECONDS(r->duration_s),
                             when, UNITS_PLURAL(r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);

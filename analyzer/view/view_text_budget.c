@@ -188,7 +188,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
     }
     if (alike)
         draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ",
-                  shown ? "%zu others: as these, or as estimated (--json has all)" : "%zu other ranks: as estimated",
+                  shown ? "%zu others: like these, or as estimated (--json has all)" : "%zu other ranks: as estimated",
                   alike);
     if (b->ranks_n != b->gpus && b->ranks_n)
         draw_wrap(v, INDENT, "", "The estimate is for %ju GPUs; %zu were recorded.", (uintmax_t)b->gpus, b->ranks_n);

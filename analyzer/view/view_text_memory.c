@@ -10,7 +10,7 @@
 #include "analyzer/view/view_text_parts.h"
 #include "analyzer/base/sort.h"
 
-#define PLACES_MANY 16 /* of more, only the highest peaks are listed */
+#define PLACES_MANY 16 /* of more, only the highest peaks are listed; in one screen, of half as many */
 #define PLACES_MAX 4   /* devices shown in full; of more, each gets a line and the fullest is shown in full */
 
 /* Which line happened to need one more segment says little; only allocations outside of PyTorch are interesting. */
@@ -381,7 +381,10 @@ static void print_overview(const struct draw_text *v, const struct result_peak *
                                DRAW_BYTES(p->bytes), once ? "" : UNITS_SECONDS(p->time_s), tensors};
         text_table_add(&t, cells, NULL);
     }
-    draw_title(v, TERMINAL_BOLD, once ? "Live on each GPU" : shown < n ? "Peaks, the highest first" : "Peaks");
+    draw_title(v, TERMINAL_BOLD,
+               once        ? shown < n ? "Live, the fullest first" : "Live on each GPU"
+               : shown < n ? "Peaks, the highest first"
+                           : "Peaks");
     text_table_print(&t, &v->term, INDENT, v->out);
     draw_more(v, n, shown);
 }
@@ -412,7 +415,9 @@ static size_t drop_small_peaks(const struct result_peak **lead, size_t n)
     return kept;
 }
 
-SORT_ORDER_OF_POINTERS(by_bytes, struct result_peak, SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y))
+/* The host's memory comes last. */
+SORT_ORDER_OF_POINTERS(by_bytes, struct result_peak,
+                       SORT_DOWN(x->device >= 0, y->device >= 0) ?: SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x, y))
 
 void view_text_memory(const struct draw_text *v)
 {
@@ -426,8 +431,9 @@ void view_text_memory(const struct draw_text *v)
     size_t shown = n;
     sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
-        if (n > PLACES_MANY) SORT(lead, n, by_bytes);
-        print_overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
+        const bool many = n > (v->brief ? PLACES_MANY / 2 : PLACES_MANY);
+        if (many) SORT(lead, n, by_bytes);
+        print_overview(v, lead, n, many && v->top < n ? v->top : n);
         SORT(lead, n, by_bytes);
         shown = 1;
     }

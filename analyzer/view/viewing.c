@@ -226,7 +226,7 @@ static int choose_scope(const struct viewing *v, const char *name, struct profil
         const char *names = question_scope_names(r, &arena);
         code = complain_with(EXIT_INPUT,
                              names ? "%s: no NVTX range is named '%s'; this run has %s"
-                                   : "%s: no NVTX range is named '%s', and this run has no others",
+                                   : "%s: no NVTX range is named '%s': this run has no ranges",
                              v->who, name, names);
         arena_free(&arena);
     } else if (incomplete) {
@@ -351,22 +351,25 @@ void view_profile_heading(const struct draw_text *t, const struct profile *p)
     char title[160], weight[UNITS_TEXT], where[256];
     size_t moments = 0, last = 0;
 
-    text_put(title, sizeof title, "%s", p->title);
-    title[0] = (char)(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);
     for (size_t i = 0; i < p->moments_n; i++)
         if (p->moments && p->moments[i] != RUN_UNKNOWN) {
             moments++;
             last = i;
         }
+    const char *at = moments == 1 ? UNITS_SECONDS((double)p->moments[last] / 1e9) : "";
+    const char *that = *at ? strstr(p->title, "that moment") : NULL; /* which --at names: the time takes its place */
+    text_put(title, sizeof title, "%.*s%s", that ? (int)(that - p->title) : (int)sizeof title, p->title,
+             that ? at : "");
+    title[0] = (char)(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);
     where_text(t, p, where, sizeof where);
     fprintf(t->out, "%s%s%s", terminal_style(&t->term, TERMINAL_BOLD), title, terminal_style(&t->term, TERMINAL_PLAIN));
     char line[512];
     const char *noun = view_profile_noun(p);
     int n = (int)strlen(noun);
-    text_put(line, sizeof line, ": %s in %s %.*s%s%s%s", view_profile_weight(p, p->total, weight),
+    text_put(line, sizeof line, ": %s in %s %.*s%s%s%s%s", view_profile_weight(p, p->total, weight),
              UNITS_COUNT(p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n, noun,
-             p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where, moments == 1 ? ", at " : "");
-    if (moments == 1) strncat(line, UNITS_SECONDS((double)p->moments[last] / 1e9), sizeof line - strlen(line) - 1);
+             p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where, *at && !that ? ", at " : "",
+             that ? "" : at);
     text_wrap(t->out, &t->term, 2, terminal_columns(title), false, line);
 }
 

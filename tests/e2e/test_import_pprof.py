@@ -384,3 +384,19 @@ def test_damaged_files_get_one_line(tmp_path):
             assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr
         else:
             json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("devices", [8, 16])
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_screen_has_the_devices_and_the_largest_line(tmp_path, width, devices):
+    profile = Profile()
+    for device in range(devices):
+        for layer in range(6):
+            frames = [LIBRARY, ("layer", f"/home/u/project/model/block_{layer}.py", 40), HERE]
+            profile.sample(2, (layer + 1) << 20, frames, device=f"gpu:{device}")
+    profile.sample(1, 4096, [HERE], kind="executable", device=None)
+    file = profile.write(tmp_path / "a_long_name_of_an_experiment_device_memory_profile_after_step_1000.prof")
+    text = gpuspy("report", file, COLUMNS=str(width)).stdout
+    assert len(text.splitlines()) <= 40, text
+    assert ("\nLive on each GPU\n" if devices == 8 else "\nLive, the fullest first\n") in text, text
+    assert "block_5.py:40" in text and "\nNext\n" in text, text

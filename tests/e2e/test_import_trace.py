@@ -948,7 +948,7 @@ def test_what_a_trace_cannot_show_passes_no_limit(tmp_path):
     done = gpuspy("check", "--max-pinned=1GiB", "--max-retries=9", "--max-fragmentation=90%", "--max-leak=1TiB", file, code=1)
     assert done.stdout.count("UNKNOWN") == 4, done.stdout
     assert "Never freed" not in gpuspy("report", file).stdout
-    assert "Live at the end of the recording" in gpuspy("leaks", file).stdout
+    assert ", live at the end of the recording" in gpuspy("leaks", file).stdout
 
 
 def newer(event, **more):
@@ -997,3 +997,23 @@ def test_ranges_of_several_threads_are_not_steps(tmp_path, threads, steps):
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": ranges, "displayTimeUnit": "ms", "deviceProperties": []}))
     report = json.loads(gpuspy("report", "--json", tmp_path / "t.json").stdout)
     assert [s["n"] for s in report["steps"]] == steps
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_long_wait_has_room_on_the_screen(tmp_path, width):
+    """Its share is the largest figure of the run, beside memory of many lines and a long file name."""
+    trace, at = Trace(), 1_700_000_000_000_000
+    for line in range(12):
+        name = f"project/model/stage_{line}.py({40 + line}): forward"
+        trace.slice("python_function", name, at, 90, **{"Python id": line + 1, "Python parent id": None})
+        trace.slice("cpu_op", "aten::empty", at + 10, 30)
+        trace.memory(at + 20, 0x7f0000000000 + line * 64 * MIB, (line + 1) * MIB)
+        trace.memory(at + 25, 0x1000000 + line * 64 * MIB, (line + 1) * MIB, device=-1)
+        at += 100
+    trace.slice("python_function", "project/sampler.py(7): to_host", at, 9_000, **{"Python id": 99, "Python parent id": None})
+    trace.slice("cuda_runtime", "cudaStreamSynchronize", at + 100, 6_000)
+    file = trace.write(tmp_path / "a_capture_of_the_server_on_host_0123456789_with_a_long_name_rank_0.1772780000000.pt.trace.json.gz")
+    text = gpuspy("report", file, COLUMNS=str(width)).stdout
+    assert len(text.splitlines()) <= 40, text
+    assert "\nWaiting for the GPU: 6.00 ms, 59 % of the run\n" in text, text
+    assert "\nGPU 0\n" in text and "sampler.py:7" in text and "stage_11.py:51" in text and "\nNext\n" in text, text

@@ -156,6 +156,9 @@ static void a_number_and_its_unit_are_one_word(void **state)
         {"3 d 1 h.", "3 d 1 h."},
         {"18 h, 26 min", "18 h,"},
         {"2 min\nmore", "2 min"},
+        {"GPU 0, at", "GPU 0,"},
+        {"GPU memory", "GPU"},
+        {"GPU ", "GPU"},
     };
 
     (void)state;
