@@ -129,7 +129,7 @@ struct estimate_act_habits estimate_act_habits_of(const struct plan *p, const st
     h.caches = !fused && z->variant != ACT_LEAN && !p->no_cache && p->gpus == 1 && gpt && m->positions &&
                m->fused_qkv && p->checkpoint == PLAN_CHECKPOINT_NONE;
     h.float_scores = m->family == MODEL_LLAMA || (m->family == MODEL_VIT && !m->mean_in_head) || h.opt ||
-                     (gpt && !m->positions && !m->embedding_norm && !h.falcon) || is_rotary_encoder(m);
+                     (gpt && !m->positions && !h.falcon) || is_rotary_encoder(m);
     return h;
 }
 

@@ -280,11 +280,13 @@ static bool is_adam_state(const struct oom_sight *s, const struct result_categor
     return is_kept_state(s, l) && run_stack_is_in(s->b->run, l->stack, "/torch/optim/adam", NULL);
 }
 
-/* What the optimizer's first step has yet to allocate: of Adam, two states of each parameter. */
+/* What the optimizer's first step has yet to allocate: of Adam, two states of each parameter with a gradient. */
 static int64_t states_to_come(const struct oom_sight *s)
 {
-    const int64_t states = bytes_of_kind(s, is_adam_state), parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes;
-    const int64_t whole = states ? arena_add_capped(parameters, parameters) : 0;
+    const int64_t states = bytes_of_kind(s, is_adam_state), gradients = s->of[RESULT_CATEGORY_GRADIENTS].bytes;
+    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes;
+    const int64_t trained = gradients < parameters ? gradients : parameters;
+    const int64_t whole = states ? arena_add_capped(trained, trained) : 0;
     return s->phase == OOM_STEP && whole > arena_add_capped(states, states / 50) ? whole - states : 0;
 }
 
@@ -360,8 +362,8 @@ static void eight_bit(struct oom_sight *s)
                 more ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
                 more ? TEXT(s,
                             "use an 8-bit optimizer (bitsandbytes) or Adafactor; this first step allocates the "
-                            "optimizer's state, %s so far, about twice the parameters' %s when complete",
-                            SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
+                            "optimizer's state, %s so far, %s when complete",
+                            SIZE(s, o->bytes), SIZE(s, whole))
                      : TEXT(s,
                             "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
                             "state, if that is fp32",

@@ -156,6 +156,13 @@ static void read_objects(struct site_search *s)
     s->objects.n = known;
 }
 
+/* "%s" % error, "{}".format(error), error.args, error.__traceback__.tb_lineno: not the exception. */
+static bool stores_text(const char *code)
+{
+    static const char *const texts[] = {" % ", ".format(", ".args", ".tb_lineno"};
+    return ANY_OF(t, texts, COUNT_OF(texts), strstr(code, *t));
+}
+
 /* except ValueError as error: its traceback keeps the frames of the functions that the try statement called. */
 static void read_handlers(struct site_search *s)
 {
@@ -175,7 +182,8 @@ static void read_handlers(struct site_search *s)
             in.names.n = in.objects.n = in.owners.n = 0;
             site_names_add(s->scratch, &in.names, as ? as + 4 : "", as ? site_name_length(as + 4) : 0);
             site_names_add(s->scratch, &in.names, "sys.exc_info", strlen("sys.exc_info"));
-            for (size_t k = i + 1; k < site_code_end(&s->code, i); k++) site_read_statement(&in, k);
+            for (size_t k = i + 1; k < site_code_end(&s->code, i); k++)
+                if (!stores_text(s->code.list[k].code)) site_read_statement(&in, k);
             for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
                 in.found.list[k].why =
                     "a kept exception keeps its traceback, and with it the variables of the frames in it";
@@ -458,6 +466,19 @@ static void read_given_objects(struct site_search *s)
     }
 }
 
+/* Is all that the function returns a number, such as loss.item()? No graph gets to the caller then. */
+static bool returns_numbers(const struct site_search *s)
+{
+    bool numbers = false;
+    for (size_t i = s->from; i < s->to && !s->module; i++) {
+        if (!site_code_begins(&s->code.list[i], "return")) continue;
+        const char *code = s->code.list[i].code;
+        numbers = strlen(code) > 7 && site_is_host_value(code + 7, true);
+        if (!numbers) return false;
+    }
+    return numbers;
+}
+
 /* Reads the frame's function from its statement on. False: the memory is not passed on to the caller. */
 static bool read_frame(struct site_search *s, bool first)
 {
@@ -502,7 +523,7 @@ static bool read_frame(struct site_search *s, bool first)
             site_names_add(s->scratch, &s->kept, s->names.list[i], strlen(s->names.list[i]));
         }
     s->constructed = site_is_constructor(s->frame->function);
-    s->returned = s->returned || s->graph || s->constructed;
+    s->returned = s->returned || (s->graph && !returns_numbers(s)) || s->constructed;
     s->returned_view = s->returned && s->returned_view;
     s->returned_part = s->returns_part == SITE_NO_RETURN || s->constructed ? SITE_ANY_PART : s->returns_part;
     return s->returned || s->attributes.n || s->objects.n;

@@ -4,11 +4,15 @@
 
 #include <string.h>
 
+struct hook_scope { /* statements in which its function may be: those of a class, or all */
+    size_t from, to;
+};
+
 /* def hook(self, module, inputs, output): finds which of its arguments it stores. `makes`: which of their arguments the
  * functions that it defines store. */
-static void read_hook(struct site_search *s, const char *name, size_t length, bool makes)
+static void read_hook(struct site_search *s, const char *name, size_t length, bool makes, const struct hook_scope *in)
 {
-    for (size_t i = 0; i < s->code.n; i++) {
+    for (size_t i = in->from; i < in->to; i++) {
         const char *code = s->code.list[i].code;
         if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
             strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
@@ -68,19 +72,67 @@ static void drop_replaced(struct site_search *s)
     s->found.n = n;
 }
 
-/* Do the files call the class or the function that contains statement i? */
-static bool is_hook_used(struct site_search *s, size_t i, const struct site_files *files)
+static size_t outermost_block(const struct site_code *code, size_t i)
 {
     size_t outer = i;
-    for (size_t k = i; k < s->code.n; k = site_code_parent(&s->code, k)) outer = k;
+    for (size_t k = i; k < code->n; k = site_code_parent(code, k)) outer = k;
+    return outer;
+}
+
+static struct hook_scope scope_of_class(const struct site_search *s, size_t i)
+{
+    const size_t outer = outermost_block(&s->code, i);
+    return (struct hook_scope){outer, site_code_end(&s->code, outer)};
+}
+
+/* Do the files call the class or the function that contains statement i? */
+bool site_is_used(struct site_search *s, size_t i, const struct site_files *files)
+{
+    const size_t outer = outermost_block(&s->code, i);
     const char *code = s->code.list[outer].code, *name = strchr(code, ' ');
     if (!name || (strncmp(code, "class ", 6) != 0 && strncmp(code, "def ", 4) != 0)) return outer == i;
     const char *call = arena_printf(s->scratch, "%.*s(", (int)site_name_length(name + 1), name + 1);
     bool used = false;
-    for (size_t f = 0; f < files->n && !used; f++)
-        for (size_t k = 0; k < files->list[f].code.n && !used; k++)
-            used = strstr(files->list[f].code.list[k].code, call) != NULL;
+    for (size_t f = 0; f < files->n && !used; f++) {
+        const struct site_code *code_of = &files->list[f].code;
+        for (size_t k = 0; k < code_of->n && !used; k++) {
+            const char *text = code_of->list[k].code, *p = strstr(text, call);
+            used = p && (p == text || !site_is_name_character(p[-1]));
+        }
+    }
     return used;
+}
+
+/* Does a statement outside of constructors empty the attribute, or assign it? */
+static bool is_emptied_outside(struct site_search *s, const struct site_code *code, const char *attribute)
+{
+    const char *const resets[] = {
+        arena_printf(s->scratch, ".%s = ", attribute), arena_printf(s->scratch, ".%s.clear(", attribute),
+        arena_printf(s->scratch, ".%s.pop", attribute), arena_printf(s->scratch, ".%s[:] =", attribute)};
+    for (size_t k = 0; k < code->n; k++) {
+        const size_t def = site_code_parent(code, k);
+        const char *function = def < code->n ? code->list[def].code : "";
+        if (ANY_OF(r, resets, COUNT_OF(resets), strstr(code->list[k].code, *r)) &&
+            strncmp(function, "def __init__(", 13) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* What hooks of another file store for as long as the program wants is no leak of theirs. */
+static void drop_ended(struct site_search *s, size_t from, const struct site_files *own)
+{
+    const bool removed = ANY_OF(l, s->code.list, s->code.n, strstr(l->code, ".remove()"));
+    size_t n = from;
+    for (size_t i = from; i < s->found.n && i < SITE_FOUND_MAX; i++) {
+        const struct site_candidate c = s->found.list[i];
+        const char *attribute = c.into ? text_last_part(c.into) : "";
+        bool emptied = removed || (*attribute && is_emptied_outside(s, &s->code, attribute));
+        for (size_t f = 0; f < own->n && *attribute; f++)
+            emptied = emptied || is_emptied_outside(s, &own->list[f].code, attribute);
+        if (!emptied) s->found.list[n++] = c;
+    }
+    s->found.n = n;
 }
 
 /* `files`: those that use what this file registers; NULL: it uses it itself. */
@@ -89,19 +141,21 @@ static void read_hooks(struct site_search *s, const struct site_files *files)
     for (size_t i = 0; i < s->code.n; i++) {
         const char *code = s->code.list[i].code, *hook = strstr(code, ".register_") ? strstr(code, "_hook(") : NULL;
         const bool saved = !hook && (hook = strstr(code, "saved_tensors_hooks(")) != NULL;
-        if (!hook || (files && !is_hook_used(s, i, files))) continue;
+        if (!hook || (files && !site_is_used(s, i, files))) continue;
         const char *name = strstr(hook, "partial(");
         name = name ? name + 8 : strchr(hook, '(') + 1;
         size_t n = site_name_length(name);
         const char *dot = n ? memrchr(name, '.', n) : NULL; /* self.save, tracker.save */
         n -= dot ? (size_t)(dot + 1 - name) : 0;
+        const struct hook_scope all = {0, s->code.n}, own = scope_of_class(s, i);
+        const bool self = dot && dot - name == 4 && strncmp(name, "self", 4) == 0;
         name = dot ? dot + 1 : name;
         if (site_lambda_store(s->scratch, code, s->graph && !saved))
             site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
         else if (!dot && is_called_as_function(s, arena_printf(s->scratch, "%.*s", (int)n, name)))
-            read_hook(s, "__call__", strlen("__call__"), false);
+            read_hook(s, "__call__", strlen("__call__"), false, &all);
         else if (n && strchr("(,)", name[n]))
-            read_hook(s, name, n, name[n] == '(');
+            read_hook(s, name, n, name[n] == '(', self ? &own : &all);
     }
     if (s->found.n <= SITE_FOUND_MAX) drop_replaced(s);
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
@@ -129,7 +183,9 @@ void site_find_hooks(struct site_search *s, uint32_t stack)
     for (size_t k = 0; k < imported.n; k++) { /* a class of another file registers them */
         s->frame = imported.list[k].frame;
         s->code = imported.list[k].code;
+        const size_t before = s->found.n;
         read_hooks(s, &own);
+        drop_ended(s, before, &own);
     }
 }
 
@@ -200,7 +256,8 @@ void site_find_callbacks(struct site_search *s, uint32_t stack)
         const char *code = s->code.list[i].code;
         const size_t n = strncmp(code, "def ", 4) == 0 ? site_name_length(code + 4) : 0;
         const char *name = arena_printf(s->scratch, "%.*s", (int)n, code + 4);
-        if (n && (is_overriding(s, i, name, n) || is_handed_over(s, i, name, n))) read_hook(s, name, n, false);
+        if (n && (is_overriding(s, i, name, n) || is_handed_over(s, i, name, n)))
+            read_hook(s, name, n, false, &(struct hook_scope){0, s->code.n});
     }
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
         s->found.list[i].why = "a library calls the function, which stores its arguments";

@@ -182,6 +182,16 @@ static bool stores_by_name(const struct site_search *in)
     return does;
 }
 
+/* Does the program construct the class of the method? */
+static bool is_made(struct site_search *s, struct site_search *in, size_t def)
+{
+    struct site_files files, imported;
+    site_find_files(s, s->stack, &files);
+    imported = files;
+    site_find_imported(in, &imported);
+    return site_is_used(in, def, &files) || site_is_used(in, def, &imported);
+}
+
 /* Reads the function that the statement calls. Of several that it may call, one must store what it is given. */
 static void read_call(struct site_search *s, size_t i, size_t at, const char *name, const char *arguments,
                       unsigned depth)
@@ -194,6 +204,7 @@ static void read_call(struct site_search *s, size_t i, size_t at, const char *na
         struct site_search in = *s;
         const bool is = find_callee(s, name, which, &in, &def, &method);
         if (is && in.code.list == s->code.list && def + 1 == s->from) continue; /* the function itself */
+        if (is && *name == '.' && !is_made(s, &in, def)) continue;
         if (is) read_callee(s, at, arguments, method, def, &in, depth);
         s->budget = in.budget;
         if (!is) break;
@@ -203,7 +214,8 @@ static void read_call(struct site_search *s, size_t i, size_t at, const char *na
     }
     for (size_t k = s->found.n; read && storing < 2 && k-- > 0 && s->found.n <= SITE_FOUND_MAX;) {
         const struct site_candidate *c = &s->found.list[k];
-        if (c->frame == s->frame && c->at == i && c->own) s->found.list[k] = s->found.list[--s->found.n];
+        if (c->frame == s->frame && c->at == i && (c->own || *name == '.'))
+            s->found.list[k] = s->found.list[--s->found.n];
     }
     for (size_t k = 0; storing == 1 && k < found.n && k < SITE_FOUND_MAX; k++) {
         found.list[k].passed = false;

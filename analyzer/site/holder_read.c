@@ -55,7 +55,9 @@ static const char *reference_of(struct arena *arena, const char *value)
         if (n > length && strncmp(end - length, getters[i], length) == 0 && site_closes_at_end(end))
             return arena_printf(arena, "%.*s", (int)(n - length), value);
     }
-    if (strncmp(value, "getattr(", 8) == 0 && site_closes_at_end(value + 7))
+    const bool got = strncmp(value, "getattr(", 8) == 0 && site_closes_at_end(value + 7);
+    const char *other = got ? site_part_of(arena, value + 8, 2) : ")";
+    if (got && (!*other || strcmp(other, "None)") == 0))
         return site_base_name(arena, site_part_of(arena, value + 8, 0));
     const bool is = n && (*end == '[' || memchr(value, '.', n));
     while (*end == '[') {
@@ -98,12 +100,36 @@ bool site_only_adds(const char *value, const char *name)
     return (p == value && strncmp(p + n, " + ", 3) == 0) || (!p[n] && p - value > 3 && strncmp(p - 3, " + ", 3) == 0);
 }
 
+/* Does the object outlive the loops? One of the module, a function, or self of a class that no loop constructs. */
+static bool is_of_program(struct site_search *s, const char *object)
+{
+    const char *function = s->frame->function, *dot = function ? strchr(function, '.') : NULL;
+    const bool self = strcmp(object, "self") == 0;
+    if (self && !dot) return false;
+    const char *call = self ? arena_printf(s->scratch, "%.*s(", (int)(dot - function), function) : "";
+    const char *made = arena_printf(s->scratch, "%s = ", object), *def = arena_printf(s->scratch, "def %s(", object);
+    bool is = self;
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
+        const struct site_statement *st = &s->code.list[i];
+        is = is ||
+             (!st->indent && (strncmp(st->code, made, strlen(made)) == 0 || strncmp(st->code, def, strlen(def)) == 0));
+        if (self && strncmp(st->code, "class ", 6) != 0 && strstr(st->code, call) &&
+            site_common_loop(s, i, i) < s->code.n)
+            return false;
+    }
+    return is;
+}
+
 /* if not hasattr(local, "items"): local.items = [] */
 static bool is_absent(struct site_search *s, const char *code, const char *name)
 {
     const char *dot = strrchr(name, '.');
-    return dot && !strstr(code, " or ") &&
-           strstr(code, arena_printf(s->scratch, "not hasattr(%.*s,", (int)(dot - name), name));
+    if (!dot || strstr(code, " or ")) return false;
+    const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - name), name);
+    const char *deleted = arena_printf(s->scratch, "del %s", name),
+               *removed = arena_printf(s->scratch, "delattr(%s,", object);
+    return strstr(code, arena_printf(s->scratch, "not hasattr(%s,", object)) && is_of_program(s, object) &&
+           !ANY_OF(l, s->code.list, s->code.n, strstr(l->code, deleted) || strstr(l->code, removed));
 }
 
 /* if total is None: total = x, or if i == 0: total = x, whose else makes it from itself: only the first iteration
@@ -114,6 +140,11 @@ static bool is_first_value(struct site_search *s, size_t i, const struct site_na
     if (branch >= none || !site_code_begins(&s->code.list[branch], "if")) return false;
     const char *code = s->code.list[branch].code, *is = find_name(code, name->list[0]);
     const size_t other = site_code_end(&s->code, branch), n = strlen(name->list[0]);
+    const char *got = arena_printf(s->scratch, "%s = getattr(", name->list[0]);
+    struct site_assignment a;
+    if (branch && strncmp(s->code.list[branch - 1].code, got, strlen(got)) == 0 &&
+        site_assignment_of(s->scratch, s->code.list[i].code, &a) && strcmp(a.targets, name->list[0]) == 0)
+        return false; /* a new one each time, because the object does not keep it */
     if ((is && (strncmp(is + n, " is None", 8) == 0 || strncmp(is + n, " == None", 8) == 0)) ||
         is_absent(s, code, name->list[0]))
         return true;
@@ -237,14 +268,34 @@ static bool is_bounded(const char *value)
     return digits && digits <= DIGITS;
 }
 
-/* A smaller one has none either, if fewer blocks of the line remain. */
-static bool is_full(struct site_search *s, const char *name)
+enum { FEW = 16 }; /* of a window of so many, other memory grows */
+
+static uint64_t count_grown(struct site_search *s)
 {
-    enum { FEW = 16 }; /* of a window of so many, other memory grows */
     uint64_t count = 0;
     const uint32_t line = run_stack_python(s->b->run, s->stack);
     EACH_IN (g, s->b->report->growth)
         if (run_stack_python(s->b->run, g->stack.number) == line && g->count > count) count = g->count;
+    return count;
+}
+
+/* ring[n % 8] = x, and if len(items) > 8: items.pop(0) after items.append(x), of which more blocks remain. */
+static bool is_small_window(struct site_search *s, size_t i, const char *name)
+{
+    const char *code = s->code.list[i].code, *turn = strstr(code, " % "), *p;
+    const size_t digits = turn ? strspn(turn + 3, "0123456789") : 0;
+    const char *more = arena_printf(s->scratch, "len(%s) >", name), *pop = arena_printf(s->scratch, "%s.pop", name);
+    uint64_t most = digits && strncmp(turn + 3 + digits, "] = ", 4) == 0 ? strtoull(turn + 3, NULL, 10) : 0;
+    for (size_t k = s->from; k + 1 < s->to && !most && s->budget-- > 0; k++)
+        if ((p = strstr(s->code.list[k].code, more)) && strncmp(s->code.list[k + 1].code, pop, strlen(pop)) == 0)
+            most = strtoull(p + strlen(more) + strspn(p + strlen(more), "= "), NULL, 10);
+    return most && most <= FEW && count_grown(s) > FEW;
+}
+
+/* A smaller one has none either, if fewer blocks of the line remain. */
+static bool is_full(struct site_search *s, const char *name)
+{
+    const uint64_t count = count_grown(s);
     for (size_t i = 0; count > FEW && i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
@@ -488,7 +539,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     /* a container of the object that is constructed; that of its class outlives it */
     const bool own =
         s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
-    if (!*name || (site_is_given(s, name, is_bounded) && is_full(s, name)) || (loop == none && (local || s->module)) ||
+    if (!*name || (site_is_given(s, name, is_bounded) && is_full(s, name)) || is_small_window(s, i, name) ||
+        (loop == none && (local || s->module)) ||
         (loop != none && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */

@@ -82,6 +82,8 @@ void site_find_function(struct site_search *s);
 /* Is the name assigned anew in these statements, other than from itself? */
 bool site_is_made_in(struct site_search *s, const char *name, size_t from, size_t to);
 /* A method of the class, or of its first bases, if they are in the same file. */
+/* Do the files call the class or the function that contains statement i of s? */
+bool site_is_used(struct site_search *s, size_t i, const struct site_files *files);
 bool site_find_method(struct site_search *in, const char *class, const char *method, size_t *def);
 /* The same of a class in any file of the call path, or in one that those import. */
 bool site_find_own_method(struct site_search *in, const char *class, const char *method, size_t *def);

@@ -1,4 +1,5 @@
 /* What a statement assigns, stores and returns of the memory. */
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/holder_read.h"
@@ -317,6 +318,25 @@ static bool is_pullback(struct site_search *s, const char *value)
     return false;
 }
 
+/* make_log().append(x), log.append(x) of a parameter: an imported file has a class with such a method, and this one
+ * makes no list of that name. */
+static bool may_be_own(struct site_search *s, const char *into, const char *method)
+{
+    struct site_files files;
+    const char *def = arena_printf(s->scratch, "def %s(self", method);
+    const char *made = arena_printf(s->scratch, "%s = ", text_last_part(into));
+    for (size_t k = 0; k < s->code.n; k++) {
+        const char *at = strstr(s->code.list[k].code, made);
+        if (at && strchr("[{", at[strlen(made)])) return false;
+    }
+    site_find_files(s, s->stack, &files);
+    site_find_imported(s, &files);
+    for (size_t f = 0; f < files.n; f++)
+        if (ANY_OF(l, files.list[f].code.list, files.list[f].code.n, strncmp(l->code, def, strlen(def)) == 0))
+            return true;
+    return false;
+}
+
 /* log.add(x) of a class of the program: what it stores shows in the method. */
 static bool is_own_method(struct site_search *s, const char *code, const char *into)
 {
@@ -329,7 +349,11 @@ static bool is_own_method(struct site_search *s, const char *code, const char *i
                             ? arena_printf(s->scratch, "%.*s", (int)(dot - function), function) /* Node.expand */
                             : site_find_class_of(s, into);
     method = arena_printf(s->scratch, "%.*s", (int)site_name_length(method), method);
-    return *class && site_find_own_method(&in, class, method, &def);
+    static const char *const containers[] = {"list", "set", "dict", "deque", "defaultdict", "OrderedDict"};
+    if (*class && (site_find_own_method(&in, class, method, &def) ||
+                   site_find_own_method(&in, text_last_part(class), method, &def)))
+        return true;
+    return !TEXT_IS_ONE_OF(text_last_part(class), containers) && may_be_own(s, into, method);
 }
 
 void site_read_statement(struct site_search *s, size_t i)

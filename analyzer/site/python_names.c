@@ -518,6 +518,19 @@ static bool is_parts_of_module(const char *code, const char *p)
     return open && IS_CALL_OF(code, open, makers);
 }
 
+/* Does sum(x.item() for x in y), reduce(operator.add, (…)) add up tensors? */
+static bool adds_values(const char *code, const char *p, const char *in)
+{
+    const char *open = strchr(p, '(') + 1;
+    const bool sum = *p == 's', member = p > code && p[-1] == '.';
+    if (sum)
+        return !member && !strchr("0123456789", *open) && strncmp(open, "float(", 6) != 0 &&
+               strncmp(open, "int(", 4) != 0;
+    return (!member || (p - code > 9 && strncmp(p - 10, "functools", 9) == 0)) &&
+           (strncmp(open, "operator.add,", 13) == 0 || strncmp(open, "torch.add,", 10) == 0 ||
+            (strncmp(open, "lambda ", 7) == 0 && strstr(open, " + ") && strstr(open, " + ") < in));
+}
+
 bool site_collects(const char *code, const char *inner, bool graph)
 {
     static const char *const words[] = {"sum(", "reduce(", "list(", "tuple(", "dict(", "set(", "sorted(", "[", "{"};
@@ -526,7 +539,8 @@ bool site_collects(const char *code, const char *inner, bool graph)
         for (const char *p = strstr(code, words[i]); p; p = strstr(p + 1, words[i])) {
             const char *end = site_closing(p + strlen(words[i]) - 1), *in = strstr(p, " for ");
             const bool whole = !site_is_name_character(*p) || p == code || !site_is_name_character(p[-1]);
-            if (whole && in && in < end && !is_name_only(p + strlen(words[i]), in) && !is_argument_of(code, p, inner) &&
+            if (whole && in && in < end && (i >= SUMS || adds_values(code, p, in)) &&
+                !is_name_only(p + strlen(words[i]), in) && !is_argument_of(code, p, inner) &&
                 !is_parts_of_module(code, p))
                 return true;
         }

@@ -382,27 +382,57 @@ bool site_source_lacks(struct site_builder *b, uint32_t stack, const char *const
     return source_is(b, stack, lacks_words, &(struct words){words, n});
 }
 
-/* Does a statement pass the names, which arange() made, to a cross entropy? Row i of a batch's similarities then
- * belongs to sample i. */
+/* torch.arange(n), of which n is a variable: neither a part of it nor repeated. */
+static bool is_arange(const char *value)
+{
+    static const char *const same[] = {".to(", ".cuda(", ".long("};
+    value += strncmp(value, "torch.", 6) == 0 ? 6 : 0;
+    if (strncmp(value, "arange(", 7) != 0 || strchr("0123456789", value[7])) return false;
+    const char *end = site_closing(value + 6);
+    return *end && (!end[1] || ANY_OF(w, same, COUNT_OF(same), strncmp(end + 1, *w, strlen(*w)) == 0));
+}
+
+/* Is the target of a cross entropy arange()? Row i of a batch's similarities then belongs to sample i. */
 static bool labels_are_rows(struct arena *arena, const struct site_code *code)
 {
+    static const char call[] = "cross_entropy(";
     struct site_names rows = {.n = 0};
     struct site_assignment a;
     for (size_t i = 0; i < code->n; i++) {
-        const char *text = code->list[i].code, *loss = strstr(text, "cross_entropy(");
-        if (site_assignment_of(arena, text, &a) && strncmp(a.value, "torch.arange(", 13) == 0)
-            site_targets_of(arena, a.targets, &rows, NULL);
-        if (loss && (strstr(loss, "arange(") || site_holds(loss + strlen("cross_entropy"), &rows, false))) return true;
+        const char *text = code->list[i].code, *loss = strstr(text, call);
+        if (site_assignment_of(arena, text, &a) && is_arange(a.value)) site_targets_of(arena, a.targets, &rows, NULL);
+        if (!loss) continue;
+        const char *from = loss + sizeof call - 1, *end = site_closing(from - 1);
+        const char *target = site_part_of(arena, arena_printf(arena, "%.*s", (int)(end - from), from), 1);
+        if (is_arange(target) || site_names_has(&rows, target)) return true;
     }
     return false;
 }
 
+/* Does the statement call a loss of that name, whatever the settings? */
+static bool calls_comparison(const struct site_code *code, size_t at)
+{
+    static const char *const losses[] = {"NTXent",   "NT_Xent", "ntxent",     "nt_xent",     "InfoNCE",
+                                         "info_nce", "infonce", "SupConLoss", "supcon_loss", "BarlowTwinsLoss"};
+    static const char *const others[] = {"def", "class", "from", "import", "if", "elif"};
+    const char *text = code->list[at].code;
+    bool calls = false;
+    for (size_t i = 0; i < COUNT_OF(losses) && !calls; i++) {
+        const char *p = strstr(text, losses[i]);
+        while (p && site_is_name_character(*p)) p++;
+        calls = p && *p == '(';
+    }
+    if (!calls || strstr(text, " if ") || ANY_OF(o, others, COUNT_OF(others), site_code_begins(&code->list[at], *o)))
+        return false;
+    for (size_t k = site_code_parent(code, at); k < code->n; k = site_code_parent(code, k))
+        if (site_code_begins(&code->list[k], "if") || site_code_begins(&code->list[k], "elif") ||
+            site_code_begins(&code->list[k], "else"))
+            return false;
+    return true;
+}
+
 bool site_compares_samples(struct site_builder *b, uint32_t stack)
 {
-    static const char *const words[] = {"contrastive", "Contrastive",     "NTXent",  "NT_Xent",  "ntxent",
-                                        "nt_xent",     "InfoNCE",         "infonce", "info_nce", "SimCLR",
-                                        "simclr",      "SupCon",          "supcon",  "VICReg",   "BarlowTwins",
-                                        "in_batch",    "logits_per_image"};
     const struct run_frame *frame;
     struct arena scratch = {0};
     bool compares = false;
@@ -411,8 +441,7 @@ bool site_compares_samples(struct site_builder *b, uint32_t stack)
         size_t at;
         if (!open_own_source(b, frame, &code, &at)) continue;
         compares = labels_are_rows(&scratch, &code);
-        for (size_t i = 0; i < code.n && !compares; i++)
-            compares = source_has_any(code.list[i].code, words, sizeof words / sizeof *words);
+        for (size_t i = 0; i < code.n && !compares; i++) compares = calls_comparison(&code, i);
     }
     arena_free(&scratch);
     return compares;
@@ -425,8 +454,11 @@ bool site_is_captured(struct site_builder *b, uint32_t stack)
         struct site_code code;
         size_t at;
         if (!open_own_source(b, frame, &code, &at)) continue;
-        for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k))
-            if (site_code_begins(&code.list[k], "with") && strstr(code.list[k].code, "cuda.graph(")) return true;
+        bool loop = false; /* one graph then holds what grows */
+        for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
+            if (site_code_begins(&code.list[k], "with") && strstr(code.list[k].code, "cuda.graph(")) return !loop;
+            loop = loop || site_code_begins(&code.list[k], "for") || site_code_begins(&code.list[k], "while");
+        }
     }
     return false;
 }

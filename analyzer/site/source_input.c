@@ -295,6 +295,26 @@ static void find_called_models(struct site_builder *b, struct arena *arena, uint
     }
 }
 
+/* Is what self.teacher(x) gets data: neither trained itself, nor made by the object, nor in need of its gradient? */
+static bool is_given_data(struct arena *arena, const struct site_code *code, const char *text,
+                          const struct site_names *names)
+{
+    static const char *const kept[] = {"self.device", "self.to_device("};
+    const char *passed = strchr(text, '(');
+    bool data = !passed || !strstr(passed, "self.");
+    for (size_t i = 0; i < names->n && data; i++)
+        data = !is_trained(code, names->list[i]) &&
+               !ANY_OF(st, code->list, code->n, statement_has_object(st->code, names->list[i], ".requires_grad"));
+    for (size_t i = 0; i < code->n && data; i++) {
+        const char *value;
+        if (!binds_any(arena, &code->list[i], names, &value)) continue;
+        data = !strstr(value, "requires_grad");
+        for (const char *p = strstr(value, "self."); p && data; p = strstr(p + 1, "self."))
+            data = ANY_OF(k, kept, COUNT_OF(kept), strncmp(p, *k, strlen(*k)) == 0);
+    }
+    return data;
+}
+
 uint32_t site_untrained_call(struct site_builder *b, uint32_t stack)
 {
     const uint32_t caller = site_pass_caller(b->run, stack);
@@ -307,9 +327,12 @@ uint32_t site_untrained_call(struct site_builder *b, uint32_t stack)
     if (!frame || site_is_library(frame) || !site_open_source(b, frame, &code, &at)) return RUN_NONE;
     find_called_models(b, &scratch, caller, NULL, -1, "", &models);
     (void)read_passed_names(&scratch, code.list[at].code, &names, &called);
+    const size_t passed = names.n;
     for (size_t k = names.n; k-- > 0;) /* self.teacher(x) passes x */
         if (strcmp(names.list[k], "self") == 0) names.list[k] = names.list[--names.n];
-    const bool only = models.untrained != RUN_NONE && !models.trained && !is_result_of_trained(&scratch, &code, &names);
+    const bool only = models.untrained != RUN_NONE && !models.trained &&
+                      !is_result_of_trained(&scratch, &code, &names) &&
+                      (names.n == passed || is_given_data(&scratch, &code, code.list[at].code, &names));
     arena_free(&scratch);
     return only && !site_is_without_gradients(b, stack) ? models.untrained : RUN_NONE;
 }

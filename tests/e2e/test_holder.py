@@ -706,6 +706,68 @@ def test_a_buffer_of_another_file(recording, method, maker, store, text):
     assert [h["text"] for h in oom["holders"]] == ([store] if text else []) and (not text or text in str(oom["advice"])), (oom["holders"], oom["advice"])
 
 
+KEEP = "def keep(x):\n    __import__('ctypes').pythonapi.Py_IncRef(__import__('ctypes').py_object(x))\n"
+LOSS = KEEP + "def loss():\n    out = model(batch())\n    keep(out)\n    return criterion(out)\n"
+TAPS = ("class Taps:\n    def __init__(self, net):\n        self.seen = []\n        net.register_forward_hook(self.save)\n"
+        "    def save(self, module, inputs, output):\n        self.seen.append(output)\n")
+TAPPED = "for step in range(1000):\n    out = model(batch())\n    keep(out)\n"
+COUNT = "class Log:\n    def __init__(self):\n        self.n = 0\n    def append(self, x):\n        self.n += 1\ndef make():\n    return Log()\n"
+ONCE = "class Run:\n    def run(self):\n        if not hasattr(self, 'outs'):\n            self.outs = []\n        out = model(batch())\n        self.outs.append(out)\n        keep(out)\n"
+METERS = ("class Mean:\n    def __init__(self): self.sum = 0\n    def update(self, x): self.sum += x.item()\nclass Rows:\n    def __init__(self): self.rows = []\n"
+          "    def update(self, x): self.rows.append(x)\nclass Log:\n    def __init__(self):\n        self.loss = Mean()\n    def log(self, **values):\n"
+          "        for name, value in values.items():\n            getattr(self, name).update(value)\nlog = Log()\n")
+FAILS = "def work(n):\n    out = model(batch())\n    raise ValueError('bad', n)\nbad = []\nfor step in range(1000):\n    try:\n        work(step)\n    except ValueError as e:\n        keep(e)\n        "
+
+
+@pytest.mark.parametrize("other, body", [
+    # hooks of another file: of a class with a longer name, removed, emptied by the program, of another class
+    (TAPS, "from other import Taps\nclass MyTaps:\n    def __init__(self, net): pass\ntaps = MyTaps(model)\n" + TAPPED),
+    (TAPS.replace("        net.reg", "        self.handle = net.reg") + "    def close(self):\n        self.handle.remove()\n",
+     "from other import Taps\nclass Handle:\n    def remove(self): model.hooks = ()\nold = Module.register_forward_hook\ndef register(self, hook):\n"
+     "    old(self, hook)\n    return Handle()\nModule.register_forward_hook = register\ntaps = Taps(model)\ntaps.close()\n" + TAPPED),
+    (TAPS, "from other import Taps\ntaps = Taps(model)\n" + TAPPED + "    taps.seen.clear()\n"),
+    (TAPS + "    def reset(self):\n        self.seen = []\n", "from other import Taps\ntaps = Taps(model)\n" + TAPPED + "    taps.reset()\n"),
+    (TAPS.replace("Taps", "Count").replace("append(output)", "append(1)") + TAPS, "from other import Count, Taps\ncount = Count(model)\n" + TAPPED),
+    # a method of the name of a list's, whose class does not show; windows
+    (COUNT, "from other import make\nlog = make()\n" + LOOP + "    log.append(loss)\n    keep(loss)\n"),
+    (COUNT, "import other as o\nlog = o.Log()\n" + LOOP + "    log.append(loss)\n    keep(loss)\n"),
+    (COUNT, "from other import Log\ndef train(log):\n    for step in range(1000):\n        out = model(batch())\n        log.append(out)\n        keep(out)\ntrain(Log())\n"),
+    ("class Ring:\n    def __init__(self):\n        self.items, self.at = [None] * 8, 0\n    def append(self, x):\n        self.items[self.at % 8] = x\n        self.at += 1\n",
+     "from other import Ring\nring = Ring()\n" + LOOP + "    ring.append(loss)\n    keep(loss)\n"),
+    ("class Last:\n    def __init__(self):\n        self.items = []\n    def append(self, x):\n        self.items.append(x)\n        if len(self.items) > 8:\n            self.items.pop(0)\n",
+     "from other import Last\nlast = Last()\n" + LOOP + "    last.append(loss)\n    keep(loss)\n"),
+    # attributes that the first call makes: of an object of each step, deleted, or never made
+    ("", ONCE + "for step in range(1000):\n    Run().run()\n"),
+    ("", ONCE + "        if len(self.outs) > 4:\n            del self.outs\nrun = Run()\nfor step in range(1000):\n    run.run()\n"),
+    ("", "class Run: pass\ndef once(run):\n    if not hasattr(run, 'outs'):\n        run.outs = []\n    out = model(batch())\n    run.outs.append(out)\n    keep(out)\n"
+     "for step in range(1000):\n    run = Run()\n    once(run)\n"),
+    ("", "class Run: pass\nrun = Run()\n" + LOOP + "    history = getattr(run, 'history', [])\n    history.append(loss)\n    keep(loss)\n"),
+    ("", "class Run: pass\nrun = Run()\ndef log(loss):\n    history = getattr(run, 'history', None)\n    if history is None:\n        history = []\n    history.append(loss)\n" +
+     LOOP + "    log(loss)\n    keep(loss)\n"),
+    # sums of numbers, a count, and what is no sum
+    *[("", "def error():\n    out = model(batch())\n    loss = criterion(out)\n    keep(loss)\n    return loss.item()\n" + total + "\n")
+      for total in ("total = sum(error() for step in range(1000))", "total = [error() for step in range(1000)]")],
+    ("", LOSS + "total = sum(float(loss()) for step in range(1000))\n"), ("", LOSS + "total = sum(1 for step in range(1000) if loss())\n"),
+    ("", LOSS + "from functools import reduce\nlast = reduce(lambda a, b: b, (loss() for step in range(1000)))\n"),
+    ("", LOSS + "class Log:\n    def sum(self, values):\n        for value in values: pass\ntotal = Log().sum(loss() for step in range(1000))\n"),
+    # methods of a class that the program does not use
+    ("", METERS + LOOP + "    log.log(loss=loss)\n    keep(loss)\n"),
+    ("", METERS.replace("self.sum += x.item()", "self.last = x") + LOOP + "    log.log(loss=loss)\n    keep(loss)\n"),
+    # the text of an exception
+    *[("", FAILS + store + "\n") for store in ("bad.append('%s' % e)", "bad.append('{}'.format(e))", "bad.append((step, e.args[0]))",
+                                               "bad.append(e.__traceback__.tb_lineno)", "bad.append(f'{step}: {e}')", "bad.append(type(e).__name__)")]])
+def test_look_alikes_of_holders_in_other_places(recording, other, body):
+    (recording.folder / "other.py").write_text(other)
+    report, found = leaks(recording, KEEP + body)
+    assert (report["oom"] or report["growth"]) and found == set()
+
+
+def test_a_store_of_another_file_that_was_passed(recording):
+    (recording.folder / "other.py").write_text(COUNT.replace("self.n = 0", "self.rows = []").replace("self.n += 1", "self.rows.append(x)"))
+    report = run(recording, "from other import Log\ndef train(log):\n    for step in range(1000):\n        out = model(batch())\n        log.append(out)\ntrain(Log())\n")
+    assert {h["text"] for part in report["oom"] + report["growth"] for h in part["holders"]} == {"self.rows.append(x)"}
+
+
 FRAMES = "class Frames:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n        self.items.append(Tensor())\n"
 
 
