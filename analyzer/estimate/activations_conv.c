@@ -8,12 +8,25 @@
 bool estimate_conv_keeps_input(enum model_conv_op op)
 {
     return op != CONV_RELU && op != CONV_ADD && op != CONV_JOIN && op != CONV_DROPOUT && op != CONV_DROP_PATH &&
-           op != CONV_AVERAGE_POOL && op != CONV_SIGMOID;
+           op != CONV_AVERAGE_POOL && op != CONV_SIGMOID && op != CONV_CAST;
 }
 
 bool estimate_conv_keeps_output(enum model_conv_op op)
 {
     return op == CONV_RELU || op == CONV_SIGMOID;
+}
+
+size_t estimate_conv_maps(const struct plan *p, bool amp, struct model_conv_map *maps)
+{
+    const uint64_t side = p->model->shape.image ? p->model->shape.image : 224;
+    const size_t n = model_conv_maps(p->model, side, side, maps, CONV_MAPS_MAX);
+
+    if (n > CONV_MAPS_MAX) return 0;
+    for (size_t i = 0; i < n; i++) { /* under autocast a layer norm casts what it reads to float32 */
+        maps[i].wide = amp && (maps[i].wide || (i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM));
+        if (maps[i].op == CONV_CAST && amp) maps[i].in_place = false;
+    }
+    return n;
 }
 
 /* Is the output of operation `i` of `n` read by something that needs it in backward? */
@@ -33,9 +46,7 @@ static bool is_map_needed(const struct model_conv_map *maps, size_t i, size_t n)
 static double kept_map_bytes(const struct model_conv_map *maps, size_t i, size_t n, const struct estimate_act_sizes *z)
 {
     const struct model_conv_map *map = &maps[i];
-    /* under autocast a layer norm casts what it reads to float32 */
-    bool cast = z->amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM;
-    double elements = (double)map->elements, extra = 0, c = cast ? 4 : z->compute;
+    double elements = (double)map->elements, extra = 0, c = map->wide ? 4 : z->compute;
 
     if (map->op == CONV_MAX_POOL) extra = 8 * elements; /* the index of each maximum */
     if (map->op == CONV_DROPOUT) extra = elements;
@@ -50,11 +61,11 @@ bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, 
     static struct model_conv_map maps[CONV_MAPS_MAX];
     struct estimate_act_sizes z = estimate_act_sizes_of(p, variant);
     uint64_t side = p->model->shape.image ? p->model->shape.image : 224;
-    size_t n = model_conv_maps(p->model, side, side, maps, CONV_MAPS_MAX);
+    size_t n = estimate_conv_maps(p, z.amp, maps);
     double images = (double)p->batch, weights = 0, live, sum = 3 * (double)(side * side) * z.compute;
 
     memset(out, 0, sizeof *out);
-    if (!n || n > CONV_MAPS_MAX) return false;
+    if (!n) return false;
     for (size_t i = 0; i < n; i++) sum += kept_map_bytes(maps, i, n, &z);
     out->saved[ACT_CONV] = images * sum;
     /* measured on the simulated GPU: within 3.3 % of 44 trainings, except AlexNet (docs/accuracy.md) */

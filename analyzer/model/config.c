@@ -445,7 +445,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
     r->asked = json_object();
     if (*model_config_word(root, "_class_name")) {
         if (!model_config_read_denoiser(r)) unknown_class(r);
-    } else {
+    } else if (!model_config_read_convnet(r)) {
         choose_type(r, root);
         if (r->type && !*r->problem) model_config_read_shape(r);
         if (r->type && !*r->problem) read_head(r);

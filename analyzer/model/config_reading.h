@@ -89,5 +89,8 @@ void model_config_read_mix(struct model_reading *r);
 /* Fills r->s from the keys of r->json; reports contradictions by model_config_reject. */
 void model_config_read_shape(struct model_reading *r);
 
+/* The same for a network of convnets.def; false: its model_type is none of theirs. */
+bool model_config_read_convnet(struct model_reading *r);
+
 /* The same for a denoiser of diffusers; false: its _class_name is not a known one. */
 bool model_config_read_denoiser(struct model_reading *r);

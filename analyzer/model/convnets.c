@@ -20,6 +20,8 @@ struct walk {
     unsigned block;                   /* from 1; 0: before the first */
     unsigned blocks;                  /* number of blocks so far */
     uint64_t held;                    /* elements, as in struct model_conv_map */
+    bool wide;                        /* of the next operations, as in struct model_conv_map */
+    uint64_t classes;
     enum model_tensor_place place;
     bool failed;
 };
@@ -36,6 +38,7 @@ static void put_conv_map(struct walk *w, enum model_conv_op op, bool in_place, u
     struct model_conv_map map = {
         .op = op,
         .in_place = in_place,
+        .wide = w->wide,
         .channels = w->channels,
         .height = w->height,
         .width = w->width,
@@ -250,7 +253,7 @@ static void walk_resnet(struct walk *w, const int n[NUMBERS])
     }
     after_blocks(w);
     average_pool(w, 1);
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 static void hidden_linear(struct walk *w, uint64_t outputs)
@@ -281,7 +284,7 @@ static void walk_alexnet(struct walk *w, const int n[NUMBERS])
     hidden_linear(w, 4096);
     put_conv_map(w, CONV_DROPOUT, false, map_size(w));
     hidden_linear(w, 4096);
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 static void walk_vgg(struct walk *w, const int n[NUMBERS])
@@ -304,7 +307,7 @@ static void walk_vgg(struct walk *w, const int n[NUMBERS])
     put_conv_map(w, CONV_DROPOUT, false, map_size(w));
     hidden_linear(w, 4096);
     put_conv_map(w, CONV_DROPOUT, false, map_size(w));
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 /* A layer of a dense block: reads all earlier outputs, joined, and adds `growth` channels to them. */
@@ -356,7 +359,7 @@ static void walk_densenet(struct walk *w, const int n[NUMBERS])
     put_conv_norm(w);
     put_act(w, CONV_RELU);
     average_pool(w, 1);
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 /* The nearest multiple of 8 that is not more than a tenth smaller. */
@@ -450,7 +453,7 @@ static void walk_mobilenet_v2(struct walk *w, const int n[NUMBERS])
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6, CALLED_WITH);
     average_pool(w, 1);
     put_conv_map(w, CONV_DROPOUT, false, map_size(w));
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 struct v3_row {
@@ -487,7 +490,7 @@ static void walk_mobilenet_v3(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, n[0] ? 1280 : 1024, false);
     put_act(w, CONV_HARDSWISH);
     put_conv_map(w, CONV_DROPOUT, true, map_size(w));
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 static void walk_mnasnet(struct walk *w, const int n[NUMBERS])
@@ -505,7 +508,7 @@ static void walk_mnasnet(struct walk *w, const int n[NUMBERS])
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU, LET_GO);
     average_pool(w, 1);
     put_conv_map(w, CONV_DROPOUT, true, map_size(w));
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 static void regnet_block(struct walk *w, uint64_t outputs, uint64_t stride, uint64_t group, uint64_t squeezed)
@@ -542,7 +545,7 @@ static void walk_regnet(struct walk *w, const int n[NUMBERS])
         }
     after_blocks(w);
     average_pool(w, 1);
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 static void walk_efficientnet(struct walk *w, const int n[NUMBERS])
@@ -559,7 +562,7 @@ static void walk_efficientnet(struct walk *w, const int n[NUMBERS])
     conv_norm_act(w, 4 * w->channels, 1, 1, 1, CONV_SILU, CALLED_WITH);
     average_pool(w, 1);
     put_conv_map(w, CONV_DROPOUT, true, map_size(w));
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
 }
 
 static void convnext_block(struct walk *w)
@@ -604,40 +607,133 @@ static void walk_convnext(struct walk *w, const int n[NUMBERS])
     after_blocks(w);
     average_pool(w, 1);
     layer_norm(w);
-    put_conv_linear(w, 1000, true);
+    put_conv_linear(w, w->classes, true);
+}
+
+/* Where autocast casts to the half type. */
+static void cast_map(struct walk *w)
+{
+    w->wide = false;
+    put_conv_map(w, CONV_CAST, true, map_size(w));
+}
+
+/* Global response normalisation: scale · (x · norm of x / mean of norms) + shift + x. */
+static void response_norm(struct walk *w)
+{
+    struct branch in = branch_here(w);
+    uint64_t read = map_size(w);
+
+    w->wide = true;
+    w->height = w->width = 1;
+    put_conv_map(w, CONV_VECTOR_NORM, false, read);
+    size_t factor = w->last;
+    go_to(w, in);
+    put_both(w, CONV_MULTIPLY, false, factor);
+    w->held += read;
+    put_tensor(w, "grn", TENSOR_NORM, w->channels, 1, 4);
+    put_conv_map(w, CONV_MULTIPLY, false, read);
+    put_tensor(w, "grn bias", TENSOR_BIAS, w->channels, 1, 4);
+    put_conv_map(w, CONV_ADD, false, read);
+    put_both(w, CONV_ADD, false, in.last);
+    cast_map(w);
+    w->held -= read;
+}
+
+static void convnext_v2_block(struct walk *w, bool wide)
+{
+    uint64_t channels = w->channels, read = map_size(w);
+    size_t in = w->last;
+
+    next_block(w);
+    if (wide) cast_map(w);
+    put_conv(w, channels, 7, 1, 3, channels, true);
+    w->held += read;
+    layer_norm(w);
+    put_conv_linear(w, 4 * channels, false);
+    put_conv_map(w, CONV_GELU, false, map_size(w));
+    response_norm(w);
+    put_conv_linear(w, channels, false);
+    w->wide = wide;
+    put_both(w, CONV_ADD, false, in);
+    w->wide = false;
+    w->held -= read;
+}
+
+/* transformers' ConvNextV2. Under autocast the stem's norm makes the first stage's sums float32. */
+static void walk_convnext_v2(struct walk *w, const int n[NUMBERS])
+{
+    uint64_t embedded;
+
+    put_conv(w, (uint64_t)n[0], 4, 4, 0, 1, true);
+    w->wide = true;
+    layer_norm(w);
+    w->wide = false;
+    embedded = map_size(w);
+    for (int stage = 0; stage < 4; stage++) {
+        const uint64_t read = stage ? embedded + map_size(w) : embedded;
+        if (stage) {
+            next_block(w);
+            w->held = embedded;
+            layer_norm(w);
+            w->held = read;
+            put_conv(w, 2 * w->channels, 2, 2, 0, 1, true);
+        }
+        for (int i = 0; i < n[stage == 2 ? 2 : 1]; i++) {
+            w->held = stage || i ? read : 0;
+            convnext_v2_block(w, !stage);
+        }
+    }
+    w->held = embedded;
+    after_blocks(w);
+    average_pool(w, 1);
+    layer_norm(w);
+    if (w->classes) put_conv_linear(w, w->classes, true);
 }
 
 static const struct net {
-    const char *name;
+    const char *name, *builder;
     void (*walk)(struct walk *, const int n[NUMBERS]);
     int numbers[NUMBERS];
 } nets[] = {
-#define NET(name, builder, ...) {name, walk_##builder, {__VA_ARGS__}},
+#define NET(name, builder, ...) {name, #builder, walk_##builder, {__VA_ARGS__}},
 #include "analyzer/model/convnets.def"
 #undef NET
 };
 
-static void walk_net(struct walk *w, const struct net *net, uint64_t height, uint64_t width)
+static void walk_net(struct walk *w, const struct model_shape *s, uint64_t height, uint64_t width)
 {
+    const struct net *net = &nets[s->conv_net - 1];
+
     w->channels = 3;
     w->height = height;
     w->width = width;
+    w->classes = s->classes;
     net->walk(w, net->numbers);
 }
 
-bool model_convnet_make(const char *name, struct model *m)
+unsigned model_convnet_called(const char *name)
+{
+    for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
+        if (strcmp(nets[i].name, name) == 0) return i + 1;
+    return 0;
+}
+
+unsigned model_convnet_like(const char *builder, const uint64_t *numbers, size_t n)
+{
+    for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++) {
+        size_t equal = 0;
+        if (strcmp(nets[i].builder, builder) != 0) continue;
+        while (equal < n && (uint64_t)nets[i].numbers[equal] == numbers[equal]) equal++;
+        if (equal == n) return i + 1;
+    }
+    return 0;
+}
+
+bool model_convnet_make(struct model *m)
 {
     struct walk w = {.m = m};
-    size_t i = 0;
 
-    while (i < sizeof nets / sizeof *nets && strcmp(nets[i].name, name) != 0) i++;
-    if (i == sizeof nets / sizeof *nets) return false;
-    *m = (struct model){
-        .source = "preset",
-        .shape = {.family = MODEL_CONV, .image = 224, .channels = 3, .classes = 1000, .conv_net = (unsigned)i + 1},
-    };
-    snprintf(m->name, sizeof m->name, "%s", name);
-    walk_net(&w, &nets[i], m->shape.image, m->shape.image);
+    walk_net(&w, &m->shape, m->shape.image, m->shape.image);
     m->shape.layers = w.blocks;
     return !w.failed;
 }
@@ -649,7 +745,7 @@ size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, s
     if (m->shape.family != MODEL_CONV || !m->shape.conv_net || m->shape.conv_net > sizeof nets / sizeof *nets ||
         !height || !width || height > SIDE_LARGEST || width > SIDE_LARGEST)
         return 0;
-    walk_net(&w, &nets[m->shape.conv_net - 1], height, width);
+    walk_net(&w, &m->shape, height, width);
     return w.failed ? 0 : w.n;
 }
 

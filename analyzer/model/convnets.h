@@ -23,7 +23,9 @@
     OP(MULTIPLY, "multiply", "by a gate or a scale of each channel")                                 \
     OP(JOIN, "join", "of channels (torch.cat)")                                                      \
     OP(DROPOUT, "dropout", "")                                                                       \
-    OP(DROP_PATH, "drop_path", "stochastic depth: one random number per image")
+    OP(DROP_PATH, "drop_path", "stochastic depth: one random number per image")                      \
+    OP(CAST, "cast", "under autocast, to the half type")                                              \
+    OP(VECTOR_NORM, "vector_norm", "of each channel")
 /* clang-format on */
 
 #define OP(id, word, what) CONV_##id,
@@ -35,6 +37,7 @@ enum model_conv_op { CONV_OPS(OP) };
 struct model_conv_map {
     enum model_conv_op op;
     bool in_place;                    /* replaces its input: no memory of its own */
+    bool wide;                        /* under autocast its output is float32 */
     uint64_t channels, height, width; /* of the output */
     uint64_t elements;                /* of the output: the product of the three */
     uint64_t inputs;                  /* elements of its input; of two inputs, those of the larger one */
@@ -55,5 +58,8 @@ size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, s
 enum { CONV_MAPS_MAX = 1024 };
 const char *model_conv_op_word(enum model_conv_op op);
 
-/* The network of that name (convnets.def); false: unknown, or out of memory. */
-bool model_convnet_make(const char *name, struct model *m);
+/* The row of convnets.def, from 1, with that name, or with that builder and first numbers; 0: none. */
+unsigned model_convnet_called(const char *name);
+unsigned model_convnet_like(const char *builder, const uint64_t *numbers, size_t n);
+/* Lists the tensors of the network of m->shape.conv_net; false: the image is too small, or out of memory. */
+bool model_convnet_make(struct model *m);

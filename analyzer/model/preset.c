@@ -62,7 +62,8 @@ static bool says_only_how_tuned(const char *word, size_t n)
  * That is not assumed of a later edition (2507), nor of quantised weights. */
 static bool says_which_edition(const char *word)
 {
-    static const char *const words[] = {"base", "sft", "dpo", "rl", "bf16", "fp16", "deduped", "dequantized"};
+    static const char *const words[] = {"base",    "sft",         "dpo", "rl",  "bf16", "fp16",
+                                        "deduped", "dequantized", "1k",  "22k", "224"};
 
     return ANY_OF(w, words, COUNT_OF(words), strcmp(*w, word) == 0);
 }
@@ -154,20 +155,30 @@ bool model_has_tower(const char *name)
     return p && p->shape.tower != MODEL_TOWER_NONE;
 }
 
-static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
+static bool name_preset(const struct preset *p, struct model *m)
 {
-    if (p->shape.family == MODEL_CONV) return model_convnet_make(p->name, m);
-    if (p->config) {
-        const bool ok = model_from_config(command, p->name, p->config, strlen(p->config), m, exit_code);
-        m->source = "preset";
-        snprintf(m->name, sizeof m->name, "%s", p->name);
-        *m->stored_as = 0;
-        return ok;
-    }
-    if (!model_from_shape(command, p->name, &p->shape, m, exit_code)) return false;
     m->source = "preset";
     snprintf(m->name, sizeof m->name, "%s", p->name);
     return true;
+}
+
+static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
+{
+    if (p->shape.family == MODEL_CONV) {
+        struct model_shape shape = {.family = MODEL_CONV,
+                                    .image = 224,
+                                    .channels = 3,
+                                    .classes = 1000,
+                                    .conv_net = model_convnet_called(p->name)};
+        return model_from_shape(command, p->name, &shape, m, exit_code) && name_preset(p, m);
+    }
+    if (p->config) {
+        const bool ok = model_from_config(command, p->name, p->config, strlen(p->config), m, exit_code);
+        name_preset(p, m);
+        *m->stored_as = 0;
+        return ok;
+    }
+    return model_from_shape(command, p->name, &p->shape, m, exit_code) && name_preset(p, m);
 }
 
 uint64_t model_words(const char *name)

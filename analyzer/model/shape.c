@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
+#include "analyzer/model/convnets.h"
 #include "analyzer/model/denoisers.h"
 #include "analyzer/model/families.h"
 #include "analyzer/model/lister.h"
@@ -558,6 +559,9 @@ bool model_from_shape(const char *command, const char *what, const struct model_
     if (shape->family == MODEL_UNKNOWN || shape->family >= MODEL_FAMILIES_N)
         return refuse_model_shape(command, what, exit_code,
                                   "the family of the model must be known for a shape: gpt, llama …");
+    if (shape->family == MODEL_CONV && shape->conv_net)
+        return model_convnet_make(m) ||
+               refuse_model_shape(command, what, exit_code, "the image is too small for this network");
     if (shape->family == MODEL_CONV)
         return refuse_model_shape(command, what, exit_code,
                                   "convolutional networks are known by name: --model resnet-50");

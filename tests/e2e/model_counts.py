@@ -323,5 +323,8 @@ COUNTS = [
     ("t5", {"architectures": ["T5ForSequenceClassification"]}, 60_770_306),
     ("bart", {"architectures": ["BartForSequenceClassification"]}, 407_344_131),
     ("bart", {"architectures": ["BartForQuestionAnswering"]}, 406_293_506),
+    ("convnextv2", {}, 27_866_496),
+    ("convnextv2", {"architectures": ["ConvNextV2ForImageClassification"], "depths": [2, 2, 6, 2],
+      "hidden_sizes": [40, 80, 160, 320], "id2label": {str(i): f"class {i}" for i in range(1000)}}, 3_708_400),
     ("t5", {"architectures": ["T5Model"], "tie_word_embeddings": False}, 60_506_624),
 ]

@@ -146,9 +146,18 @@ static const struct count by_diffusers[] = {
 
 /* Counted with transformers 5.23.0 on the meta device, from the published configurations: decoders as
  * AutoModelForCausalLM, encoders as AutoModel, T5 as AutoModelForSeq2SeqLM (1.1's output layer apart from
- * the embedding, as it is published), ViT as AutoModelForImageClassification with 1000 classes, Whisper as
- * WhisperForConditionalGeneration; the cards of Distil-Whisper say 166M, 394M and 756M. */
+ * the embedding, as it is published), ViT and ConvNeXt V2 as AutoModelForImageClassification with 1000 classes, Whisper
+ * as WhisperForConditionalGeneration; the cards of Distil-Whisper say 166M, 394M and 756M. */
 static const struct count by_transformers[] = {
+    {"convnextv2-atto", 3708400},
+    {"convnextv2-femto", 5233240},
+    {"convnextv2-pico", 9066280},
+    {"convnextv2-nano", 15623800},
+    {"convnextv2-tiny", 28635496},
+    {"facebook/convnextv2-base-22k-224", 88717800},
+    {"convnextv2-base", 88717800},
+    {"convnextv2-large", 197956840},
+    {"convnextv2-huge", 660289640},
     {"gpt2", 124439808},
     {"gpt2-medium", 354823168},
     {"gpt2-large", 774030080},
