@@ -6,6 +6,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/estimate/adapter_kinds.h"
+#include "analyzer/estimate/unstated.h"
 #include "schema/shell_word.h"
 
 #define PART(id, key, title) key,
@@ -226,6 +227,7 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
     estimate_wires_build(&a->plan, wish->network, &a->wires);
     if (!find_changes(a)) return too_much(command);
     note_assumed(a);
+    estimate_note_unstated(&a->plan, wish->argc, wish->argv, &a->result);
     a->argc = wish->argc;
     a->argv = wish->argv;
     format_beside_model(&a->plan, wish->model, a->beside, sizeof a->beside);

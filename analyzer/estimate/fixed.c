@@ -603,6 +603,12 @@ static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
                      (uintmax_t)p->seq, (uintmax_t)s->vocab);
 }
 
+/* Copies of weights are live when forward ends, the other temporaries of that phase are backward's. */
+static bool is_copy_of_weights(const struct estimate_line *line)
+{
+    return strncmp(line->name, "autocast's 16-bit weights", 25) == 0 || strncmp(line->name, "float8 weights", 14) == 0;
+}
+
 /* A loop that calls zero_grad() between forward and backward (lightning automatic.py: after training_step) still has
  * the gradients of the step before when forward ends. They are freed before backward allocates its own tensors. */
 static void add_gradients_before(const struct plan *p, struct estimate_result *r)
@@ -616,7 +622,8 @@ static void add_gradients_before(const struct plan *p, struct estimate_result *r
         if (l->host) continue;
         if (l->part == ESTIMATE_GRADIENTS && l->phases & IN_PHASE(STEP) && !(l->phases & IN_PHASE(FORWARD)))
             gradients += l->bytes.likely;
-        if (l->part == ESTIMATE_TEMPORARIES && l->phases & IN_PHASE(FORWARD)) backward += l->bytes.likely;
+        if (l->part == ESTIMATE_TEMPORARIES && l->phases & IN_PHASE(FORWARD) && !is_copy_of_weights(l))
+            backward += l->bytes.likely;
     }
     high = ceil(fmax(0, gradients - backward));
     if (high < 1) return;

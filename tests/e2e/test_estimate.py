@@ -1238,6 +1238,34 @@ def test_a_handwritten_softmax_keeps_one_more_matrix_of_scores():
     assert hand == eager
 
 
+def test_settings_that_were_not_given_and_raise_the_high_end_are_noted():
+    """"fits" is a bound only with what was assumed. Each figure is that of the command with the option."""
+    words = ("--model", "mistral-7b", "--precision", "bf16", "--optimizer", "adamw", "--adapter", "lora", "--batch", "1", "--seq", "8192",
+             "--checkpointing", "full", "--no-calibration")
+
+    def notes(*more):
+        answer = json.loads(gpuspy("estimate", *words, *more, "--json").stdout)
+        return answer, [note for note in answer["notes"] if note.startswith("the high end becomes")]
+    answer, found = notes("--gpu", "a6000-48g")
+    assert len(found) == 1 and found[0].endswith("--attention eager") and answer["gpus"][0]["verdict"] == "fits"
+    high = notes("--gpu", "a6000-48g", "--attention", "eager")[0]["peak"]["high_bytes"]
+    assert f"{high / 2**30:.2f} GiB" in found[0]
+    for more in (("--gpu", "h200-141g"), ("--gpu", "a6000-48g", "--attention", "flash"), ("--gpu", "a6000-48g", "--attention=sdpa"),
+                 ("--gpu", "a6000-48g", "--transformers", "4.50")):
+        assert notes(*more)[1] == [], more
+    plain = json.loads(gpuspy("estimate", "--model", "gpt2", "--batch", "8", "--seq", "1024", "--json").stdout)
+    assert [note.rsplit(": ", 1)[1] for note in plain["notes"]] == ["--attention eager", "--varying-lengths"]
+
+
+def test_gradients_of_the_step_before_are_beside_autocasts_weights():
+    """A student's loop calls zero_grad() between forward and backward: under autocast 11 % above a high end that took the copies
+    of weights for tensors of backward."""
+    lines = lines_of("--model", "gpt2-xl", "--precision", "amp-bf16", "--batch", "1", "--seq", "256")
+    before, gradients = lines["gradients", "gradients of the step before"], lines["gradients", "gradients"]
+    backward = lines["temporaries", "gradients being computed, first layers of backward"]
+    assert before[2] == pytest.approx(gradients[1] - backward[1], rel=1e-6)
+
+
 def test_a_checkpoint_wrapper_leaves_caches_on():
     """32 layers, 4 · 2048 tokens, keys and values of 4096 elements of 2 bytes; the outputs hold them until the next step."""
     words = ("--model", "llama-2-7b", "--precision", "bf16", "--batch", "4", "--seq", "2048", "--checkpointing", "full", "--gpus", "4")
