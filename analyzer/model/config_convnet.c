@@ -55,7 +55,8 @@ static unsigned read_convnext_v2(struct model_reading *r)
 static void read_labels(struct model_reading *r)
 {
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
-    const size_t labels = json_object_size(json_object_get(r->json, "id2label")), n = architecture ? strlen(architecture) : 0;
+    const size_t labels = json_object_size(json_object_get(r->json, "id2label")),
+                 n = architecture ? strlen(architecture) : 0;
     char clean[64];
 
     if (architecture && strstr(architecture, "ForImageClassification")) {
