@@ -22,6 +22,7 @@ enum { GS_REG_FP, GS_REG_SP, GS_REG_RA, GS_REGS, GS_UNWINDS = 0 };
 struct gs_registers {
     uint32_t known; /* one bit each */
     uintptr_t value[GS_REGS];
+    uintptr_t pc; /* on AArch64 not what GS_REG_RA holds, if a signal interrupted the frame */
 };
 static inline bool gs_register_known(const struct gs_registers *r, unsigned reg)
 {
@@ -77,7 +78,7 @@ enum gs_cfi_result {
 };
 /* Fills work->row with the rules for `pc`. They point into the image. */
 enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struct gs_cfi_work *work);
-/* From a frame's registers, its pc in GS_REG_RA, to its caller's. *place: where the return address is on the stack, 0
+/* From a frame's registers to its caller's. *place: where the return address is on the stack, 0
  * if it is not there. */
 enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers, struct gs_memory *memory,
                                 uintptr_t *place);

@@ -297,5 +297,6 @@ enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_register
             return result;
         if (reg == GS_REG_RA) *place = at;
     }
+    registers->pc = registers->value[GS_REG_RA];
     return GS_CFI_OK;
 }

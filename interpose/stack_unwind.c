@@ -276,13 +276,10 @@ static inline union rule unwind_rule_of(struct gs_unwinder *u, const struct gs_f
 static bool leave_handler(struct gs_unwinder *u, struct gs_registers *registers, uintptr_t sp)
 {
     struct gs_memory *m = &u->memory;
-    uintptr_t pc = 0;
     for (unsigned i = 0; i < GS_REGS; i++)
         if (!gs_memory_word(m, sp + SAVED_AT + saved_register[i] * WORD, &registers->value[i])) return false;
-    if (!gs_memory_word(m, sp + SAVED_AT + SAVED_PC * WORD, &pc)) return false;
     registers->known = (uint32_t)(((uint64_t)1 << GS_REGS) - 1);
-    registers->value[GS_REG_RA] = pc;
-    return true;
+    return gs_memory_word(m, sp + SAVED_AT + SAVED_PC * WORD, &registers->pc);
 }
 
 static void apply_row(const struct dl_phdr_info *info, void *to)
@@ -311,7 +308,7 @@ static enum gs_cfi_result apply_rule(struct gs_unwinder *u, struct gs_registers 
     struct request q = {.u = u,
                         .registers = registers,
                         .interrupted = *interrupted,
-                        .pc = registers->value[GS_REG_RA] - !*interrupted,
+                        .pc = registers->pc - !*interrupted,
                         .result = GS_CFI_NONE};
     if (!gs_module_visit(&u->modules, q.pc, apply_row, &q)) return GS_CFI_NONE;
     *interrupted = q.interrupted;
@@ -326,18 +323,20 @@ static __attribute__((noinline)) bool find_registers(struct gs_unwinder *u, cons
     bool interrupted = true;
     uintptr_t place;
     READ_REGISTERS(registers);
+    registers->pc = registers->value[GS_REG_RA];
     for (unsigned i = 0; i < 2 * GS_UNWIND_MAX; i++) {
         if (apply_rule(u, registers, &interrupted, &place) != GS_CFI_OK) return false;
-        registers->value[GS_REG_RA] = code_address(registers->value[GS_REG_RA]);
-        if (registers->value[GS_REG_SP] == f->sp && registers->value[GS_REG_RA] == f->ip) return true;
+        registers->pc = code_address(registers->pc);
+        if (registers->value[GS_REG_SP] == f->sp && registers->pc == f->ip) return true;
     }
     return false;
 }
 
 static bool leave_complex(struct gs_unwinder *u, struct gs_frame *f)
 {
-    struct gs_registers r = {.known = 1u << GS_REG_FP | 1u << GS_REG_SP | 1u << GS_REG_RA};
-    bool interrupted = f->interrupted;
+    bool interrupted = f->interrupted; /* where it would return to is then not known yet */
+    struct gs_registers r = {.known = 1u << GS_REG_FP | 1u << GS_REG_SP | (uint32_t)!interrupted << GS_REG_RA,
+                             .pc = f->ip};
     uintptr_t place = 0;
     r.value[GS_REG_FP] = f->fp;
     r.value[GS_REG_SP] = f->sp;
@@ -348,7 +347,7 @@ static bool leave_complex(struct gs_unwinder *u, struct gs_frame *f)
         result = find_registers(u, f, &r) ? apply_rule(u, &r, &interrupted, &place) : GS_CFI_UNKNOWN;
     }
     if (result != GS_CFI_OK) return false;
-    *f = (struct gs_frame){.ip = r.value[GS_REG_RA],
+    *f = (struct gs_frame){.ip = r.pc,
                            .sp = r.value[GS_REG_SP],
                            .place = place,
                            .fp = gs_register_known(&r, GS_REG_FP) ? r.value[GS_REG_FP] : 0,
@@ -388,8 +387,7 @@ static bool leave_signal(struct gs_unwinder *u, struct gs_frame *f)
 {
     struct gs_registers r;
     if (!leave_handler(u, &r, f->sp)) return false;
-    *f = (struct gs_frame){
-        .ip = r.value[GS_REG_RA], .sp = r.value[GS_REG_SP], .fp = r.value[GS_REG_FP], .interrupted = true};
+    *f = (struct gs_frame){.ip = r.pc, .sp = r.value[GS_REG_SP], .fp = r.value[GS_REG_FP], .interrupted = true};
     return true;
 }
 

@@ -107,7 +107,8 @@ make -j"$(nproc)" --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null
 make --no-print-directory bench-call O="$wheel" CC="$wheel/cc" >/dev/null || fail "the bench's program does not build"
 [ -z "${BENCH:-}" ] || exit 0
 make -j"$(nproc)" --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
-    SQLITE_STATIC="$wheel/libs/libsqlite3.a" LDFLAGS="-L$wheel/libs" \
+    SQLITE_STATIC="$wheel/libs/libsqlite3.a" \
+    LDFLAGS="-L$wheel/libs -Wl,--allow-shlib-undefined -Wl,--as-needed $root/lib/aarch64-linux-gnu/libgcc_s.so.1" \
     ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
 for test in "${tests[@]}"; do
     name=$(basename "$test" .c)
