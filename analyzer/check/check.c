@@ -231,8 +231,8 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
 }
 
 /* The databases of the run: the named ones, and those beside them. */
-static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, double *duration, char *error,
-                           size_t error_size)
+static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, struct check *times,
+                           char *error, size_t error_size)
 {
     struct run_options o = {.alone = alone};
     struct run *run = run_open(paths, n, &o, error, error_size);
@@ -243,7 +243,8 @@ static char **databases_of(const char *const *paths, size_t n, bool alone, size_
         list[i] = arena_realloc(NULL, strlen(p[i].path) + 1, 1);
         strcpy(list[i], p[i].path);
     }
-    *duration = (double)run_duration(run) / 1e9;
+    times->duration_s = (double)run_duration(run) / 1e9;
+    times->kept_from_ns = run_kept_from(run);
     run_close(run);
     return list;
 }
@@ -251,8 +252,8 @@ static char **databases_of(const char *const *paths, size_t n, bool alone, size_
 static bool all_processes(struct runner *r, const char *const *paths, size_t n, char *error, size_t error_size)
 {
     size_t found = 0;
-    double duration = 0;
-    char **list = databases_of(paths, n, r->wish->alone, &found, &duration, error, error_size);
+    struct check times = {0};
+    char **list = databases_of(paths, n, r->wish->alone, &found, &times, error, error_size);
     struct symbolizer *symbols = symbolizer_new();
     bool ok = list != NULL;
     for (size_t i = 0; list && i < found; i++) {
@@ -263,7 +264,8 @@ static bool all_processes(struct runner *r, const char *const *paths, size_t n, 
     symbolizer_free(symbols);
     if (!r->of_baseline) {
         r->out->processes = found;
-        r->out->duration_s = duration;
+        r->out->duration_s = times.duration_s;
+        r->out->kept_from_ns = times.kept_from_ns;
     }
     return ok;
 }

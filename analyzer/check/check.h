@@ -145,9 +145,10 @@ struct check {
     size_t processes;
     uint64_t events;
     double duration_s;
-    const char *source;  /* as the user typed it */
-    const char *command; /* the recorded command, of the first process; NULL unknown */
-    bool failed;         /* any result is not CHECK_OK */
+    int64_t kept_from_ns; /* the latest of its processes; 0: all rows exist */
+    const char *source;   /* as the user typed it */
+    const char *command;  /* the recorded command, of the first process; NULL unknown */
+    bool failed;          /* any result is not CHECK_OK */
     bool simulated;
 };
 

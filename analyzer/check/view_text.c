@@ -5,6 +5,7 @@
 #include "analyzer/check/check.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 
 enum { LINES = 8, CLEAN = 2048 };
 
@@ -51,7 +52,10 @@ static char *flag_sentence(struct check *c, const struct check_result *r, const 
     if (r->gate == GATE_OOM)
         return arena_printf(&c->arena, "out of memory%s%s: %s", on, who, "an allocation failed for good");
     if (r->why) return arena_printf(&c->arena, "%s of GPU memory%s%s: %s", value, on, who, r->why);
-    return arena_printf(&c->arena, "GPU memory%s%s grew by %s over the run", on, who, value);
+    const char *since = c->kept_from_ns
+                            ? arena_printf(&c->arena, "after %s", UNITS_SECONDS((double)c->kept_from_ns / 1e9))
+                            : "over the run";
+    return arena_printf(&c->arena, "GPU memory%s%s grew by %s %s", on, who, value, since);
 }
 
 char *check_sentence(struct check *c, const struct check_result *r)

@@ -120,9 +120,10 @@ static double growth_per_step(const struct asked *q)
     return sum;
 }
 
+/* Of a bounded recording only the growth of the last steps is known. */
 static double figure_growth(const struct asked *q)
 {
-    double sum = q->report->no_memory || q->report->no_history ? NAN : 0;
+    double sum = q->report->no_memory || q->report->no_history || run_kept_from(q->report->run) ? NAN : 0;
     EACH_IN (g, q->report->growth) sum += is_figure_meant(q, g->process, g->device) ? (double)g->bytes : 0;
     return sum;
 }

@@ -15,10 +15,15 @@ unsigned profile_statistics_life_class(int64_t ns)
     return i;
 }
 
+static void add_tally(struct profile_statistics_tally *t, uint64_t count, int64_t bytes)
+{
+    t->count += count;
+    t->bytes = arena_add_capped(t->bytes, bytes);
+}
+
 static void tally_bytes(struct profile_statistics_tally *t, int64_t bytes)
 {
-    t->count++;
-    t->bytes = arena_add_capped(t->bytes, bytes);
+    add_tally(t, 1, bytes);
 }
 
 static void statistics_on_process_start(void *self, uint32_t process)
@@ -64,6 +69,7 @@ static void add_removed_statistics(struct profile_statistics *s, uint32_t proces
         l->allocated = arena_add_capped(l->allocated, r->bytes);
         l->freed = arena_add_capped(l->freed, r->bytes);
         l->life_ns += (double)r->ns;
+        add_tally(&l->spaces[r->space & 7], r->count, r->bytes);
     }
 }
 

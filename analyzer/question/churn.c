@@ -35,6 +35,7 @@ struct question_churns {
     struct place *places;
     size_t cap;
     uint64_t allocations, all; /* of this process, so far and in total */
+    int64_t kept_from_ns;      /* from this time on all events of the process exist */
     int64_t warm_ns;           /* of the first allocation after the warm-up */
 };
 
@@ -42,6 +43,7 @@ static void churn_on_process_start(void *self, uint32_t process)
 {
     struct question_churns *c = self;
     c->all = run_process_at(c->b->run, process)->allocations;
+    c->kept_from_ns = run_process_at(c->b->run, process)->kept_from_ns;
     c->allocations = 0;
     c->warm_ns = INT64_MAX;
 }
@@ -49,6 +51,7 @@ static void churn_on_process_start(void *self, uint32_t process)
 static void churn_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_churns *c = self;
+    if (life->alloc_ns < c->kept_from_ns) return; /* others of that time were removed */
     if (c->warm_ns == INT64_MAX && !question_in_warm_up(c->allocations++, c->all)) c->warm_ns = life->alloc_ns;
 }
 

@@ -96,12 +96,6 @@ static uint32_t only_base(struct run *run)
     return several ? innermost_frames(run, first, common) : first;
 }
 
-void run_backward_prepare(struct run *run)
-{
-    mark_stacks(run);
-    run->backward.only = only_base(run);
-}
-
 static struct run_backward *process_at(struct run *run, uint32_t process)
 {
     struct run_backwards *b = &run->backward;
@@ -286,6 +280,13 @@ uint32_t run_backward_stack_of_line(struct run *run, uint32_t stack)
     const bool theirs = b->only != RUN_NONE && b->any && stack != RUN_NONE && !(mark_backward(b, stack) & PYTHON) &&
                         autograds_by_stack(run, stack);
     return theirs ? graft_stack(run, stack, b->only) : stack;
+}
+
+void run_backward_prepare(struct run *run)
+{
+    mark_stacks(run);
+    run->backward.only = only_base(run);
+    EACH_IN (r, run->removed) r->stack = run_backward_stack_of_line(run, r->stack);
 }
 
 uint32_t run_backward_caller(const struct run *run, uint32_t stack)

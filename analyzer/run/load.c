@@ -532,6 +532,9 @@ static const struct {
     {add_mark_total, false, "mark",
      "SELECT m.kind, n.name, d.name, count(*), count(life_ns), sum(life_ns) FROM mark m "
      "LEFT JOIN mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain "
+     /* in a bounded recording, those since all rows exist */
+     "WHERE m.life_ns IS NULL OR m.start_ns + m.life_ns >= "
+     "coalesce((SELECT value FROM meta WHERE key = 'kept_from_ns'), m.start_ns) "
      "GROUP BY m.kind, m.name, m.domain"},
     {add_reserved, false, "reserved", "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
     {add_mapping, false, "mapping",

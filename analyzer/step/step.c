@@ -86,17 +86,27 @@ static uint32_t loop_line(const struct step_place_tree *t, uint32_t place)
     return line;
 }
 
+/* Whether the line comes after the moment in an iteration: the first one shows it, unless that began before the rows
+ * that exist (`cut`); then the last one does. */
+static bool comes_after(const struct step_place *p, const struct times *times, const struct step_moments *m, bool cut)
+{
+    if (p->first_ns <= m->times[0]) return false;
+    return !cut || !times->n || times_at(times, times->n - 1) > m->times[m->n - 1];
+}
+
 /* The first call of the loop after each moment: of the lines beside `line` with as many visits, except those that come
- * after it in the first iteration. One more than moments: for a step that only began. */
-static void find_starts(struct step_place_tree *t, uint32_t line, const struct step_moments *m, int64_t *starts)
+ * after it. One more than moments: for a step that only began. */
+static void find_starts(struct step_place_tree *t, uint32_t line, const struct step_moments *m, bool cut,
+                        int64_t *starts)
 {
     const struct step_place *own = &t->places[line];
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
         if (p->parent != own->parent || p->visits < LEAST || p->visits * 2 < own->visits || p->thread != own->thread ||
-            (p->shift && p->shift != STEP_PLACE_DROPPED) || p->first_ns > m->times[0])
+            (p->shift && p->shift != STEP_PLACE_DROPPED))
             continue;
         const struct times *times = step_place_times(t, p);
+        if (comes_after(p, times, m, cut)) continue;
         for (size_t k = 0, at = 0; k <= m->n; k++) {
             while (at < times->n && k > 0 && times_at(times, at) <= m->times[k - 1]) at++;
             int64_t ns = at < times->n ? times_at(times, at) : RUN_NEVER;
@@ -191,15 +201,15 @@ static struct step_list *make_step_list(struct step_finder *f, uint32_t process,
                                         const struct step_moments *m)
 {
     struct step_list *s = arena_alloc(f->b->arena, sizeof *s);
-    size_t processes;
+    const struct run_process *p = run_process_at(f->b->run, process);
     int64_t *starts = arena_realloc(NULL, m->n + 1, sizeof *starts);
     *s =
         (struct step_list){.process = process, .source = source, .stack = m->stack, .n = m->count, .stride = m->stride};
     memcpy(starts, m->begins ? m->begins : m->times, m->n * sizeof *starts);
     starts[m->n] = RUN_NEVER;
     if (m->stride == 1 && m->place != RUN_NONE && source != STEP_SOURCE_PERIOD)
-        find_starts(&f->tree, loop_line(&f->tree, m->place), m, starts);
-    set_times(f->b, s, starts, m, run_processes(f->b->run, &processes)[process].end_ns);
+        find_starts(&f->tree, loop_line(&f->tree, m->place), m, p->kept_from_ns > 0, starts);
+    set_times(f->b, s, starts, m, p->end_ns);
     free(starts);
     if (m->stack != RUN_NONE) s->site = site_of_call(f->b, m->stack);
     s->by = step_call_name(f, s, m);

@@ -80,7 +80,7 @@ FIGURE(figure_allocated, draw_bytes(out, l->allocated))
 FIGURE(figure_peak, draw_bytes(out, most_live(x->report->run, layer)))
 FIGURE(figure_end, draw_bytes(out, l->kept.bytes))
 FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
-FIGURE(figure_largest, draw_bytes(out, l->largest))
+FIGURE(figure_largest, snprintf(out, UNITS_TEXT, "%s%s", l->rows < l->allocations ? "≥ " : "", DRAW_BYTES(l->largest)))
 FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns / (double)l->frees / 1e9))
 FIGURE(figure_rate, count_rate_text(out, x, l->allocations))
 FIGURE(figure_step, step_text(out, x, l->rows))
@@ -119,7 +119,7 @@ static void print_spaces(const struct draw_text *t, const struct view_stats *x)
     const struct profile_statistics_layer *l = &x->all.layers[RUN_SERIES_DEVICE];
     struct text_table table = {.head = {"of GPU memory by", "allocations", "bytes", ""}, .left = {true}};
 
-    if (l->spaces[GS_SPACE_DEVICE].count == l->rows) return;
+    if (l->spaces[GS_SPACE_DEVICE].count == l->allocations) return;
     for (int i = 0; i < 8; i++) {
         if (!l->spaces[i].count) continue;
         const char *cells[] = {space_words[i] ? space_words[i] : "other", UNITS_COUNT(l->spaces[i].count),
@@ -328,7 +328,7 @@ static json_t *layer_json(const struct view_stats *x, int layer)
     json_t *o = json_object(), *by_space = json_object();
 
     SET_MEMBERS(o, l, allocations, frees);
-    set_count(o, "allocations_with_rows", l->rows); /* those of sizes[] and lifetimes[] */
+    set_count(o, "allocations_with_rows", l->rows); /* those of sizes[], lifetimes[] and largest_bytes */
     set_bytes(o, "allocated_bytes", l->allocated);
     set_bytes(o, "freed_bytes", l->freed);
     set_bytes(o, "largest_bytes", l->largest);

@@ -92,9 +92,11 @@ void view_text_flushes(const struct draw_text *v)
     for (size_t i = 0; i < r->flushes_n && shown < v->top; i++) {
         const struct allocator_cache_flush *f = &r->flushes[i];
         if (!f->matters && f->kind == ALLOCATOR_FLUSH_EMPTY_CACHE) continue; /* an occasional flush is right */
+        char since[DRAW_SINCE];
         if (!shown++)
             draw_heading(v, TERMINAL_YELLOW, "Cached segments freed",
-                         ": by empty_cache in a loop, or by the allocator's garbage collection");
+                         "%s: by empty_cache in a loop, or by the allocator's garbage collection",
+                         draw_since(v, since));
         const char *cells[] = {UNITS_COUNT(f->count), DRAW_BYTES(f->bytes), DRAW_BYTES(f->again),
                                f->blocked_s > 0 ? UNITS_SECONDS(f->blocked_s) : ""};
         text_table_add(&t, cells, &f->site);

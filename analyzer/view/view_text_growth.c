@@ -61,6 +61,7 @@ void view_text_growth(const struct draw_text *v)
     struct text_table t = {SITES(v), .head = {"grew by", "per step", "steps", "kind", "line"},
                            .left = {false, false, false, true, true}};
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
+    char since[DRAW_SINCE];
     bool by_steps = true;
 
     if (!shown ||
@@ -69,12 +70,14 @@ void view_text_growth(const struct draw_text *v)
     for (size_t i = 0; i < shown; i++) by_steps = by_steps && r->growth[i].by_steps;
     if (!by_steps) t.head[1] = "each time", t.head[2] = "times";
     if (by_steps)
-        draw_heading(v, TERMINAL_YELLOW, "Keeps growing", " (inferred; wrong if a later step reads this memory again)");
+        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
+                     "%s (inferred; wrong if a later step reads this memory again)", draw_since(v, since));
     else
         draw_heading(
             v, TERMINAL_YELLOW, "Keeps growing",
-            ": no steps were found, so each allocation at the line counts (inferred; wrong if the program reads "
-            "this memory again)");
+            "%s: no steps were found, so each allocation at the line counts (inferred; wrong if the program reads "
+            "this memory again)",
+            draw_since(v, since));
     EACH (g, r->growth, shown) {
         const char *cells[] = {DRAW_BYTES(g->bytes), UNITS_BYTES(units_whole(g->bytes_per_step)), UNITS_COUNT(g->steps),
                                draw_layer_word(g->layer)};

@@ -314,9 +314,10 @@ static void scope_rows(const struct chart *k)
         if (!same || s->scope.layer != k->front->layer || all++ >= SCOPES) continue;
         if (all == 1) {
             fputs(terminal_style(&k->v->term, TERMINAL_DIM), k->v->out);
-            char title[64];
-            snprintf(title, sizeof title, "%s ranges, each with its peak", run_range_word(k->v->report->run));
-            draw_wrap(k->v, LABEL + 1, "", "%s", title);
+            const int64_t kept_ns = run_kept_from(k->v->report->run);
+            const char *at = UNITS_SECONDS((double)kept_ns / 1e9);
+            draw_wrap(k->v, LABEL + 1, "", "%s ranges, each with its peak%s%s%s", run_range_word(k->v->report->run),
+                      kept_ns ? " (not all of those before " : "", kept_ns ? at : "", kept_ns ? " are drawn)" : "");
             fputs(terminal_style(&k->v->term, TERMINAL_PLAIN), k->v->out);
         }
         scope_row(k, s);

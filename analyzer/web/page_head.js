@@ -37,6 +37,9 @@
     };
     page.where = where;
 
+    /* From this time on a bounded recording has all rows; before it, all at peaks and failures. 0: from the start. */
+    page.keptFrom = () => Math.max(0, ...page.report.run.processes.map(p => p.kept_from_s || 0));
+
     function warnings() {
         const {run, devices} = page.report, list = [];
         if (run.lost_events) {
@@ -46,6 +49,10 @@
         }
         run.notes.map(note => page.clean(note, 2000))
             .forEach(note => list.push((note.startsWith("gpuspy") ? note : page.capital(note)).replace(/[^.:]$/, "$&.")));
+        if (page.keptFrom()) {
+            list.push("Before " + page.seconds(page.keptFrom()) + ", the charts of this page show only the rows " +
+                "that are left: except at peaks and failures, they are too low. gpuspy timeline draws all of it.");
+        }
         if (run.processes.some(p => p.recording))
             list.push("The program is still recording: the page shows what was recorded when it was written.");
         if (devices.some(d => d.simulated)) {

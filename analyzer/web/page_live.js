@@ -79,11 +79,23 @@
         return sources[0] === "oom" && !page.oomAt(page.places[page.state.place]).fatal ? "peak" : sources[0];
     };
 
+    /* At a peak or a failure a bounded recording has all rows. */
+    function partly(series, ...indices) {
+        const since = page.keptFrom(), peak = page.peakIndex(series);
+        return indices.some(i => i !== peak && series.time[i] < since)
+            ? " Too small: GPUSPY_KEEP removed most of what was live before " + page.seconds(since) + "."
+            : "";
+    }
+
     const makers = {
         peak: series => atIndex(series, page.peakIndex(series), page.isMoment() ? "live" : "live at the peak"),
         oom: (series, place) =>
             atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out-of-memory error"),
-        moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
+        moment: function (series) {
+            const i = page.indexAt(series, page.state.moment), entries = atIndex(series, i, "live");
+            live.about += partly(series, i);
+            return entries;
+        },
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
@@ -113,7 +125,8 @@
             live.title = "changed from A to B";
             live.about = "From A, " + page.bytes(series.high[a]) + " at " + page.moment(series.time[a], span) +
                 ", to B, " + page.bytes(series.high[b]) + " at " + page.moment(series.time[b], span) + ": " +
-                page.signed(series.high[b] - series.high[a]) + ". Orange is what grew, blue is what shrank.";
+                page.signed(series.high[b] - series.high[a]) + ". Orange is what grew, blue is what shrank." +
+                partly(series, a, b);
             return fromModel(page.model.difference(page.model.at(series, a), page.model.at(series, b)));
         },
     };

@@ -84,6 +84,16 @@ def test_a_click_shows_what_was_live_then(leak, page):
     assert near(p.text("#flame text").split(", ")[1], high)
 
 
+def test_what_a_bounded_recording_no_longer_has_is_labelled(leak, page):
+    end = leak.report_["run"]["duration_s"]
+    kept = leak.changed("bounded", ("INSERT INTO meta VALUES ('kept_from_ns', ?), ('keep', 33554432)", int(end * 6e8)))
+    p = page(kept.html())
+    assert "except at peaks and failures, they are too low" in p.text("#warnings")
+    for share, small in (0.3, True), (0.8, False):
+        p.point(OVER, share, 0.2)
+        assert ("Too small: GPUSPY_KEEP removed" in p.text("#live-about")) == small, share
+
+
 def test_two_moments_are_compared(leak, page):
     p = page(leak.page)
     p.point(OVER, 0.3)

@@ -274,6 +274,36 @@ static void test_the_removed_part_of_a_bounded_recording(void **state)
     }
 }
 
+static const char keep_schema[] =
+#include "keep_sql.h"
+    ;
+
+/* Sums of removed rows have no thread, but their native frames are autograd's: they count for the only line, too. */
+static void test_sums_of_the_removed_part(void **state)
+{
+    (void)state;
+    static const struct run_options options = {.all = true, .symbol = symbol};
+    for (int lines = 1; lines <= 2; lines++) {
+        struct syn s;
+        struct calls c = start(&s);
+        const int64_t engine = syn_native(&s, 0, LIBTORCH, 3), addmm = syn_native(&s, engine, LIBTORCH, 1);
+        syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", 10 * SYN_MS);
+        if (lines == 1) syn_sql(&s, "DELETE FROM stack WHERE id=%lld", c.ones[1]);
+        syn_sql(&s, "%s", keep_schema);
+        syn_sql(&s, "INSERT INTO removed VALUES(0,33,%lld,5,640,0),(0,33,%lld,1,64,0)", (long long)addmm,
+                (long long)c.main);
+        block(&s, MAIN, 12, 20, 512, c.ones[0]);
+        struct result_report *r = syn_report(&s, &options);
+        size_t n;
+        const struct run_removed *removed = run_removed(r->run, &n);
+        assert_int_equal(n, 2);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(run_stack_depth(r->run, removed[i].stack), removed[i].count == 1 ? 1 : lines == 1 ? 6 : 2);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_python_on_autograds_thread),
         cmocka_unit_test(test_failures_copies_and_waits),
         cmocka_unit_test(test_the_removed_part_of_a_bounded_recording),
+        cmocka_unit_test(test_sums_of_the_removed_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -378,6 +378,27 @@ static void test_one_line_with_a_whole_model_in_it(void **state)
     finish(&s, r);
 }
 
+/* The rows begin in the middle of an iteration, after its first line: the steps of the others begin at that line. */
+static void test_steps_of_a_bounded_recording_begin_where_the_loop_does(void **state)
+{
+    (void)state;
+    for (int bounded = 0; bounded < 2; bounded++) {
+        struct syn s;
+        struct script c = begin(&s);
+        int64_t batch = syn_python(&s, c.main, "train", "/home/u/train.py", 39);
+        const int64_t from = SYN_S + SYN_MS;
+        for (int i = 0; i < 40; i++) {
+            const int64_t at = SYN_S + i * 10 * SYN_MS;
+            if (i || !bounded) tensor(&s, batch, at, SYN_MS);
+            step(&s, &c, at + SYN_MS, 1, c.optimizer);
+        }
+        if (bounded) syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", (long long)from);
+        struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 40);
+        for (size_t i = 1; i < 40; i++) assert_true(step_start_ns(r->steps[0], i) == SYN_S + (int64_t)i * 10 * SYN_MS);
+        finish(&s, r);
+    }
+}
+
 static void test_no_steps_if_nothing_repeats(void **state)
 {
     (void)state;
@@ -432,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_a_loop_that_becomes_even),
         cmocka_unit_test(test_a_loop_that_only_copies),
         cmocka_unit_test(test_one_line_with_a_whole_model_in_it),
+        cmocka_unit_test(test_steps_of_a_bounded_recording_begin_where_the_loop_does),
         cmocka_unit_test(test_no_steps_if_nothing_repeats),
         cmocka_unit_test(test_very_many_steps_are_thinned),
     };
