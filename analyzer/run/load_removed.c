@@ -269,7 +269,8 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
     run_add_note(
         run,
         "process %u: %s%s grew throughout the time whose events were removed, from %s to %s, usually by %s per hour "
-        "(the smallest total rose in each eighth of that time). 'gpuspy report --only leaks' lists the lines",
+        "(the smallest total rose in each eighth of that time). 'gpuspy leaks' lists the lines whose memory is still "
+        "live",
         run->processes[level->process].pid, words[level->layer], device, UNITS_BYTES((uint64_t)lows[0]),
         UNITS_BYTES((uint64_t)lows[EIGHTHS - 1]), UNITS_BYTES((uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
 }
