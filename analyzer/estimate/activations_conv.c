@@ -8,12 +8,12 @@
 bool estimate_conv_keeps_input(enum model_conv_op op)
 {
     return op != CONV_RELU && op != CONV_ADD && op != CONV_JOIN && op != CONV_DROPOUT && op != CONV_DROP_PATH &&
-           op != CONV_AVERAGE_POOL && op != CONV_SIGMOID && op != CONV_CAST;
+           op != CONV_AVERAGE_POOL && op != CONV_SIGMOID && op != CONV_CAST && op != CONV_COPY && op != CONV_SOFTMAX;
 }
 
 bool estimate_conv_keeps_output(enum model_conv_op op)
 {
-    return op == CONV_RELU || op == CONV_SIGMOID;
+    return op == CONV_RELU || op == CONV_SIGMOID || op == CONV_SOFTMAX;
 }
 
 size_t estimate_conv_maps(const struct plan *p, bool amp, struct model_conv_map *maps)

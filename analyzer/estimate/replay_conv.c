@@ -8,10 +8,11 @@ static unsigned flags_of(const struct model_conv_map *map)
 {
     return (map->in_place ? REPLAY_IN_PLACE : 0) | (estimate_conv_keeps_input(map->op) ? REPLAY_KEEPS_INPUT : 0) |
            (estimate_conv_keeps_output(map->op) ? REPLAY_KEEPS_OUTPUT : 0) |
-           (map->op == CONV_MULTIPLY ? REPLAY_KEEPS_OTHERS : 0) |
+           (map->op == CONV_MULTIPLY || map->op == CONV_MATMUL ? REPLAY_KEEPS_OTHERS : 0) |
            (map->op == CONV_ADD || map->op == CONV_JOIN || (map->op == CONV_CAST && map->in_place) ? REPLAY_PASSES_ON
                                                                                                    : 0) |
-           (map->op == CONV_JOIN ? REPLAY_JOINS : 0) | (map->op == CONV_LINEAR ? REPLAY_PRODUCT : 0) |
+           (map->op == CONV_JOIN ? REPLAY_JOINS : 0) |
+           (map->op == CONV_LINEAR || map->op == CONV_MATMUL ? REPLAY_PRODUCT : 0) |
            (map->op == CONV_DROPOUT ? REPLAY_MASKS : 0);
 }
 

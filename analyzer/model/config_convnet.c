@@ -52,6 +52,26 @@ static unsigned read_convnext_v2(struct model_reading *r)
     return model_convnet_like("convnext_v2", (uint64_t[]){c[0], b[0], b[2]}, 3);
 }
 
+static unsigned read_swin(struct model_reading *r)
+{
+    static const uint64_t blocks[STAGES] = {2, 2, 6, 2}, heads[STAGES] = {3, 6, 12, 24};
+    const uint64_t channels = model_config_count(r, "embed_dim", 96), side = model_config_count(r, "window_size", 7);
+    uint64_t b[STAGES], h[STAGES];
+
+    read_stages(r, "depths", blocks, b);
+    read_stages(r, "num_heads", heads, h);
+    expect_number(r, "patch_size", 4);
+    expect_number(r, "mlp_ratio", 4);
+    expect_number(r, "hidden_dropout_prob", 0);
+    expect_number(r, "attention_probs_dropout_prob", 0);
+    expect_gelu(r);
+    if (!model_config_flag(r, "qkv_bias", true) || model_config_flag(r, "use_absolute_embeddings", false))
+        model_config_reject(r, "a Swin without qkv_bias, or with use_absolute_embeddings, is not known; give the "
+                               "model's .safetensors");
+    if (h[1] != 2 * h[0] || h[2] != 4 * h[0] || h[3] != 8 * h[0] || b[1] != b[0] || b[3] != b[0]) return 0;
+    return model_convnet_like("swin", (uint64_t[]){channels, b[0], b[2], side, h[0]}, 5);
+}
+
 static void read_labels(struct model_reading *r)
 {
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
@@ -72,7 +92,7 @@ bool model_config_read_convnet(struct model_reading *r)
     static const struct {
         const char *type;
         unsigned (*read)(struct model_reading *);
-    } types[] = {{"convnextv2", read_convnext_v2}};
+    } types[] = {{"convnextv2", read_convnext_v2}, {"swin", read_swin}};
     const char *type = model_config_word(r->json, "model_type");
 
     EACH (row, types, COUNT_OF(types)) {

@@ -3,128 +3,39 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/each.h"
+#include "analyzer/model/conv_walk.h"
 #include "analyzer/model/convnets.h"
 
-enum { NUMBERS = 10, SIDE_LARGEST = 1 << 20 };
-
-/* The state of a walk, which fills `m` (tensors) or `out` (outputs), or only counts operations. */
-struct walk {
-    struct model *m;
-    struct model_conv_map *out;
-    size_t n, max;
-    size_t last;                      /* the operation that made the current output, from 1; 0: the image */
-    size_t other;                     /* the second input of the next operation */
-    uint64_t weight, bias;            /* elements of the next operation's tensors */
-    uint64_t window;                  /* of the next operation, as in struct model_conv_map */
-    uint64_t channels, height, width; /* of the current output */
-    unsigned block;                   /* from 1; 0: before the first */
-    unsigned blocks;                  /* number of blocks so far */
-    uint64_t held;                    /* elements, as in struct model_conv_map */
-    bool wide;                        /* of the next operations, as in struct model_conv_map */
-    uint64_t classes;
-    enum model_tensor_place place;
-    bool failed;
-};
-
-static void put_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
-                       unsigned dims)
+static void put_act(struct model_walk *w, enum model_conv_op op)
 {
-    *(role == TENSOR_BIAS ? &w->bias : &w->weight) = rows * cols;
-    if (w->m && !model_add_one(w->m, name, role, w->place, w->block, rows, cols, dims)) w->failed = true;
+    put_conv_map(w, op, true, map_size(w));
 }
 
-static void put_conv_map(struct walk *w, enum model_conv_op op, bool in_place, uint64_t inputs)
-{
-    struct model_conv_map map = {
-        .op = op,
-        .in_place = in_place,
-        .wide = w->wide,
-        .channels = w->channels,
-        .height = w->height,
-        .width = w->width,
-        .elements = w->channels * w->height * w->width,
-        .inputs = inputs,
-        .held = w->held,
-        .from = w->last,
-        .other = w->other,
-        .weight = w->weight,
-        .bias = w->bias,
-        .window = w->window,
-    };
-
-    if (w->n < w->max) w->out[w->n] = map;
-    w->last = ++w->n;
-    w->other = 0;
-    w->weight = w->bias = w->window = 0;
-}
-
-static uint64_t map_size(const struct walk *w)
-{
-    return w->channels * w->height * w->width;
-}
-
-static void next_block(struct walk *w)
-{
-    w->block = ++w->blocks;
-    w->place = TENSOR_IN_LAYER;
-}
-
-static void after_blocks(struct walk *w)
-{
-    w->block = 0;
-    w->place = TENSOR_AFTER;
-}
-
-static uint64_t slid_side(struct walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
-{
-    if (side + 2 * padding < kernel) {
-        w->failed = true; /* the image is too small for this network */
-        return 1;
-    }
-    return (side + 2 * padding - kernel) / stride + 1;
-}
-
-static void put_conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding,
-                     uint64_t groups, bool bias)
+static void max_pool(struct model_walk *w, uint64_t kernel, uint64_t stride, uint64_t padding)
 {
     uint64_t inputs = map_size(w);
 
-    put_tensor(w, "conv", TENSOR_CONV, outputs, w->channels / groups * kernel * kernel, 4);
-    if (bias) put_tensor(w, "conv bias", TENSOR_BIAS, outputs, 1, 1);
-    w->channels = outputs;
     w->height = slid_side(w, w->height, kernel, stride, padding);
     w->width = slid_side(w, w->width, kernel, stride, padding);
-    w->window = groups == 1 ? kernel * kernel : 0;
-    put_conv_map(w, CONV_CONV, false, inputs);
+    put_conv_map(w, CONV_MAX_POOL, false, inputs);
 }
 
-static void scale_and_shift(struct walk *w, enum model_conv_op op)
+static void put_flatten(struct model_walk *w)
 {
-    put_tensor(w, "norm", TENSOR_NORM, w->channels, 1, 1);
-    put_tensor(w, "norm bias", TENSOR_BIAS, w->channels, 1, 1);
-    put_conv_map(w, op, false, map_size(w));
+    w->channels = map_size(w);
+    w->height = w->width = 1;
 }
 
-static void put_conv_norm(struct walk *w)
+static void put_conv_norm(struct model_walk *w)
 {
     scale_and_shift(w, CONV_BATCH_NORM);
-}
-
-static void layer_norm(struct walk *w)
-{
-    scale_and_shift(w, CONV_LAYER_NORM);
-}
-
-static void put_act(struct walk *w, enum model_conv_op op)
-{
-    put_conv_map(w, op, true, map_size(w));
 }
 
 /* Whether something keeps the input of the convolution alive during the norm and the activation: the module was called
  * with it; or nothing does, because the variable has the next value already. */
 enum reader { CALLED_WITH, LET_GO };
 
-static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
+static void conv_norm(struct model_walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
                       enum reader reader)
 {
     uint64_t kept = reader == CALLED_WITH ? map_size(w) : 0;
@@ -135,79 +46,18 @@ static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_
     w->held -= kept;
 }
 
-static void conv_norm_act(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
+static void conv_norm_act(struct model_walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
                           enum model_conv_op op, enum reader reader)
 {
     conv_norm(w, outputs, kernel, stride, groups, reader);
     put_act(w, op);
 }
 
-static void max_pool(struct walk *w, uint64_t kernel, uint64_t stride, uint64_t padding)
-{
-    uint64_t inputs = map_size(w);
-
-    w->height = slid_side(w, w->height, kernel, stride, padding);
-    w->width = slid_side(w, w->width, kernel, stride, padding);
-    put_conv_map(w, CONV_MAX_POOL, false, inputs);
-}
-
-/* To an output of a given side, for any input. */
-static void average_pool(struct walk *w, uint64_t side)
-{
-    uint64_t inputs = map_size(w);
-
-    w->height = w->width = side;
-    put_conv_map(w, CONV_AVERAGE_POOL, false, inputs);
-}
-
-/* Applies to the channels of each position, or to a flattened image. */
-static void put_conv_linear(struct walk *w, uint64_t outputs, bool head)
-{
-    uint64_t inputs = map_size(w);
-
-    put_tensor(w, head ? "head" : "linear", head ? TENSOR_HEAD : TENSOR_MLP, outputs, w->channels, 2);
-    put_tensor(w, head ? "head bias" : "linear bias", TENSOR_BIAS, outputs, 1, 1);
-    w->channels = outputs;
-    put_conv_map(w, CONV_LINEAR, false, inputs);
-}
-
-static void put_flatten(struct walk *w)
-{
-    w->channels = map_size(w);
-    w->height = w->width = 1;
-}
-
-/* An earlier point of the network, where a branch begins. */
-struct branch {
-    uint64_t channels, height, width;
-    size_t last;
-};
-
-static struct branch branch_here(const struct walk *w)
-{
-    return (struct branch){w->channels, w->height, w->width, w->last};
-}
-
-static void go_to(struct walk *w, struct branch b)
-{
-    w->channels = b.channels;
-    w->height = b.height;
-    w->width = b.width;
-    w->last = b.last;
-}
-
-/* An operation on the current output and the end of another branch. */
-static void put_both(struct walk *w, enum model_conv_op op, bool in_place, size_t other)
-{
-    w->other = other;
-    put_conv_map(w, op, in_place, map_size(w));
-}
-
-static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, bool bottleneck, uint64_t groups,
+static void residual_block(struct model_walk *w, uint64_t planes, uint64_t stride, bool bottleneck, uint64_t groups,
                            uint64_t group_width)
 {
     uint64_t outputs = bottleneck ? 4 * planes : planes, inner = planes * group_width / 64 * groups;
-    struct branch in = branch_here(w), out;
+    struct model_branch in = branch_here(w), out;
     uint64_t read = map_size(w);
 
     next_block(w);
@@ -237,7 +87,7 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
     put_act(w, CONV_RELU);
 }
 
-static void walk_resnet(struct walk *w, const int n[NUMBERS])
+static void walk_resnet(struct model_walk *w, const int n[NUMBERS])
 {
     put_conv(w, 64, 7, 2, 3, 1, false);
     put_conv_norm(w);
@@ -256,13 +106,13 @@ static void walk_resnet(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-static void hidden_linear(struct walk *w, uint64_t outputs)
+static void hidden_linear(struct model_walk *w, uint64_t outputs)
 {
     put_conv_linear(w, outputs, false);
     put_act(w, CONV_RELU);
 }
 
-static void walk_alexnet(struct walk *w, const int n[NUMBERS])
+static void walk_alexnet(struct model_walk *w, const int n[NUMBERS])
 {
     static const struct {
         int outputs, kernel, stride, padding;
@@ -287,7 +137,7 @@ static void walk_alexnet(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-static void walk_vgg(struct walk *w, const int n[NUMBERS])
+static void walk_vgg(struct model_walk *w, const int n[NUMBERS])
 {
     static const uint64_t channels[] = {64, 128, 256, 512, 512};
 
@@ -311,7 +161,7 @@ static void walk_vgg(struct walk *w, const int n[NUMBERS])
 }
 
 /* A layer of a dense block: reads all earlier outputs, joined, and adds `growth` channels to them. */
-static void dense_layer(struct walk *w, uint64_t growth, size_t *join)
+static void dense_layer(struct model_walk *w, uint64_t growth, size_t *join)
 {
     uint64_t channels = w->channels, gathered = map_size(w), joined = gathered;
 
@@ -331,7 +181,7 @@ static void dense_layer(struct walk *w, uint64_t growth, size_t *join)
     w->channels = channels + growth;
 }
 
-static void walk_densenet(struct walk *w, const int n[NUMBERS])
+static void walk_densenet(struct model_walk *w, const int n[NUMBERS])
 {
     uint64_t inputs;
 
@@ -371,9 +221,9 @@ static uint64_t round_channels(uint64_t hundredths)
     return eights * 1000 < hundredths * 9 ? eights + 8 : eights;
 }
 
-static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, enum model_conv_op gate)
+static void squeeze_excite(struct model_walk *w, uint64_t squeezed, bool efficient, enum model_conv_op gate)
 {
-    struct branch in = branch_here(w);
+    struct model_branch in = branch_here(w);
     uint64_t read = map_size(w);
 
     average_pool(w, 1);
@@ -396,7 +246,7 @@ struct inverted {
     bool adds_apart; /* torchvision's MobileNetV2: x + y instead of y += x */
 };
 
-static void inverted_residual(struct walk *w, const struct inverted *b)
+static void inverted_residual(struct model_walk *w, const struct inverted *b)
 {
     uint64_t inputs = w->channels, read = map_size(w), before = w->held;
     size_t in = w->last;
@@ -423,7 +273,7 @@ struct inverted_stage {
     unsigned expand, kernel, stride, outputs, blocks;
 };
 
-static void inverted_stages(struct walk *w, const struct inverted_stage *stages, size_t n, unsigned width,
+static void inverted_stages(struct model_walk *w, const struct inverted_stage *stages, size_t n, unsigned width,
                             unsigned depth, struct inverted like)
 {
     EACH (stage, stages, n) {
@@ -441,7 +291,7 @@ static void inverted_stages(struct walk *w, const struct inverted_stage *stages,
     }
 }
 
-static void walk_mobilenet_v2(struct walk *w, const int n[NUMBERS])
+static void walk_mobilenet_v2(struct model_walk *w, const int n[NUMBERS])
 {
     static const struct inverted_stage stages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2}, {6, 3, 2, 32, 3},
                                                    {6, 3, 2, 64, 4}, {6, 3, 1, 96, 3}, {6, 3, 2, 160, 3},
@@ -461,7 +311,7 @@ struct v3_row {
     unsigned short expanded, outputs;
 };
 
-static void walk_mobilenet_v3(struct walk *w, const int n[NUMBERS])
+static void walk_mobilenet_v3(struct model_walk *w, const int n[NUMBERS])
 {
     static const struct v3_row large[] = {
         {3, 1, 0, 0, 16, 16},   {3, 2, 0, 0, 64, 24},   {3, 1, 0, 0, 72, 24},   {5, 2, 1, 0, 72, 40},
@@ -493,7 +343,7 @@ static void walk_mobilenet_v3(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-static void walk_mnasnet(struct walk *w, const int n[NUMBERS])
+static void walk_mnasnet(struct model_walk *w, const int n[NUMBERS])
 {
     static const struct inverted_stage stages[] = {{3, 3, 2, 24, 3}, {3, 5, 2, 40, 3},  {6, 5, 2, 80, 3},
                                                    {6, 3, 1, 96, 2}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
@@ -511,9 +361,9 @@ static void walk_mnasnet(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-static void regnet_block(struct walk *w, uint64_t outputs, uint64_t stride, uint64_t group, uint64_t squeezed)
+static void regnet_block(struct model_walk *w, uint64_t outputs, uint64_t stride, uint64_t group, uint64_t squeezed)
 {
-    struct branch in = branch_here(w);
+    struct model_branch in = branch_here(w);
     uint64_t read = map_size(w), before = w->held;
     size_t shortcut = in.last;
 
@@ -534,7 +384,7 @@ static void regnet_block(struct walk *w, uint64_t outputs, uint64_t stride, uint
     w->held = before;
 }
 
-static void walk_regnet(struct walk *w, const int n[NUMBERS])
+static void walk_regnet(struct model_walk *w, const int n[NUMBERS])
 {
     conv_norm_act(w, 32, 3, 2, 1, CONV_RELU, LET_GO);
     for (int stage = 0; stage < 4; stage++)
@@ -548,7 +398,7 @@ static void walk_regnet(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-static void walk_efficientnet(struct walk *w, const int n[NUMBERS])
+static void walk_efficientnet(struct model_walk *w, const int n[NUMBERS])
 {
     static const struct inverted_stage stages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2},
                                                    {6, 3, 2, 80, 3}, {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4},
@@ -565,7 +415,7 @@ static void walk_efficientnet(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-static void convnext_block(struct walk *w)
+static void convnext_block(struct model_walk *w)
 {
     uint64_t channels = w->channels, read = map_size(w);
     size_t in = w->last;
@@ -585,7 +435,7 @@ static void convnext_block(struct walk *w)
     w->held -= read;
 }
 
-static void walk_convnext(struct walk *w, const int n[NUMBERS])
+static void walk_convnext(struct model_walk *w, const int n[NUMBERS])
 {
     put_conv(w, (uint64_t)n[0], 4, 4, 0, 1, true);
     layer_norm(w);
@@ -610,89 +460,12 @@ static void walk_convnext(struct walk *w, const int n[NUMBERS])
     put_conv_linear(w, w->classes, true);
 }
 
-/* Where autocast casts to the half type. */
-static void cast_map(struct walk *w)
-{
-    w->wide = false;
-    put_conv_map(w, CONV_CAST, true, map_size(w));
-}
-
-/* Global response normalisation: scale · (x · norm of x / mean of norms) + shift + x. */
-static void response_norm(struct walk *w)
-{
-    struct branch in = branch_here(w);
-    uint64_t read = map_size(w);
-
-    w->wide = true;
-    w->height = w->width = 1;
-    put_conv_map(w, CONV_VECTOR_NORM, false, read);
-    size_t factor = w->last;
-    go_to(w, in);
-    put_both(w, CONV_MULTIPLY, false, factor);
-    w->held += read;
-    put_tensor(w, "grn", TENSOR_NORM, w->channels, 1, 4);
-    put_conv_map(w, CONV_MULTIPLY, false, read);
-    put_tensor(w, "grn bias", TENSOR_BIAS, w->channels, 1, 4);
-    put_conv_map(w, CONV_ADD, false, read);
-    put_both(w, CONV_ADD, false, in.last);
-    cast_map(w);
-    w->held -= read;
-}
-
-static void convnext_v2_block(struct walk *w, bool wide)
-{
-    uint64_t channels = w->channels, read = map_size(w);
-    size_t in = w->last;
-
-    next_block(w);
-    if (wide) cast_map(w);
-    put_conv(w, channels, 7, 1, 3, channels, true);
-    w->held += read;
-    layer_norm(w);
-    put_conv_linear(w, 4 * channels, false);
-    put_conv_map(w, CONV_GELU, false, map_size(w));
-    response_norm(w);
-    put_conv_linear(w, channels, false);
-    w->wide = wide;
-    put_both(w, CONV_ADD, false, in);
-    w->wide = false;
-    w->held -= read;
-}
-
-/* transformers' ConvNextV2. Under autocast the stem's norm makes the first stage's sums float32. */
-static void walk_convnext_v2(struct walk *w, const int n[NUMBERS])
-{
-    uint64_t embedded;
-
-    put_conv(w, (uint64_t)n[0], 4, 4, 0, 1, true);
-    w->wide = true;
-    layer_norm(w);
-    w->wide = false;
-    embedded = map_size(w);
-    for (int stage = 0; stage < 4; stage++) {
-        const uint64_t read = stage ? embedded + map_size(w) : embedded;
-        if (stage) {
-            next_block(w);
-            w->held = embedded;
-            layer_norm(w);
-            w->held = read;
-            put_conv(w, 2 * w->channels, 2, 2, 0, 1, true);
-        }
-        for (int i = 0; i < n[stage == 2 ? 2 : 1]; i++) {
-            w->held = stage || i ? read : 0;
-            convnext_v2_block(w, !stage);
-        }
-    }
-    w->held = embedded;
-    after_blocks(w);
-    average_pool(w, 1);
-    layer_norm(w);
-    if (w->classes) put_conv_linear(w, w->classes, true);
-}
+#define walk_convnext_v2 model_walk_convnext_v2
+#define walk_swin model_walk_swin
 
 static const struct net {
     const char *name, *builder;
-    void (*walk)(struct walk *, const int n[NUMBERS]);
+    void (*walk)(struct model_walk *, const int n[NUMBERS]);
     int numbers[NUMBERS];
 } nets[] = {
 #define NET(name, builder, ...) {name, #builder, walk_##builder, {__VA_ARGS__}},
@@ -700,7 +473,7 @@ static const struct net {
 #undef NET
 };
 
-static void walk_net(struct walk *w, const struct model_shape *s, uint64_t height, uint64_t width)
+static void walk_net(struct model_walk *w, const struct model_shape *s, uint64_t height, uint64_t width)
 {
     const struct net *net = &nets[s->conv_net - 1];
 
@@ -729,9 +502,16 @@ unsigned model_convnet_like(const char *builder, const uint64_t *numbers, size_t
     return 0;
 }
 
+uint64_t model_convnet_image(unsigned row)
+{
+    const struct net *net = &nets[row - 1];
+
+    return net->walk == model_walk_swin ? 32 * (uint64_t)net->numbers[3] : 224; /* the last stage is one window */
+}
+
 bool model_convnet_make(struct model *m)
 {
-    struct walk w = {.m = m};
+    struct model_walk w = {.m = m};
 
     walk_net(&w, &m->shape, m->shape.image, m->shape.image);
     m->shape.layers = w.blocks;
@@ -740,7 +520,7 @@ bool model_convnet_make(struct model *m)
 
 size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct model_conv_map *out, size_t max)
 {
-    struct walk w = {.out = out, .max = max};
+    struct model_walk w = {.out = out, .max = max};
 
     if (m->shape.family != MODEL_CONV || !m->shape.conv_net || m->shape.conv_net > sizeof nets / sizeof *nets ||
         !height || !width || height > SIDE_LARGEST || width > SIDE_LARGEST)

@@ -25,7 +25,10 @@
     OP(DROPOUT, "dropout", "")                                                                       \
     OP(DROP_PATH, "drop_path", "stochastic depth: one random number per image")                      \
     OP(CAST, "cast", "under autocast, to the half type")                                              \
-    OP(VECTOR_NORM, "vector_norm", "of each channel")
+    OP(VECTOR_NORM, "vector_norm", "of each channel")                                                \
+    OP(COPY, "copy", "or another operation of which backward needs nothing")                         \
+    OP(MATMUL, "matmul", "of two inputs")                                                            \
+    OP(SOFTMAX, "softmax", "")
 /* clang-format on */
 
 #define OP(id, word, what) CONV_##id,
@@ -61,5 +64,7 @@ const char *model_conv_op_word(enum model_conv_op op);
 /* The row of convnets.def, from 1, with that name, or with that builder and first numbers; 0: none. */
 unsigned model_convnet_called(const char *name);
 unsigned model_convnet_like(const char *builder, const uint64_t *numbers, size_t n);
+/* The side of the images for which a row is published. */
+uint64_t model_convnet_image(unsigned row);
 /* Lists the tensors of the network of m->shape.conv_net; false: the image is too small, or out of memory. */
 bool model_convnet_make(struct model *m);

@@ -165,11 +165,9 @@ static bool name_preset(const struct preset *p, struct model *m)
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
 {
     if (p->shape.family == MODEL_CONV) {
-        struct model_shape shape = {.family = MODEL_CONV,
-                                    .image = 224,
-                                    .channels = 3,
-                                    .classes = 1000,
-                                    .conv_net = model_convnet_called(p->name)};
+        const unsigned row = model_convnet_called(p->name);
+        const struct model_shape shape = {
+            .family = MODEL_CONV, .image = model_convnet_image(row), .channels = 3, .classes = 1000, .conv_net = row};
         return model_from_shape(command, p->name, &shape, m, exit_code) && name_preset(p, m);
     }
     if (p->config) {

@@ -326,5 +326,9 @@ COUNTS = [
     ("convnextv2", {}, 27_866_496),
     ("convnextv2", {"architectures": ["ConvNextV2ForImageClassification"], "depths": [2, 2, 6, 2],
       "hidden_sizes": [40, 80, 160, 320], "id2label": {str(i): f"class {i}" for i in range(1000)}}, 3_708_400),
+    ("swin", {}, 27_519_354),
+    ("swin", {"architectures": ["SwinForImageClassification"], "embed_dim": 128, "depths": [2, 2, 18, 2],
+      "num_heads": [4, 8, 16, 32], "window_size": 12, "image_size": 384,
+      "id2label": {str(i): f"class {i}" for i in range(1000)}}, 87_903_584),
     ("t5", {"architectures": ["T5Model"], "tie_word_embeddings": False}, 60_506_624),
 ]

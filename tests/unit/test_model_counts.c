@@ -146,10 +146,17 @@ static const struct count by_diffusers[] = {
 
 /* Counted with transformers 5.23.0 on the meta device, from the published configurations: decoders as
  * AutoModelForCausalLM, encoders as AutoModel, T5 as AutoModelForSeq2SeqLM (1.1's output layer apart from
- * the embedding, as it is published), ViT and ConvNeXt V2 as AutoModelForImageClassification with 1000 classes, Whisper
- * as WhisperForConditionalGeneration; the cards of Distil-Whisper say 166M, 394M and 756M. */
+ * the embedding, as it is published), ViT, ConvNeXt V2 and Swin as AutoModelForImageClassification with 1000 classes,
+ * Whisper as WhisperForConditionalGeneration; the cards of Distil-Whisper say 166M, 394M and 756M. */
 static const struct count by_transformers[] = {
     {"convnextv2-atto", 3708400},
+    {"microsoft/swin-tiny-patch4-window7-224", 28288354},
+    {"swin-tiny-patch4-window7-224", 28288354},
+    {"swin-small-patch4-window7-224", 49606258},
+    {"swin-base-patch4-window7-224", 87768224},
+    {"swin-large-patch4-window7-224", 196532476},
+    {"swin-base-patch4-window12-384", 87903584},
+    {"swin-large-patch4-window12-384", 196735516},
     {"convnextv2-femto", 5233240},
     {"convnextv2-pico", 9066280},
     {"convnextv2-nano", 15623800},
