@@ -163,17 +163,39 @@ struct calls {
     struct question_waits *waits;
 };
 
+/* `count` copies with the bytes and the time of `sum`; NULL: none. */
+static struct export_line *add_copies_to_line(struct export_tables *x, const struct run_copy *sum, uint64_t count)
+{
+    if (!export_includes_device(x->e, sum->device)) return NULL;
+    uint32_t kind = (uint32_t)sum->direction << 16 | (uint32_t)sum->host_memory << 1 | sum->async;
+    struct export_line *l = export_lines_at(&x->copies, sum->process, sum->stack, sum->device, kind);
+    l->values[0] = arena_add_capped(l->values[0], sum->bytes);
+    l->values[1] += (int64_t)count;
+    l->values[2] = arena_add_capped(l->values[2], sum->blocked_ns);
+    return l;
+}
+
 static void lines_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct calls *c = self;
     question_waits_add(c->waits, copy, sync);
-    if (copy && export_includes_device(c->x->e, copy->device)) {
-        uint32_t kind = (uint32_t)copy->direction << 16 | (uint32_t)copy->host_memory << 1 | copy->async;
-        struct export_line *l = export_lines_at(&c->x->copies, copy->process, copy->stack, copy->device, kind);
-        l->values[0] = arena_add_capped(l->values[0], copy->bytes);
-        l->values[1]++;
-        l->values[2] = arena_add_capped(l->values[2], copy->blocked_ns);
-        l->values[3] = copy->blocked_ns > l->values[3] ? copy->blocked_ns : l->values[3];
+    struct export_line *l = copy ? add_copies_to_line(c->x, copy, 1) : NULL;
+    if (l) l->values[3] = copy->blocked_ns > l->values[3] ? copy->blocked_ns : l->values[3];
+}
+
+/* Adds the copies whose rows a bounded recording removed; the longest of them is unknown. */
+static void add_removed_copy_lines(struct export_tables *x)
+{
+    RUN_EACH (r, run_removed, x->e->run) {
+        const struct run_copy sum = {.process = r->process,
+                                     .stack = r->stack,
+                                     .device = r->device,
+                                     .direction = r->direction,
+                                     .host_memory = r->host_memory,
+                                     .async = r->async,
+                                     .bytes = r->bytes,
+                                     .blocked_ns = r->ns};
+        if (r->what == GS_REMOVED_COPY) add_copies_to_line(x, &sum, r->count);
     }
 }
 
@@ -185,6 +207,7 @@ bool export_tables_gather_calls(struct export_tables *x, char *error, size_t err
     struct question_signer *signer = question_signer_new(x->e->run, &arena);
     struct calls c = {x, question_waits_new(x->e->run, signer, lines_on_wait, x)};
     bool ok = run_each_call(x->e->run, lines_on_call, &c, error, error_size);
+    add_removed_copy_lines(x);
     question_waits_free(c.waits);
     question_signer_free(signer);
     arena_free(&arena);

@@ -108,6 +108,15 @@ def test_waits_and_copies_are_those_of_the_whole_run(pair):
     assert waits(full) == waits(kept) and len(waits(kept)) == 3
 
 
+def test_exported_copies_are_those_of_the_whole_run(pair):
+    def copies(recording):
+        text = recording.gpuspy("export", "-f", "openmetrics", "-o", "-", recording.database).stdout
+        return sorted(re.sub(r'(run_id|pid)="[^"]*"', "", line) for line in text.splitlines()
+                      if line.startswith(("gpuspy_copies{", "gpuspy_copied_bytes{")))
+    full, kept = map(copies, pair[:2])
+    assert full == kept and len(full) >= 4
+
+
 def test_the_timeline_is_of_the_whole_run(pair):
     full, kept, _ = pair
     a, b = (recording.report()["timeline"][0]["points"] for recording in (full, kept))
