@@ -24,8 +24,8 @@ struct model_walk {
     bool failed;
 };
 
-static inline void put_tensor(struct model_walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
-                       unsigned dims)
+static inline void put_tensor(struct model_walk *w, const char *name, enum model_tensor_role role, uint64_t rows,
+                              uint64_t cols, unsigned dims)
 {
     *(role == TENSOR_BIAS ? &w->bias : &w->weight) = rows * cols;
     if (w->m && !model_add_one(w->m, name, role, w->place, w->block, rows, cols, dims)) w->failed = true;
@@ -73,7 +73,8 @@ static inline void after_blocks(struct model_walk *w)
     w->place = TENSOR_AFTER;
 }
 
-static inline uint64_t slid_side(struct model_walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
+static inline uint64_t slid_side(struct model_walk *w, uint64_t side, uint64_t kernel, uint64_t stride,
+                                 uint64_t padding)
 {
     if (side + 2 * padding < kernel) {
         w->failed = true; /* the image is too small for this network */
@@ -83,7 +84,7 @@ static inline uint64_t slid_side(struct model_walk *w, uint64_t side, uint64_t k
 }
 
 static inline void put_conv(struct model_walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding,
-                     uint64_t groups, bool bias)
+                            uint64_t groups, bool bias)
 {
     uint64_t inputs = map_size(w);
 

@@ -168,8 +168,7 @@ static void swin_block(struct model_walk *w, uint64_t side, uint64_t heads, bool
     if (padded) copy_map(w);
     if (w->blocks > 1) put_conv_map(w, CONV_DROP_PATH, false, map_size(w));
     /* variables of the module's forward: the windows, what they are copies of, what attention returns, its copies */
-    w->held = before + read + (width > side ? 4 : 2) * height * width * in.channels +
-              (padded || shifts ? read : 0);
+    w->held = before + read + (width > side ? 4 : 2) * height * width * in.channels + (padded || shifts ? read : 0);
     w->wide = wide;
     put_both(w, CONV_ADD, false, in.last);
     const size_t sum = w->last;
