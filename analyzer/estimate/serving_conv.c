@@ -47,7 +47,7 @@ bool estimate_serving_conv(const struct plan *p, double size, struct estimate_re
                         (struct estimate_interval){images * most.low, images * most.likely, images * most.high});
     line->why =
         "low: a compiler (TensorRT) folds norms into convolutions; high: cuDNN copies to channels last and back";
-    estimate_explain(line, "the maximum live in torchvision's modules under inference_mode()",
+    estimate_explain(line, "the maximum live in the modules of torchvision or transformers under inference_mode()",
                      "batch %ju · (image %.0f + %s: reads %ju, writes %ju, others live %ju) · %.0f B%s",
                      (uintmax_t)p->batch, at ? image : 0, model_conv_op_word(maps[at].op), (uintmax_t)maps[at].inputs,
                      (uintmax_t)(nothing_new(&maps[at]) ? 0 : maps[at].elements), (uintmax_t)maps[at].held, size,

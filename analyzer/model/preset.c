@@ -62,8 +62,8 @@ static bool says_only_how_tuned(const char *word, size_t n)
  * That is not assumed of a later edition (2507), nor of quantised weights. */
 static bool says_which_edition(const char *word)
 {
-    static const char *const words[] = {"base",    "sft",         "dpo", "rl",  "bf16", "fp16",
-                                        "deduped", "dequantized", "1k",  "22k", "224"};
+    static const char *const words[] = {"base",    "sft",         "dpo", "rl",  "bf16",  "fp16",
+                                        "deduped", "dequantized", "1k",  "22k", "in22k", "224"};
 
     return ANY_OF(w, words, COUNT_OF(words), strcmp(*w, word) == 0);
 }

@@ -152,6 +152,7 @@ static const struct count by_transformers[] = {
     {"convnextv2-atto", 3708400},
     {"microsoft/swin-tiny-patch4-window7-224", 28288354},
     {"swin-tiny-patch4-window7-224", 28288354},
+    {"microsoft/swin-base-patch4-window7-224-in22k", 87768224},
     {"swin-small-patch4-window7-224", 49606258},
     {"swin-base-patch4-window7-224", 87768224},
     {"swin-large-patch4-window7-224", 196532476},

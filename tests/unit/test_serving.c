@@ -317,7 +317,6 @@ static void convolutional_nets(void **state)
         {"efficientnet-b4", 2, 8, 512, 339740672},
         {"convnext-small", 2, 8, 512, 264241152},
         {"swin-tiny-patch4-window7-224", 4, 16, 224, 338846208},
-        {"swin-base-patch4-window7-224", 2, 64, 224, 901427712},
         {"convnextv2-tiny", 4, 16, 224, 280477696},
         {"convnextv2-nano", 4, 64, 224, 941785088},
         {"resnet50", 2, 256, 224, 1412958208},
