@@ -43,6 +43,14 @@ struct whatif_device {
     struct whatif_outcome recorded;
 };
 
+struct whatif_before { /* a segment that existed when the rows of a bounded recording begin */
+    uint32_t process;
+    int device;
+    uint64_t address, stream;
+    int64_t bytes;
+    bool known; /* its stream */
+};
+
 struct whatif {
     struct run *run;
     const struct run_process *processes;
@@ -58,7 +66,8 @@ struct whatif {
     uint8_t *spread; /* likewise: bit 0 allocates within steps, bit 1 in the pauses between them; if there are pauses */
     size_t owners_n;
     ARENA_LIST(struct run_pending, pending); /* of all processes, by process, by free_ns */
-    struct category_finder *categorizer;     /* NULL until a scenario scales a category */
+    ARENA_LIST(struct whatif_before, before);
+    struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
     struct map parameters, gradients; /* bytes requested for parameters, for gradients → 1 */
     struct map activations;           /* likewise for activations and inputs */
@@ -95,6 +104,12 @@ static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, cons
 {
     return life->free_ns < whatif_begin(w, process);
 }
+
+/* Lists the segments from before in w->before, if GPUSPY_KEEP bounded the recording. False and a line in `error` if a
+ * database could not be read. */
+bool whatif_find_before(struct whatif *w, char *error, size_t error_size);
+/* The stream of a segment from before; 0 if it is unknown. */
+uint64_t whatif_stream_before(const struct whatif *w, uint32_t process, const struct run_lifetime *life);
 
 /* One for each order in which PyTorch's versions choose free blocks; the most usual one first. */
 #define WHATIF_ASSUMED_N 4

@@ -392,8 +392,8 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     if (!page) count_peak(b); /* pages count with the tensor: a failed request unmaps its pages at once */
     if (!w->imported && whatif_is_gone(w, d->process, life)) return;
     if (!freed && whatif_was_before(w, d->process, life)) {
-        *ARENA_ADD(d->pieces) =
-            (struct whatif_piece){.address = life->address, .stream = proof_stream_of(life), .bytes = life->bytes};
+        const uint64_t stream = whatif_stream_before(w, d->process, life);
+        *ARENA_ADD(d->pieces) = (struct whatif_piece){life->address, stream, life->bytes, 0, 0, false};
         (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
             w->proof.reason = "expandable segments from before the first event are not replayed";

@@ -150,7 +150,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
     w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
-    if (prove_replay(w, error, error_size)) return w;
+    if (whatif_find_before(w, error, error_size) && prove_replay(w, error, error_size)) return w;
     whatif_free(w);
     return NULL;
 }
@@ -167,7 +167,7 @@ void whatif_free(struct whatif *w)
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
     MAP_RELEASE(&w->parameters, &w->gradients, &w->activations, &w->graders, &w->varying, &w->scripts);
-    ARENA_RELEASE(w->sources.codes, w->devices, w->pending);
+    ARENA_RELEASE(w->sources.codes, w->devices, w->pending, w->before);
     arena_free(&w->arena);
     free(w);
 }

@@ -52,3 +52,30 @@ def test_a_leak_that_began_before_the_kept_rows_is_counted_by_its_blocks(once, t
     verdicts = [json.loads(subprocess.run([BUILD / "gpuspy", "report", "--json", file], capture_output=True).stdout)["oom"][-1]["verdict"]
                 for file in (whole.database, kept)]
     assert " per step, for " in verdicts[0] and " each time, " in verdicts[1], verdicts
+
+
+SIDE = """import torch
+side = torch.cuda.Stream()
+keep = torch.empty(100, device="cuda")
+for i in range(200):
+    a = torch.empty(1000, device="cuda")
+    with torch.cuda.stream(side):
+        b = torch.empty(1000, device="cuda")
+    del a, b
+"""
+
+
+def test_a_segment_that_is_empty_when_the_rows_begin_has_its_stream(once, tmp_path):
+    """A side stream has a segment of its own, which has no tensor between two rounds of the loop."""
+    script = tmp_path / "side.py"
+    script.write_text(SIDE)
+    whole = once("side", script)
+    kept = tmp_path / "kept.db"
+    shutil.copy(whole.database, kept)
+    with sqlite3.connect(kept) as db:
+        freed = [at for (at,) in db.execute("SELECT free_ns FROM allocation WHERE layer = 1 AND bytes = 4096 ORDER BY free_ns")]
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('kept_from_ns', ?), ('keep', 33554432)", (freed[199] + 1,))
+    db.close()
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", kept], capture_output=True, text=True)
+    answer = json.loads(done.stdout)["replay"]
+    assert answer["exact"] and answer["allocations"] == 200, answer
