@@ -9,9 +9,9 @@ struct before {
 
 static struct whatif_before *segment_before(const struct whatif *w, uint32_t process, int device, uint64_t address)
 {
-    return FIND_IN (s, w->before,
-                    s->process == process && s->device == device && address >= s->address &&
-                        address - s->address < (uint64_t)s->bytes);
+    return FIND_IN(s, w->before,
+                   s->process == process && s->device == device && address >= s->address &&
+                       address - s->address < (uint64_t)s->bytes);
 }
 
 static void settle_stream(struct before *b, struct whatif_before *s, uint64_t stream)
