@@ -32,7 +32,7 @@ void mapped_survive(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-/* The file lists the mappings in order of their addresses. */
+/* /proc/self/maps is sorted by address. */
 static bool is_file(uintptr_t from, uintptr_t to)
 {
     FILE *maps = fopen("/proc/self/maps", "re");

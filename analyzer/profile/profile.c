@@ -534,8 +534,8 @@ bool profile_is_removed(const struct run *run, int64_t at_ns, char *why, size_t 
     if (at_ns >= kept_ns) return false;
     snprintf(
         why, why_size,
-        "GPUSPY_KEEP bounds this recording: what was live at %s is no longer in it; choose the peak, a failure or a "
-        "time after %s",
+        "this recording is bounded (GPUSPY_KEEP): the rows of what was live at %s were removed; choose the peak, a "
+        "failure or a time after %s",
         units_format_seconds(at, (double)at_ns / 1e9), units_format_seconds(from, (double)kept_ns / 1e9));
     return true;
 }

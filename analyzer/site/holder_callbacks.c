@@ -119,7 +119,7 @@ static bool is_emptied_outside(struct site_search *s, const struct site_code *co
     return false;
 }
 
-/* What hooks of another file store for as long as the program wants is no leak of theirs. */
+/* Removes what the hooks of another file store if the program removes the hooks or empties the attribute. */
 static void drop_ended(struct site_search *s, size_t from, const struct site_files *own)
 {
     const bool removed = ANY_OF(l, s->code.list, s->code.n, strstr(l->code, ".remove()"));

@@ -160,7 +160,7 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
         complain("%s: nothing was copied in this run", v->who);
     else if (w->what == PROFILE_END)
         complain("%s: nothing was live at the end", v->who);
-    else if (w->moments)
+    else if (w->title)
         complain("%s: nothing was %s", v->who, w->title);
     else if (w->what == PROFILE_AT)
         complain("%s: nothing was live at %s", v->who, UNITS_SECONDS((double)w->at_ns / 1e9));
@@ -212,13 +212,11 @@ static int choose_scope(const struct viewing *v, const char *name, struct profil
     EACH_IN (s, r->scopes) { /* the highest peak first */
         if (strcmp(s->name, name) != 0) continue;
         const struct profile_moment new = {s->process, s->device, s->layer, s->peak_ns};
-        size_t at = 0;
-        while (at < n &&
-               (found[at].process != new.process || found[at].device != new.device || found[at].layer != new.layer))
-            at++;
+        const bool listed =
+            ANY_OF(m, found, n, m->process == new.process && m->device == new.device && m->layer == new.layer);
         occurred = true;
         incomplete = incomplete || s->incomplete || (s->device >= 0 && !scope_has_rows(v->run, &new));
-        if (at == n && s->device >= 0) found[n++] = new;
+        if (!listed && s->device >= 0) found[n++] = new;
     }
     int code = n && !incomplete ? EXIT_YES : EXIT_NO;
     if (!occurred) {
@@ -231,7 +229,8 @@ static int choose_scope(const struct viewing *v, const char *name, struct profil
         arena_free(&arena);
     } else if (incomplete) {
         complain(
-            "%s: GPUSPY_KEEP bounds this recording: what was live at the peak of the range '%s' is no longer in it",
+            "%s: this recording is bounded (GPUSPY_KEEP): the rows of what was live at the peak of the range '%s' were "
+            "removed; 'gpuspy report --only scopes' has its size",
             v->who, name);
     } else if (!n) {
         complain("%s: no memory was allocated in a range named '%s'", v->who, name);
@@ -357,7 +356,9 @@ void view_profile_heading(const struct draw_text *t, const struct profile *p)
             last = i;
         }
     const char *at = moments == 1 ? UNITS_SECONDS((double)p->moments[last] / 1e9) : "";
-    const char *that = *at ? strstr(p->title, "that moment") : NULL; /* which --at names: the time takes its place */
+    static const char moment[] = "that moment"; /* which --at names: the time takes its place */
+    const size_t before = strlen(p->title) < sizeof moment - 1 ? 0 : strlen(p->title) - (sizeof moment - 1);
+    const char *that = *at && strcmp(p->title + before, moment) == 0 ? p->title + before : NULL;
     text_put(title, sizeof title, "%.*s%s", that ? (int)(that - p->title) : (int)sizeof title, p->title,
              that ? at : "");
     title[0] = (char)(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);

@@ -744,7 +744,7 @@ FAILS = "def work(n):\n    out = model(batch())\n    raise ValueError('bad', n)\
     ("", "class Run: pass\nrun = Run()\n" + LOOP + "    history = getattr(run, 'history', [])\n    history.append(loss)\n    keep(loss)\n"),
     ("", "class Run: pass\nrun = Run()\ndef log(loss):\n    history = getattr(run, 'history', None)\n    if history is None:\n        history = []\n    history.append(loss)\n" +
      LOOP + "    log(loss)\n    keep(loss)\n"),
-    # sums of numbers, a count, and what is no sum
+    # sum() of numbers, a count, a method called sum
     *[("", "def error():\n    out = model(batch())\n    loss = criterion(out)\n    keep(loss)\n    return loss.item()\n" + total + "\n")
       for total in ("total = sum(error() for step in range(1000))", "total = [error() for step in range(1000)]")],
     ("", LOSS + "total = sum(float(loss()) for step in range(1000))\n"), ("", LOSS + "total = sum(1 for step in range(1000) if loss())\n"),

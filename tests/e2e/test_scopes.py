@@ -100,6 +100,16 @@ def test_what_was_live_at_the_peak_of_a_range(made):
     assert made_tree(made, "").returncode == 2
 
 
+def test_a_range_whose_name_ends_like_the_title_of_a_moment(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB, None)
+        add_range(rows, "that moment", 0.5, 2)
+        write_ranges(rows)
+    assert "Live at the peak of the range 'that moment': 1.00 MiB in 1 block" in made_tree(recording, "that moment").stdout
+    assert "Live at 1.50 s: 1.00 MiB" in recording.gpuspy("tree", "--at", "1.5", recording.database).stdout
+
+
 def test_at_of_a_run_without_ranges(recording):
     with Rows(recording.database) as rows:
         rows.device()
@@ -412,7 +422,7 @@ def test_what_a_bounded_recording_no_longer_has_is_not_shown(mixture):
     gone += [kept.gpuspy("export", "-f", form, "--at", f"{from_s / 2}", "-o", "-", kept.database) for form in ("folded", "torch-snapshot")]
     for done in gone:
         assert done.returncode == 1 and done.stdout == "", done
-        assert "GPUSPY_KEEP bounds this recording: what was live at " in done.stderr
+        assert "this recording is bounded (GPUSPY_KEEP): the rows of what was live at " in done.stderr
     (early,) = [s for s in scopes(kept, "--top", "10000") if s["name"] == "early"]
     assert json.loads(made_tree(kept, "early", "--json").stdout)["total"] == early["peak_bytes"]
     assert "(no stack recorded)" in kept.gpuspy("tree", kept.database).stdout
