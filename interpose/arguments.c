@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "interpose/config.h"
@@ -10,24 +12,41 @@
 
 #define READ_MAX 16384 /* more than is stored, because masking shortens the text */
 
-static ssize_t read_command_line(char *out, size_t size)
+/* Returns the bytes read of /proc/`process`/`name`, 0 if it cannot be read. */
+static size_t read_of_process(const char *process, const char *name, char *out, size_t size)
 {
+    char path[64];
     size_t n = 0;
     ssize_t got = 0;
-    int fd = gs_open_high("/proc/thread-self/cmdline", O_RDONLY, 0);
+    snprintf(path, sizeof path, "/proc/%s/%s", process, name);
+    int fd = gs_open_high(path, O_RDONLY, 0);
     if (fd < 0) return 0;
     while (n < size && ((got = read(fd, out + n, size - n)) > 0 || (got < 0 && errno == EINTR)))
         if (got > 0) n += (size_t)got;
     close(fd);
-    return (ssize_t)n;
+    return n;
 }
 
-/* A truncated word may be the beginning of a secret that is recognised only by its end. */
-static size_t whole_words(const char *words, size_t n, size_t size)
+/* A worker that a library starts as a program of its own: the user typed the command of the process that started it. */
+static bool is_library_worker(const char *words, size_t n)
 {
-    if (n < size) return n;
-    while (n && words[n - 1] && words[n - 1] != ' ' && words[n - 1] != '\n') n--;
-    return n;
+    static const char *const starts[] = {".spawn import spawn_main", ".forkserver import main",
+                                         "loky.backend.popen_loky"};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (memmem(words, n, starts[i], strlen(starts[i]))) return true;
+    return false;
+}
+
+/* The process that started `process`, as text; false if it is unknown or none is left. */
+static bool read_parent(const char *process, char parent[16])
+{
+    char stat[512 + 1];
+    const size_t n = read_of_process(process, "stat", stat, sizeof stat - 1);
+    stat[n] = 0;
+    const char *end = strrchr(stat, ')'); /* the name before it may contain anything */
+    const long id = end && strlen(end) > 4 ? strtol(end + 4, NULL, 10) : 0;
+    snprintf(parent, 16, "%ld", id);
+    return id > 1 && id < 1000000000;
 }
 
 /* "python", "python3.11", "/opt/bin/bash": a program that runs another program's text. */
@@ -42,6 +61,28 @@ static bool is_interpreter_path(const char *path)
         if (strncmp(name, names[i], n) == 0 && !name[n + strspn(name + n, "0123456789.")]) return true;
     }
     return false;
+}
+
+/* `out` has room for a NUL after `size` bytes. */
+static size_t read_command_line(char *out, size_t size)
+{
+    enum { LEVELS = 2 }; /* a fork server's worker, the fork server, the user's process */
+    char process[16] = "self";
+    size_t n = read_of_process("thread-self", "cmdline", out, size);
+    if (!is_library_worker(out, n)) return n;
+    for (int level = 0; level < LEVELS && is_library_worker(out, n) && read_parent(process, process); level++)
+        n = read_of_process(process, "cmdline", out, size);
+    out[n] = 0;
+    /* another program has adopted a worker whose parent is gone */
+    return is_interpreter_path(out) ? n : read_of_process("thread-self", "cmdline", out, size);
+}
+
+/* A truncated word may be the beginning of a secret that is recognised only by its end. */
+static size_t whole_words(const char *words, size_t n, size_t size)
+{
+    if (n < size) return n;
+    while (n && words[n - 1] && words[n - 1] != ' ' && words[n - 1] != '\n') n--;
+    return n;
 }
 
 /* Options of python whose value is a separate word. */
@@ -71,7 +112,7 @@ void gs_arguments_read(char *out, size_t size)
 {
     char words[READ_MAX + 1];
     const int saved = errno;
-    size_t n = whole_words(words, (size_t)read_command_line(words, READ_MAX), READ_MAX);
+    size_t n = whole_words(words, read_command_line(words, READ_MAX), READ_MAX);
     words[n] = 0;
     if (!gs_config()->args) n = gs_arguments_program(words, n);
     gs_mask_words(out, size, words, n);

@@ -6,6 +6,7 @@
 
 /* Reads /proc/self/cmdline into `out`, joined by blanks and without secrets (schema/mask.h); with GPUSPY_ARGS=0
  * only which program it is: "python train.py", "python -m torch.distributed.run". "" if it cannot be read.
+ * For a worker of Python's multiprocessing or of loky it is the command of the process that started it.
  * Uses 24 KB of stack and, briefly, a descriptor numbered 500 or higher; keeps errno. */
 void gs_arguments_read(char *out, size_t size);
 

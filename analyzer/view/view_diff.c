@@ -95,6 +95,8 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
     text_put(out + strlen(out), size - strlen(out), "%s%s%s", place, *function ? "  " : "", function);
 }
 
+static const char peaks_note[] = "  (in "; /* of a row that is not in the peaks of all ranks */
+
 /* The columns of the call sites in "train.py:41 → folder/train_2.py:47 step", without folder and function. */
 static int least_text_columns(const char *text)
 {
@@ -115,12 +117,14 @@ static bool has_own_line(const struct view_diff *v, const char *text, int room)
 
 static void print_last_cell(const struct view_diff *v, const struct line *l, int n, int room)
 {
-    char cut[LINE];
-    const char *text = l->cell[n - 1];
+    char cut[LINE], text[LINE];
+    text_put(text, LINE, "%s", l->cell[n - 1]);
     if (has_own_line(v, text, room)) {
         fprintf(v->out, "\n%*s", 2 * INDENT, "");
         room = v->term.width - 2 * INDENT;
     }
+    char *note = strstr(text, peaks_note);
+    if (note && terminal_columns(text) > room) *note = 0;
     if (v->diff->wish.by == DIFF_LINE && terminal_columns(text) > room)
         fit_location(v, cut, sizeof cut, text, room);
     else
@@ -341,7 +345,7 @@ static void format_in_units(const struct view_diff *v, const struct diff_row *r,
     const struct diff *d = v->diff;
     size_t n = strlen(text);
     if (d->units_n > 1 && r->units && r->units < d->units_n)
-        text_put(text + n, LINE - n, "  (in %u of %zu%s)", r->units, d->units_n,
+        text_put(text + n, LINE - n, "%s%u of %zu%s)", peaks_note, r->units, d->units_n,
                  d->wish.what == PROFILE_PEAK ? " peaks" : "");
 }
 

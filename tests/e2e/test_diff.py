@@ -213,6 +213,17 @@ def test_ranks_are_paired_by_rank(recording):
         assert done.returncode == 1 and words in done.stderr and not done.stdout
 
 
+@pytest.mark.parametrize("columns", [60, 80, 100, 132])
+def test_a_note_on_ranks_is_whole_or_absent(recording, columns):
+    sizes = {(10, "f"): 100, (20, "a_function_with_a_rather_long_name"): 50}
+    job(recording.folder, "a", {0: 0, 1: 0}, sizes)
+    job(recording.folder, "b", {0: 0, 1: 30, 2: 0}, sizes)
+    text = recording.gpuspy("diff", "a", "b", env={"COLUMNS": str(columns)}).stdout
+    rows = [line for line in text.partition("By line")[2].splitlines() if "model.py:" in line]
+    assert rows and all(line.endswith(" of 3 peaks)") == ("peaks" in line) and len(line) <= columns for line in rows)
+    assert columns < 132 or all("  (in " in line for line in rows[:2])
+
+
 def test_processes_without_ranks_are_paired_in_order(recording):
     sizes = {(10, "f"): 100}
     job(recording.folder, "a", {None: 0}, sizes)

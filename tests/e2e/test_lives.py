@@ -183,6 +183,7 @@ def test_multiprocessing(recording, how):
     assert_same(completed(recording), [f"alloc cudaMalloc {n} device live" for n in sizes])
     report = json.loads(recording.gpuspy("report", "--json", recording.folder).stdout)
     assert len(report["run"]["processes"]) == len(databases(recording))
+    assert {p["command"] for p in report["run"]["processes"]} == {f"{sys.executable} {script} {how}"}
 
 
 # --- ends ---------------------------------------------------------------------------------------
