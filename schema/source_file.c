@@ -115,11 +115,20 @@ static char *read_whole(int fd, size_t *length)
     return NULL;
 }
 
-/* Code can be compiled under any file name, for example a template's or a configuration's. */
-static bool is_python_source(const char *file, const char *text, size_t length)
+bool gs_source_is_native(const char *file)
+{
+    static const char *const ends[] = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".rs"};
+    const char *dot = file ? strrchr(file, '.') : NULL;
+    for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
+        if (strcmp(dot, ends[i]) == 0) return true;
+    return false;
+}
+
+/* Python code can be compiled under any file name, for example a template's or a configuration's. */
+static bool is_source(const char *file, const char *text, size_t length)
 {
     const char *dot = strrchr(file, '.');
-    if (dot && (!strcmp(dot, ".py") || !strcmp(dot, ".pyw"))) return true;
+    if (gs_source_is_native(file) || (dot && (!strcmp(dot, ".py") || !strcmp(dot, ".pyw")))) return true;
     const char *end = memchr(text, '\n', length);
     const size_t first = end ? (size_t)(end - text) : length;
     return first > 2 && !memcmp(text, "#!", 2) && memmem(text, first, "python", 6);
@@ -132,7 +141,7 @@ static char *read_source_file(int fd, const struct stat *st, const char *file, s
     if (text && gs_is_same_file(fd, st)) {
         *left_out = "missing";
         const size_t size = 2 * *length + 16; /* a mask is longer than a short secret */
-        if (is_python_source(file, text, *length) && (masked = malloc(size))) {
+        if (is_source(file, text, *length) && (masked = malloc(size))) {
             *length = gs_mask_source(masked, size, text, *length);
             *left_out = NULL;
         }

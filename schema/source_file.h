@@ -18,6 +18,8 @@ enum {
 bool gs_source_is_library(const char *file);
 /* May a file of this name be the program's own? Not a library's, and not "<string>" or the like. */
 bool gs_source_is_own(const char *file);
+/* Is it a source file of C, C++, CUDA or Rust, by its name? */
+bool gs_source_is_native(const char *file);
 /* Is it a cell of a notebook? …/ipykernel_4711/3032832350.py, Colab's …/ipython-input-3-4282502808.py, or a name
  * without a file. The numbers are a hash of the cell's text, so such a file never changes. */
 bool gs_source_is_cell(const char *file);

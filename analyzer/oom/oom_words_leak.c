@@ -6,6 +6,7 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/question/question.h"
 #include "analyzer/site/holder.h"
+#include "analyzer/site/native_source.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 #include "analyzer/site/source_loss.h"
@@ -312,7 +313,7 @@ static void explain_buffers(struct oom_words *w)
     w->v->verdict = TEXT(w, "a leak: CUDA allocations at %s are never freed, %s: %s",
                          oom_place_text(w, f->growing_stack), rhythm_text(w), leak_share_text(w, f->growing_heaviest));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s: free each block after its last use, also if a function returns early", leak_line_of(w)));
+                 TEXT(w, "%s: %s", leak_line_of(w), site_native_growth_advice(w->b, &w->v->growing)));
 }
 
 /* Allocations of many sizes that do not occur in every step, which no list keeps. */

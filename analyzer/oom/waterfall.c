@@ -209,6 +209,14 @@ static void lines_close(struct lines *l, struct result_held_part *part)
     map_free(&l->paths);
 }
 
+/* A program without PyTorch has more than its context had at first: CUDA rounds each allocation up, to as much as its
+ * page of 2 MiB; how much of it is rounding, and how much is code that was loaded later, is not known. */
+static bool is_rounded(const struct oom_facts *f, int64_t context)
+{
+    return !f->attached && f->layer == RUN_SERIES_DEVICE && run_is_known(f->outside_first) &&
+           context > f->outside_first + f->outside_first / 4;
+}
+
 static struct result_held_part *part_add(struct result_oom_verdict *v, enum result_held what, int64_t bytes)
 {
     struct result_held_part *part = &v->waterfall[v->waterfall_n++];
@@ -219,6 +227,8 @@ static struct result_held_part *part_add(struct result_oom_verdict *v, enum resu
                                       .share = (double)bytes / (double)v->total_bytes};
     if (v->facts->attached && what == RESULT_HELD_CONTEXT)
         part->text = "this process's CUDA context, and what it allocated before gpuspy attached";
+    if (what == RESULT_HELD_CONTEXT && is_rounded(v->facts, bytes))
+        part->text = "this process's CUDA context and code, and what CUDA adds to each allocation";
     if (v->facts->attached && what == RESULT_HELD_FIRST)
         part->text = "in use when gpuspy attached: this process, contexts, other processes";
     return part;

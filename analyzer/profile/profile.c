@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/category/category_use.h"
+#include "analyzer/symbol/symbol.h"
 #include "analyzer/base/units.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/wait.h"
@@ -503,6 +505,24 @@ void profile_free(struct profile *p)
     if (p) ARENA_RELEASE(p->entries, p->moments, p);
 }
 
+bool profile_is_start(const struct run_frame *f)
+{
+    static const char *const names[] = {"_start",
+                                        "clone",
+                                        "clone3",
+                                        "start_thread",
+                                        "__libc_start_main",
+                                        "__libc_start_main_impl",
+                                        "__libc_start_call_main"};
+    return f && f->kind == GS_FRAME_NATIVE && f->function && TEXT_IS_ONE_OF(f->function, names);
+}
+
+/* The C++ library's own calls, thrust's, and the like. */
+static bool is_system_header(const struct run_frame *f)
+{
+    return f->kind == GS_FRAME_NATIVE && f->file && symbolizer_is_system_file(f->file);
+}
+
 size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room)
 {
     size_t n = 0;
@@ -516,9 +536,11 @@ size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct
         if (all || run_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
             size_t places;
             const struct run_frame *f = run_frame_places(run, i, &places);
-            for (size_t k = 0; k < places && n < room; k++) out[n++] = &f[k];
+            for (size_t k = 0; k < places && n < room; k++)
+                if (native || !is_system_header(&f[k])) out[n++] = &f[k];
         }
     }
+    while (!native && n > 1 && profile_is_start(out[n - 1])) n--;
     for (size_t i = 0; i < n / 2; i++) {
         const struct run_frame *f = out[i];
         out[i] = out[n - 1 - i];

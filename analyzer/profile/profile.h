@@ -111,6 +111,9 @@ bool profile_layer(const struct run *run, int layer, const struct run_series *se
 /* True: a bounded recording has removed rows of what was live then, in at least one process; `why` has the sentence. */
 bool profile_is_removed(const struct run *run, int64_t at_ns, char *why, size_t why_size);
 
+/* Does the C library start programs or threads in it, above all other calls? */
+bool profile_is_start(const struct run_frame *frame);
+
 /* The frames of a stack for display, outermost first: only Python's, or with the native ones around them; a stack
  * without Python frames has its native ones. If those are not shown, what autograd computed has the operation
  * ("AddmmBackward0", without a file) as its innermost frame, or as its only one if no line called backward(). Looks

@@ -6,6 +6,7 @@
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
 #include "analyzer/site/holder.h"
+#include "analyzer/site/native_source.h"
 #include "analyzer/whatif/whatif.h"
 
 #include <stdlib.h>
@@ -88,11 +89,11 @@ static bool died_of_something_else(const struct result_report *r, const struct r
     return false;
 }
 
-static const char *advice_of_growth(const struct result_growth *g)
+static const char *advice_of_growth(struct site_builder *b, const struct result_growth *g)
 {
     const bool native =
         g->layer != RUN_SERIES_TENSOR && g->layer != RUN_SERIES_HOST && g->stack.site.kind == GS_FRAME_NATIVE;
-    if (native) return "free each block after its last use, also if a function returns early";
+    if (native) return site_native_growth_advice(b, &g->stack.site);
     if (g->creates != RUN_NONE)
         return "backward(create_graph=True) makes gradients and their leaves keep each other "
                "alive: " QUESTION_CREATE_GRAPH_ADVICE;
@@ -134,7 +135,7 @@ static void of_growth(struct advices *a)
                                                g->by_steps ? "per step" : "each time this line allocates",
                                                processes[g->process].kept_from_ns ? "at least " : "",
                                                site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
-                                               advice_of_growth(g))));
+                                               advice_of_growth(a->b, g))));
     }
 }
 

@@ -1,5 +1,6 @@
 /* The program's own Python files: from the recording, else from disk if they are older than it. Each file is read once,
  * when it is first requested. */
+#include "analyzer/base/text.h"
 #include "analyzer/run/run_internal.h"
 #include "analyzer/run/source_zip.h"
 #include "schema/source_file.h"
@@ -89,11 +90,10 @@ static int64_t began_real_ns(const struct run_process *p)
     return stat(run_shown_path(p->path), &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 : 0;
 }
 
-/* A recording that anyone may have made names the file, so only Python files are shown. */
+/* A recording that anyone may have made names the file, so only source files are shown. */
 static void from_disk(struct run *run, struct run_source_file *f)
 {
-    const size_t length = strlen(f->file);
-    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 ||
+    if ((!text_ends_with(f->file, ".py") && (f->library || !gs_source_is_native(f->file))) ||
         (!f->library && (!gs_source_is_own(f->file) || map_get(&run->installed, (uintptr_t)f->file) != MAP_NEW)))
         return;
     for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {

@@ -49,11 +49,14 @@ static bool is_interpreter_module(const char *module)
 }
 
 static const char exit_function[] = "Py_FinalizeEx";
-enum { HELPER_CALLERS = 3 };
+enum { HELPER_CALLERS = 3, CONSTRUCTOR_CALLERS = 2 }; /* a constructor that allocates wraps a block of memory */
 
+/* A function of C++ is "make" where it was inlined, and "make(unsigned long)" where it was not. */
 static uint64_t site_function_key(const char *function, const char *file)
 {
-    return map_hash((uintptr_t)function ^ map_hash((uintptr_t)file));
+    char name[512];
+    if (strpbrk(function, "(<")) function = text_function(name, sizeof name, function, sizeof name - 1, true);
+    return map_hash_text((uintptr_t)file, function);
 }
 
 struct found {
@@ -240,6 +243,7 @@ static bool is_interpreter_finalised(struct run *run, const struct found *f)
 static bool is_system_wrapper(const struct run_frame *f)
 {
     static const char *const runtime[] = {"libcudart_static_", "cudart::", "cuda"};
+    if (f->function && strcmp(f->function, "_start") == 0) return true;
     if (f->file) return symbolizer_is_system_file(f->file);
     for (size_t i = 0; f->function && i < COUNT_OF(runtime); i++) {
         const size_t length = strlen(runtime[i]);
@@ -249,17 +253,44 @@ static bool is_system_wrapper(const struct run_frame *f)
     return false;
 }
 
-/* The innermost of the program's own native frames from `stack` on that is not a wrapper; `stack` if all are. */
-static uint32_t pass_wrappers(struct run *run, uint32_t stack)
+/* The native frames of the program's own code from a stack on, innermost first, with those that were inlined and
+ * without wrappers. */
+struct own_frames {
+    struct run *run;
+    uint32_t stack, next; /* of the last frame; after it */
+    const struct run_frame *places;
+    size_t n, at;
+    unsigned hops;
+};
+
+static const struct run_frame *next_own(struct own_frames *o)
 {
-    const struct run_frame *frame;
-    uint32_t at = stack;
-    for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, at)) != NULL; hops++) {
-        const bool own = frame->kind == GS_FRAME_NATIVE && frame->rank == RUN_RANK_OWN;
-        if (own && !is_system_wrapper(run_frame_named(run, at))) return at;
-        at = run_stack_parent(run, at);
+    for (const struct run_frame *frame;;) {
+        for (; o->at < o->n; o->at++)
+            if (!is_system_wrapper(&o->places[o->at])) return &o->places[o->at++];
+        do {
+            o->stack = o->next;
+            frame = run_stack_frame(o->run, o->stack);
+            if (!frame || o->hops++ > RUN_DEPTH_MAX) return NULL;
+            o->next = run_stack_parent(o->run, o->stack);
+        } while (frame->kind != GS_FRAME_NATIVE || frame->rank != RUN_RANK_OWN);
+        o->places = run_frame_places(o->run, o->stack, &o->n);
+        o->at = 0;
     }
-    return stack;
+}
+
+/* The innermost frame of the program's own that is neither a wrapper nor a helper, for a stack without Python. NULL:
+ * there are only wrappers. */
+static const struct run_frame *own_frame(struct run *run, uint32_t stack, const struct map *helpers,
+                                         struct result_site *site)
+{
+    struct own_frames o = {.run = run, .next = stack};
+    const struct run_frame *first = next_own(&o), *f = first;
+    while (f && f->function && helpers && site_is_helper(helpers, f->function, f->file)) f = next_own(&o);
+    site->helper = f && f != first;
+    site->via = site->helper ? first : NULL;
+    site->caller = f && !site->helper ? next_own(&o) : NULL;
+    return f ? f : first; /* only helpers */
 }
 
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers)
@@ -277,11 +308,14 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
             site.library = at != RUN_NONE;
         }
     }
-    for (size_t rank = 0; at == RUN_NONE && rank < 3; rank++) {
-        at = rank ? f.native[rank] : pass_wrappers(run, f.native[0]);
+    const struct run_frame *frame = NULL;
+    if (at == RUN_NONE && f.native[RUN_RANK_OWN] != RUN_NONE)
+        frame = own_frame(run, f.native[RUN_RANK_OWN], helpers, &site);
+    for (size_t rank = 0; !frame && at == RUN_NONE && rank < 3; rank++) {
+        at = f.native[rank];
         site.library = rank > 0;
     }
-    const struct run_frame *frame = run_frame_named(run, at);
+    frame = frame ? frame : run_frame_named(run, at);
     if (!frame) return site;
     site.known = true;
     site.kind = frame->kind;
@@ -291,39 +325,81 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     site.file = frame->file ? frame->file : frame->module;
     site.line = frame->line;
     site.offset = frame->offset;
+    if (frame->kind == GS_FRAME_NATIVE) return site;
     site.helper = at == f.user && f.helper != RUN_NONE;
     site.via = site.helper                          ? run_stack_frame(run, f.helper)
                : at == f.user && f.python != f.user ? run_stack_frame(run, f.python)
                                                     : NULL;
     site.operation = at == f.user && calls_backward(run, f.python) ? site_operation(run, stack) : NULL;
     site.inner = at == f.user && !site.operation ? run_stack_frame(run, f.inner) : NULL;
-    site.caller = frame->kind == GS_FRAME_PYTHON && !site.helper ? run_stack_frame(run, caller) : NULL;
+    site.caller = site.helper ? NULL : run_stack_frame(run, caller);
     return site;
 }
 
-void site_helpers(const struct run *run, struct map *helpers)
+struct caller_counts {
+    struct map callers; /* function, calling line → seen */
+    struct map counts;  /* function → calling lines */
+    struct map *helpers;
+};
+
+/* "Buffer::Buffer", without template arguments and parameters. */
+static bool is_native_constructor(const char *function)
 {
-    struct map callers = {0}; /* function, calling line → seen */
-    struct map counts = {0};  /* function → calling lines */
+    char name[256];
+    text_function(name, sizeof name, function, sizeof name - 1, true);
+    const char *last = strrchr(name, ':');
+    if (!last || last == name) return false;
+    const size_t n = strlen(last + 1), before = (size_t)(last - 1 - name);
+    return n && before >= n && strncmp(last - 1 - n, last + 1, n) == 0 && (before == n || last[-2 - (int)n] == ':');
+}
+
+/* `by` calls `f`: from another function, both in the user's own code? */
+static void count_caller(struct caller_counts *c, const struct run_frame *f, const struct run_frame *by, bool own)
+{
+    const uint64_t function = site_function_key(f->function, f->file);
+    const uint64_t line = by->line ? (uint64_t)by->line : by->offset;
+    uint32_t *seen = map_at(&c->callers, map_hash(function ^ line) ^ (uintptr_t)by->file);
+    if (*seen != MAP_NEW) return;
+    *seen = 1;
+    if (!own) return;
+    uint32_t *n = map_at(&c->counts, function);
+    *n = *n == MAP_NEW ? 1 : *n + 1;
+    if (*n >= HELPER_CALLERS ||
+        (*n >= CONSTRUCTOR_CALLERS && f->kind == GS_FRAME_NATIVE && is_native_constructor(f->function)))
+        *map_at(c->helpers, function) = 1;
+}
+
+static void count_python_caller(struct caller_counts *c, const struct run *run, uint32_t stack)
+{
+    const struct run_frame *f = run_stack_frame(run, stack);
+    const uint32_t above = run_stack_python(run, run_stack_parent(run, stack)); /* past native frames */
+    const struct run_frame *by = run_stack_frame(run, above), *caller = frame_of_function(run, above);
+    if (!by || (f->function == caller->function && f->file == caller->file)) return; /* recursion */
+    count_caller(c, f, by, !site_is_library(f) && !site_is_library(by));
+}
+
+/* Of the functions at the stack's innermost address, if no Python code called them. */
+static void count_native_callers(struct caller_counts *c, struct run *run, uint32_t stack)
+{
+    if (run_stack_python(run, stack) != RUN_NONE) return;
+    struct own_frames o = {.run = run, .next = stack};
+    const struct run_frame *f = next_own(&o), *by;
+    for (; f && o.stack == stack; f = by) {
+        by = next_own(&o);
+        if (by && f->function && (f->function != by->function || f->file != by->file)) count_caller(c, f, by, true);
+    }
+}
+
+void site_helpers(struct run *run, struct map *helpers)
+{
+    struct caller_counts c = {.helpers = helpers};
     for (uint32_t s = 0; s < run_stack_count(run); s++) {
         const struct run_frame *f = run_stack_frame(run, s);
-        if (f->kind != GS_FRAME_PYTHON || !f->function) continue;
-        const uint32_t above = run_stack_python(run, run_stack_parent(run, s)); /* past native frames */
-        const struct run_frame *by = run_stack_frame(run, above), *caller = frame_of_function(run, above);
-        if (!by || (f->function == caller->function && f->file == caller->file)) /* recursion */
-            continue;
-        uint64_t function = site_function_key(f->function, f->file);
-        uint64_t call = map_hash(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
-        uint32_t *seen = map_at(&callers, call);
-        if (*seen != MAP_NEW) continue;
-        *seen = 1;
-        if (site_is_library(f) || site_is_library(by)) continue;
-        uint32_t *n = map_at(&counts, function);
-        *n = *n == MAP_NEW ? 1 : *n + 1;
-        if (*n >= HELPER_CALLERS) *map_at(helpers, function) = 1;
+        if (f->kind == GS_FRAME_PYTHON && f->function) count_python_caller(&c, run, s);
+        if (f->kind == GS_FRAME_NATIVE && f->rank == RUN_RANK_OWN) count_native_callers(&c, run, s);
     }
-    map_free(&callers);
-    map_free(&counts);
+    map_free(&c.callers);
+    map_free(&c.counts);
 }
 
 uint64_t site_key(const struct result_site *site)

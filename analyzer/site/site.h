@@ -19,7 +19,7 @@ struct result_site site_of_frame(const struct run_frame *frame);
 
 /* Functions of the user's own that three or more of the user's lines call: an allocation there is not informative
  * without its caller. Adds their keys to `helpers`. */
-void site_helpers(const struct run *run, struct map *helpers);
+void site_helpers(struct run *run, struct map *helpers);
 void site_add_helper(struct map *helpers, const char *function, const char *file);
 bool site_is_helper(const struct map *helpers, const char *function, const char *file);
 /* Does the Python file belong to a library? By its name; of a frame, also by what its package's installer listed. */

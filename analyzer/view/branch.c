@@ -235,20 +235,6 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
     return out;
 }
 
-/* How the C library starts programs and threads: above all other calls. */
-static bool start_of_all(const struct run_frame *f)
-{
-    static const char *const names[] = {"_start",
-                                        "clone",
-                                        "clone3",
-                                        "start_thread",
-                                        "__libc_start_main",
-                                        "__libc_start_main_impl",
-                                        "__libc_start_call_main"};
-
-    return f && f->kind == GS_FRAME_NATIVE && f->function && TEXT_IS_ONE_OF(f->function, names);
-}
-
 /* Source with debugging information is nearly always the user's own in a program of C or C++. */
 static bool native_line(const struct run_frame *f)
 {
@@ -263,7 +249,7 @@ static bool is_node_named(const struct profile_call_node *n, const struct profil
     enum view_branch_kind kind = branch_kind_of(n->frame);
 
     if (n == b->end && tells != n && is_internal_frame(n->frame)) return false; /* the allocator itself */
-    if (n != b->end && start_of_all(n->frame)) return false;
+    if (n != b->end && profile_is_start(n->frame)) return false;
     if (native_line(n->frame))
         return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each level of a recursion */
     return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
@@ -342,7 +328,7 @@ static const struct profile_call_node *first_own(const struct view_branch *b)
     const struct profile_call_node *found = NULL;
 
     for (const struct profile_call_node *n = last_named(b); n; n = named_before(n, b))
-        if (branch_kind_of(n->frame) == BRANCH_OWN) found = n;
+        if (branch_kind_of(n->frame) == BRANCH_OWN || native_line(n->frame)) found = n;
     return found;
 }
 

@@ -56,7 +56,11 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
 void view_text_source(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     size_t most = v->brief ? 1 : o->source_n;
+    const struct result_site *at = &o->blame;
 
+    if (at->known && at->kind == GS_FRAME_NATIVE && !at->library && !at->exit && !at->line && at->file)
+        draw_label(v, TERMINAL_BOLD, "Source", "unknown: %s has no line numbers here: compile it with -g",
+                   basename(at->file));
     for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);
     for (size_t i = 0; i < o->holders_n; i++) {
         const struct result_holder *h = &o->holders[i];

@@ -1,0 +1,201 @@
+"""Programs of C and C++: the line that the user can change, past wrappers of cudaMalloc; its source; what keeps memory."""
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import BUILD
+
+HEAD = """
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+int cudaMalloc(void **, size_t); int cudaFree(void *); int cudaMemcpy(void *, const void *, size_t, int);
+int cudaDeviceSynchronize(void);
+#ifdef __cplusplus
+}
+#endif
+"""
+BUFFER = """
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+template <class T> class Buffer {
+    T *p = nullptr;
+public:
+    explicit Buffer(size_t n) {
+        if (cudaMalloc((void **)&p, n * sizeof(T))) throw std::runtime_error("out of memory"); // WRAPPER
+    }
+    Buffer(const Buffer &) = delete;
+    Buffer(Buffer &&o) : p(o.p) { o.p = nullptr; }
+    ~Buffer() { cudaFree(p); }
+    T *data() { return p; }
+};
+"""
+KEPT_IN_VECTOR = BUFFER + """
+struct Solver {
+    Buffer<float> u, v; std::vector<Buffer<float>> snapshots;
+    explicit Solver(size_t n) : u(n), v(n) {} // SOLVER
+    void step(int i) {
+        Buffer<float> scratch(1 << 20); // SCRATCH
+        if (i % 10 == 0) snapshots.emplace_back(2 << 20); // LEAK
+        float residual;
+        cudaMemcpy(&residual, v.data(), 4, 2);
+    }
+};
+int main() {
+    Solver s(1 << 20); // MAIN
+    try { for (int i = 0; i < 4000; i++) s.step(i); } catch (const std::exception &) { return 3; }
+}
+"""
+KEPT_IN_MAP = """
+#include <map>
+#include <memory>
+struct Free { void operator()(void *p) const { cudaFree(p); } };
+using Pointer = std::unique_ptr<void, Free>;
+static Pointer make(size_t n) { void *p; if (cudaMalloc(&p, n)) exit(3); return Pointer(p); } // WRAPPER
+struct Cache {
+    std::map<size_t, Pointer> items;
+    void *get(size_t n) {
+        if (!items.count(n)) this->items.try_emplace(n, make(n)); // LEAK
+        return items[n].get();
+    }
+};
+int main() {
+    Cache cache;
+    auto weights = make(64 << 20);
+    auto bias = make(1 << 20);
+    for (size_t i = 0; i < 4000; i++) {
+        cache.get((4 << 20) + i * 4096);
+        cudaDeviceSynchronize();
+    }
+}
+"""
+EARLY_RETURN = """
+static void *gpu_alloc(size_t n)
+{
+    void *p;
+    if (cudaMalloc(&p, n)) exit(3); /* WRAPPER */
+    return p;
+}
+static int process(int width, const void *pixels)
+{
+    void *in = gpu_alloc((size_t)width * 8192); /* LEAK */
+    cudaMemcpy(in, pixels, 4096, 1);
+    void *out = gpu_alloc(2 << 20); /* OUT */
+    if (width % 3 == 0) {
+        cudaFree(out);
+        return -1;
+    }
+    cudaFree(out);
+    cudaFree(in);
+    return 0;
+}
+int main(void)
+{
+    void *weights = gpu_alloc(64 << 20), *pixels = malloc(4096);
+    for (int i = 0; i < 4000; i++) process(512 + i % 64, pixels);
+    cudaFree(weights);
+    return 0;
+}
+"""
+ONE_REQUEST = BUFFER + """
+static void pairwise(size_t n) { Buffer<float> distances(n * n); } // LEAK
+int main() {
+    for (size_t n : {1000, 5000, 40000}) {
+        Buffer<float> x(n * 64); // MAIN
+        try { pairwise(n); } catch (const std::exception &) { return 3; }
+    }
+}
+"""
+HEALTHY = BUFFER + """
+int main() {
+    Buffer<float> weights(16 << 20); // WEIGHTS
+    std::vector<Buffer<float>> ring; // RING
+    for (int i = 0; i < 4; i++) ring.emplace_back(4 << 20); // LEAK
+    for (int i = 0; i < 500; i++) { Buffer<float> scratch(1 << 20); cudaDeviceSynchronize(); } // SCRATCH
+}
+"""
+#            program         suffix cause                advice
+FAILING = {
+    "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): erase those"),
+    "map": (KEPT_IN_MAP, "cpp", "leak", "`this->items.try_emplace(…)` keeps each of them (guess)"),
+    "early return": (EARLY_RETURN, "c", "leak", "free each block after its last use, also if a function returns early"),
+    "one request": (ONE_REQUEST, "cpp", "oversized_request", "check the shape at"),
+}
+
+
+def line_of(source, mark):
+    return next(n for n, line in enumerate(source.splitlines(), 1) if re.search(rf"(//|/\*) {mark}\b", line))
+
+
+def build(folder, source, suffix, flags):
+    compiler = "g++" if suffix == "cpp" else "gcc"
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    (folder / f"code.{suffix}").write_text(HEAD + source)
+    subprocess.run([compiler, *flags.split(), "-w", "-o", "program", f"code.{suffix}", BUILD / "sim" / "libcudart.so.13"],
+                   cwd=folder, check=True)
+    return folder / "program"
+
+
+@pytest.mark.parametrize("flags", ["-g -O0", "-g -O2"])
+@pytest.mark.parametrize("name", FAILING)
+def test_what_a_wrapper_allocated_is_of_its_callers_line(recording, name, flags):
+    source, suffix, cause, advice = FAILING[name]
+    leak = line_of(HEAD + source, "LEAK")
+    done = recording.run(build(recording.folder, source, suffix, flags), check=False, SIMCUDA_MEMORY="1GiB")
+    assert done.returncode == 3
+    (oom,) = recording.report()["oom"]
+    assert (oom["cause"], oom["blame"]["line"]) == (cause, leak)
+    assert advice in oom["advice"][0] and f"code.{suffix}:{leak}" in oom["advice"][0]
+    (source_line,) = [e for e in oom["source"] if e["line"] == leak]
+    assert "LEAK" in json.dumps(source_line)
+    text = recording.gpuspy("report", recording.database, env={"COLUMNS": "100"}).stdout
+    assert re.search(rf"▸ +{leak} │ .*LEAK", text) and "std::" not in text
+
+
+def test_lines_of_a_program_that_ends_well(recording):
+    recording.run(build(recording.folder, HEALTHY, "cpp", "-g -O2"))
+    report = recording.report()
+    assert not report["oom"] and not report["growth"] and not report["leaks"]
+    held = {p["frames"][0]["line"] for p in report["peak"][0]["by_stack"]}
+    assert held == {line_of(HEAD + HEALTHY, "WRAPPER")}  # stacks are whole
+    text = recording.gpuspy("table", recording.database).stdout
+    for mark in ("WEIGHTS", "LEAK", "SCRATCH"):
+        assert f"code.cpp:{line_of(HEAD + HEALTHY, mark)}" in text
+    assert f"code.cpp:{line_of(HEAD + HEALTHY, 'WRAPPER')}" not in text.split("→")[0]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 132])
+def test_a_tree_names_the_lines_that_use_a_wrapper(recording, columns):
+    recording.run(build(recording.folder, KEPT_IN_VECTOR, "cpp", "-g -O2"), check=False, SIMCUDA_MEMORY="1GiB")
+    text = recording.gpuspy("tree", recording.database, env={"COLUMNS": str(columns)}).stdout
+    for mark in ("LEAK", "SCRATCH", "MAIN"):
+        assert f":{line_of(HEAD + KEPT_IN_VECTOR, mark)}" in text
+    assert "libc_start" not in text and "emplace_back" not in text and "vector.tcc" not in text
+    whole = recording.gpuspy("tree", "--native", recording.database, env={"COLUMNS": "200"}).stdout
+    assert "emplace_back" in whole
+
+
+@pytest.mark.parametrize("flags,name", [("-O2", "process"), ("-O2 -s", "program+0x")])
+def test_without_line_numbers(recording, flags, name):
+    recording.run(build(recording.folder, EARLY_RETURN.replace("static", "__attribute__((noinline))"), "c", flags), check=False,
+                  SIMCUDA_MEMORY="1GiB")
+    (oom,) = recording.report()["oom"]
+    text = recording.gpuspy("report", recording.database).stdout
+    assert oom["cause"] == "leak" and not oom["source"] and name in text
+    assert "unknown: program has no line numbers here: compile it with -g" in text
+
+
+def test_a_source_file_that_is_younger_than_the_recording_is_not_shown(recording):
+    recording.run(build(recording.folder, EARLY_RETURN, "c", "-g"), check=False, SIMCUDA_MEMORY="1GiB")
+    (recording.folder / "code.c").write_text("changed\n" * 100)
+    (oom,) = json.loads(recording.gpuspy("report", "--json", recording.database).stdout)["oom"]
+    assert not oom["source"] and "changed" not in json.dumps(oom["advice"])
