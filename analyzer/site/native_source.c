@@ -24,7 +24,7 @@ static const char *object_start(const char *line, const char *end)
 }
 
 /* "frames.push_back": the call that adds to a container. *length is 0 if the line has none. */
-static const char *insertion(const char *line, size_t *length)
+static const char *find_insertion(const char *line, size_t *length)
 {
     static const char *const methods[] = {"push_back", "emplace_back",     "push_front",  "emplace_front", "insert",
                                           "emplace",   "insert_or_assign", "try_emplace", "push"};
@@ -46,7 +46,7 @@ const char *site_native_growth_advice(struct site_builder *b, const struct resul
     struct run_source lines;
     size_t n = 0;
     const char *call = site->file && site->line && run_source_lines(b->run, site->file, site->line, 0, 0, &lines)
-                           ? insertion(lines.lines[0], &n)
+                           ? find_insertion(lines.lines[0], &n)
                            : NULL;
     return n ? arena_printf(b->arena,
                             "`%.*s(…)` keeps each of them (guess): erase those that are no longer needed, or "
