@@ -284,13 +284,18 @@ static const struct run_frame *next_own(struct own_frames *o)
 static const struct run_frame *own_frame(struct run *run, uint32_t stack, const struct map *helpers,
                                          struct result_site *site)
 {
+    enum { NESTED = 3 }; /* wrappers of wrappers; more are functions that call each other */
     struct own_frames o = {.run = run, .next = stack};
-    const struct run_frame *first = next_own(&o), *f = first;
-    while (f && f->function && helpers && site_is_helper(helpers, f->function, f->file)) f = next_own(&o);
-    site->helper = f && f != first;
+    const struct run_frame *first = next_own(&o), *second = first ? next_own(&o) : NULL, *f = first, *by = second;
+    int passed = 0;
+    for (; f && f->function && helpers && site_is_helper(helpers, f->function, f->file); passed++) {
+        f = by;
+        by = f ? next_own(&o) : NULL;
+    }
+    site->helper = f && passed && passed <= NESTED;
     site->via = site->helper ? first : NULL;
-    site->caller = f && !site->helper ? next_own(&o) : NULL;
-    return f ? f : first; /* only helpers */
+    site->caller = site->helper ? NULL : second;
+    return site->helper ? f : first;
 }
 
 struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers)
