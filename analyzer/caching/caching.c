@@ -391,7 +391,7 @@ void caching_set_expandable(struct caching_allocator *a, bool expandable)
     a->rules.expandable = expandable;
 }
 
-/* `raises`: PyTorch raises an error instead. [release_available_cached_blocks] */
+/* `raises`: PyTorch raises an error instead of going on. [release_available_cached_blocks] */
 static bool release_available(struct caching_allocator *a, const struct request *r, bool *raises)
 {
     const int64_t most = a->rules.max_split_bytes;
@@ -585,13 +585,23 @@ static uint32_t find_free(struct caching_allocator *a, const struct request *r)
     return at;
 }
 
+/* Does PyTorch raise an error before it asks the driver? */
+static bool is_refused(const struct caching_allocator *a, int64_t bytes)
+{
+    const double share = a->rules.throws_share > 0 ? a->rules.throws_share : 1;
+    return a->rules.throws && !a->rules.device_guessed &&
+           bytes > (int64_t)(share * (double)a->rules.device_bytes) - a->totals.reserved;
+}
+
 /* [alloc_block] */
-static uint32_t take_segment(struct caching_allocator *a, const struct request *r)
+static uint32_t take_segment(struct caching_allocator *a, const struct request *r, bool *raises)
 {
     const int64_t bytes = segment_bytes(&a->rules, r->bytes);
     uint64_t address = 0;
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved)
         return CACHING_NONE;
+    *raises = is_refused(a, bytes);
+    if (*raises) return CACHING_NONE;
     const bool private = r->pool > 1;
     if (a->rules.expandable && (!private || caching_rules_have(&a->rules, CACHING_EXPANDABLE_PRIVATE, NULL)))
         return expand_segment(a, r);
@@ -654,13 +664,13 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
     uint32_t at = find_free(a, &r);
     if (at == CACHING_NONE) {
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
-        at = take_segment(a, &r);
         bool raises = false;
-        if (at == CACHING_NONE && release_available(a, &r, &raises)) at = take_segment(a, &r);
+        at = take_segment(a, &r, &raises);
+        if (at == CACHING_NONE && !raises && release_available(a, &r, &raises)) at = take_segment(a, &r, &raises);
         if (at == CACHING_NONE && !raises && (!pool || may_retry_in_pool(a))) {
             caching_empty_cache(a);
             a->totals.retries++;
-            at = take_segment(a, &r);
+            at = take_segment(a, &r, &raises);
         }
     }
     if (at == CACHING_NONE) return CACHING_NO_BLOCK;

@@ -30,6 +30,9 @@ struct caching_rules {
     int64_t device_bytes;  /* the device's memory: an expandable segment reserves 9/8 of it, or, if that is less, … */
     int64_t reserve_bytes; /* … expandable_segments_reserve in bytes; 0: not set */
     double reserve_share;  /* … or as a share of the memory; 0: not set */
+    bool throws;           /* throw_on_cudamalloc_oom: a request for which PyTorch would reserve more than … */
+    double throws_share; /* … this share of the memory, per_process_memory_fraction, fails without a retry; 0: all */
+    bool device_guessed; /* device_bytes is a guess */
     uint32_t divisions[16]; /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
 };
 /* PyTorch's defaults. */
