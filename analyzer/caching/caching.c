@@ -263,12 +263,24 @@ static void release_segment(struct caching_allocator *a, uint32_t at)
     drop_block(a, at);
 }
 
+/* The whole pages of a block, as offsets in its area. False: none. */
+static bool has_whole_pages(const struct caching_allocator *a, const struct caching_block *b, uint64_t *from,
+                            uint64_t *to)
+{
+    const struct area area = a->areas[b->area];
+    const uint64_t page = (uint64_t)area.page, offset = b->address - area.address;
+    *from = (offset + page - 1) / page * page;
+    *to = (offset + (uint64_t)b->bytes) / page * page;
+    return *from < *to;
+}
+
 bool caching_has_spare(const struct caching_allocator *a)
 {
+    uint64_t from, to;
     bool has = false;
     EACH_IN (b, a->blocks)
-        has = has || (b->bytes && !b->allocated && !b->pending && b->mapped && b->area == CACHING_NONE &&
-                      !is_split(b) && a->pools[b->pool].releases);
+        has = has || (b->bytes && !b->allocated && !b->pending && b->mapped && a->pools[b->pool].releases &&
+                      (b->area == CACHING_NONE ? !is_split(b) : has_whole_pages(a, b, &from, &to)));
     return has;
 }
 
@@ -285,9 +297,9 @@ static void drop_area(struct caching_allocator *a, uint32_t block)
 static void unmap_block(struct caching_allocator *a, uint32_t at)
 {
     const struct area area = a->areas[a->blocks[at].area];
-    uint64_t page = (uint64_t)area.page, offset = a->blocks[at].address - area.address;
-    uint64_t from = (offset + page - 1) / page * page, to = (offset + (uint64_t)a->blocks[at].bytes) / page * page;
-    if (from >= to) return;
+    const uint64_t offset = a->blocks[at].address - area.address;
+    uint64_t from, to;
+    if (!has_whole_pages(a, &a->blocks[at], &from, &to)) return;
     set_erase(a, at);
     if (from > offset) { /* the part before the pages becomes its own block; the rest is unmapped */
         uint32_t rest = split_block(a, at, (int64_t)(from - offset));

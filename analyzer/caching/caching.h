@@ -102,7 +102,7 @@ void caching_place_end(struct caching_allocator *a);
 uint64_t caching_block_address(const struct caching_allocator *a, uint32_t block);
 int64_t caching_block_bytes(const struct caching_allocator *a, uint32_t block);
 const struct caching_totals *caching_totals(const struct caching_allocator *a);
-/* Is there a cached segment that caching_empty_cache would free? */
+/* Are there cached segments, or pages of expandable ones, that caching_empty_cache would free? */
 bool caching_has_spare(const struct caching_allocator *a);
 /* Reserved and in no block; the largest of it in one piece. */
 int64_t caching_cached(const struct caching_allocator *a, int64_t *largest);

@@ -171,6 +171,36 @@ static void test_segments_have_their_recorded_addresses_until_they_differ(void *
     whatif_lane_free(&lane);
 }
 
+/* Of expandable segments, whole pages are freed: of 20 MiB. */
+static void test_what_an_emptied_cache_would_free(void **state)
+{
+    const struct {
+        const char *conf;
+        int64_t first, second; /* MiB; the second is freed */
+        bool spare;
+    } cases[] = {{"", 30, 30, true},
+                 {"", 8, 8, false}, /* one segment */
+                 {"expandable_segments:True", 20, 20, true},
+                 {"expandable_segments:True", 8, 8, false},
+                 {"expandable_segments:True", 8, 30, true},
+                 {"expandable_segments:True", 25, 12, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct caching_rules rules = rules_of(cases[i].conf);
+        struct whatif_lane lane;
+        whatif_lane_start(&lane, &rules, false, 256 * MIB);
+        (void)caching_allocate(lane.allocator, cases[i].first * MIB, 0, 0);
+        const uint32_t second = caching_allocate(lane.allocator, cases[i].second * MIB, 0, 0);
+        assert_false(caching_has_spare(lane.allocator));
+        caching_release(lane.allocator, second);
+        const int64_t reserved = caching_totals(lane.allocator)->reserved;
+        assert_int_equal(caching_has_spare(lane.allocator), cases[i].spare);
+        caching_empty_cache(lane.allocator);
+        assert_int_equal(caching_totals(lane.allocator)->reserved < reserved, cases[i].spare);
+        whatif_lane_free(&lane);
+    }
+}
+
 static void test_the_end_of_a_pool_frees_its_own_segments(void **state)
 {
     struct whatif_lane lane;
@@ -669,6 +699,7 @@ int main(void)
         cmocka_unit_test(test_blocks_lie_apart),
         cmocka_unit_test(test_pending_memory_is_nobodys),
         cmocka_unit_test(test_segments_have_their_recorded_addresses_until_they_differ),
+        cmocka_unit_test(test_what_an_emptied_cache_would_free),
         cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
         cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
         cmocka_unit_test(test_a_fraction_of_one_is_no_cap_since_2_10),
