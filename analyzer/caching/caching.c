@@ -598,7 +598,7 @@ static uint32_t find_free(struct caching_allocator *a, const struct request *r)
 }
 
 /* Does PyTorch raise an error before it asks the driver? */
-static bool is_refused(const struct caching_allocator *a, int64_t bytes)
+static bool is_rejected_at_once(const struct caching_allocator *a, int64_t bytes)
 {
     const double share = a->rules.throws_share > 0 ? a->rules.throws_share : 1;
     return a->rules.throws && !a->rules.device_guessed &&
@@ -612,7 +612,7 @@ static uint32_t take_segment(struct caching_allocator *a, const struct request *
     uint64_t address = 0;
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved)
         return CACHING_NONE;
-    *raises = is_refused(a, bytes);
+    *raises = is_rejected_at_once(a, bytes);
     if (*raises) return CACHING_NONE;
     const bool private = r->pool > 1;
     if (a->rules.expandable && (!private || caching_rules_have(&a->rules, CACHING_EXPANDABLE_PRIVATE, NULL)))

@@ -503,6 +503,15 @@ def test_the_wait_that_ends_the_recording_has_the_profilers_name(tmp_path):
     assert wait["pattern"] == "torch.profiler" and wait["site"]["file"].endswith("train.py") and not wait["advice"]
 
 
+def test_without_cuda_allocations_the_peak_is_that_of_the_tensors(tmp_path):
+    trace = Trace()
+    for at, address, size in ((0, 1 << 20, 10 * MIB), (4_000, 2 << 20, 20 * MIB), (6_000, 2 << 20, -20 * MIB), (9_000, 3 << 20, MIB)):
+        trace.memory(trace.us + at, address, size)
+    report = report_of(trace.write(tmp_path / "t.json"))
+    times = [report[part][0]["time_s"] for part in ("memory", "fragmentation", "peak")]
+    assert times == [pytest.approx(times[0])] * 3 and times[0] == pytest.approx(0.004, abs=1e-5)
+
+
 def test_a_wait_of_another_operator_is_its_own(tmp_path):
     trace = Trace()
     for step in range(10):
