@@ -263,12 +263,24 @@ static void release_segment(struct caching_allocator *a, uint32_t at)
     drop_block(a, at);
 }
 
+/* The whole pages of a block, as offsets in its area. False: none. */
+static bool has_whole_pages(const struct caching_allocator *a, const struct caching_block *b, uint64_t *from,
+                            uint64_t *to)
+{
+    const struct area area = a->areas[b->area];
+    const uint64_t page = (uint64_t)area.page, offset = b->address - area.address;
+    *from = (offset + page - 1) / page * page;
+    *to = (offset + (uint64_t)b->bytes) / page * page;
+    return *from < *to;
+}
+
 bool caching_has_spare(const struct caching_allocator *a)
 {
+    uint64_t from, to;
     bool has = false;
     EACH_IN (b, a->blocks)
-        has = has || (b->bytes && !b->allocated && !b->pending && b->mapped && b->area == CACHING_NONE &&
-                      !is_split(b) && a->pools[b->pool].releases);
+        has = has || (b->bytes && !b->allocated && !b->pending && b->mapped && a->pools[b->pool].releases &&
+                      (b->area == CACHING_NONE ? !is_split(b) : has_whole_pages(a, b, &from, &to)));
     return has;
 }
 
@@ -285,9 +297,9 @@ static void drop_area(struct caching_allocator *a, uint32_t block)
 static void unmap_block(struct caching_allocator *a, uint32_t at)
 {
     const struct area area = a->areas[a->blocks[at].area];
-    uint64_t page = (uint64_t)area.page, offset = a->blocks[at].address - area.address;
-    uint64_t from = (offset + page - 1) / page * page, to = (offset + (uint64_t)a->blocks[at].bytes) / page * page;
-    if (from >= to) return;
+    const uint64_t offset = a->blocks[at].address - area.address;
+    uint64_t from, to;
+    if (!has_whole_pages(a, &a->blocks[at], &from, &to)) return;
     set_erase(a, at);
     if (from > offset) { /* the part before the pages becomes its own block; the rest is unmapped */
         uint32_t rest = split_block(a, at, (int64_t)(from - offset));
@@ -391,7 +403,7 @@ void caching_set_expandable(struct caching_allocator *a, bool expandable)
     a->rules.expandable = expandable;
 }
 
-/* `raises`: PyTorch raises an error instead. [release_available_cached_blocks] */
+/* `raises`: PyTorch raises an error instead of going on. [release_available_cached_blocks] */
 static bool release_available(struct caching_allocator *a, const struct request *r, bool *raises)
 {
     const int64_t most = a->rules.max_split_bytes;
@@ -585,13 +597,23 @@ static uint32_t find_free(struct caching_allocator *a, const struct request *r)
     return at;
 }
 
+/* Does PyTorch raise an error before it asks the driver? */
+static bool is_rejected_at_once(const struct caching_allocator *a, int64_t bytes)
+{
+    const double share = a->rules.throws_share > 0 ? a->rules.throws_share : 1;
+    return a->rules.throws && !a->rules.device_guessed &&
+           bytes > (int64_t)(share * (double)a->rules.device_bytes) - a->totals.reserved;
+}
+
 /* [alloc_block] */
-static uint32_t take_segment(struct caching_allocator *a, const struct request *r)
+static uint32_t take_segment(struct caching_allocator *a, const struct request *r, bool *raises)
 {
     const int64_t bytes = segment_bytes(&a->rules, r->bytes);
     uint64_t address = 0;
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved)
         return CACHING_NONE;
+    *raises = is_rejected_at_once(a, bytes);
+    if (*raises) return CACHING_NONE;
     const bool private = r->pool > 1;
     if (a->rules.expandable && (!private || caching_rules_have(&a->rules, CACHING_EXPANDABLE_PRIVATE, NULL)))
         return expand_segment(a, r);
@@ -654,13 +676,13 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
     uint32_t at = find_free(a, &r);
     if (at == CACHING_NONE) {
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
-        at = take_segment(a, &r);
         bool raises = false;
-        if (at == CACHING_NONE && release_available(a, &r, &raises)) at = take_segment(a, &r);
+        at = take_segment(a, &r, &raises);
+        if (at == CACHING_NONE && !raises && release_available(a, &r, &raises)) at = take_segment(a, &r, &raises);
         if (at == CACHING_NONE && !raises && (!pool || may_retry_in_pool(a))) {
             caching_empty_cache(a);
             a->totals.retries++;
-            at = take_segment(a, &r);
+            at = take_segment(a, &r, &raises);
         }
     }
     if (at == CACHING_NONE) return CACHING_NO_BLOCK;

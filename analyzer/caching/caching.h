@@ -30,6 +30,9 @@ struct caching_rules {
     int64_t device_bytes;  /* the device's memory: an expandable segment reserves 9/8 of it, or, if that is less, … */
     int64_t reserve_bytes; /* … expandable_segments_reserve in bytes; 0: not set */
     double reserve_share;  /* … or as a share of the memory; 0: not set */
+    bool throws;           /* throw_on_cudamalloc_oom: a request for which PyTorch would reserve more than … */
+    double throws_share; /* … this share of the memory, per_process_memory_fraction, fails without a retry; 0: all */
+    bool device_guessed; /* device_bytes is a guess */
     uint32_t divisions[16]; /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
 };
 /* PyTorch's defaults. */
@@ -99,7 +102,7 @@ void caching_place_end(struct caching_allocator *a);
 uint64_t caching_block_address(const struct caching_allocator *a, uint32_t block);
 int64_t caching_block_bytes(const struct caching_allocator *a, uint32_t block);
 const struct caching_totals *caching_totals(const struct caching_allocator *a);
-/* Is there a cached segment that caching_empty_cache would free? */
+/* Are there cached segments, or pages of expandable ones, that caching_empty_cache would free? */
 bool caching_has_spare(const struct caching_allocator *a);
 /* Reserved and in no block; the largest of it in one piece. */
 int64_t caching_cached(const struct caching_allocator *a, int64_t *largest);

@@ -221,11 +221,29 @@ static int64_t count_failures(struct reading *r)
     return n;
 }
 
+/* Nsight Systems warns of it. */
+static bool may_lack_calls(struct reading *r)
+{
+    sqlite3_stmt *st = NULL;
+    bool may = false;
+    if (sqlite3_prepare_v2(r->s->db,
+                           "SELECT 1 FROM x.DIAGNOSTIC_EVENT WHERE text LIKE 'Not all CUDA events might have been "
+                           "collected%' AND (globalPid IS NULL OR globalPid >> 24 = ?1)",
+                           -1, &st, NULL) == SQLITE_OK) {
+        sqlite3_bind_int64(st, 1, r->process);
+        may = sqlite3_step(st) == SQLITE_ROW;
+    }
+    sqlite3_finalize(st);
+    return may;
+}
+
 static void write_nsys_notes(struct reading *r)
 {
     const int64_t failures = count_failures(r);
     import_feed_note(r->feed, "has", "the copies, fills, waits and NVTX ranges of its processes%s",
                      r->s->memory ? ", and their CUDA allocations" : "");
+    if (may_lack_calls(r))
+        import_feed_remark(r->feed, 1, "Nsight Systems warns that it may not have recorded all calls of CUDA");
     import_feed_note(r->feed, "lacks", "tensors%s%s", r->s->memory ? "" : " memory", failures ? " failures" : "");
     if (!r->s->memory) {
         import_feed_note(r->feed, "lacks.memory",

@@ -344,7 +344,8 @@ static void read_blocks(struct import_snapshot *s, const struct import_value *se
     compare_total(s, segment, "allocated_size", IMPORT_TOTAL_ALLOCATED, allocated);
     compare_total(s, segment, "active_size", IMPORT_TOTAL_ACTIVE, active);
     compare_total(s, segment, "total_size", IMPORT_TOTAL_RESERVED, total);
-    if (sizes) compare_total(s, segment, "requested_size", IMPORT_TOTAL_REQUESTED, requested);
+    if (sizes && within->device != IMPORT_HOST) /* there it is the segment's size, also while it is free */
+        compare_total(s, segment, "requested_size", IMPORT_TOTAL_REQUESTED, requested);
 }
 
 static void read_segments(struct import_snapshot *s, const struct import_value *segments, bool host)

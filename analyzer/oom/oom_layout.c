@@ -82,6 +82,7 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     const char *version = run_process_at(b->run, row->process)->torch_version;
     const bool replays =
         whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
+    rules.throws = false;
     rules.allowed_bytes = INT64_MAX; /* a limit of PyTorch's own: the callers know how the request failed */
     if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
         SORT(t.list, t.n, order_layout_by_address);

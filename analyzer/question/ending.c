@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_about_memory(const char *exception)
-{
-    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
-}
-
 /* `place`: "/home/u/train.py:31". */
 static bool is_at_place(const struct run *run, uint32_t stack, const char *place)
 {
@@ -35,7 +30,7 @@ uint32_t question_raised_failure(const struct run *run, uint32_t process)
     const struct run_process *p = &run_processes(run, &processes_n)[process];
     const struct run_oom *rows = run_ooms(run, &n);
     uint32_t last = RUN_NONE, first = RUN_NONE;
-    for (size_t i = 0; i < n && is_about_memory(p->exception) && p->exception_place; i++) {
+    for (size_t i = 0; i < n && result_names_memory(p->exception) && p->exception_place; i++) {
         if (rows[i].process != process || !is_at_place(run, rows[i].stack, p->exception_place)) continue;
         last = (uint32_t)i;
         if (first == RUN_NONE && rows[i].layer == GS_LAYER_TENSOR && question_in_pool(run, &rows[i])) first = last;

@@ -240,7 +240,8 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
 {
     bool torch = c->has_tensors;
     struct reply outside = nearest_reply(c);
-    int64_t graphs = graphs_at(m, c, c->peak_ns);
+    const int64_t peak_ns = c->peak_live > 0 ? c->peak_ns : c->peak_tensor_ns; /* traces have no CUDA allocations */
+    int64_t graphs = graphs_at(m, c, peak_ns);
     int64_t rest = subtract_capped(subtract_capped(c->total, c->peak_live), graphs);
     if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest)
         outside = (struct reply){.outside = rest}; /* at the peak it cannot have been more */
@@ -248,7 +249,7 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     *ARENA_PUSH(m->list, m->n, m->cap) = (struct result_device_memory){
         .process = process,
         .device = device,
-        .time_s = site_seconds(c->peak_ns),
+        .time_s = site_seconds(peak_ns),
         .total_bytes = c->total,
         .live_bytes = c->peak_live,
         .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
@@ -272,7 +273,7 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     *ARENA_ADD(m->fragmentation) = (struct result_fragmentation){
         .process = process,
         .device = device,
-        .time_s = site_seconds(c->peak_ns),
+        .time_s = site_seconds(peak_ns),
         .reserved_bytes = reserved,
         .active_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
         .free_bytes = totals ? subtract_capped(reserved, c->peak_tensor) : RUN_UNKNOWN,

@@ -603,6 +603,7 @@ const struct run_device *result_device_of(const struct result_report *r, int dev
 /* "Memory did not run out", or what else is known about that if no failure was fatal. `of_gpu`: SIGKILL suggests that
  * another memory than the GPU's ran out, so the text names it. */
 const char *result_outcome_text(const struct result_report *r, bool of_gpu);
+bool result_names_memory(const char *exception);
 /* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
 bool result_was_killed(const struct result_report *r);
 /* Is the figure of each rank's waits or copies, which the recordings lack? */

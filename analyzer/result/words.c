@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <string.h>
 #include "analyzer/base/arena.h"
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
@@ -130,10 +131,16 @@ bool result_rank_unknown(const struct result_report *r, enum result_rank_figure 
     return (waits && r->unknown[RUN_FACT_WAITS]) || (copies && r->unknown[RUN_FACT_COPIES]);
 }
 
-/* A failure inside a framework's own pool makes no CUDA call fail. */
-static bool has_own_pool(const struct result_report *r)
+/* A failure inside a framework's own pool makes no CUDA call fail, nor does a lack of the host's memory, or a request
+ * that PyTorch refuses because of throw_on_cudamalloc_oom. */
+static bool failed_without_call(const struct result_report *r)
 {
-    return ANY_IN(p, r->preallocations, !p->within);
+    return ANY_IN(p, r->preallocations, !p->within) || ANY_IN(p, r->processes, result_names_memory(p->exception));
+}
+
+bool result_names_memory(const char *exception)
+{
+    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
 }
 
 bool result_was_killed(const struct result_report *r)
@@ -153,7 +160,7 @@ const char *result_outcome_text(const struct result_report *r, bool of_gpu)
            : r->failed_unknown                                   ? "CUDA ran out of memory; the amount is unknown"
            : r->no_history || r->no_memory || r->outcome_unknown ? "Whether memory ran out is unknown"
            : r->ooms_n && r->ooms[0].handled                     ? "Memory ran out, and the program handled it"
-           : has_own_pool(r)                                     ? "No CUDA call ran out of memory"
+           : failed_without_call(r)                              ? "No CUDA call ran out of memory"
            : r->imported                                         ? "Memory did not run out while it was recorded"
            : of_gpu && result_was_killed(r)                      ? "GPU memory did not run out"
                                                                  : "Memory did not run out";

@@ -56,6 +56,11 @@ static bool set_capture_reuse(const struct parser *p, const char *key, const cha
     return set_switch(p, key, value, &p->rules->capture_reuse);
 }
 
+static bool set_throws(const struct parser *p, const char *key, const char *value)
+{
+    return set_switch(p, key, value, &p->rules->throws);
+}
+
 static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
 {
     double n;
@@ -116,7 +121,10 @@ static bool set_fraction(const struct parser *p, const char *key, const char *va
     double n;
     if (!parse_setting_number(value, &n) || n <= 0 || n > 1)
         return reject_setting(p, key, value, "a share above 0, at most 1");
-    p->rules->allowed_bytes = p->rules->gc_memory = share_of_device(p->rules, n);
+    const bool off = n == 1 && caching_rules_have(p->rules, CACHING_FRACTION_OFF, NULL);
+    p->rules->gc_memory = off ? 0 : share_of_device(p->rules, n);
+    p->rules->allowed_bytes = off ? INT64_MAX : p->rules->gc_memory;
+    p->rules->throws_share = n;
     return true;
 }
 
@@ -213,7 +221,7 @@ static const struct {
     {"pinned_use_background_threads", ignore_setting, CACHING_PINNED_BACKGROUND},
     {"pinned_reserve_segment_size_mb", ignore_setting, CACHING_PINNED_RESERVE},
     {"graph_capture_record_stream_reuse", set_capture_reuse, CACHING_GRAPH_REUSE},
-    {"throw_on_cudamalloc_oom", ignore_setting, CACHING_THROW_ON_OOM},
+    {"throw_on_cudamalloc_oom", set_throws, CACHING_THROW_ON_OOM},
     {"pinned_free_catch_all", ignore_setting, CACHING_PINNED_CATCH_ALL},
     {"pinned_max_round_threshold_mb", ignore_setting, CACHING_PINNED_CAPS},
     {"pinned_max_cached_size_mb", ignore_setting, CACHING_PINNED_CAPS},
@@ -303,7 +311,8 @@ bool whatif_rules_recorded(struct caching_rules *rules, struct run *run, uint32_
     bool all = true;
     *rules = caching_default_rules;
     read_version(rules, version);
-    rules->device_bytes = device_bytes > 0 && device_bytes != INT64_MAX ? device_bytes : (int64_t)80 << 30;
+    rules->device_guessed = device_bytes <= 0 || device_bytes == INT64_MAX;
+    rules->device_bytes = rules->device_guessed ? (int64_t)80 << 30 : device_bytes;
     const int n = run_confs(run, process, confs);
     for (int i = 0; i < n; i++) {
         if (whatif_rules_parse(rules, confs[i].text, why, sizeof why)) continue;

@@ -565,6 +565,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
         const int64_t total = w->devices[i].total;
         t->rules = w->devices[i].rules;
         t->rules.device_bytes = s->limit ? s->limit : total == INT64_MAX ? w->devices[i].rules.device_bytes : total;
+        t->rules.device_guessed = !s->limit && total == INT64_MAX;
         t->rules.allowed_bytes = whatif_rules_cap_on(&t->rules, t->rules.gc_memory, w->devices[i].rules.device_bytes);
         t->rules.gc_memory = t->rules.allowed_bytes;
         if (!t->rules.allowed_bytes) t->rules.allowed_bytes = INT64_MAX;

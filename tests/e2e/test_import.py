@@ -764,6 +764,7 @@ def test_the_cache_of_pinned_memory(tmp_path, nested, first):
     snapshot, pinned = run.snapshot(), host.snapshot()
     for segment in pinned["segments"]:
         segment["device"] = -1
+        segment["requested_size"] = segment["total_size"]  # also of a segment that is free
     traces = pinned["device_traces"] if nested else pinned["device_traces"][0]
     more = {"host_segments": pinned["segments"], "host_traces": traces}
     file = write(tmp_path / "s.pickle", {**more, **snapshot} if first else {**snapshot, **more})
@@ -774,7 +775,7 @@ def test_the_cache_of_pinned_memory(tmp_path, nested, first):
     gpu = {d: f for d, f in measured(db).items() if d >= 0}
     assert gpu == expected(snapshot)
     text = gpuspy("report", "--full", file).stdout
-    assert "Pinned host memory" in text and "train.py:3" in text
+    assert "Pinned host memory" in text and "train.py:3" in text and "stated" not in text
 
 
 def test_what_old_versions_leave_out(tmp_path):

@@ -74,6 +74,7 @@ class Export:
         "TARGET_INFO_GPU": "id INTEGER, name TEXT, totalMemory INTEGER, cuDevice INTEGER",
         "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER, pid INTEGER",
         "TARGET_INFO_CUDA_GPU": "name TEXT, globalMemorySize INTEGER, deviceId INTEGER, pid INTEGER",
+        "DIAGNOSTIC_EVENT": "timestamp INTEGER, timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT, globalPid INTEGER",
         "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
     }
     MORE = {"CUPTI_ACTIVITY_KIND_MEMCPY": ", greenContextId INTEGER, copyCount INTEGER",
@@ -287,6 +288,20 @@ def test_allocations_that_failed(tmp_path, memory):
     why = "2 allocations of process 7 failed because memory ran out; an Nsight Systems export does not record how much they requested"
     assert why in text and "CUDA ran out of memory; the amount is unknown" in text
     assert why in one_line(gpuspy("check", "--no-oom", e.path, code=1).stdout)
+
+
+@pytest.mark.parametrize("text, pid, warned", (
+    ("Not all CUDA events might have been collected.", None, True),
+    ("Not all CUDA events might have been collected.", 7, True),
+    ("Not all CUDA events might have been collected.", 8, False),
+    ("Not all NVTX events might have been collected.", None, False),
+    ("Number of CUDA events collected: \t3.", None, False),
+))
+def test_calls_that_may_be_missing(tmp_path, text, pid, warned):
+    e = Export(tmp_path / "x.sqlite")
+    e.copy("cudaMemcpy_v3020", 1000, 1100, 1, 64)
+    e.row("DIAGNOSTIC_EVENT", timestamp=1, timestampType=1, source=3, severity=2, text=text, globalPid=pid and HOST | pid << 24)
+    assert ("Nsight Systems warns that it may not have recorded all calls of CUDA" in one_line(gpuspy("report", e.done()).stdout)) == warned
 
 
 def test_kinds_of_memory(tmp_path):

@@ -491,6 +491,27 @@ def test_the_wait_that_ends_the_recording_is_the_profilers(tmp_path, case, named
     assert ("(the end of torch.profiler)" in text) == named
 
 
+def test_the_wait_that_ends_the_recording_has_the_profilers_name(tmp_path):
+    """train.py calls profiler.step(), which stops the recording."""
+    trace = Trace()
+    frames = ("train.py(161): worker", "torch/profiler/profiler.py(811): step", "torch/profiler/profiler.py(235): stop_trace",
+              "torch/autograd/profiler.py(363): __exit__", "torch/cuda/__init__.py(990): synchronize")
+    for number, frame in enumerate(frames, 1):
+        trace.slice("python_function", frame, trace.us + number, 9_000 - 2 * number, **{"Python id": number, "Python parent id": number - 1 or None})
+    trace.slice("cuda_runtime", "hipDeviceSynchronize", trace.us + 100, 5_000)
+    wait, = report_of(trace.write(tmp_path / "t.json"))["sync"]
+    assert wait["pattern"] == "torch.profiler" and wait["site"]["file"].endswith("train.py") and not wait["advice"]
+
+
+def test_without_cuda_allocations_the_peak_is_that_of_the_tensors(tmp_path):
+    trace = Trace()
+    for at, address, size in ((0, 1 << 20, 10 * MIB), (4_000, 2 << 20, 20 * MIB), (6_000, 2 << 20, -20 * MIB), (9_000, 3 << 20, MIB)):
+        trace.memory(trace.us + at, address, size)
+    report = report_of(trace.write(tmp_path / "t.json"))
+    times = [report[part][0]["time_s"] for part in ("memory", "fragmentation", "peak")]
+    assert times == [pytest.approx(times[0])] * 3 and times[0] == pytest.approx(0.004, abs=1e-5)
+
+
 def test_a_wait_of_another_operator_is_its_own(tmp_path):
     trace = Trace()
     for step in range(10):

@@ -420,6 +420,15 @@ def kept_outputs():
             torch.cuda.empty_cache()
 
 
+def pool_beside_cache():
+    """Before 2.13, a request in a pool that fails frees no pages that the default pool has cached."""
+    pool, kept = torch.cuda.MemPool(), []
+    for step in range(8):
+        with torch.cuda.use_mem_pool(pool):
+            kept.append(mib(9 + step))
+        mib(22 + 3 * step)
+
+
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
     foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, renewed_pools, switched, two_devices, mixed, large, pinned, adapters, lstm, convolutions,

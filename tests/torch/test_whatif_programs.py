@@ -25,6 +25,7 @@ CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SE
 CASES += [("", 1, "switched"), *(("expandable_segments:True", size, program) for size, program in ((0, "graphs"), (0, "pools"), (1, "recorded_streams"), (2, "two_devices")))]
 if os.environ.get("WHATIF_ALL"):
     CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
+CASES += [("expandable_segments:True", size, "pool_beside_cache") for size in (1, 2)]
 CASES += [(setting, 0, "renewed_pools") for setting in SETTINGS[:2]]
 CASES += [(setting, 0, "captured_twice") for setting in ("expandable_segments:True", "roundup_power2_divisions:[16:2,64:8,>:4]", "max_split_size_mb:21")]
 

@@ -26,13 +26,18 @@ static uint64_t draw(uint64_t n)
     return (seed >> 33) % n;
 }
 
-static struct caching_rules rules_of(const char *conf)
+static struct caching_rules rules_on(int64_t device_bytes, const char *conf)
 {
     char error[256] = "";
     struct caching_rules rules = caching_default_rules;
-    rules.device_bytes = 512 * MIB;
+    rules.device_bytes = device_bytes;
     assert_true(whatif_rules_parse(&rules, conf, error, sizeof error));
     return rules;
+}
+
+static struct caching_rules rules_of(const char *conf)
+{
+    return rules_on(512 * MIB, conf);
 }
 
 /* --- blocks ----------------------------------------------------------------------------------------- */
@@ -166,6 +171,36 @@ static void test_segments_have_their_recorded_addresses_until_they_differ(void *
     whatif_lane_free(&lane);
 }
 
+/* Of expandable segments, whole pages are freed: of 20 MiB. */
+static void test_what_an_emptied_cache_would_free(void **state)
+{
+    const struct {
+        const char *conf;
+        int64_t first, second; /* MiB; the second is freed */
+        bool spare;
+    } cases[] = {{"", 30, 30, true},
+                 {"", 8, 8, false}, /* one segment */
+                 {"expandable_segments:True", 20, 20, true},
+                 {"expandable_segments:True", 8, 8, false},
+                 {"expandable_segments:True", 8, 30, true},
+                 {"expandable_segments:True", 25, 12, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct caching_rules rules = rules_of(cases[i].conf);
+        struct whatif_lane lane;
+        whatif_lane_start(&lane, &rules, false, 256 * MIB);
+        (void)caching_allocate(lane.allocator, cases[i].first * MIB, 0, 0);
+        const uint32_t second = caching_allocate(lane.allocator, cases[i].second * MIB, 0, 0);
+        assert_false(caching_has_spare(lane.allocator));
+        caching_release(lane.allocator, second);
+        const int64_t reserved = caching_totals(lane.allocator)->reserved;
+        assert_int_equal(caching_has_spare(lane.allocator), cases[i].spare);
+        caching_empty_cache(lane.allocator);
+        assert_int_equal(caching_totals(lane.allocator)->reserved < reserved, cases[i].spare);
+        whatif_lane_free(&lane);
+    }
+}
+
 static void test_the_end_of_a_pool_frees_its_own_segments(void **state)
 {
     struct whatif_lane lane;
@@ -196,6 +231,53 @@ static void test_a_request_in_a_private_pool_frees_the_cache_since_2_13(void **s
         caching_set_capturing(lane.allocator, cases[i].capturing);
         assert_int_equal(caching_allocate(lane.allocator, 40 * MIB, 0, 1) != CACHING_NO_BLOCK, cases[i].served);
         assert_int_equal(caching_totals(lane.allocator)->retries, cases[i].served);
+        whatif_lane_free(&lane);
+    }
+}
+
+/* Measured with PyTorch 2.6, 2.11 and 2.15. */
+static void test_a_fraction_of_one_is_no_cap_since_2_10(void **state)
+{
+    (void)state;
+    for (uint16_t minor = 9; minor <= 10; minor++) {
+        char error[256] = "";
+        struct caching_rules rules = caching_default_rules;
+        rules.major = 2;
+        rules.minor = minor;
+        rules.device_bytes = 512 * MIB;
+        assert_true(whatif_rules_parse(&rules, "per_process_memory_fraction:1.0", error, sizeof error));
+        assert_int_equal(rules.gc_memory, minor >= 10 ? 0 : 512 * MIB);
+        assert_int_equal(rules.allowed_bytes, minor >= 10 ? INT64_MAX : 512 * MIB);
+    }
+}
+
+/* Measured with PyTorch 2.15 on a device of 1000 MiB, 100 of which are its context: 100 MiB are live and 300 cached. */
+static void test_throw_on_cudamalloc_oom(void **state)
+{
+    const struct {
+        const char *conf;
+        int64_t mib;
+        bool served;
+    } cases[] = {{"", 602, true},
+                 {"throw_on_cudamalloc_oom:False", 602, true},
+                 {"throw_on_cudamalloc_oom:True", 550, true}, /* the driver refuses: PyTorch frees its cache */
+                 {"throw_on_cudamalloc_oom:True", 600, true},
+                 {"throw_on_cudamalloc_oom:True", 602, false},
+                 {"throw_on_cudamalloc_oom:True,expandable_segments:True", 550, true},
+                 {"throw_on_cudamalloc_oom:True,expandable_segments:True", 920, false},
+                 {"throw_on_cudamalloc_oom:True,max_split_size_mb:200", 602, false},
+                 {"throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0", 602, false},
+                 {"throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.99", 602, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct caching_rules rules = rules_on(1000 * MIB, cases[i].conf);
+        struct whatif_lane lane;
+        whatif_lane_start(&lane, &rules, false, 900 * MIB);
+        (void)caching_allocate(lane.allocator, 100 * MIB, 0, 0);
+        caching_release(lane.allocator, caching_allocate(lane.allocator, 300 * MIB, 0, 0));
+        const bool served = caching_allocate(lane.allocator, cases[i].mib * MIB, 0, 0) != CACHING_NO_BLOCK;
+        assert_int_equal(served, cases[i].served);
+        if (!served) assert_int_equal(caching_totals(lane.allocator)->retries, 0);
         whatif_lane_free(&lane);
     }
 }
@@ -617,8 +699,11 @@ int main(void)
         cmocka_unit_test(test_blocks_lie_apart),
         cmocka_unit_test(test_pending_memory_is_nobodys),
         cmocka_unit_test(test_segments_have_their_recorded_addresses_until_they_differ),
+        cmocka_unit_test(test_what_an_emptied_cache_would_free),
         cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
         cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
+        cmocka_unit_test(test_a_fraction_of_one_is_no_cap_since_2_10),
+        cmocka_unit_test(test_throw_on_cudamalloc_oom),
         cmocka_unit_test(test_large_expandable_blocks_fail_requests_before_2_6),
         cmocka_unit_test(test_a_retry_beside_a_private_pool_is_unsure),
         cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
