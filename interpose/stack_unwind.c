@@ -33,6 +33,20 @@ static inline uintptr_t code_address(uintptr_t address)
     return address;
 }
 
+#define CALL_PUSHES WORD
+
+/* jmp *word(%rip), perhaps after endbr64, and as bnd jmp. The first entry of a PLT pushes a word before it. */
+static bool is_stub(uintptr_t at, struct gs_segment code, unsigned *pushed)
+{
+    static const uint8_t endbr[] = {0xf3, 0x0f, 0x1e, 0xfa};
+    const uint8_t *p = (const uint8_t *)at;
+    if (code.hi - at < sizeof endbr + 3) return false;
+    *pushed = at - code.lo >= 6 && p[-6] == 0xff && p[-5] == 0x35 ? WORD : 0;
+    if (!memcmp(p, endbr, sizeof endbr)) p += sizeof endbr;
+    p += *p == 0xf2;
+    return p[0] == 0xff && p[1] == 0x25;
+}
+
 /* The registers at this instruction. */
 #define READ_REGISTERS(r)                                                                     \
     do {                                                                                      \
@@ -66,6 +80,32 @@ static inline uintptr_t code_address(uintptr_t address)
     register uintptr_t x30 __asm__("x30") = address;
     __asm__("hint #7" : "+r"(x30)); /* xpaclri */
     return x30;
+}
+
+#define CALL_PUSHES 0u
+
+/* These instructions in this order, some or all of them. The first entry of a PLT pushes two words before them. */
+static bool is_stub(uintptr_t at, struct gs_segment code, unsigned *pushed)
+{
+    static const struct {
+        uint32_t mask, is;
+    } part[] = {
+        {~0u, 0xd503245f},        /* bti c */
+        {0x9f00001f, 0x90000010}, /* adrp x16, page */
+        {0xffc003ff, 0xf9400211}, /* ldr x17, [x16, #n] */
+        {0xffc003ff, 0x91000210}, /* add x16, x16, #n */
+        {~0u, 0xd503219f},        /* autia1716 */
+        {~0x20u, 0xd61f0200},     /* br x16; br x17 */
+    };
+    enum { PARTS = sizeof part / sizeof *part };
+    const uint32_t push = 0xa9bf7bf0, *word = (const uint32_t *)at; /* stp x16, x30, [sp, #-16]! */
+    unsigned n = 0, matching = 0;
+    if (at % sizeof *word || code.hi - at < sizeof part) return false;
+    for (; n < PARTS; n++) matching += (word[matching] & part[n].mask) == part[n].is;
+    *pushed = 0;
+    for (n = 1; n <= 3 && at - code.lo >= n * sizeof *word; n++)
+        if (word[-(int)n] == push) *pushed = 2 * WORD;
+    return matching && (word[matching - 1] & part[PARTS - 1].mask) == part[PARTS - 1].is;
 }
 
 #define READ_REGISTERS(r)                                                                         \
@@ -212,6 +252,21 @@ static bool returns_from_signal(const struct gs_image *image, uintptr_t at)
            !memcmp((const void *)at, sigreturn, sizeof sigreturn);
 }
 
+/* The row of the object's table. Linkers write none for the PLT of AArch64, for veneers, and lld for any PLT: a signal
+ * can interrupt a call there. */
+static enum gs_cfi_result find_row(const struct gs_image *image, struct gs_segment code, uintptr_t pc, bool interrupted,
+                                   struct gs_cfi_work *work)
+{
+    unsigned pushed;
+    const enum gs_cfi_result result = gs_cfi_find(image, pc, work);
+    if (result != GS_CFI_NONE || !interrupted || !is_stub(pc, code, &pushed)) return result;
+    work->row = (struct gs_cfi_row){
+        .cfa = {.how = GS_CFI_PLUS, .reg = GS_REG_SP, .offset = (int64_t)(pushed + CALL_PUSHES)},
+        .reg[GS_REG_RA] = {.how = CALL_PUSHES ? GS_CFI_AT : GS_CFI_SAME, .offset = -(int64_t)CALL_PUSHES},
+    };
+    return GS_CFI_OK;
+}
+
 struct request {
     struct gs_unwinder *u;
     uintptr_t pc;
@@ -238,7 +293,7 @@ static void make_rule(const struct dl_phdr_info *info, void *to)
     if (!q->interrupted && returns_from_signal(&image, q->pc + 1)) {
         r.kind = HANDLER;
     } else {
-        q->result = gs_cfi_find(&image, q->pc, &q->u->work);
+        q->result = find_row(&image, code, q->pc, q->interrupted, &q->u->work);
         if (q->result == GS_CFI_NONE)
             r.kind = UNDESCRIBED, r.in_object = 1;
         else if (q->result != GS_CFI_OK || row->reg[GS_REG_RA].how == GS_CFI_UNDEFINED)
@@ -295,7 +350,7 @@ static void apply_row(const struct dl_phdr_info *info, void *to)
         q->interrupted = left;
         return;
     }
-    q->result = gs_cfi_find(&image, q->pc, &q->u->work);
+    q->result = find_row(&image, code, q->pc, q->interrupted, &q->u->work);
     if (q->result != GS_CFI_OK) return;
     q->result = gs_cfi_apply(&q->u->work.row, q->registers, &q->u->memory, &q->place);
     q->interrupted = q->u->work.row.signal;

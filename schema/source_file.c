@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "schema/mask.h"
 #include "schema/open_high.h"
@@ -76,11 +77,20 @@ static int64_t ns_of(const struct timespec *t)
     return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
 
+bool gs_source_is_newer(const struct timespec *written, int64_t latest_ns)
+{
+    const int64_t server_ahead_ns = 600 * 1000000000ll, at = ns_of(written);
+    struct timespec now;
+    return at > latest_ns &&
+           (gs_system_call(SYS_clock_gettime, CLOCK_REALTIME, &now) || at - server_ahead_ns <= ns_of(&now));
+}
+
 /* The reason for refusal; NULL: the file may be read. */
 static const char *why_refused(const struct stat *st, int64_t latest_ns, bool strict)
 {
     if (!S_ISREG(st->st_mode)) return "missing";
-    if (ns_of(&st->st_mtim) > latest_ns || (strict && ns_of(&st->st_ctim) > latest_ns)) return "changed";
+    if (gs_source_is_newer(&st->st_mtim, latest_ns) || (strict && gs_source_is_newer(&st->st_ctim, latest_ns)))
+        return "changed";
     return st->st_size > GS_SOURCE_FILE_BYTES ? "large" : NULL;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 enum {
     GS_SOURCE_FILE_BYTES = 256 * 1024,   /* per file: larger ones are left out */
@@ -45,9 +46,12 @@ bool gs_source_is_installed(struct gs_source_lists *lists, const char *file, con
 #define GS_SOURCE_INSTALLED "installed"
 #define GS_SOURCE_FULL "full" /* with this file, the recording would have more than GS_SOURCE_TOTAL_BYTES */
 
+/* Was a file written after latest_ns (of the wall clock)? A time in the future by more than a file server's clock may be
+ * ahead says nothing: the clock is wrong, as on a machine that starts in 1970, or the time is from an archive. */
+bool gs_source_is_newer(const struct timespec *written, int64_t latest_ns);
 /* A file's text without secrets (schema/mask.h), line by line as in the file, in memory that the caller frees. A
- * relative name is resolved in `folder`, which may be NULL. A file that was written after latest_ns (of the wall clock)
- * is not read; `strict`: nor one whose inode changed after that. NULL: *left_out is the reason, see gpuspy.sql; errno
+ * relative name is resolved in `folder`, which may be NULL. A file that was written after latest_ns is not read;
+ * `strict`: nor one whose inode changed after that. NULL: *left_out is the reason, see gpuspy.sql; errno
  * is kept. */
 char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bool strict, size_t *length,
                      const char **left_out);

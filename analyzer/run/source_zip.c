@@ -116,12 +116,11 @@ static char *read_packed_member(int fd, const struct member *m)
 /* The same of one archive, and of the text what may be shown. */
 static char *read_archive(const char *path, const char *name, int64_t latest_ns, size_t *length)
 {
-    enum { SECOND = 1000000000 };
     const int fd = gs_source_open(path);
     struct stat st;
     struct member member = {0};
     char *text = NULL, *masked = NULL;
-    if (fd >= 0 && fstat(fd, &st) == 0 && (int64_t)st.st_mtim.tv_sec * SECOND + st.st_mtim.tv_nsec <= latest_ns &&
+    if (fd >= 0 && fstat(fd, &st) == 0 && !gs_source_is_newer(&st.st_mtim, latest_ns) &&
         find_member(fd, (uint64_t)st.st_size, name, &member) && (text = read_packed_member(fd, &member)) != NULL) {
         const size_t size = 2 * (size_t)member.size + 16; /* a mask is longer than a short secret */
         if ((masked = malloc(size)) != NULL) *length = gs_mask_source(masked, size, text, (size_t)member.size);

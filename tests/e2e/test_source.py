@@ -121,6 +121,16 @@ def test_only_what_ran_is_stored(recording, change, why):
     assert left_out == why and (text is None) == (why is not None)
 
 
+@pytest.mark.parametrize("ahead, why", [(30, "changed"), (3600, None), (60 * 365 * 86400, None)])
+def test_a_time_in_the_future_is_not_a_change(recording, ahead, why):
+    """On a machine whose clock starts in 1970, all files were written in the future."""
+    part = recording.folder / "part.py"
+    part.write_text("def part(step):\n    return step(7)\n")
+    os.utime(part, (time.time() + ahead,) * 2)
+    recording.python(PROGRAM + "import part\nstep(9)\npart.part(step)\n")
+    assert sources(recording)[str(part)][0] == why
+
+
 def module(folder, name, size):
     text = "def part(step):\n    return step(7)\n"
     (folder / f"{name}.py").write_text(text + "#" * (size - len(text) - 1) + "\n")
