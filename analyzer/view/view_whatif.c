@@ -247,7 +247,7 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
 {
     char text[512] = "";
     const struct whatif_outcome *recorded = &w->proof->recorded;
-    draw_title(t, TERMINAL_BOLD, "What if");
+    draw_first_heading(t, TERMINAL_BOLD, "What if", "%s", "");
     if (!recorded->fits) {
         failure_text(w, &recorded->oom, text, sizeof text);
         draw_label(t, TERMINAL_PLAIN, "Failed", "%s", text);

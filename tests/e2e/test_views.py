@@ -383,6 +383,18 @@ def test_sections(run):
     assert data("report", "--only", "peak", run)["peak"] == full["peak"]
 
 
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("words", [["report"], ["report", "--full"], *([view] for view in VIEWS), ["tree", "--what", "waits"],
+                                   ["diff", "{run}"], ["check", "--max-peak", "1TiB"], ["top", "--once"], ["whatif"],
+                                   ["whatif", "--limit", "64GiB"]], ids=" ".join)
+def test_no_view_prints_an_empty_line_where_it_separates_nothing(tmp_path, words, width):
+    """Neither as the first line, nor as the last one, nor twice."""
+    train(tmp_path / "run.db", oom=True)
+    words = [str(tmp_path / "run.db") if word == "{run}" else word for word in words]
+    text = gpuspy(*words, tmp_path / "run.db", COLUMNS=width)
+    assert text.strip() and not text.startswith("\n") and "\n\n\n" not in text and not text.endswith("\n\n"), text
+
+
 def test_each_section_can_be_the_only_one(tmp_path):
     train(tmp_path / "run.db", oom=True)
     words = re.search(r"one of (.*)", gpuspy("report", "--only", "x", tmp_path / "run.db", code=2))[1].split(", ")
