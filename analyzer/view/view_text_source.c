@@ -31,9 +31,9 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
                        : e->cell     ? ", read from disk"
                                      : "read from disk: the recording does not have it";
     const bool more = e->cell || e->from_disk;
-    draw_label(v, TERMINAL_BOLD, "Source", "%s:%d%s%.*s%s%s%s%s", basename(e->file), e->line, *function ? "  " : "",
+    draw_label(v, TERMINAL_BOLD, "Source", "%s:%d%s%.*s%s%s%s%s%s%s", basename(e->file), e->line, *function ? "  " : "",
                (int)text_without_comprehension(function), function, more ? "  (" : "", e->cell ? e->cell : "", disk,
-               more ? ")" : "");
+               more ? ")" : "", e->amount ? ": " : "", e->amount ? e->amount : "");
     for (size_t i = 0; i < e->n; i++) {
         if (!e->lines[i][indent_of(e->lines[i])] && (i == 0 || i + 1 == e->n)) continue;
         const int line = e->first_line + (int)i;
@@ -55,7 +55,7 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
 
 void view_text_source(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    size_t most = v->brief ? 1 : o->source_n;
+    size_t most = v->brief && v->shorter >= DRAW_NO_REMARKS ? 1 : o->source_n;
 
     for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);
     for (size_t i = 0; i < o->holders_n; i++) {
