@@ -402,7 +402,7 @@ static void mark_legend(const struct chart *k, struct run *run)
     if (survived) {
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_SURVIVED);
-        text_put(text, sizeof text, "%zu failed allocation%s that the program survived", survived,
+        text_put(text, sizeof text, "%zu failed allocation%s that did not end the program", survived,
                  survived == 1 ? "" : "s");
         fputc(' ', v->out);
         text_wrap(v->out, &v->term, indent + 2, indent + 2, false, text);
