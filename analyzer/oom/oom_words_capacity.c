@@ -256,7 +256,7 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
             .text = TEXT(
                 w,
                 "live blocks%s separate the holes: allocate long-lived tensors before temporary ones, and if sizes "
-                "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
+                "vary, pad them to a few lengths (drop_last=True skips a smaller last batch)",
                 from)});
 }
 

@@ -77,12 +77,12 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
     char then[UNITS_TEXT], spare[64];
     draw_bytes(then, recorded->peak_reserved_bytes);
     if (!recorded->fits && n && does_scenario_help(best, recorded))
-        text_put(out, size, "with %s the request that failed fits%s. " LATER, best->conf,
+        text_put(out, size, "with %s, the request that failed fits%s. " LATER, best->conf,
                  spare_text(&best->outcome, spare, sizeof spare));
     else if (!recorded->fits)
         text_put(out, size, "none of the %zu settings tried avoids this failure", n);
     else if (n && does_scenario_help(best, recorded))
-        text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s%s", best->conf,
+        text_put(out, size, "%s needs the least memory: %s reserved at the peak instead of %s%s", best->conf,
                  DRAW_BYTES(best->outcome.peak_reserved_bytes), then,
                  best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else

@@ -10,6 +10,8 @@ import zipfile
 
 import pytest
 
+from test_views import terminal
+
 PROGRAM = """
 import ctypes, os, signal, sys
 lib = ctypes.CDLL("libcudart.so.13")
@@ -230,6 +232,13 @@ def test_the_marked_line_has_its_amount(recording):
     recording.python(LEAK, SIMCUDA_MEMORY="2GiB", check=False)
     text = recording.gpuspy("report", "--full", recording.database).stdout
     assert re.search(r"  Source  script.py:7 step: 16.00 MiB (per step|each time)\n +6 [│|] .*\n +[▸>] +7 [│|] .*\n +8 [│|] ", text), text
+
+
+def test_on_a_terminal_the_line_is_a_link(recording):
+    recording.python(LEAK, SIMCUDA_MEMORY="2GiB", check=False)
+    text = terminal("report", recording.database, columns=100, PAGER="cat")
+    link = f"\x1b]8;;file://{recording.folder}/script.py#7\x1b\\script.py:7\x1b]8;;\x1b\\"
+    assert re.search(r"Source.*" + re.escape(link), text if isinstance(text, str) else text.decode()), text
 
 
 TWO_LINES = """

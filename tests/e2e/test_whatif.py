@@ -130,7 +130,7 @@ def test_search_ranks_settings_and_names_a_gpu(tmp_path):
     text = subprocess.run([BUILD / "gpuspy", "whatif", file], capture_output=True, text=True).stdout
     assert "as recorded" in text and "Replay" in text
     result, gpu, replay = (re.search(rf"^  {label} .*", text, re.M) for label in ("Result", "GPU", "Replay"))
-    assert re.search("settings tried|the least memory with", result[0]) and "is the smallest GPU tried" in gpu[0], text
+    assert re.search("settings tried|needs the least memory", result[0]) and "is the smallest GPU tried" in gpu[0], text
     assert result.start() < replay.start() < text.index("as recorded"), text
 
 
