@@ -255,11 +255,10 @@ static bool has_address_space(pid_t pid, char *why)
     if (prlimit(pid, RLIMIT_AS, NULL, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
     const unsigned long long used = (unsigned long long)status_number(pid, "\nVmSize:", 10, 0) << 10;
     const unsigned long long left = used < limit.rlim_cur ? (limit.rlim_cur - used) >> 20 : 0;
-    return left >= ADDRESS_MIB ||
-           refuse_process(why,
-                          "process %d is %llu MiB below its limit on addresses (ulimit -v), and gpuspy needs up to %d "
-                          "MiB; start the program with a higher limit",
-                          (int)pid, left, ADDRESS_MIB);
+    return left >= ADDRESS_MIB || refuse_process(why,
+                                                 "process %d may map only %llu MiB more (ulimit -v), and gpuspy needs "
+                                                 "up to %d MiB; start the program with a higher limit",
+                                                 (int)pid, left, ADDRESS_MIB);
 }
 
 bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why)
@@ -277,8 +276,8 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
     if (!same_libc || (*library && !is_library_visible(pid, library)))
         return refuse_process(
             why,
-            "process %d has other files than gpuspy, in a container for example, or its C library was replaced; run "
-            "gpuspy in the same container",
+            "process %d sees other files than gpuspy does, for example in a container, or its C library was replaced; "
+            "run gpuspy in the same container",
             (int)pid);
     if (*library && !has_address_space(pid, why)) return false;
     if (has_shadow_stack(pid)) /* gpuspy's call returns to address 0, which a shadow stack reports as an error */

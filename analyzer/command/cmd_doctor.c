@@ -115,8 +115,8 @@ int command_doctor(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1)
-        return complain_with(
-            EXIT_USAGE, "doctor: it checks one Python or program, without arguments; type: gpuspy doctor %s", argv[0]);
+        return complain_with(EXIT_USAGE,
+                             "doctor: give one Python or program, without arguments; type: gpuspy doctor %s", argv[0]);
     struct doctor *d = arena_zeroed(1, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;

@@ -25,7 +25,7 @@ const struct command_text command_text_metrics = {
                    "write FOLDER/gpuspy.prom for node_exporter's textfile collector, and remove it at the end"),
         OPTION_ROW(TEXT, "interval", 'i', interval, "SECONDS", "with --textfile: write every N seconds; default 15"),
         {"lines", 'n', OPTION_NUMBER, offsetof(struct settings, lines), "N", NULL, 1, FLEET_LINES_MAX,
-         "the N lines of each process that hold most; default 10"},
+         "per process, the N lines that hold most; default 10"},
         OPTION_ROW(FLAG, "once", '1', once, NULL, "print the metrics once (OpenMetrics) and exit")),
     .about =
         "Serves metrics of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: "
@@ -72,7 +72,7 @@ static int print_once(struct fleet *f)
     if (!fleet_refresh_whole(f))
         complain(
             "metrics: gpuspy did not read all rows within 20 s; recordings whose gpuspy_unread_rows is above 0 have no "
-            "figures of lines, waits, copies and growth. 'gpuspy metrics --textfile DIR' reads on");
+            "figures of lines, waits, copies and growth. 'gpuspy metrics --textfile DIR' continues to read");
     fleet_analyse_all(f);
     fleet_write(f, true, stdout);
     return EXIT_YES;

@@ -37,9 +37,12 @@ struct draw_text {
     const char *database;      /* as it was typed, for the commands at the end */
 };
 
-/* A heading: "Waiting for the GPU", then plain text. */
+/* A heading below an empty line: "Waiting for the GPU", then plain text. */
 void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same at the beginning of the output: no line is left empty above it. */
+void draw_first_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format,
+                        ...) __attribute__((format(printf, 4, 5)));
 /* " after 3.54 s" for what only the part of a bounded recording shows that has every event; "" for a whole one. */
 #define DRAW_SINCE 64
 char *draw_since(const struct draw_text *v, char out[DRAW_SINCE]);

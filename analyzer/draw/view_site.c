@@ -49,13 +49,11 @@ void draw_title(const struct draw_text *v, enum terminal_style style, const char
     fprintf(v->out, "\n%s%s%s\n", terminal_style(&v->term, style), title, terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
+static void print_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *text)
 {
-    char text[1024];
     int at = 0;
 
-    TEXT_FORMAT(text, sizeof text, format);
-    fprintf(v->out, "\n%s", terminal_style(&v->term, style));
+    fputs(terminal_style(&v->term, style), v->out);
     /* an exception's text is in it; a mark that follows it begins no line */
     const int width = v->term.width - (*text && *text != ' ');
     while (at + terminal_columns(title) > width) {
@@ -67,6 +65,24 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
     }
     fprintf(v->out, "%s%s%s", title, terminal_style(&v->term, TERMINAL_PLAIN), *text == ' ' ? " " : "");
     text_wrap(v->out, &v->term, INDENT, at + terminal_columns(title) + (*text == ' '), false, text);
+}
+
+void draw_first_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format,
+                        ...)
+{
+    char text[1024];
+
+    TEXT_FORMAT(text, sizeof text, format);
+    print_heading(v, style, title, text);
+}
+
+void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
+{
+    char text[1024];
+
+    TEXT_FORMAT(text, sizeof text, format);
+    fputc('\n', v->out);
+    print_heading(v, style, title, text);
 }
 
 /* Where the recorded program is: paths below the folder that it ran in, or below that of its script, are shown

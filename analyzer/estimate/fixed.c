@@ -127,7 +127,7 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
     line->why = !known         ? "32 MiB per handle on Hopper; add --gpu to name the GPU"
-                : p->inference ? "Qwen3's peaks of prompts of one token contain none"
+                : p->inference ? "low: Qwen3's published peaks of prompts of one token contain no workspace"
                                : "PyTorch 2.11 keeps 1 MiB for cuBLASLt";
 }
 

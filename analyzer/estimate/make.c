@@ -37,10 +37,11 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
         estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was trained for", (uintmax_t)p->seq,
                       (uintmax_t)s->context);
     if (!p->inference && p->pp > 1 && p->batch && p->accumulation < p->pp)
-        estimate_note(r,
-                      "--accumulation %ju keeps as many micro-batches in flight; --accumulation %ju would fill the "
-                      "%ju pipeline stages, and needs more memory",
-                      (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
+        estimate_note(
+            r,
+            "with --accumulation %ju, that many micro-batches are in flight; --accumulation %ju would fill the "
+            "%ju pipeline stages and need more memory",
+            (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
     if (!p->inference && p->pp > 1 && plan_dp(p) > 1 && p->sharding >= PLAN_SHARDING_ZERO2 && !p->fsdp) {
         /* PipelineEngine.__init__ asserts it (deepspeed/runtime/pipe/engine.py) */
         estimate_note(r,

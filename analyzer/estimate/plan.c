@@ -56,12 +56,12 @@ static bool check_tensor_parallel(const struct plan *p, char why[WHY])
     few = p->tp < s->kv_heads ? p->tp : s->kv_heads;
     many = p->tp < s->kv_heads ? s->kv_heads : p->tp;
     if (few && !s->kv_rank && many % few)
-        return REJECT("--tp: neither of %ju GPUs and %ju heads of keys and values divides the other", (uintmax_t)p->tp,
-                      (uintmax_t)s->kv_heads);
+        return REJECT("--tp: %ju GPUs are neither a divisor nor a multiple of %ju heads of keys and values",
+                      (uintmax_t)p->tp, (uintmax_t)s->kv_heads);
     if (s->ffn && s->ffn % p->tp)
-        return REJECT("--tp: %ju GPUs do not divide an MLP of %ju", (uintmax_t)p->tp, (uintmax_t)s->ffn);
+        return REJECT("--tp: %ju GPUs do not divide an MLP of width %ju", (uintmax_t)p->tp, (uintmax_t)s->ffn);
     if (s->experts && s->expert_ffn % p->tp)
-        return REJECT("--tp: %ju GPUs do not divide experts of %ju", (uintmax_t)p->tp, (uintmax_t)s->expert_ffn);
+        return REJECT("--tp: %ju GPUs do not divide experts of width %ju", (uintmax_t)p->tp, (uintmax_t)s->expert_ffn);
     return false;
 }
 
@@ -209,7 +209,7 @@ static bool check_diffusion(const struct plan *p, char why[WHY])
     if (p->fused_layers) return REJECT("--fused-layers: unknown for denoisers");
     if (p->attention == PLAN_ATTENTION_MATH) return REJECT("--attention: 'math' is unknown for denoisers");
     if (p->adapter != PLAN_ADAPTER_NONE && p->adapter != PLAN_ADAPTER_LORA)
-        return REJECT("--adapter: of a denoiser's adapters gpuspy knows lora and qlora");
+        return REJECT("--adapter: for denoisers, gpuspy knows only lora and qlora");
     if (p->precision->cast == PRECISION_CAST_FP8) return REJECT("--precision: fp8 is unknown for denoisers");
     return false;
 }

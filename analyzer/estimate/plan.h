@@ -30,7 +30,7 @@ struct estimate_precision;
     X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy as large as all parameters") \
     X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")        \
     X(LOOP, "loop", "one parameter after another (foreach=False)")                       \
-    X(IN_BACKWARD, "in-backward", "each parameter as soon as its gradient is there, which is then freed")
+    X(IN_BACKWARD, "in-backward", "each parameter as soon as its gradient exists; the gradient is then freed")
 /* clang-format on */
 
 /* What is divided among the data-parallel GPUs. FSDP's FULL_SHARD is zero3, its SHARD_GRAD_OP zero2. */
@@ -118,7 +118,7 @@ enum {
 
 /* The program that runs a served model, or trains one, where it matters. */
 #define PLAN_RUNTIMES(X)                                                       \
-    X(ANY, "any", "the high end has what any of them needs")                   \
+    X(ANY, "any", "the high end covers all of them")                           \
     X(TRANSFORMERS, "transformers", "Hugging Face's")                          \
     X(AUTOAWQ, "autoawq", "with its fused layers")                             \
     X(LITGPT, "litgpt", "quantises the output layer, and divides only layers") \

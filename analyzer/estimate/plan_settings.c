@@ -291,7 +291,7 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
         p->rank = sizes[i].given;
     }
     if (p->rank || kind->size_is == ADAPTER_HAS_NO_SIZE) return true;
-    return complain_with(false, "%s: --adapter: '%s' needs --%s, too", command, s->adapter, option);
+    return complain_with(false, "%s: --adapter: '%s' also needs --%s", command, s->adapter, option);
 }
 
 static bool read_dropout(const char *command, const struct plan_settings *s, struct plan *p)

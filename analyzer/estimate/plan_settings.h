@@ -84,7 +84,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
                   "layers are compiled or use fused kernels, without dropout: less is saved for backward"),            \
         PLAN_FLAG(type, member, "fused-norms", fused_norms,                                                            \
-                  "only norms use fused kernels (Liger's or Unsloth's RMSNorm), which keep their input alone")
+                  "only norms use fused kernels (Liger's or Unsloth's RMSNorm), which keep only their input")
 
 /* A shape instead of a model's name. */
 #define PLAN_SHAPE_OPTIONS(type, member)                                                                              \

@@ -150,11 +150,11 @@ static void add_fleeting_gradients(const struct plan *p, const struct estimate_o
 {
     const bool walked = p->batch && p->model->shape.layers && p->model->shape.family != MODEL_CONV;
     struct estimate_line *line =
-        estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD), "the gradient that is stepped with",
+        estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD), "the gradient that the optimizer step reads",
                      EXACTLY(walked ? 0 : ceil(sum->largest * p->precision->gradients)));
 
     estimate_explain(line, "torchtune training/memory.py: register_optim_in_bwd_hooks",
-                     "the largest tensor · %u B; with activations it is in what backward allocates",
+                     "the largest tensor · %u B; with activations, it is part of what backward allocates",
                      p->precision->gradients);
 }
 

@@ -294,7 +294,7 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     if (strlen(text) < NAME_MAX_BYTES) plain_preset_name(name, text, false);
     if (published_name(text) && stat(text, &st) != 0 && (p = preset_within(name))) {
         const bool ok = of_preset(command, p, m, exit_code);
-        snprintf(m->note, sizeof m->note, "%s is taken for a %s, whose name it contains", text, p->name);
+        snprintf(m->note, sizeof m->note, "%s is read as a %s, whose name it contains", text, p->name);
         return ok;
     }
     if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 && nearest_name(name, near, sizeof near)))

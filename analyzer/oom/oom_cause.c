@@ -266,7 +266,7 @@ static void collect_evidence(struct oom_words *w)
     if (!isnan(f->turnover))
         add_evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
-        evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
+        evidence_bytes(w, "largest_holder_bytes", "the most that one call path holds", f->holder);
         evidence_text(w, "largest_holder_site", "which is", oom_place_text(w, f->holder_stack));
     }
     evidence_bytes(w, "asked_bytes", "the request to CUDA",

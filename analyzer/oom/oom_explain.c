@@ -1,4 +1,5 @@
 /* Each verdict of the report in words, with the source around its lines. */
+#include <string.h>
 #include "analyzer/oom/oom.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/waterfall.h"
@@ -11,11 +12,36 @@ static void explain_cap(struct site_builder *b, struct result_oom_verdict *v)
                                   site_bytes_text(b, (double)v->total_bytes));
 }
 
+static bool is_at_line(const struct result_site *a, const struct result_site *b)
+{
+    return a->file && b->file && a->line == b->line && strcmp(a->file, b->file) == 0;
+}
+
+/* What the line that the verdict names did: how much it keeps per step, or holds. */
+static const char *blamed_amount(struct site_builder *b, const struct result_oom_verdict *v)
+{
+    const struct result_site *s = &v->blame;
+    int64_t held = 0;
+    if (v->cause == RESULT_CAUSE_LEAK && v->facts && !v->facts->replaced) {
+        const struct oom_rhythm r = oom_rhythm(v->facts);
+        return arena_printf(b->arena, "%s %s", site_bytes_text(b, r.each), r.steps ? "per step" : "each time");
+    }
+    if (v->blame_role && strcmp(v->blame_role, "failing") == 0) return NULL;
+    EACH_IN (l, v->live_lines) held += is_at_line(&l->site, s) ? l->bytes : 0;
+    for (size_t i = 0; !held && i < v->by_owner_n; i++)
+        held += is_at_line(&v->by_owner[i].site, s) ? v->by_owner[i].bytes : 0;
+    return held > 0 ? arena_printf(b->arena, "holds %s", site_bytes_text(b, (double)held)) : NULL;
+}
+
 static void show_failure_source(struct site_builder *b, struct result_oom_verdict *v)
 {
     struct site_excerpts source = {0};
     site_add_excerpt(b, &source, &v->blame, v->blame_role);
+    if (source.n) source.list[0].amount = blamed_amount(b, v);
     site_add_excerpt(b, &source, &v->stack.site, "failing");
+    if (source.n && !source.list[source.n - 1].amount)
+        source.list[source.n - 1].amount =
+            arena_printf(b->arena, "requests %s", site_bytes_text(b, (double)v->requested_bytes));
     v->source = source.list;
     v->source_n = source.n;
 }

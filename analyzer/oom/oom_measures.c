@@ -263,7 +263,8 @@ static void measure_widened(struct oom_sight *s)
     int64_t held = 0;
     for (enum result_category of = 0; of < RESULT_CATEGORIES_N; of++) held = arena_add_capped(held, s->of[of].bytes);
     add_measure(s, OOM_EFFORT_LINE, held / 2, OOM_MEASURE_AT_MOST,
-                TEXT(s, "%s: bound the number of parameters (remove some, add none above a maximum), here to half",
+                TEXT(s,
+                     "%s: bound the number of parameters (remove some, add none above a maximum), for example to half",
                      oom_place_text(&words, s->f->widened)));
     lead_measure(s, before);
 }

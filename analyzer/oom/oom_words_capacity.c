@@ -217,6 +217,17 @@ static bool explain_private_pools(struct oom_words *w)
     return true;
 }
 
+static const char *advise_on_flushes(struct oom_words *w)
+{
+    const size_t n = w->b->report->retries_total;
+    return n > 1 ? TEXT(w,
+                        "let sizes vary less, or use a smaller batch: this happened %zu times, and each time PyTorch "
+                        "waited for the GPU",
+                        n)
+                 : "nothing, if it happens only once, as here; if a longer run repeats it, let sizes vary less, or "
+                   "use a smaller batch";
+}
+
 void oom_explain_cache_fragmentation(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -227,11 +238,7 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
             SIZE(w, oom_cached_bytes(f)));
         oom_add_measure(w->b, w->v,
                         (struct result_measure){
-                            .frees_bytes = RUN_UNKNOWN,
-                            .effort = OOM_EFFORT_ARGUMENT,
-                            .text =
-                                "if this happened once, it is harmless; if it repeats, each flush waits for the GPU: "
-                                "let sizes vary less, or use a smaller batch"});
+                            .frees_bytes = RUN_UNKNOWN, .effort = OOM_EFFORT_ARGUMENT, .text = advise_on_flushes(w)});
         return;
     }
     if (explain_private_pools(w)) return;
@@ -249,7 +256,7 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
             .text = TEXT(
                 w,
                 "live blocks%s separate the holes: allocate long-lived tensors before temporary ones, and if sizes "
-                "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
+                "vary, pad them to a few lengths (drop_last=True skips a smaller last batch)",
                 from)});
 }
 

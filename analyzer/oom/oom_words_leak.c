@@ -262,7 +262,7 @@ static void explain_replaced(struct oom_words *w)
     if (f->widened != RUN_NONE) { /* each step computes with all of them */
         add_leak_measure(
             w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if the model needs more of them",
-            TEXT(w, "%s: bound the number of parameters (remove some, add none above a maximum), here to half",
+            TEXT(w, "%s: bound the number of parameters (remove some, add none above a maximum), for example to half",
                  leak_line_of(w)));
         return;
     }
@@ -274,7 +274,7 @@ static void explain_replaced(struct oom_words *w)
                           holder_text(w, "the line that keeps it is unknown")));
     }
     add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
-                     TEXT(w, "%s %s, here to half%s",
+                     TEXT(w, "%s %s, for example to half%s",
                           read && h ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w)),
                           bounded ? "bound it to less" : "bound its length (a window, a maximum)",
                           read && !bounded ? ", or empty it before each new sequence" : ""));
@@ -357,7 +357,7 @@ static void find_leak_holders(struct oom_words *w)
     if (!n || !carried[0].carried) return;
     w->v->holders = carried;
     w->v->holders_n = n;
-    for (size_t i = 0; i < n; i++) carried[i].why = "each pass takes over what the one before returned";
+    for (size_t i = 0; i < n; i++) carried[i].why = "each pass reads what the pass before it returned";
 }
 
 /* The memory of a graph's pool serves no other request. */
@@ -397,9 +397,9 @@ void oom_explain_driving(struct oom_words *w)
                          "with it hold %s of the %s live",
                          oom_place_text(w, f->growing_stack), SIZE(w, f->growing_heaviest / (int64_t)f->growing_count),
                          SIZE(w, f->driven), SIZE(w, f->live));
-    add_leak_measure(w, (f->growing + f->driven) / 2, -1, RESULT_CERTAINTY_INFERRED,
-                     "if those blocks are not proportional to it",
-                     TEXT(w, "%s: bound its length (a window, a queue of fixed size), here to half", leak_line_of(w)));
+    add_leak_measure(
+        w, (f->growing + f->driven) / 2, -1, RESULT_CERTAINTY_INFERRED, "if those blocks are not proportional to it",
+        TEXT(w, "%s: bound its length (a window, a queue of fixed size), for example to half", leak_line_of(w)));
 }
 
 void oom_explain_leak(struct oom_words *w)

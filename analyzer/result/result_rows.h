@@ -70,9 +70,10 @@ struct result_excerpt {
     int first_line;           /* of `lines` */
     const char *const *lines; /* without line ends; not yet cleaned for display */
     size_t n;
-    const char *role; /* what the line did: "growing", "failing", "holder", … as in result_oom_verdict.blame_role */
-    bool from_disk;   /* read from the file, which is older than the recording; the recording does not have it */
-    const char *cell; /* of a notebook: "code cell 3 of train.ipynb"; NULL: none, or unknown */
+    const char *role;   /* what the line did: "growing", "failing", "holder", … as in result_oom_verdict.blame_role */
+    bool from_disk;     /* read from the file, which is older than the recording; the recording does not have it */
+    const char *cell;   /* of a notebook: "code cell 3 of train.ipynb"; NULL: none, or unknown */
+    const char *amount; /* "16.00 MiB per step", "requests 32.00 MiB"; NULL: unknown */
 };
 
 /* The statement that seems to keep growing memory alive: a guess from the source. */

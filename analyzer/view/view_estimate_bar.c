@@ -122,7 +122,7 @@ static void print_bar_legend(const struct view_estimate *v, const struct seen *s
                                    estimate_part_title[part]);
     if ((seen->small || seen->shade) && at < sizeof text)
         snprintf(text + at, sizeof text - at, "; %s%s%s",
-                 seen->small ? "small letters: from the low end to the expected need" : "",
+                 seen->small ? "lowercase letters: from the low end to the expected need" : "",
                  seen->small && seen->shade ? ", " : "",
                  !seen->shade   ? ""
                  : v->term.utf8 ? "░: up to the high end"

@@ -13,11 +13,13 @@ void view_add_command(struct view_commands *c, const char *words, const char *wh
     snprintf(c->what[c->n++], sizeof c->what[0], "%s", what);
 }
 
-/* Explanations have their own column, or are below their commands if the lines are too short for that. */
+/* Explanations have their own column, or are below their commands if the lines are too short for that. A recording
+ * whose name leaves no room for them is named once, in a variable of the shell. */
 void view_print_commands(const struct draw_text *v, const struct view_commands *c)
 {
     enum { GAP = 2 };
     char path[4096], command[sizeof path + sizeof c->words[0] + sizeof "gpuspy  "];
+    const char *run = path;
     int longest = 0, widest = 0;
 
     draw_title(v, TERMINAL_BOLD, "Next");
@@ -27,10 +29,18 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
         longest = words > longest ? words : longest;
         widest = what > widest ? what : widest;
     }
-    const int around = terminal_columns("  gpuspy  ") + terminal_columns(path);
-    const bool beside = around + longest + GAP + widest <= v->term.width;
+    const char *variable = strpbrk(path, "'\"$\\") ? "\"$run\"" : "$run";
+    const int room = v->term.width - terminal_columns("  gpuspy  ") - longest;
+    const int most = room - GAP - widest, name = terminal_columns(path);
+    if (c->n > 1 && name > most && ((int)strlen(variable) <= most || name > room)) {
+        snprintf(command, sizeof command, "run=%s", path);
+        terminal_print_command(v->out, command, INDENT, v->term.width);
+        fputc('\n', v->out);
+        run = variable;
+    }
+    const bool beside = terminal_columns(run) <= most;
     for (size_t i = 0; i < c->n; i++) {
-        snprintf(command, sizeof command, "gpuspy %s %s", c->words[i], path);
+        snprintf(command, sizeof command, "gpuspy %s %s", c->words[i], run);
         terminal_print_command(v->out, command, INDENT, v->term.width);
         if (beside)
             fprintf(v->out, "%*s%s%s%s\n", longest - (int)strlen(c->words[i]) + GAP, "",

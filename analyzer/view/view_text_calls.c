@@ -135,6 +135,7 @@ void view_text_waits(const struct draw_text *v)
 
     const struct result_report *r = v->report;
     size_t most = v->brief ? WAITS_BRIEF : v->top, shown = r->sync_lines_n < most ? r->sync_lines_n : most;
+    while (v->brief && shown > 1 && r->sync_lines[shown - 1].share < WAITS_BRIEF_LEAST) shown--;
 
     if (!shown && (!r->devices_n || r->unknown[RUN_FACT_WAITS])) return;
     if (v->brief && (!shown || r->sync_share < WAITS_BRIEF_LEAST)) return;

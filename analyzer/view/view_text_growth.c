@@ -119,6 +119,7 @@ void view_text_leaks(const struct draw_text *v)
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     EACH (l, list, shown) {
+        if (!l->growing && view_is_row_negligible(v, (size_t)(l - list), l->bytes, list[0].bytes)) continue;
         char of[96];
         const char *cells[] = {DRAW_BYTES(l->bytes), UNITS_COUNT(l->count),
                                layer_and_owner(v, of, sizeof of, l->process, l->device, l->layer),

@@ -70,6 +70,7 @@ static void print_by_line(const struct draw_text *v, const struct result_peak *p
     if (!shown) return;
     draw_styled(v, TERMINAL_BOLD, what);
     for (size_t i = 0; i < shown; i++) {
+        if (view_is_row_negligible(v, i, v->native ? p->by_stack[i].bytes : p->by_line[i].bytes, p->bytes)) continue;
         if (v->native)
             add_live_row(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
                          draw_trace(v, p->by_stack[i].stack.number, 20));

@@ -45,6 +45,12 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
 /* Commands to type next; `left_out` names the sections that only --full shows, "" none. */
 void view_text_next(const struct draw_text *v, const char *left_out);
 
+/* One screen omits rows below 0.1 % of the largest, but never the first one. */
+static inline bool view_is_row_negligible(const struct draw_text *v, size_t row, int64_t bytes, int64_t largest)
+{
+    return v->brief && row > 0 && bytes < largest / 1000;
+}
+
 /* What was preallocated or is kept in a pool, one line each (view_text_owner.c). */
 void view_text_preallocations(const struct draw_text *v, uint32_t process, int device);
 

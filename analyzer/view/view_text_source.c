@@ -21,19 +21,39 @@ static int common_indent(const struct result_excerpt *e)
     return least < 0 ? 0 : least;
 }
 
-static void print_excerpt(const struct draw_text *v, const struct result_excerpt *e)
+/* "Source  train.py:15 step: 16.00 MiB per step": the call site in the colour of the user's lines, and as a link. */
+static void print_excerpt_head(const struct draw_text *v, const struct result_excerpt *e)
 {
-    const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
-    char number[16];
-
+    static const char label[] = "Source";
+    char raw[1024], place[1024], rest[1024], link[4096];
     const char *function = e->function ? e->function : "";
     const char *disk = !e->from_disk ? ""
                        : e->cell     ? ", read from disk"
                                      : "read from disk: the recording does not have it";
     const bool more = e->cell || e->from_disk;
-    draw_label(v, TERMINAL_BOLD, "Source", "%s:%d%s%.*s%s%s%s%s", basename(e->file), e->line, *function ? "  " : "",
-               (int)text_without_comprehension(function), function, more ? "  (" : "", e->cell ? e->cell : "", disk,
-               more ? ")" : "");
+    text_put(raw, sizeof raw, "%s%.*s%s%s%s%s%s%s", *function ? " " : "", (int)text_without_comprehension(function),
+             function, more ? " (" : "", e->cell ? e->cell : "", disk, more ? ")" : "", e->amount ? ": " : "",
+             e->amount ? e->amount : "");
+    terminal_clean(rest, sizeof rest, raw, v->term.utf8);
+    text_put(raw, sizeof raw, "%s:%d", basename(e->file), e->line);
+    terminal_clean(place, sizeof place, raw, v->term.utf8);
+    if (!v->term.colour || INDENT + DRAW_LABEL + terminal_columns(place) + terminal_columns(rest) > v->term.width) {
+        draw_label(v, TERMINAL_BOLD, label, "%s%s", place, rest);
+        return;
+    }
+    fprintf(v->out, "%*s%s%s%s%*s%s%s%s%s\n", INDENT, "", terminal_style(&v->term, TERMINAL_BOLD), label,
+            terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "",
+            terminal_style(&v->term, TERMINAL_CYAN),
+            terminal_link(&v->term, e->file, e->line, place, link, sizeof link),
+            terminal_style(&v->term, TERMINAL_PLAIN), rest);
+}
+
+static void print_excerpt(const struct draw_text *v, const struct result_excerpt *e)
+{
+    const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
+    char number[16];
+
+    print_excerpt_head(v, e);
     for (size_t i = 0; i < e->n; i++) {
         if (!e->lines[i][indent_of(e->lines[i])] && (i == 0 || i + 1 == e->n)) continue;
         const int line = e->first_line + (int)i;
@@ -55,7 +75,7 @@ static void print_excerpt(const struct draw_text *v, const struct result_excerpt
 
 void view_text_source(const struct draw_text *v, const struct result_oom_verdict *o)
 {
-    size_t most = v->brief ? 1 : o->source_n;
+    size_t most = v->brief && v->shorter >= DRAW_NO_REMARKS ? 1 : o->source_n;
     const struct result_site *at = &o->blame;
 
     if (at->known && at->kind == GS_FRAME_NATIVE && !at->library && !at->exit && !at->line && at->file)

@@ -402,7 +402,7 @@ static void mark_legend(const struct chart *k, struct run *run)
     if (survived) {
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_SURVIVED);
-        text_put(text, sizeof text, "%zu failed allocation%s that the program survived", survived,
+        text_put(text, sizeof text, "%zu failed allocation%s that did not end the program", survived,
                  survived == 1 ? "" : "s");
         fputc(' ', v->out);
         text_wrap(v->out, &v->term, indent + 2, indent + 2, false, text);
@@ -462,7 +462,7 @@ static int64_t courses_scale(const struct profile_courses *c, bool gpu)
 }
 
 static void print_one_course(const struct draw_text *v, struct run *run, const struct profile_courses *c,
-                             const struct profile_course *k, int rows)
+                             const struct profile_course *k, int rows, bool first)
 {
     struct chart chart = {.v = v,
                           .c = c,
@@ -474,11 +474,10 @@ static void print_one_course(const struct draw_text *v, struct run *run, const s
 
     if (k->layer == RUN_SERIES_TENSOR) chart.back = profile_courses_of(c, k->process, k->device, RUN_SERIES_DEVICE);
     draw_device(v, place, sizeof place, k->process, k->device, k->layer);
-    if (k->device >= 0)
-        draw_heading(v, TERMINAL_BOLD, place, ": %s, peak %s, %s at the end", draw_layer_word(k->layer),
-                     DRAW_BYTES(k->peak), DRAW_BYTES(k->end));
-    else
-        draw_heading(v, TERMINAL_BOLD, place, ": peak %s, %s at the end", DRAW_BYTES(k->peak), DRAW_BYTES(k->end));
+    if (!first) fputc('\n', v->out);
+    draw_first_heading(v, TERMINAL_BOLD, place, ": %s%speak %s, %s at the end",
+                       k->device >= 0 ? draw_layer_word(k->layer) : "", k->device >= 0 ? ", " : "", DRAW_BYTES(k->peak),
+                       DRAW_BYTES(k->end));
     if (chart.top <= 0) {
         fprintf(v->out, "  nothing was live in this stretch of time\n");
         return;
@@ -499,7 +498,7 @@ void view_timeline(const struct draw_text *v, struct run *run, const struct prof
     size_t charts = list_charts(v, c, list), shown = charts < v->top ? charts : v->top;
 
     if (!rows) rows = charts == 1 ? ROWS_ONE : charts <= 3 ? ROWS_FEW : ROWS_MANY;
-    for (size_t i = 0; i < shown; i++) print_one_course(v, run, c, list[i], rows);
+    for (size_t i = 0; i < shown; i++) print_one_course(v, run, c, list[i], rows, i == 0);
     draw_more(v, charts, shown);
     free(list);
 }

@@ -77,12 +77,12 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
     char then[UNITS_TEXT], spare[64];
     draw_bytes(then, recorded->peak_reserved_bytes);
     if (!recorded->fits && n && does_scenario_help(best, recorded))
-        text_put(out, size, "with %s the request that failed fits%s. " LATER, best->conf,
+        text_put(out, size, "with %s, the request that failed fits%s. " LATER, best->conf,
                  spare_text(&best->outcome, spare, sizeof spare));
     else if (!recorded->fits)
         text_put(out, size, "none of the %zu settings tried avoids this failure", n);
     else if (n && does_scenario_help(best, recorded))
-        text_put(out, size, "the least memory with %s: %s reserved at the peak instead of %s%s", best->conf,
+        text_put(out, size, "%s needs the least memory: %s reserved at the peak instead of %s%s", best->conf,
                  DRAW_BYTES(best->outcome.peak_reserved_bytes), then,
                  best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else
@@ -247,7 +247,7 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
 {
     char text[512] = "";
     const struct whatif_outcome *recorded = &w->proof->recorded;
-    draw_title(t, TERMINAL_BOLD, "What if");
+    draw_first_heading(t, TERMINAL_BOLD, "What if", "%s", "");
     if (!recorded->fits) {
         failure_text(w, &recorded->oom, text, sizeof text);
         draw_label(t, TERMINAL_PLAIN, "Failed", "%s", text);

@@ -93,7 +93,7 @@
         return {
             tags: [
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")},
-                    oom.fatal ? "Out of memory" : "Out of memory, survived"),
+                    oom.fatal ? "Out of memory" : oom.outcome === "retried" ? "Succeeded on a retry" : "Out of memory, handled"),
                 make("span", null,
                     where(oom) + " at " + page.seconds(oom.time_s) + (oom.step ? ", in step " + page.count(oom.step) : "")),
                 make("span", null, "cause: " + page.causeName(oom.cause))
@@ -172,9 +172,10 @@
                         : null);
     }
 
-    /* "python train.py --epochs 3": interpreter and script without their folders. */
+    /* "train.py --epochs 3": no folders, and no interpreter before a script. */
     function shortCommand(command) {
-        return page.clean(command.split(" ").map((word, i) => (i < 2 && word[0] !== "-" ? page.base(word) : word)).join(" "));
+        const words = command.split(" ").map((word, i) => (i < 2 && word[0] !== "-" ? page.base(word) : word));
+        return page.clean(words.slice(/^python/.test(words[0]) && /\.py$/.test(words[1] || "") ? 1 : 0).join(" "));
     }
 
     function facts() {

@@ -153,7 +153,7 @@
         const list = heap.pinned(map), node = page.byId("heap-pins");
         if (!list.length) return page.fill(node);
         return page.fill(
-            node, make("h3", null, "What keeps nearly empty segments"), make("ul", {class: "pins"}, list.map(s => {
+            node, make("h3", null, "Blocks in nearly empty segments"), make("ul", {class: "pins"}, list.map(s => {
                 const block = s.segment.blocks.slice().sort((a, b) => b.bytes - a.bytes)[0],
                       others = s.segment.blocks.length - 1, text = placeOf(block);
                 return make("li", null,

@@ -341,6 +341,7 @@
         addEventListener("wheel", event => {
             if (!plot.contains(event.target)) pageScrolled = event.timeStamp;
         }, {passive: true});
+        addEventListener("scroll", page.tipOff, {passive: true}); /* what it belongs to moves away below it */
         brushOverview(page.byId("overview").querySelector("canvas"));
         page.byId("plot-help").textContent = matchMedia("(pointer: coarse)").matches
             ? "Tap a band to see its lines at that moment, or above the bands to see all lines. Pinch to zoom, or drag in the strip below."

@@ -211,7 +211,7 @@
             columns: () => [count("count", "times"), bytes("bytes"),
                 numeric("per_s", "per second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
                 seconds("mean_life_s", "lived"), site(), advice],
-            about: "Device memory allocated and freed again and again after the first tenth of the run's allocations: each such call stops the " +
+            about: "GPU memory allocated and freed again and again after the first tenth of the run's allocations: each such call stops the " +
                 "program for a moment."
         },
         {

@@ -41,7 +41,7 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The line allocates parameters or the optimizer's state, which later steps need",
     "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
     "does, the program frees more memory than the replay",
-    "Several threads allocate tensors in turn: their order can be another one in each run",
+    "Several threads allocate tensors in turn: their order can differ from run to run",
     "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
     "change that line",
     "Among free blocks of the same size, this version of PyTorch takes the one with the lowest address. CUDA may "

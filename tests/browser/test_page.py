@@ -778,6 +778,16 @@ def test_the_tooltip_does_not_cover_the_legend(leak, page):
         assert view.js("return document.getElementById('tip').getBoundingClientRect().bottom <= "
                        "document.getElementById('legend').getBoundingClientRect().top && !document.getElementById('tip').hidden")
 
+    view.js("window.scrollTo(0, 200)")
+    view.wait("return document.getElementById('tip').hidden")
+
+
+def test_a_failure_that_did_not_end_the_program_is_named_by_its_outcome(leak, page):
+    run = leak.changed("not_fatal", ("UPDATE oom SET fatal = 0",))
+    (oom, *_) = run.json()["oom"]
+    words = {"retried": "Succeeded on a retry", "handled": "Out of memory, handled"}
+    assert not oom["fatal"] and page(run.html()).text("#verdict .tag") == words[oom["outcome"]]
+
 
 CONTRAST = """
     const pixel = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});

@@ -593,7 +593,7 @@ def test_a_traced_process(target):
 def test_a_process_near_its_limit_on_addresses(target):
     size = int(re.search(r"VmSize:\s*(\d+)", open(f"/proc/{target.pid}/status").read())[1]) << 10
     resource.prlimit(target.pid, resource.RLIMIT_AS, (size + (100 << 20), resource.RLIM_INFINITY))
-    assert refused(gpuspy("attach", target.pid, folder=target.folder), 3, "MiB below its limit on addresses (ulimit -v)")
+    assert refused(gpuspy("attach", target.pid, folder=target.folder), 3, "MiB more (ulimit -v)")
     resource.prlimit(target.pid, resource.RLIMIT_AS, (size + (400 << 20), resource.RLIM_INFINITY))
     attach(target)
     target.do("pairs", 100, 1)

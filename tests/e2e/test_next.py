@@ -47,7 +47,32 @@ def test_every_name_can_be_typed(recording, name):
         text = re.sub(r" \\\n *", " ", os.fsdecode(type_it(recording, line)))  # as a shell joins the lines of a long command
         if not name.endswith(b"\n"):  # its line ends in the middle
             commands = re.findall(r"^  (gpuspy (?:report|tree|leaks) .*?)(?:  +[a-z].*)?$", text, re.M)
+            named = re.search(r"^  (run=.*)\n  gpuspy", text, re.M)
             assert len(commands) > 1
             for command in commands:
-                type_it(recording, command)
+                type_it(recording, f"{named[1]}; {command}" if named else command)
         os.unlink(path)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("name", ["llama-3-8b-finetune-2026-11-30-lr3e-4-seed-17.db", "llama-3-8b finetune of 2026-11-30, seed 17.db"])
+def test_a_long_name_is_printed_once(recording, name, width):
+    """A variable of the shell has the name, so that from 80 columns on each command keeps its explanation beside it."""
+    recording.run(sys.executable, "-c", PROGRAM)
+    recording.database.rename(recording.folder / name)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GPUSPY_")}
+    text = subprocess.run([BUILD / "gpuspy", "report", name], env=dict(env, COLUMNS=str(width)), cwd=recording.folder,
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    after = text[text.index("\nNext\n") + 1:]
+    assert after.count(name) == 1, after
+    assert width == 60 or re.search(r"^  gpuspy report --html \"?\$run\"?  +a page", after, re.M), after
+    commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M)
+    for command in commands:
+        type_it(recording, "\n".join([*re.findall(r"^  (run=.*)$", after, re.M), command]))
+
+
+def test_a_short_name_is_part_of_each_command(recording):
+    recording.run(sys.executable, "-c", PROGRAM)
+    text = subprocess.run([BUILD / "gpuspy", "report", recording.database], env=dict(os.environ, COLUMNS="80"), cwd=recording.folder,
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "$run" not in text and "gpuspy tree run.db  " in text, text

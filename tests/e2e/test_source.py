@@ -1,6 +1,7 @@
 """The text of the program's own Python files in a recording."""
 import json
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -8,6 +9,8 @@ import zipapp
 import zipfile
 
 import pytest
+
+from test_views import terminal
 
 PROGRAM = """
 import ctypes, os, signal, sys
@@ -233,6 +236,41 @@ def edit(recording, sql):
 def test_the_report_shows_lines_on_another_machine(leak):
     os.remove(leak.folder / "script.py")
     assert shown(leak)[:3] == [(6, False, False), (7, True, False), (8, False, False)]
+
+
+def test_the_marked_line_has_its_amount(recording):
+    recording.python(LEAK, SIMCUDA_MEMORY="2GiB", check=False)
+    text = recording.gpuspy("report", "--full", recording.database).stdout
+    assert re.search(r"  Source  script.py:7 step: 16.00 MiB (per step|each time)\n +6 [│|] .*\n +[▸>] +7 [│|] .*\n +8 [│|] ", text), text
+
+
+def test_on_a_terminal_the_line_is_a_link(recording):
+    recording.python(LEAK, SIMCUDA_MEMORY="2GiB", check=False)
+    text = terminal("report", recording.database, columns=100, PAGER="cat")
+    link = f"\x1b]8;;file://{recording.folder}/script.py#7\x1b\\script.py:7\x1b]8;;\x1b\\"
+    assert re.search(r"Source.*" + re.escape(link), text if isinstance(text, str) else text.decode()), text
+
+
+TWO_LINES = """
+import ctypes
+lib = ctypes.CDLL("libcudart.so.13")
+p = ctypes.byref(ctypes.c_void_p())
+
+# the weights
+assert lib.cudaMalloc(p, ctypes.c_size_t(1800 << 20)) == 0
+print("loaded")
+# the batch
+if lib.cudaMalloc(p, ctypes.c_size_t(300 << 20)):
+    raise MemoryError
+"""
+
+
+def test_the_line_that_holds_memory_and_the_line_that_failed(recording):
+    """Also on one screen, if it has the room."""
+    recording.python(TWO_LINES, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="100MiB", check=False)
+    text = recording.gpuspy("report", recording.database).stdout
+    shown = re.findall(r"  Source  script.py:(\d+) [^:\n]+: (.*)\n(?:.*\n)?? +[▸>] +(\d+) ", text)
+    assert shown == [("7", "holds 1.76 GiB", "7"), ("10", "requests 300.00 MiB", "10")] and len(text.splitlines()) <= 40, text
 
 
 def test_an_older_recording_is_shown_with_the_file_itself(leak):

@@ -383,6 +383,28 @@ def test_sections(run):
     assert data("report", "--only", "peak", run)["peak"] == full["peak"]
 
 
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("words", [["report"], ["report", "--full"], *([view] for view in VIEWS), ["tree", "--what", "waits"],
+                                   ["diff", "{run}"], ["check", "--max-peak", "1TiB"], ["top", "--once"], ["whatif"],
+                                   ["whatif", "--limit", "64GiB"]], ids=" ".join)
+def test_no_view_prints_an_empty_line_where_it_separates_nothing(tmp_path, words, width):
+    """Neither as the first line, nor as the last one, nor twice."""
+    train(tmp_path / "run.db", oom=True)
+    words = [str(tmp_path / "run.db") if word == "{run}" else word for word in words]
+    text = gpuspy(*words, tmp_path / "run.db", COLUMNS=width)
+    assert text.strip() and not text.startswith("\n") and "\n\n\n" not in text and not text.endswith("\n\n"), text
+
+
+def test_one_screen_omits_rows_below_a_thousandth(tmp_path):
+    with Rows(tmp_path / "run.db") as r:
+        r.device()
+        for line, size in enumerate((4 * GIB, 2 * GIB, 3 * MIB, 1 * MIB), 10):
+            r.block(0.1 * line, size, None, r.stack(f"/home/me/train.py:{line} step"))
+    brief, whole = gpuspy("report", tmp_path / "run.db"), gpuspy("report", "--full", tmp_path / "run.db")
+    for line, shown in (10, True), (11, True), (12, False), (13, False):
+        assert (f"train.py:{line}" in brief) == shown and f"train.py:{line}" in whole, brief
+
+
 def test_each_section_can_be_the_only_one(tmp_path):
     train(tmp_path / "run.db", oom=True)
     words = re.search(r"one of (.*)", gpuspy("report", "--only", "x", tmp_path / "run.db", code=2))[1].split(", ")

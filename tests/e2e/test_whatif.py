@@ -130,7 +130,7 @@ def test_search_ranks_settings_and_names_a_gpu(tmp_path):
     text = subprocess.run([BUILD / "gpuspy", "whatif", file], capture_output=True, text=True).stdout
     assert "as recorded" in text and "Replay" in text
     result, gpu, replay = (re.search(rf"^  {label} .*", text, re.M) for label in ("Result", "GPU", "Replay"))
-    assert re.search("settings tried|the least memory with", result[0]) and "is the smallest GPU tried" in gpu[0], text
+    assert re.search("settings tried|needs the least memory", result[0]) and "is the smallest GPU tried" in gpu[0], text
     assert result.start() < replay.start() < text.index("as recorded"), text
 
 
@@ -140,8 +140,9 @@ def test_search_ends_with_commands_to_type(tmp_path):
     after = re.sub(r" \\\n *", " ", text[text.index("\nNext"):])  # as a shell joins the lines of a long command
     commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M)
     assert len(commands) >= 2 and any("whatif --limit" in command for command in commands), text
+    named = "".join(re.findall(r"^  (run=.*\n)", after, re.M))
     for command in commands:
-        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True,
+        done = subprocess.run(["sh", "-c", named + command], cwd=tmp_path, capture_output=True, text=True,
                               env=dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}"))
         assert done.returncode == 0, (command, done.stderr)
 

@@ -29,7 +29,8 @@ def type_what_it_suggests(folder):
     suggested = set()
     for view in "report", "report --full", "whatif":
         after = re.sub(r" \\\n *", " ", typed(f"gpuspy {view} run.db").split("\nNext\n")[1])
-        suggested |= set(re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M))
+        named = "".join(re.findall(r"^  (run=.*\n)", after, re.M))
+        suggested |= {named + command for command in re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M)}
     assert len(suggested) > 4
     for command in sorted(suggested):
         typed(command)
