@@ -1402,6 +1402,16 @@ def test_lengths_that_vary_leave_cached_segments():
     assert varying["bytes"] == pytest.approx(31.62, rel=0.1) and varying["low_bytes"] < 31.62 < varying["high_bytes"]
 
 
+@pytest.mark.parametrize("gpu", [(), ("--gpu", "h100-80g")])
+def test_cached_segments_of_varying_lengths_are_in_memory_that_exists(gpu):
+    """None are needed, so they are no reason to look for more memory than the largest GPU has: 7 TiB without a limit."""
+    base = ("--model", "llama-3-8b", "--precision", "fp32", "--batch", "4", "--seq", "8192", "--no-calibration", "--json", *gpu)
+    equal, varying = (json.loads(gpuspy("estimate", *base, *more).stdout)["peak"] for more in ((), ("--varying-lengths",)))
+    assert varying["high_bytes"] <= 1.05 * equal["high_bytes"] and varying["bytes"] == pytest.approx(equal["bytes"], rel=0.02)
+    small = ("--model", "llama-3-8b", "--adapter", "lora", "--batch", "1", "--seq", "4096", "--attention", "eager", "--varying-lengths")
+    assert answer(*small)["peak"]["high_bytes"] < 288 * 2**30, "534 GiB without a limit"
+
+
 @pytest.mark.parametrize("model, seq, weights, known", [("qwen-7b", 2048, "", 27.74), ("qwen-14b", 2048, "", 40.14), ("yi-34b", 2048, "", 71.34),
                                                         ("qwen-7b", 2048, "--weights gptq", 19.21), ("qwen-14b", 2048, "--weights gptq-8bit", 29.13)])
 def test_lengths_that_vary_beside_adapters(model, seq, weights, known):
