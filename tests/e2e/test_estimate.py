@@ -1402,6 +1402,22 @@ def test_lengths_that_vary_leave_cached_segments():
     assert varying["bytes"] == pytest.approx(31.62, rel=0.1) and varying["low_bytes"] < 31.62 < varying["high_bytes"]
 
 
+@pytest.mark.parametrize("model, precision, batch, known", [
+    ("swin-tiny-patch4-window7-224", "amp-fp16", 128, 10.263e9), ("swin-tiny-patch4-window7-224", "amp-fp16", 8, 1.0684e9),
+    ("swin-tiny-patch4-window7-224", "fp32", 8, 1.2550e9), ("swin-t", "amp-fp16", 8, 1.0201e9), ("swin-t", "fp32", 8, 1.2588e9)])
+def test_swin_keeps_queries_and_keys(model, precision, batch, known):
+    """Swin-T of transformers 4.57 and torchvision 0.26, AdamW, PyTorch 2.11 on the simulated GPU: allocated at most. Before PyTorch 1.11
+    softmax keeps what it reads, too: 2.19 million scores of an image in float32."""
+    base = ("--model", model, "--precision", precision, "--batch", str(batch), "--image", "224", "--optimizer", "adamw", "--gpu", "rtx3090-24g")
+
+    def live(key, *more):
+        lines = [line for line in answer(*base, *more)["lines"] if line["part"] not in ("context", "allocator") and "forward_end" in line["phases"]]
+        return sum(line[key] for line in lines)
+    assert live("bytes") == pytest.approx(known, rel=0.05)
+    assert live("bytes", "--torch", "1.10", "--no-calibration") - live("bytes", "--torch", "1.12", "--no-calibration") == pytest.approx(
+        4 * 2189712 * batch, rel=0.02)
+
+
 @pytest.mark.parametrize("words, inside", [((), True), (("--transformers", "4.34"), False)])
 def test_kernels_of_gptq_may_keep_a_buffer_for_eight_long_sequences(words, inside):
     """optimum-benchmark's LLaMA 13B: 8.714 GB allocated by AutoGPTQ with ExLlamaV2's kernels, which 4.34 did not offer."""
