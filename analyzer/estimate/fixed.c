@@ -287,23 +287,9 @@ static double reserved_with_lengths(const struct plan *p, const struct plan *lik
     struct plan one = *like;
 
     one.varying_lengths = records;
-    replay_as(p == like ? &one : p, &one, live, room, converts, &peaks);
+    if (!replay_as(p == like ? &one : p, &one, live, room, converts, &peaks) || !peaks.fits)
+        replay_as(p == like ? &one : p, &one, live, INFINITY, converts, &peaks);
     return peaks.reserved;
-}
-
-/* Low: as with equal lengths. High: with more of them before the longest comes, in the memory that is left, because the
- * allocator frees what it has cached before it fails. */
-static struct estimate_interval vary_lengths(const struct plan *p, const struct plan *like,
-                                             const struct estimate_result *r, double room, bool converts, double live,
-                                             struct estimate_interval bytes)
-{
-    const double equal = reserved_with_lengths(p, like, live, 0, room, converts) - live,
-                 most = reserved_with_lengths(p, like, live, PLAN_MOST_RECORDS, INFINITY, converts) - live,
-                 left = p->memory > 0 ? p->memory - largest_tensor(p, r, true).high : INFINITY,
-                 unsure = bytes.high - bytes.likely; /* of the order of requests */
-
-    return (struct estimate_interval){fmax(0, fmin(bytes.likely, equal)), bytes.likely,
-                                      fmax(fmax(bytes.likely, equal + unsure), fmin(most + unsure, left))};
 }
 
 /* Its segment, split by smaller tensors, needs a second; cuDNN's workspaces may copy what a convolution reads and
@@ -312,6 +298,38 @@ static double more_segments(const struct plan *p, double largest)
 {
     if (p->model->shape.family != MODEL_CONV) return largest;
     return is_hopper(p) ? 0 : CUDNN_COPIES / REPLAY_HIGH * largest;
+}
+
+/* `holes` of the requests' order, if that is a little different. */
+static double of_other_orders(const struct plan *p, double holes, double largest)
+{
+    return fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more_segments(p, largest)) + SEGMENTS;
+}
+
+/* What is cached beside `live` bytes is in the memory that is left, because the allocator frees it before it fails:
+ * that of the largest GPU if none is named. */
+static double room_for_lengths(const struct estimate_result *r, double room)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < estimate_gpu_count; i++) most = fmax(most, (double)estimate_gpus[i].total_bytes);
+    return fmin(room, most - outside_of(r));
+}
+
+/* Low: as with equal lengths. High: with more of them before the longest comes. If even equal lengths leave no room for
+ * what is cached, it is as theirs. */
+static struct estimate_interval vary_lengths(const struct plan *p, const struct plan *like,
+                                             const struct estimate_result *r, double room, bool converts, double live,
+                                             const struct estimate_replay_peaks *within, double largest)
+{
+    const double equal = reserved_with_lengths(p, like, live, 0, room, converts) - live,
+                 most = reserved_with_lengths(p, like, live, PLAN_MOST_RECORDS, INFINITY, converts) - live,
+                 likely = fmax(0, within->fits && within->reserved <= room ? within->reserved - live : equal),
+                 orders = of_other_orders(p, equal, largest) - equal,
+                 left = room - (largest_tensor(p, r, true).high - outside_of(r));
+
+    return (struct estimate_interval){fmax(0, fmin(likely, equal)), likely,
+                                      fmax(fmax(likely, equal + orders), fmin(most + orders, left))};
 }
 
 /* The replay of another plan shows no more than how such a training caches: the range is at least that of any. */
@@ -341,6 +359,7 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     const struct estimate_interval all = largest_tensor(p, r, true);
     double holes, least, live = all.likely - outside_of(r) - beside;
 
+    if (p->varying_lengths) room = room_for_lengths(r, room);
     room -= beside;
     if (!known && !estimate_replay_likeness(p, &other, &model)) return false;
     if (!replay_as(p, like, live, INFINITY, converts, &free)) return false;
@@ -357,9 +376,8 @@ static bool add_replayed_reserve(const struct plan *p, double room, struct estim
     least = fmax(0, within.reserved - live);
     bytes = (struct estimate_interval){
         (conv ? REPLAY_LOW_CONV : REPLAY_LOW) * least, least,
-        fmax(fmax(least, fmax(REPLAY_HIGH * holes, holes + REPLAY_HIGH * more_segments(p, free.largest))) + SEGMENTS,
-             most.reserved - live)};
-    if (p->varying_lengths) bytes = vary_lengths(p, like, r, room, converts, live, bytes);
+        fmax(fmax(least + SEGMENTS, of_other_orders(p, holes, free.largest)), most.reserved - live)};
+    if (p->varying_lengths) bytes = vary_lengths(p, like, r, room, converts, live, &within, free.largest);
     if (!known) bytes = widen_likeness(p, r, bytes);
     line =
         estimate_add(r, ESTIMATE_ALLOCATOR, estimate_phases(p), "cached segments, holes and ends of segments", bytes);

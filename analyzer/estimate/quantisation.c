@@ -238,6 +238,17 @@ static bool matrix_in_gguf(const struct model_tensor *t)
     return is_linear_tensor(t) || (t->role == TENSOR_HEAD && t->dims != 1);
 }
 
+/* Published checkpoints of Qwen3-Next and later in 4 bits leave the gated delta nets in 16 (Qwen's GPTQ, the AWQ and
+ * NVFP4 of others: "linear_attn" among the modules that are ignored). bitsandbytes quantises them while it loads. */
+static bool is_left_in_files(const struct estimate_quantisation *q, const struct model_tensor *t)
+{
+    static const char words[] = "awq|gptq|int4|nvfp4|";
+    const char *found = strstr(words, q->word);
+
+    return found && found[strlen(q->word)] == '|' && (found == words || found[-1] == '|') &&
+           strncmp(t->name, "linear ", 7) == 0 && t->role == TENSOR_ATTENTION;
+}
+
 double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
                                   const struct model_tensor *t, double plain)
 {
@@ -246,7 +257,7 @@ double estimate_quantisation_bits(const struct estimate_quantisation *q, const s
                   (q->scheme == QUANTISATION_EXPERTS && (experts ? t->role == TENSOR_EXPERT : is_linear_tensor(t)));
 
     if (q->scheme == QUANTISATION_GGUF) return matrix_in_gguf(t) ? gguf_bits(q, m, t) : 32;
-    if (!has_it) return plain;
+    if (!has_it || is_left_in_files(q, t)) return plain;
     return q->bits + (t->dims == 2 && t->cols ? q->row_bits / (double)t->cols : 0);
 }
 

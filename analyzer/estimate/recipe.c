@@ -29,7 +29,7 @@ struct values {
         *megatron_strategy;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
         gated;
-    int64_t pure, fp8, galore, galore_rank, master, four_bits, eight_bits, bits;
+    int64_t pure, fp8, galore, apollo, muon, adam_mini, badam, galore_rank, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
     int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens;
@@ -339,13 +339,24 @@ static void put_step(struct estimate_recipe *r, bool fused, bool in_backward)
         put_recipe_option(r, "--step=fused");
 }
 
+/* Instead of the trainer's (LLaMA-Factory's trainer_utils.py: create_custom_optimizer). */
+static const char *own_optimizer(struct estimate_recipe *r, const struct values *s)
+{
+    if (s->apollo > 0) leave_out(r, "use_apollo: its states are counted as GaLore's");
+    return s->galore > 0 || s->apollo > 0 ? "galore_adamw"
+           : s->muon > 0                  ? "muon"
+           : s->adam_mini > 0             ? "adam_mini"
+           : s->badam > 0                 ? "badam"
+                                          : NULL;
+}
+
 static void put_optimizer(struct estimate_recipe *r, const struct values *s, bool in_backward)
 {
-    const char *name = recipe_text_of(s->optimizer), *ours;
+    const char *name = recipe_text_of(s->optimizer), *ours, *own = own_optimizer(r, s);
     bool fused = false;
     char lower[64];
 
-    if (s->galore > 0) name = "galore_adamw";           /* instead of the trainer's */
+    if (own) name = own;
     if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys set it */
     if (!*name) {
         if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "Transformers"))
@@ -355,7 +366,8 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     ours = estimate_recipe_optimizer(name, lower, sizeof lower, &fused);
     if (ours) {
         put_recipe_option(r, "--optimizer=%s", ours);
-        if (s->galore > 0 && s->galore_rank > 0) put_recipe_option(r, "--lora-rank=%" PRId64, s->galore_rank);
+        if ((s->galore > 0 || s->apollo > 0) && s->galore_rank > 0)
+            put_recipe_option(r, "--lora-rank=%" PRId64, s->galore_rank);
         put_step(r, fused || s->fused_step > 0, in_backward);
         return;
     }

@@ -29,9 +29,10 @@ static struct estimate_replay_op op_of(const struct model_conv_map *map, const s
         .others = {(uint32_t)map->other},
         .bytes = elements * size,
         /* indices of the maxima; a mask */
-        .extra = map->op == CONV_MAX_POOL  ? 8 * elements
-                 : map->op == CONV_DROPOUT ? elements
-                                           : 0,
+        .extra = map->op == CONV_MAX_POOL                      ? 8 * elements
+                 : map->op == CONV_DROPOUT                     ? elements
+                 : map->op == CONV_SOFTMAX && z->softmax_input ? size * elements
+                                                               : 0,
         .work = map->op == CONV_MULTIPLY      ? size * elements /* summed up for each channel */
                 : map->op == CONV_VECTOR_NORM ? size * z->batch * (double)map->inputs
                 : map->window > 1             ? z->compute * (z->batch * (double)map->inputs + elements)

@@ -256,6 +256,15 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
  * quantize_() frees 16-bit matrices of many sizes, whose segments stay cached. */
 #define KEPT_BY_TORCHAO 1.6e9
 
+/* ExLlamaV2's kernels, which AutoGPTQ 0.5 prefers and transformers 4.35 offers, have one buffer for eight sequences of
+ * 2048 tokens as the widest matrix makes them, in 32 bits (auto_gptq qlinear_exllamav2.py: scratch_space_fixed). */
+#define EXLLAMAV2_BYTES (8.0 * 2048 * 4)
+
+static bool may_be_exllamav2(const struct plan *p)
+{
+    return p->share <= 0 && (!p->transformers || p->transformers >= 435) && p->runtime != PLAN_RUNTIME_LITGPT;
+}
+
 /* What kernels unpack. AutoGPTQ's 4-bit kernels have a buffer for the largest matrix in 16 bits, and one for 2048
  * tokens of its wider side; its 8-bit ones unpack, as AutoAWQ's do for 1024 tokens and more. bitsandbytes unpacks a
  * 4-bit matrix for each product with more than one token: in the type that it had when it was quantised, and from that
@@ -269,12 +278,15 @@ static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_r
     const double matrix = gptq || four || others ? largest_quantised(p) : 0,
                  kept = KEPT_BY_PROGRAM * (sums.bytes + sums.plain_bytes) +
                         (is_stored_as(p, "int8wo|int4wo|") ? KEPT_BY_TORCHAO : 0);
-    double wide = 0;
+    double wide = 0, made = 0;
     struct estimate_line *line;
 
     EACH_IN (t, p->model->tensors)
-        if (gptq && t->dims >= 2 && bits_of(p, t, 16) != 16)
+        if (gptq && t->dims >= 2 && bits_of(p, t, 16) != 16) {
+            made = fmax(made, (double)t->rows);
             wide = fmax(wide, (double)(t->rows > t->cols ? t->rows : t->cols));
+        }
+    const double buffer = fmax(2 * 2048 * wide, may_be_exllamav2(p) ? EXLLAMAV2_BYTES * made : 0);
     if (four) {
         line = estimate_add(
             r, ESTIMATE_TEMPORARIES, IN_PHASE(PREFILL) | (p->batch > 1 ? IN_PHASE(DECODE) : 0),
@@ -284,15 +296,15 @@ static void add_unpacked(const struct plan *p, uint64_t stage, struct estimate_r
         estimate_explain(line, "bitsandbytes autograd/_functions.py: MatMul4Bit, dequantize_4bit(…).to(A.dtype)",
                          "%.0f elements · %d B", matrix, converts ? 4 : 2);
     }
-    line = estimate_add(r, ESTIMATE_WORKSPACE, estimate_phases(p), "what loaders and kernels keep",
-                        (struct estimate_interval){0, gptq ? 2 * matrix : 0,
-                                                   ceil((gptq || others ? 2 * matrix : 0) + 2 * 2048 * wide + kept)});
-    estimate_explain(
-        line, gptq ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
-        "%.0f B for the largest matrix in 16 bits; high: and 2048 tokens · %.0f · 2 B, %.2g %% of weights%s",
-        gptq ? 2 * matrix : 0, wide, 100 * KEPT_BY_PROGRAM,
-        is_stored_as(p, "int8wo|int4wo|") ? ", 1.6 GB of torchao's segments" : "");
-    line->why = gptq ? "other kernels unpack in registers" : "depends on loaders and kernels";
+    line = estimate_add(
+        r, ESTIMATE_WORKSPACE, estimate_phases(p), "what loaders and kernels keep",
+        (struct estimate_interval){0, gptq ? 2 * matrix : 0, ceil((gptq || others ? 2 * matrix : 0) + buffer + kept)});
+    estimate_explain(line, gptq ? "AutoGPTQ's exllama kernels: prepare_buffers" : "published peaks of Qwen2.5, Qwen3",
+                     "%.0f B for the largest matrix in 16 bits; high: and %.0f B for its tokens, %.2g %% of weights%s",
+                     gptq ? 2 * matrix : 0, buffer, 100 * KEPT_BY_PROGRAM,
+                     is_stored_as(p, "int8wo|int4wo|") ? ", 1.6 GB of torchao's segments" : "");
+    line->why = gptq ? "low: other kernels unpack in registers; high: ExLlamaV2's have a larger buffer"
+                     : "depends on loaders and kernels";
 }
 
 /* Autocast keeps its 16-bit copy of a float32 matrix that requires a gradient until the pass ends, also where no

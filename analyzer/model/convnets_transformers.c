@@ -1,4 +1,4 @@
-/* Networks of images as transformers builds them: ConvNeXt V2, Swin. */
+/* Networks of images as transformers builds them: ConvNeXt V2, Swin; and torchvision's Swin. */
 #include "analyzer/model/conv_walk.h"
 
 /* Where autocast casts to the half type. */
@@ -112,13 +112,33 @@ static size_t window_heads(struct model_walk *w, struct model_branch windows)
     return w->last;
 }
 
+/* One of the three in a product of all: copied by scaling queries, by torch.matmul() for keys and values. */
+static size_t part_of_product(struct model_walk *w, struct model_branch all, uint64_t channels)
+{
+    go_to(w, all);
+    w->channels = channels;
+    copy_map(w);
+    return w->last;
+}
+
 /* Attention in windows of `side` positions, from their copy to the product after it. */
-static void window_attention(struct model_walk *w, uint64_t side, uint64_t heads, bool masked)
+static void window_attention(struct model_walk *w, uint64_t side, uint64_t heads, bool masked, bool joined)
 {
     const struct model_branch windows = branch_here(w);
     const uint64_t width = map_size(w);
-    const size_t q = window_heads(w, windows), k = window_heads(w, windows), v = window_heads(w, windows);
+    size_t q, k, v;
 
+    if (joined) {
+        cast_linear(w, 3 * w->channels, true);
+        const struct model_branch all = branch_here(w);
+        q = part_of_product(w, all, windows.channels);
+        k = part_of_product(w, all, windows.channels);
+        v = part_of_product(w, all, windows.channels);
+    } else {
+        q = window_heads(w, windows);
+        k = window_heads(w, windows);
+        v = window_heads(w, windows);
+    }
     w->held += 3 * width;
     w->channels = heads * side * side;
     w->last = q;
@@ -140,7 +160,7 @@ static void window_attention(struct model_walk *w, uint64_t side, uint64_t heads
     cast_linear(w, w->channels, true);
 }
 
-static void swin_block(struct model_walk *w, uint64_t side, uint64_t heads, bool shifts, bool wide)
+static void swin_block(struct model_walk *w, uint64_t side, uint64_t heads, bool shifts, bool wide, bool joined)
 {
     const struct model_branch in = branch_here(w);
     const uint64_t read = map_size(w), before = w->held;
@@ -159,7 +179,7 @@ static void swin_block(struct model_walk *w, uint64_t side, uint64_t heads, bool
         copy_map(w);
         w->held += map_size(w);
     }
-    window_attention(w, side, heads, shifts);
+    window_attention(w, side, heads, shifts, joined);
     if (width > side) copy_map(w);
     if (shifts) copy_map(w);
     const bool padded = height != in.height || width != in.width;
@@ -184,7 +204,8 @@ static void swin_block(struct model_walk *w, uint64_t side, uint64_t heads, bool
     w->held = before;
 }
 
-/* transformers' Swin. Under autocast the stem's norm makes the first stage's sums float32. */
+/* transformers' Swin, and torchvision's, whose queries, keys and values are one product. Under autocast the stem's norm
+ * makes the first stage's sums float32. */
 void model_walk_swin(struct model_walk *w, const int n[NUMBERS])
 {
     const uint64_t side = (uint64_t)n[3];
@@ -200,7 +221,7 @@ void model_walk_swin(struct model_walk *w, const int n[NUMBERS])
         if (w->height < side || w->width < side) w->failed = true; /* its table of positions would not fit */
         const bool one = w->height <= side || w->width <= side;
         for (int i = 0; i < n[stage == 2 ? 2 : 1]; i++)
-            swin_block(w, side, (uint64_t)n[4] << stage, i % 2 && !one, !stage);
+            swin_block(w, side, (uint64_t)n[4] << stage, i % 2 && !one, !stage, n[5]);
         if (stage == 3) break;
         w->channels *= 4;
         w->height = (w->height + 1) / 2;

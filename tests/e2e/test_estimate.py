@@ -1402,6 +1402,40 @@ def test_lengths_that_vary_leave_cached_segments():
     assert varying["bytes"] == pytest.approx(31.62, rel=0.1) and varying["low_bytes"] < 31.62 < varying["high_bytes"]
 
 
+@pytest.mark.parametrize("model, precision, batch, known", [
+    ("swin-tiny-patch4-window7-224", "amp-fp16", 128, 10.263e9), ("swin-tiny-patch4-window7-224", "amp-fp16", 8, 1.0684e9),
+    ("swin-tiny-patch4-window7-224", "fp32", 8, 1.2550e9), ("swin-t", "amp-fp16", 8, 1.0201e9), ("swin-t", "fp32", 8, 1.2588e9)])
+def test_swin_keeps_queries_and_keys(model, precision, batch, known):
+    """Swin-T of transformers 4.57 and torchvision 0.26, AdamW, PyTorch 2.11 on the simulated GPU: allocated at most. Before PyTorch 1.11
+    softmax keeps what it reads, too: 2.19 million scores of an image in float32."""
+    base = ("--model", model, "--precision", precision, "--batch", str(batch), "--image", "224", "--optimizer", "adamw", "--gpu", "rtx3090-24g")
+
+    def live(key, *more):
+        lines = [line for line in answer(*base, *more)["lines"] if line["part"] not in ("context", "allocator") and "forward_end" in line["phases"]]
+        return sum(line[key] for line in lines)
+    assert live("bytes") == pytest.approx(known, rel=0.05)
+    assert live("bytes", "--torch", "1.10", "--no-calibration") - live("bytes", "--torch", "1.12", "--no-calibration") == pytest.approx(
+        4 * 2189712 * batch, rel=0.02)
+
+
+@pytest.mark.parametrize("words, inside", [((), True), (("--transformers", "4.34"), False)])
+def test_kernels_of_gptq_may_keep_a_buffer_for_eight_long_sequences(words, inside):
+    """optimum-benchmark's LLaMA 13B: 8.714 GB allocated by AutoGPTQ with ExLlamaV2's kernels, which 4.34 did not offer."""
+    e = answer("--model", "llama-13b", "--inference", "--precision", "fp16", "--weights", "gptq", "--seq", "256", "--prompt", "256",
+               "--attention", "eager", "--tuple-cache", *words)
+    assert (sum(line["high_bytes"] for line in e["lines"] if line["part"] not in ("context", "allocator")) > 8.714e9) == inside
+
+
+@pytest.mark.parametrize("gpu", [(), ("--gpu", "h100-80g")])
+def test_cached_segments_of_varying_lengths_are_in_memory_that_exists(gpu):
+    """None are needed, so they are no reason to look for more memory than the largest GPU has: 7 TiB without a limit."""
+    base = ("--model", "llama-3-8b", "--precision", "fp32", "--batch", "4", "--seq", "8192", "--no-calibration", "--json", *gpu)
+    equal, varying = (json.loads(gpuspy("estimate", *base, *more).stdout)["peak"] for more in ((), ("--varying-lengths",)))
+    assert varying["high_bytes"] <= 1.05 * equal["high_bytes"] and varying["bytes"] == pytest.approx(equal["bytes"], rel=0.02)
+    small = ("--model", "llama-3-8b", "--adapter", "lora", "--batch", "1", "--seq", "4096", "--attention", "eager", "--varying-lengths")
+    assert answer(*small)["peak"]["high_bytes"] < 288 * 2**30, "534 GiB without a limit"
+
+
 @pytest.mark.parametrize("model, seq, weights, known", [("qwen-7b", 2048, "", 27.74), ("qwen-14b", 2048, "", 40.14), ("yi-34b", 2048, "", 71.34),
                                                         ("qwen-7b", 2048, "--weights gptq", 19.21), ("qwen-14b", 2048, "--weights gptq-8bit", 29.13)])
 def test_lengths_that_vary_beside_adapters(model, seq, weights, known):

@@ -606,6 +606,19 @@ def test_axolotls_types_without_autocast(tmp_path, text, option):
     assert option in read_as(tmp_path, "--config", "c.yml")[1]["options"]
 
 
+@pytest.mark.parametrize("keys, options, left", [
+    ("use_apollo: true\napollo_rank: 128\napollo_layerwise: true\n", {"--optimizer=galore", "--lora-rank=128", "--step=in-backward"}, "use_apollo"),
+    ("use_muon: true\n", {"--optimizer=muon"}, ""), ("use_adam_mini: true\n", set(), "adam_mini"), ("use_badam: true\n", set(), "badam"),
+    ("mixture_of_depths: convert\n", {"--optimizer=adamw"}, "mixture_of_depths"), ("use_asft_loss: true\n", {"--optimizer=adamw"}, "use_asft_loss"),
+    ("use_llama_pro: true\n", {"--optimizer=adamw"}, "use_llama_pro")])
+def test_llama_factorys_other_ways_to_train(tmp_path, keys, options, left):
+    """None of examples/extras is taken for plain AdamW without a word."""
+    (tmp_path / "c.yaml").write_text("model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: full\ncutoff_len: 2048\n"
+                                     "per_device_train_batch_size: 1\npure_bf16: true\n" + keys)
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert options < set(config["options"]) and left in " ".join(config["not_considered"]) and (left or not config["not_considered"])
+
+
 def test_llama_factorys_galore(tmp_path):
     (tmp_path / "c.yaml").write_text("model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: full\nuse_galore: true\n"
                                      "galore_layerwise: true\ngalore_rank: 64\ngalore_scale: 2.0\ncutoff_len: 2048\nper_device_train_batch_size: 1\npure_bf16: true\n")
