@@ -45,6 +45,7 @@ LIST(run_contexts, run_context, contexts)
 LIST(run_removed, run_removed, removed)
 LIST(run_levels, run_level, levels)
 LIST(run_removed_scopes, run_removed_scope, removed_scopes)
+LIST(run_removed_lows, run_removed_low, removed_lows)
 
 void run_list_processes(const struct run *run, char *out, size_t size)
 {

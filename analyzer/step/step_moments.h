@@ -14,6 +14,8 @@ struct step_moments {
     uint32_t stack;   /* of most of them; of `named` if that is set */
     uint32_t named;   /* the call site that names them, + 1; 0: `place` */
     bool zeroed;      /* of backward passes: the last ones before zero_grad */
+    uint64_t removed; /* of marks: how many a bounded recording removed */
+    int64_t removed_first_ns; /* … when the first of them began; RUN_UNKNOWN: their number is unknown */
     const char *name; /* "range \"step\"", NULL: the call site is the name */
 };
 
