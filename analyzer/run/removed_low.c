@@ -4,24 +4,31 @@
 
 #include <stdio.h>
 
+#include "analyzer/base/sort.h"
 #include "schema/store.h"
 
 enum { REMOVED_LOW_MAX = 1 << 20 };
 
+enum { TIMES_MAX = 1 << 16 };
+
+/* Of the allocations that the file counted, and of those that have rows, if they are many, evenly chosen ones. */
 static bool load_times(struct run *run, struct run_database *db, uint32_t process)
 {
     const struct run_process *p = &run->processes[process];
-    sqlite3_stmt *st = run_database_prepare(db, "SELECT first_id, time_ns FROM removed_time ORDER BY first_id");
-    uint64_t last = 0;
-    int64_t last_ns = 0;
+    const uint64_t stride = (p->allocations_before - p->allocations_removed) / TIMES_MAX + 1;
+    struct run_removed_time last = {process, 0, 0};
+    char sql[256];
+    snprintf(sql, sizeof sql,
+             "SELECT first_id, time_ns FROM removed_time UNION ALL SELECT id, alloc_ns FROM %s WHERE alloc_ns < %lld AND "
+             "id %% %llu = 0 ORDER BY 1",
+             db->allocations, (long long)p->kept_from_ns, (unsigned long long)stride);
+    sqlite3_stmt *st = run_database_prepare(db, sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
-        const uint64_t allocations = (uint64_t)run_bounded(sqlite3_column_int64(st, 0));
-        const int64_t ns = run_bounded(sqlite3_column_int64(st, 1));
-        if (ns >= p->kept_from_ns || allocations >= p->allocations_before) break;
-        if (allocations <= last || ns < last_ns) continue;
-        last = allocations;
-        last_ns = ns;
-        *ARENA_ADD(run->removed_times) = (struct run_removed_time){process, allocations, ns};
+        const struct run_removed_time t = {process, (uint64_t)run_bounded(sqlite3_column_int64(st, 0)),
+                                           run_bounded(sqlite3_column_int64(st, 1))};
+        if (t.ns >= p->kept_from_ns || t.allocations >= p->allocations_before) break;
+        if (t.allocations <= last.allocations || t.ns < last.ns) continue;
+        *ARENA_ADD(run->removed_times) = last = t;
     }
     sqlite3_finalize(st);
     return st;
@@ -75,19 +82,19 @@ void run_load_removed_lows(struct run *run, struct run_database *db, uint32_t pr
 static void find_points(const struct run *run, uint32_t process, bool by_time, double at, double x[2], double y[2])
 {
     const struct run_process *p = &run->processes[process];
-    const double end_ns = (double)p->kept_from_ns, end = (double)p->allocations_before;
-    x[0] = y[0] = 0;
-    EACH_IN (t, run->removed_times) {
-        const double ns = (double)t->ns, n = (double)t->allocations;
-        if (t->process != process) continue;
-        x[1] = by_time ? ns : n;
-        y[1] = by_time ? n : ns;
-        if (at < x[1]) return;
-        x[0] = x[1];
-        y[0] = y[1];
+    const struct run_removed_time *t = run->removed_times;
+    const size_t i = SORT_COUNT(run->removed_times_n, k,
+                                t[k].process < process ||
+                                    (t[k].process == process &&
+                                     (by_time ? (double)t[k].ns : (double)t[k].allocations) <= at));
+    const bool first = i == 0 || t[i - 1].process != process, last = i == run->removed_times_n || t[i].process != process;
+    const double ns[] = {first ? 0 : (double)t[i - 1].ns, last ? (double)p->kept_from_ns : (double)t[i].ns};
+    const double n[] = {first ? 0 : (double)t[i - 1].allocations,
+                        last ? (double)p->allocations_before : (double)t[i].allocations};
+    for (size_t k = 0; k < 2; k++) {
+        x[k] = by_time ? ns[k] : n[k];
+        y[k] = by_time ? n[k] : ns[k];
     }
-    x[1] = by_time ? end_ns : end;
-    y[1] = by_time ? end : end_ns;
 }
 
 static double interpolate_points(const struct run *run, uint32_t process, bool by_time, double at)

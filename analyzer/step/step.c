@@ -217,7 +217,7 @@ static struct step_list *make_step_list(struct step_finder *f, uint32_t process,
         find_starts(&f->tree, loop_line(&f->tree, m->place), m, p->kept_from_ns > 0, starts);
     set_times(f->b, s, starts, m, p->end_ns);
     free(starts);
-    if (p->kept_from_ns) step_removed_set(f->b->arena, s, f->b->run, removed, &f->early, m);
+    if (p->kept_from_ns) step_removed_set(f->b->arena, s, f->b->run, removed, &f->early);
     if (m->stack != RUN_NONE) s->site = site_of_call(f->b, m->stack);
     s->by = step_call_name(f, s, m);
     s->evidence = arena_printf(f->b->arena, "%s, %zu time%s%s", s->by, s->n, s->n == 1 ? "" : "s",

@@ -7,6 +7,8 @@
 #include "analyzer/base/sort.h"
 #include "analyzer/site/builder.h"
 
+enum { SINGLE_STEPS = 64, POINTS = 320 };
+
 static bool is_below(const struct step_place_tree *t, uint32_t place, uint32_t above)
 {
     while (place != above && place != STEP_PLACE_ROOT) place = t->places[place].parent;
@@ -49,23 +51,46 @@ void step_removed_add_totals(struct step_removed_events *e, const struct run *ru
 
 struct path { /* that each step uses equally often */
     uint64_t steps; /* in the whole run */
-    int64_t first_ns;
+    uint64_t count;
 };
 
-SORT_ORDER(order_paths_by_steps, struct path, SORT_UP(x->steps, y->steps) ?: SORT_UP(x->first_ns, y->first_ns))
+SORT_ORDER(order_paths_by_steps, struct path, SORT_UP(x->steps, y->steps))
 
-/* What most of the paths show. */
-static struct path usual_path(const struct path *paths, size_t n)
+/* The number of steps that most of the events show. */
+static uint64_t usual_steps(const struct path *paths, size_t n)
 {
-    struct path usual = {0};
-    size_t most = 0;
+    uint64_t usual = 0, most = 0;
     for (size_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && paths[end].steps == paths[i].steps;) end++;
-        if (end - i < most) continue;
-        most = end - i;
-        usual = paths[i]; /* with the earliest first_ns */
+        uint64_t count = 0;
+        for (end = i; end < n && paths[end].steps == paths[i].steps; end++) count += paths[end].count;
+        usual = count >= most ? paths[i].steps : usual;
+        most = count >= most ? count : most;
     }
     return usual;
+}
+
+static struct step_removed_event removed_of(const struct step_removed_events *e, uint32_t stack)
+{
+    return stack < e->of_stack_n ? e->of_stack[stack] : (struct step_removed_event){0};
+}
+
+/* 0: not equally often in each of `steps`. */
+static uint64_t uses_per_step(uint64_t events, uint64_t steps)
+{
+    const uint64_t each = (events + steps / 2) / steps, all = each * steps;
+    return (events < all ? all - events : events - all) <= each ? each : 0;
+}
+
+/* When a path that each step uses was first used. */
+static int64_t first_use(const struct step_removed_events *e, const struct step_place_tree *t, uint64_t steps)
+{
+    int64_t first = RUN_NEVER;
+    for (uint32_t stack = 0; stack < t->stacks_n; stack++) {
+        const struct step_removed_event r = removed_of(e, stack);
+        if (r.count && t->stacks[stack].events && uses_per_step(t->stacks[stack].events + r.count, steps))
+            first = r.first_ns < first ? r.first_ns : first;
+    }
+    return first;
 }
 
 /* A step that the beginning of the kept part cuts is counted once: by the sum of its removed and its recorded events. */
@@ -76,19 +101,16 @@ struct step_removed step_removed_count(const struct step_removed_events *e, cons
     size_t n = 0, cap = 0;
     for (uint32_t stack = 0; visits && stack < t->stacks_n; stack++) {
         const struct step_place_stack *s = &t->stacks[stack];
-        const uint64_t each = (s->events + visits / 2) / visits, all = each * visits;
-        const uint64_t off = s->events < all ? all - s->events : s->events - all;
-        if (!s->place || !each || off > each || !is_below(t, s->place - 1, place)) continue;
-        const struct step_removed_event none = {0}, *r = stack < e->of_stack_n ? &e->of_stack[stack] : &none;
-        *ARENA_PUSH(paths, n, cap) =
-            (struct path){(s->events + r->count + each / 2) / each, r->count ? r->first_ns : RUN_NEVER};
+        const uint64_t each = uses_per_step(s->events, visits), all = s->events + removed_of(e, stack).count;
+        if (s->place && each && is_below(t, s->place - 1, place))
+            *ARENA_PUSH(paths, n, cap) = (struct path){(all + each / 2) / each, all};
     }
     if (n) qsort(paths, n, sizeof *paths, order_paths_by_steps);
-    const struct path usual = usual_path(paths, n);
+    const uint64_t steps = usual_steps(paths, n);
     free(paths);
     return (struct step_removed){.known = n > 0,
-                                 .n = usual.steps > visits ? usual.steps - visits : 0,
-                                 .first_ns = usual.first_ns};
+                                 .n = steps > visits ? steps - visits : 0,
+                                 .first_ns = steps ? first_use(e, t, steps) : RUN_NEVER};
 }
 
 struct clock {
@@ -117,33 +139,28 @@ static int64_t clock_time(const struct clock *c, double at, int64_t from_ns, int
     return from_ns;
 }
 
-/* The share of a step that has passed at its moment. */
-static double share_before(const struct step_list *s, const struct step_moments *m)
+/* The number of the step with which point k begins: each of the first ones, then evenly chosen ones. */
+static size_t point_step(size_t n, size_t points, size_t k)
 {
-    double before = 0, all = 0;
-    for (size_t i = 0; i + 1 < s->starts_n && i < m->n; i++) {
-        const int64_t to = m->times[i] < s->start_ns[i + 1] ? m->times[i] : s->start_ns[i + 1];
-        before += to > s->start_ns[i] ? (double)(to - s->start_ns[i]) : 0;
-        all += (double)(s->start_ns[i + 1] - s->start_ns[i]);
-    }
-    return all > 0 && s->stride == 1 ? before / all : 0;
+    return points == n || k < SINGLE_STEPS
+               ? k
+               : SINGLE_STEPS + (size_t)((double)(n - SINGLE_STEPS) * (double)(k - SINGLE_STEPS) /
+                                         (double)(points - SINGLE_STEPS));
 }
 
 void step_removed_set(struct arena *arena, struct step_list *s, const struct run *run, const struct step_removed *r,
-                      const struct step_removed_events *early, const struct step_moments *m)
+                      const struct step_removed_events *early)
 {
-    enum { POINTS = 256 };
     const struct clock clock = {run, s->process, early};
     const size_t points = r->n < POINTS ? r->n : POINTS;
     s->removed_unknown = !r->known;
     if (!r->known || !r->n || r->first_ns >= s->start_ns[0]) return;
     int64_t *ns = arena_alloc(arena, (points + 1) * sizeof *ns);
-    double first = clock_at(&clock, r->first_ns);
-    const double end = clock_at(&clock, s->start_ns[0]);
-    first -= m->begins ? 0 : share_before(s, m) * (end - first) / (double)r->n;
-    for (size_t i = 0; i <= points; i++) {
-        const double at = first + (end - first) * (double)i / (double)points;
-        ns[i] = clock_time(&clock, at, i ? ns[i - 1] : 0, s->start_ns[0]);
+    const double first = clock_at(&clock, r->first_ns), end = clock_at(&clock, s->start_ns[0]);
+    ns[0] = r->first_ns;
+    for (size_t i = 1; i <= points; i++) {
+        const double at = first + (end - first) * (double)point_step(r->n, points, i) / (double)r->n;
+        ns[i] = clock_time(&clock, at, ns[i - 1], s->start_ns[0]);
     }
     s->removed_ns = ns;
     s->removed_points = points;
@@ -158,14 +175,17 @@ size_t step_removed_at(const struct step_list *s, int64_t ns)
     if (k == 0) return 0;
     const double span = (double)(s->removed_ns[k] - s->removed_ns[k - 1]);
     const double part = span > 0 ? (double)(ns - s->removed_ns[k - 1]) / span : 0;
-    const size_t at = (size_t)(((double)(k - 1) + part) * (double)s->removed / (double)s->removed_points);
+    const size_t from = point_step(s->removed, s->removed_points, k - 1);
+    const size_t to = point_step(s->removed, s->removed_points, k);
+    const size_t at = from + (size_t)(part * (double)(to - from));
     return at < s->removed ? at : s->removed - 1;
 }
 
 int64_t step_removed_start_ns(const struct step_list *s, size_t i)
 {
-    const double at = (double)i * (double)s->removed_points / (double)s->removed;
-    const size_t k = (size_t)at < s->removed_points ? (size_t)at : s->removed_points - 1;
+    const size_t points = s->removed_points;
+    const size_t k = SORT_COUNT(points, p, point_step(s->removed, points, p) <= i) - 1;
+    const size_t from = point_step(s->removed, points, k), to = point_step(s->removed, points, k + 1);
     const double span = (double)(s->removed_ns[k + 1] - s->removed_ns[k]);
-    return s->removed_ns[k] + (int64_t)(span * (at - (double)k));
+    return s->removed_ns[k] + (to > from ? (int64_t)(span * (double)(i - from) / (double)(to - from)) : 0);
 }

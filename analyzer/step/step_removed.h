@@ -2,7 +2,6 @@
 #pragma once
 
 #include "analyzer/step/step.h"
-#include "analyzer/step/step_moments.h"
 #include "analyzer/step/step_tree.h"
 
 struct step_removed_events { /* before the kept part */
@@ -16,7 +15,7 @@ struct step_removed_events { /* before the kept part */
 struct step_removed {
     bool known;
     size_t n;
-    int64_t first_ns; /* of the first moment */
+    int64_t first_ns; /* when the first one began */
 };
 
 void step_removed_add(struct step_removed_events *e, uint32_t stack, uint64_t count, int64_t first_ns);
@@ -28,8 +27,8 @@ void step_removed_add_totals(struct step_removed_events *e, const struct run *ru
 /* From the paths below a place that was visited that often. */
 struct step_removed step_removed_count(const struct step_removed_events *e, const struct step_place_tree *t,
                                        uint32_t place, uint64_t visits);
-/* Adds them to the steps of the kept part, whose moments are `m`. */
+/* Adds them to the steps of the kept part. */
 void step_removed_set(struct arena *arena, struct step_list *s, const struct run *run, const struct step_removed *r,
-                      const struct step_removed_events *early, const struct step_moments *m);
+                      const struct step_removed_events *early);
 size_t step_removed_at(const struct step_list *s, int64_t ns); /* `ns` before the kept steps */
 int64_t step_removed_start_ns(const struct step_list *s, size_t i); /* i < s->removed */
