@@ -132,7 +132,9 @@ static void of_growth(struct advices *a)
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line allocates",
-                                               processes[g->process].kept_from_ns ? "at least " : "",
+                                               processes[g->process].kept_from_ns &&
+                                                       !processes[g->process].lows_are_known
+                                                   ? "at least " : "",
                                                site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
                                                advice_of_growth(g))));
     }

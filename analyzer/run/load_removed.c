@@ -221,8 +221,9 @@ void run_note_removed(struct run *run)
     run_add_note(
         run,
         "%s (%s): the recording has every event after %s%s; from the time before that, it has peaks, failures, live "
-        "memory, totals by call path, and a coarse timeline",
-        who, why, UNITS_SECONDS((double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
+        "memory, totals%s by call path, and a coarse timeline",
+        who, why, UNITS_SECONDS((double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest",
+        run_growth_from(run) ? "" : " and growth");
 }
 
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
@@ -279,7 +280,7 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
         UNITS_BYTES((uint64_t)lows[EIGHTHS - 1]), UNITS_BYTES((uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
 }
 
-/* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
+/* A growth that is too slow for the rows, or that many lines share, shows in the running totals. Under PyTorch the
  * allocator's segments are left out: growth in them also shows in the tensors. */
 void run_note_levels(struct run *run)
 {

@@ -146,6 +146,15 @@ int64_t run_duration(const struct run *run)
     return longest;
 }
 
+int64_t run_growth_from(const struct run *run)
+{
+    int64_t latest = 0;
+    for (size_t i = 0; i < run->processes_n; i++)
+        if (!run->processes[i].lows_are_known && run->processes[i].kept_from_ns > latest)
+            latest = run->processes[i].kept_from_ns;
+    return latest;
+}
+
 int64_t run_kept_from(const struct run *run)
 {
     int64_t latest = 0;
