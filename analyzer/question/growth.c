@@ -455,7 +455,10 @@ static uint64_t growth_steps_of(const struct step_list *steps, const struct site
 {
     size_t first = step_count_done(steps, s->first_ns), end = step_count_done(steps, span->end_ns) + 1;
     end = end < steps->n || span->oom ? end : steps->n;
-    return end > first ? end - first : 1;
+    const size_t n = end > first ? end - first : 1;
+    /* The beginning is interpolated: if about one per step stayed, it was one. */
+    const bool near = n <= s->stayed + s->stayed / 64 && s->stayed <= n + n / 64;
+    return near && first >= STEP_REMOVED_SINGLE && first < steps->removed ? s->stayed : n;
 }
 
 /* Weights that are loaded once are loaded when the training begins. A new optimizer or model at each step is not

@@ -312,9 +312,11 @@ static struct step_removed find_removed(struct step_finder *f, uint32_t process,
     struct step_removed_events events = {0};
     step_removed_add_totals(&events, f->b->run, process, calls, f->tensors);
     for (uint32_t i = 0; !calls && i < f->early.of_stack_n; i++)
-        step_removed_add(&events, i, f->early.of_stack[i].count, f->early.of_stack[i].first_ns);
+        step_removed_add(&events, i, &f->early.of_stack[i]);
     const uint64_t visits = t->places[m->place].visits;
-    struct step_removed r = step_removed_count(&events, t, m->place, source == SOURCE_STACKS ? m->count : visits);
+    /* Steps of several phases have several places, of which this one is known. */
+    const bool all = source == SOURCE_STACKS || (m->count <= visits + 1 && visits <= m->count + 1);
+    struct step_removed r = step_removed_count(&events, t, m->place, all ? m->count : visits);
     if (m->zeroed && visits) r.n = (r.n * m->count + visits / 2) / visits;
     step_removed_free(&events);
     return r;

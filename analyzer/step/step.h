@@ -25,6 +25,8 @@
 #include <stdint.h>
 #include "analyzer/result/result.h"
 
+enum { STEP_REMOVED_SINGLE = 64 }; /* removed steps whose beginnings are known more closely than those of later ones */
+
 #define STEP_SOURCES(X) X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
 #define STEP_ENUM_SOURCE(s, w) STEP_SOURCE_##s,
 enum step_source { STEP_SOURCES(STEP_ENUM_SOURCE) STEP_SOURCES_N };

@@ -7,7 +7,7 @@
 #include "analyzer/base/sort.h"
 #include "analyzer/site/builder.h"
 
-enum { SINGLE_STEPS = 64, POINTS = 320 };
+enum { POINTS = STEP_REMOVED_SINGLE + 256 };
 
 static bool is_below(const struct step_place_tree *t, uint32_t place, uint32_t above)
 {
@@ -21,17 +21,18 @@ static bool counts_as_event(const struct run_removed *r, bool calls, bool tensor
     return r->what == GS_REMOVED_ALLOCATION && !(tensors && run_removed_layer(r) == RUN_SERIES_DEVICE);
 }
 
-void step_removed_add(struct step_removed_events *e, uint32_t stack, uint64_t count, int64_t first_ns)
+void step_removed_add(struct step_removed_events *e, uint32_t stack, const struct step_removed_event *more)
 {
-    if (stack == RUN_NONE || !count) return;
+    if (stack == RUN_NONE || !more->count) return;
     struct step_removed_event *at = SITE_REACH(e->of_stack, stack, e->of_stack_n);
-    at->first_ns = !at->count || first_ns < at->first_ns ? first_ns : at->first_ns;
-    at->count += count;
+    at->first_ns = !at->count || more->first_ns < at->first_ns ? more->first_ns : at->first_ns;
+    at->count += more->count;
+    at->lost += more->lost;
 }
 
 void step_removed_add_row(struct step_removed_events *e, uint32_t stack, int64_t ns)
 {
-    step_removed_add(e, stack, 1, ns);
+    step_removed_add(e, stack, &(struct step_removed_event){.count = 1, .first_ns = ns});
     *ARENA_ADD(e->rows_ns) = ns;
 }
 
@@ -46,7 +47,7 @@ void step_removed_add_totals(struct step_removed_events *e, const struct run *ru
 {
     RUN_EACH (r, run_removed, run)
         if (r->process == process && counts_as_event(r, calls, tensors))
-            step_removed_add(e, r->stack, r->count, r->first_ns);
+            step_removed_add(e, r->stack, &(struct step_removed_event){r->count, r->count, r->first_ns});
 }
 
 struct path { /* that each step uses equally often */
@@ -93,22 +94,44 @@ static int64_t first_use(const struct step_removed_events *e, const struct step_
     return first;
 }
 
+/* Which paths count: those of whose earlier events no row is left (others may also have allocated what stays, such as a
+ * workspace), those of which some are without rows, or all. */
+enum which { GONE, SOME_GONE, ANY };
+
+static bool is_meant(struct step_removed_event r, enum which which)
+{
+    return which == ANY || (r.lost && (which == SOME_GONE || r.lost == r.count));
+}
+
 /* A step that the beginning of the kept part cuts is counted once: by the sum of its removed and its recorded events. */
-struct step_removed step_removed_count(const struct step_removed_events *e, const struct step_place_tree *t,
-                                       uint32_t place, uint64_t visits)
+static uint64_t count_steps_below(const struct step_removed_events *e, const struct step_place_tree *t, uint32_t place,
+                                  uint64_t visits, enum which which)
 {
     struct path *paths = NULL;
     size_t n = 0, cap = 0;
     for (uint32_t stack = 0; visits && stack < t->stacks_n; stack++) {
         const struct step_place_stack *s = &t->stacks[stack];
-        const uint64_t each = uses_per_step(s->events, visits), all = s->events + removed_of(e, stack).count;
-        if (s->place && each && is_below(t, s->place - 1, place))
+        const struct step_removed_event r = removed_of(e, stack);
+        const uint64_t each = uses_per_step(s->events, visits), all = s->events + r.count;
+        if (s->place && each && is_meant(r, which) && is_below(t, s->place - 1, place))
             *ARENA_PUSH(paths, n, cap) = (struct path){(all + each / 2) / each, all};
     }
     if (n) qsort(paths, n, sizeof *paths, order_paths_by_steps);
     const uint64_t steps = usual_steps(paths, n);
     free(paths);
-    return (struct step_removed){.known = n > 0,
+    return steps;
+}
+
+struct step_removed step_removed_count(const struct step_removed_events *e, const struct step_place_tree *t,
+                                       uint32_t place, uint64_t visits)
+{
+    /* Those of autograd's threads may have had no stack: then other lines of the loop show it. */
+    const uint64_t steps = count_steps_below(e, t, place, visits, GONE) ?:
+                           count_steps_below(e, t, STEP_PLACE_ROOT, visits, GONE) ?:
+                           count_steps_below(e, t, place, visits, SOME_GONE) ?:
+                           count_steps_below(e, t, STEP_PLACE_ROOT, visits, SOME_GONE) ?:
+                           count_steps_below(e, t, place, visits, ANY);
+    return (struct step_removed){.known = steps > 0,
                                  .n = steps > visits ? steps - visits : 0,
                                  .first_ns = steps ? first_use(e, t, steps) : RUN_NEVER};
 }
@@ -142,10 +165,10 @@ static int64_t clock_time(const struct clock *c, double at, int64_t from_ns, int
 /* The number of the step with which point k begins: each of the first ones, then evenly chosen ones. */
 static size_t point_step(size_t n, size_t points, size_t k)
 {
-    return points == n || k < SINGLE_STEPS
+    return points == n || k < STEP_REMOVED_SINGLE
                ? k
-               : SINGLE_STEPS + (size_t)((double)(n - SINGLE_STEPS) * (double)(k - SINGLE_STEPS) /
-                                         (double)(points - SINGLE_STEPS));
+               : STEP_REMOVED_SINGLE + (size_t)((double)(n - STEP_REMOVED_SINGLE) * (double)(k - STEP_REMOVED_SINGLE) /
+                                         (double)(points - STEP_REMOVED_SINGLE));
 }
 
 void step_removed_set(struct arena *arena, struct step_list *s, const struct run *run, const struct step_removed *r,

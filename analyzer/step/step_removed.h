@@ -6,7 +6,7 @@
 
 struct step_removed_events { /* before the kept part */
     struct step_removed_event {
-        uint64_t count;
+        uint64_t count, lost; /* lost: without rows */
         int64_t first_ns;
     } * of_stack;
     size_t of_stack_n;
@@ -18,7 +18,7 @@ struct step_removed {
     int64_t first_ns; /* when the first one began */
 };
 
-void step_removed_add(struct step_removed_events *e, uint32_t stack, uint64_t count, int64_t first_ns);
+void step_removed_add(struct step_removed_events *e, uint32_t stack, const struct step_removed_event *more);
 void step_removed_add_row(struct step_removed_events *e, uint32_t stack, int64_t ns);
 void step_removed_free(struct step_removed_events *e);
 /* The removed allocations, or copies and waits, of a process; with `tensors` without PyTorch's segments. */
