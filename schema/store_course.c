@@ -1,5 +1,5 @@
-/* The least that was live of each call path, in buckets of equally many allocations. analyzer/question/growth.c computes
- * the same from rows. */
+/* The least that was live of each call path, in buckets of equally many allocations. analyzer/question/growth.c
+ * computes the same from rows. */
 #include "schema/store_state.h"
 
 #include <stdio.h>
@@ -85,11 +85,10 @@ static bool reach_stack(struct gs_courses *c, uint32_t stack)
 
 static uint32_t add_course(struct gs_courses *c, uint32_t stack, uint16_t kind)
 {
-    struct gs_course *new = c->list.count < GS_COURSES && reach_stack(c, stack) ? GS_ARRAY_ADD(&c->list) : NULL;
+    struct gs_course *new = c->list.count < GS_COURSES &&reach_stack(c, stack) ? GS_ARRAY_ADD(&c->list) : NULL;
     c->left_out += !new;
     if (!new) return 0;
-    *new = (struct gs_course){
-        .stack = stack, .kind = kind, .next = c->of_stack[stack], .bucket = (uint16_t)c->bucket};
+    *new = (struct gs_course){.stack = stack, .kind = kind, .next = c->of_stack[stack], .bucket = (uint16_t)c->bucket};
     return c->of_stack[stack] = (uint32_t)c->list.count;
 }
 

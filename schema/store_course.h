@@ -11,7 +11,7 @@ struct gs_store;
 /* Buckets; call paths; call paths of which something was live during a whole bucket. Further ones are left out. */
 enum { GS_COURSE_BUCKETS = 128, GS_COURSES = 1 << 16, GS_COURSE_LOWS = 2048 };
 
-struct gs_course { /* of the allocations of one stack and kind */
+struct gs_course {        /* of the allocations of one stack and kind */
     uint32_t stack, next; /* next: another kind of the same stack, plus 1; 0: none */
     uint16_t kind;        /* as in table removed_course */
     uint16_t bucket;      /* the one to which `low` belongs */
@@ -23,9 +23,9 @@ struct gs_courses {
     GS_ARRAY(struct gs_course) list;
     uint32_t *of_stack; /* stack id → index of its first course, plus 1 */
     size_t stacks;
-    unsigned shift;    /* a bucket has 2^shift allocations; when all are full, neighbours merge */
-    uint32_t bucket;   /* the open one */
-    uint64_t next_id;  /* the allocation that opens the next one */
+    unsigned shift;                     /* a bucket has 2^shift allocations; when all are full, neighbours merge */
+    uint32_t bucket;                    /* the open one */
+    uint64_t next_id;                   /* the allocation that opens the next one */
     uint64_t end_ns[GS_COURSE_BUCKETS]; /* of the closed ones */
     uint32_t lows;                      /* number of courses that have them */
     uint64_t left_out;                  /* allocations of call paths beyond GS_COURSES, buckets beyond GS_COURSE_LOWS */

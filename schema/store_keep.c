@@ -159,8 +159,8 @@ static bool is_undoable(const struct gs_keep *k, int64_t id)
 
 /* ---------------------------------------------------------------- a row */
 
-static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes, int64_t start,
-                              int64_t ns)
+static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes,
+                              int64_t start, int64_t ns)
 {
     const int64_t words[] = {kind, stack};
     const struct gs_content key = gs_content_hash((struct gs_content){what, 6}, words, sizeof words);

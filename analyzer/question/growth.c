@@ -73,7 +73,7 @@ struct question_growths {
     size_t sites_cap;
     struct span *spans;
     size_t spans_cap;
-    struct span *span;                /* of the process now replayed */
+    struct span *span; /* of the process now replayed */
     uint32_t process;
     bool lows;                        /* the recording has what was live before kept_from_ns */
     bool goes_on;                     /* it allocates after its end */
@@ -296,9 +296,8 @@ static void add_removed_lows(struct question_growths *g)
         for (end = i + 1; end < n && low[end].process == low[i].process && low[end].stack == low[i].stack &&
                           low[end].layer == low[i].layer && low[end].device == low[i].device;)
             end++;
-        struct site_growth *s = low[i].process == g->process
-                                    ? site_of_path(g, &index, low[i].stack, low[i].layer, low[i].device)
-                                    : NULL;
+        struct site_growth *s =
+            low[i].process == g->process ? site_of_path(g, &index, low[i].stack, low[i].layer, low[i].device) : NULL;
         if (s) fill_lows(g, s, &low[i], end - i);
     }
     for (size_t i = 0; i < removed_n; i++) {
@@ -639,7 +638,8 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     const struct span *span = &g->spans[series->process];
     const struct step_list *all = step_list_of(g->b, series->process);
     /* With what was live from the start on, steps from the start on */
-    const struct step_list *steps = all && all->removed_unknown && run_process_at(run, series->process)->lows_are_known ? NULL : all;
+    const struct step_list *steps =
+        all && all->removed_unknown && run_process_at(run, series->process)->lows_are_known ? NULL : all;
     struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
     if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) return;

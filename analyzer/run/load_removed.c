@@ -51,8 +51,7 @@ struct run_removed run_removed_kind(uint8_t what, int64_t kind)
 
 static void load_totals(struct run *run, struct run_database *db, uint32_t process)
 {
-    sqlite3_stmt *st =
-        run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns, first_ns FROM removed");
+    sqlite3_stmt *st = run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns, first_ns FROM removed");
     const bool first = st;
     if (!first) st = run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns FROM removed");
     while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_n < REMOVED_MAX) {

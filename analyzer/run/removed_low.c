@@ -1,5 +1,5 @@
-/* What was live of each call path in the time whose rows a recording of bounded size lost, and when its allocations were
- * made. */
+/* What was live of each call path in the time whose rows a recording of bounded size lost, and when its allocations
+ * were made. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
@@ -18,10 +18,11 @@ static bool load_times(struct run *run, struct run_database *db, uint32_t proces
     const uint64_t stride = (p->allocations_before - p->allocations_removed) / TIMES_MAX + 1;
     struct run_removed_time last = {process, 0, 0};
     char sql[256];
-    snprintf(sql, sizeof sql,
-             "SELECT first_id, time_ns FROM removed_time UNION ALL SELECT id, alloc_ns FROM %s WHERE alloc_ns < %lld AND "
-             "id %% %llu = 0 ORDER BY 1",
-             db->allocations, (long long)p->kept_from_ns, (unsigned long long)stride);
+    snprintf(
+        sql, sizeof sql,
+        "SELECT first_id, time_ns FROM removed_time UNION ALL SELECT id, alloc_ns FROM %s WHERE alloc_ns < %lld AND "
+        "id %% %llu = 0 ORDER BY 1",
+        db->allocations, (long long)p->kept_from_ns, (unsigned long long)stride);
     sqlite3_stmt *st = run_database_prepare(db, sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const struct run_removed_time t = {process, (uint64_t)run_bounded(sqlite3_column_int64(st, 0)),
@@ -83,11 +84,12 @@ static void find_points(const struct run *run, uint32_t process, bool by_time, d
 {
     const struct run_process *p = &run->processes[process];
     const struct run_removed_time *t = run->removed_times;
-    const size_t i = SORT_COUNT(run->removed_times_n, k,
-                                t[k].process < process ||
-                                    (t[k].process == process &&
-                                     (by_time ? (double)t[k].ns : (double)t[k].allocations) <= at));
-    const bool first = i == 0 || t[i - 1].process != process, last = i == run->removed_times_n || t[i].process != process;
+    const size_t i =
+        SORT_COUNT(run->removed_times_n, k,
+                   t[k].process < process ||
+                       (t[k].process == process && (by_time ? (double)t[k].ns : (double)t[k].allocations) <= at));
+    const bool first = i == 0 || t[i - 1].process != process,
+               last = i == run->removed_times_n || t[i].process != process;
     const double ns[] = {first ? 0 : (double)t[i - 1].ns, last ? (double)p->kept_from_ns : (double)t[i].ns};
     const double n[] = {first ? 0 : (double)t[i - 1].allocations,
                         last ? (double)p->allocations_before : (double)t[i].allocations};

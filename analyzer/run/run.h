@@ -447,8 +447,8 @@ const char *const *run_notes(const struct run *run, size_t *n);
 void run_add_note(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "" for a number that is not in the table. */
 const char *run_api_name(const struct run *run, uint32_t process, uint32_t api);
-int64_t run_duration(const struct run *run);  /* of the longest process */
-int64_t run_kept_from(const struct run *run); /* the latest kept_from_ns of its processes; 0: all rows exist */
+int64_t run_duration(const struct run *run);    /* of the longest process */
+int64_t run_kept_from(const struct run *run);   /* the latest kept_from_ns of its processes; 0: all rows exist */
 int64_t run_growth_from(const struct run *run); /* likewise, of processes whose growth before that time is unknown */
 
 /* The file that is actually open for a process: its own, or a private copy, removed with the run, if its folder did not

@@ -176,7 +176,7 @@ static inline void run_show_progress(const struct run *run, const char *what, ui
 /* load.c */
 bool run_load(struct run *run, size_t database, char *error, size_t error_size);
 /* load_removed.c */
-struct run_removed run_removed_kind(uint8_t what, int64_t kind); /* what enum gs_removed and its kind mean */
+struct run_removed run_removed_kind(uint8_t what, int64_t kind);   /* what enum gs_removed and its kind mean */
 int64_t run_meta_number(struct run_database *db, const char *key); /* RUN_UNKNOWN: the key is missing */
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
 void run_load_removed_lows(struct run *run, struct run_database *db, uint32_t process); /* removed_low.c */

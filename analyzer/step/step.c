@@ -16,7 +16,7 @@ struct step_finder {
     struct step_place_tree tree, calls; /* of allocations; of copies and waits */
     bool tensors;                       /* PyTorch has reported tensors in this process */
     ARENA_ROWS(const struct step_list *, of_process);
-    int64_t kept_from_ns; /* of the process: earlier events are incomplete */
+    int64_t kept_from_ns;             /* of the process: earlier events are incomplete */
     struct step_removed_events early; /* … those of them that have rows */
 };
 
@@ -275,7 +275,7 @@ static void steps_on_alloc(void *self, const struct run_lifetime *life, const st
     struct step_finder *f = self;
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE)
-        return;                                   /* PyTorch's allocator occasionally needs a segment */
+        return;                             /* PyTorch's allocator occasionally needs a segment */
     if (life->alloc_ns < f->kept_from_ns) { /* other events of that time were removed */
         step_removed_add_row(&f->early, life->stack, life->alloc_ns);
         return;
@@ -311,8 +311,7 @@ static struct step_removed find_removed(struct step_finder *f, uint32_t process,
     const struct step_place_tree *t = calls ? &f->calls : &f->tree;
     struct step_removed_events events = {0};
     step_removed_add_totals(&events, f->b->run, process, calls, f->tensors);
-    for (uint32_t i = 0; !calls && i < f->early.of_stack_n; i++)
-        step_removed_add(&events, i, &f->early.of_stack[i]);
+    for (uint32_t i = 0; !calls && i < f->early.of_stack_n; i++) step_removed_add(&events, i, &f->early.of_stack[i]);
     const uint64_t visits = t->places[m->place].visits;
     /* Steps of several phases have several places, of which this one is known. */
     const bool all = source == SOURCE_STACKS || (m->count <= visits + 1 && visits <= m->count + 1);

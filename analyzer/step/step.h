@@ -39,15 +39,15 @@ struct step_list {
     struct result_site site; /* the line that makes the call; unknown for marks */
     uint32_t stack;          /* that line's stack, RUN_NONE for marks */
     size_t n;                /* steps, at least 2 */
-    size_t steady;     /* the first step after the warm-up, below n: figures of a usual step leave earlier ones out */
-    size_t removed;    /* the first ones, whose rows a bounded recording removed; their number is computed from totals */
+    size_t steady;  /* the first step after the warm-up, below n: figures of a usual step leave earlier ones out */
+    size_t removed; /* the first ones, whose rows a bounded recording removed; their number is computed from totals */
     bool removed_unknown; /* it had such steps, and their number is unknown */
-    int64_t median_ns; /* from a step's beginning to the next one's, of the steady steps */
+    int64_t median_ns;    /* from a step's beginning to the next one's, of the steady steps */
     /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n beginnings and the end of
      * the last step, without the removed ones. Use step_start_ns and step_at instead. */
     size_t stride, starts_n;
-    const int64_t *start_ns; /* starts_n + 1 of them, ascending */
-    const int64_t *end_ns;   /* starts_n of them, none after the next beginning; NULL: no gaps */
+    const int64_t *start_ns;   /* starts_n + 1 of them, ascending */
+    const int64_t *end_ns;     /* starts_n of them, none after the next beginning; NULL: no gaps */
     const int64_t *removed_ns; /* approximate times of the removed steps: evenly chosen beginnings … */
     size_t removed_points;     /* … this many, and the end of the last one */
 };

@@ -17,8 +17,8 @@ struct series { /* marks of one name */
     const char *name;
     bool moment, named, library, compiler;
     uint32_t thread;
-    uint64_t nested, elsewhere;             /* elsewhere: on other threads */
-    uint64_t counted;                       /* those that table removed_scope includes, too */
+    uint64_t nested, elsewhere; /* elsewhere: on other threads */
+    uint64_t counted;           /* those that table removed_scope includes, too */
     const char *domain;
     int64_t total_ns, longest_ns, until_ns; /* until_ns: when the last of them ends */
 };

@@ -50,7 +50,7 @@ void step_removed_add_totals(struct step_removed_events *e, const struct run *ru
             step_removed_add(e, r->stack, &(struct step_removed_event){r->count, r->count, r->first_ns});
 }
 
-struct path { /* that each step uses equally often */
+struct path {       /* that each step uses equally often */
     uint64_t steps; /* in the whole run */
     uint64_t count;
 };
@@ -103,7 +103,8 @@ static bool is_meant(struct step_removed_event r, enum which which)
     return which == ANY || (r.lost && (which == SOME_GONE || r.lost == r.count));
 }
 
-/* A step that the beginning of the kept part cuts is counted once: by the sum of its removed and its recorded events. */
+/* A step that the beginning of the kept part cuts is counted once: by the sum of its removed and its recorded events.
+ */
 static uint64_t count_steps_below(const struct step_removed_events *e, const struct step_place_tree *t, uint32_t place,
                                   uint64_t visits, enum which which)
 {
@@ -142,8 +143,8 @@ struct clock {
     const struct step_removed_events *early;
 };
 
-/* How many allocations had been made that were freed before the kept part: equally many per step, also if a leak began in
- * between. */
+/* How many allocations had been made that were freed before the kept part: equally many per step, also if a leak began
+ * in between. */
 static double clock_at(const struct clock *c, int64_t ns)
 {
     const size_t rows = SORT_COUNT(c->early->rows_ns_n, i, c->early->rows_ns[i] <= ns);
@@ -168,7 +169,7 @@ static size_t point_step(size_t n, size_t points, size_t k)
     return points == n || k < STEP_REMOVED_SINGLE
                ? k
                : STEP_REMOVED_SINGLE + (size_t)((double)(n - STEP_REMOVED_SINGLE) * (double)(k - STEP_REMOVED_SINGLE) /
-                                         (double)(points - STEP_REMOVED_SINGLE));
+                                                (double)(points - STEP_REMOVED_SINGLE));
 }
 
 void step_removed_set(struct arena *arena, struct step_list *s, const struct run *run, const struct step_removed *r,

@@ -30,5 +30,5 @@ struct step_removed step_removed_count(const struct step_removed_events *e, cons
 /* Adds them to the steps of the kept part. */
 void step_removed_set(struct arena *arena, struct step_list *s, const struct run *run, const struct step_removed *r,
                       const struct step_removed_events *early);
-size_t step_removed_at(const struct step_list *s, int64_t ns); /* `ns` before the kept steps */
+size_t step_removed_at(const struct step_list *s, int64_t ns);      /* `ns` before the kept steps */
 int64_t step_removed_start_ns(const struct step_list *s, size_t i); /* i < s->removed */
