@@ -2,8 +2,8 @@
 --
 -- A recording that GPUSPY_KEEP bounds loses old rows: those that ended before meta.kept_from_ns, and were not live at
 -- the peak of a series or at a failure. So what was live at any later time, at each peak and at each failure is
--- complete, and what is still live has all its rows. Of the removed rows the tables removed, removed_after, level and
--- removed_scope remain. This one has totals by call path.
+-- complete, and what is still live has all its rows. Of the removed rows the tables removed, removed_after, level,
+-- removed_scope, removed_course and removed_time remain. This one has totals by call path.
 CREATE TABLE removed (
     what INTEGER NOT NULL,      -- removed_what
     kind INTEGER NOT NULL,      -- allocation: kind of its row without the thread; copy: likewise + size·2^24, size 0 up
@@ -13,6 +13,7 @@ CREATE TABLE removed (
     count INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     ns INTEGER NOT NULL,        -- of allocations and marks: how long they lasted; else how long the host was in the calls
+    first_ns INTEGER NOT NULL,  -- when the first of them began
     PRIMARY KEY (what, kind, stack_id)
 ) WITHOUT ROWID;
 CREATE TABLE removed_after (    -- totals of the removed allocations by the failure before their end
@@ -45,6 +46,18 @@ CREATE TABLE removed_scope (    -- peaks within NVTX ranges by name and series, 
     count INTEGER NOT NULL,     -- ranges that began by until_ns
     ended_ns INTEGER NOT NULL,  -- the total duration of those that ended by then
     until_ns INTEGER NOT NULL   -- the last event that this row includes
+);
+CREATE TABLE removed_course (   -- the least that was live of a call path, from the start to the last removal, where it
+                                -- changes; at most 2048 call paths, meta.courses_left_out counts what is missing
+    kind INTEGER NOT NULL,      -- as in removed_after
+    stack_id INTEGER NOT NULL,  -- 0 none
+    first_id INTEGER NOT NULL,  -- while the allocations from this id on were made, up to the path's next row …
+    low_bytes INTEGER NOT NULL, -- … at least this much was live; 0 before its first row
+    PRIMARY KEY (kind, stack_id, first_id)
+) WITHOUT ROWID;
+CREATE TABLE removed_time (     -- when allocations were made, from the start to the last removal
+    first_id INTEGER PRIMARY KEY,
+    time_ns INTEGER NOT NULL    -- when the allocation with this id was made
 );
 
 -- Numbers → words, from the lists in schema/event.h.

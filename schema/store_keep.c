@@ -159,7 +159,8 @@ static bool is_undoable(const struct gs_keep *k, int64_t id)
 
 /* ---------------------------------------------------------------- a row */
 
-static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes, int64_t ns)
+static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes,
+                              int64_t start, int64_t ns)
 {
     const int64_t words[] = {kind, stack};
     const struct gs_content key = gs_content_hash((struct gs_content){what, 6}, words, sizeof words);
@@ -167,7 +168,7 @@ static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int
     if (!id) {
         struct gs_removed_total *new = GS_ARRAY_ADD(&k->totals);
         if (!new) return false;
-        *new = (struct gs_removed_total){.kind = kind, .stack = stack, .what = what};
+        *new = (struct gs_removed_total){.kind = kind, .stack = stack, .first_ns = start, .what = what};
         id = (uint32_t)k->totals.count;
         if (!gs_id_add(&k->index, key, id)) {
             k->totals.count--;
@@ -178,6 +179,7 @@ static bool add_removed_total(struct gs_keep *k, uint8_t what, int64_t kind, int
     total->count++;
     total->bytes = (int64_t)((uint64_t)total->bytes + (uint64_t)bytes);
     total->ns = (int64_t)((uint64_t)total->ns + (uint64_t)ns);
+    total->first_ns = start < total->first_ns ? start : total->first_ns;
     return true;
 }
 
@@ -193,9 +195,9 @@ static int64_t failure_before(const struct gs_keep *k, int64_t time_ns)
 static bool add_removed_row(struct gs_keep *k, int what, int64_t kind, int64_t stack, int64_t bytes, int64_t start,
                             int64_t life)
 {
-    return add_removed_total(k, (uint8_t)what, kind, stack, bytes, life) &&
+    return add_removed_total(k, (uint8_t)what, kind, stack, bytes, start, life) &&
            (what != GS_REMOVED_ALLOCATION ||
-            add_removed_total(k, GS_REMOVED_COUNT, kind & 4095, failure_before(k, start + life), bytes, 0));
+            add_removed_total(k, GS_REMOVED_COUNT, kind & 4095, failure_before(k, start + life), bytes, start, 0));
 }
 
 enum { A_WHAT, A_ID, A_KIND, A_STACK, A_BYTES, A_START, A_LIFE, ARGUMENTS };
@@ -245,7 +247,10 @@ static int write_total(struct gs_store *s, const struct gs_removed_total *t)
     sqlite3_bind_int64(st, at++, t->stack);
     sqlite3_bind_int64(st, at++, t->count);
     sqlite3_bind_int64(st, at++, t->bytes);
-    if (!after) sqlite3_bind_int64(st, at, t->ns);
+    if (!after) {
+        sqlite3_bind_int64(st, at++, t->ns);
+        sqlite3_bind_int64(st, at, t->first_ns);
+    }
     return gs_store_run(s, st);
 }
 
@@ -327,7 +332,9 @@ static int begin_time(struct gs_store *s)
     if (find_moments(s) || find_undoable(s)) return -1;
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
              (long long)s->keep.from_ns, s->keep.squeezed ? 0 : (long long)s->keep.bytes);
-    return gs_store_sql(s, sql) || gs_store_write_levels(s) || gs_store_write_scopes(s) ? -1 : 0;
+    return gs_store_sql(s, sql) || gs_store_write_levels(s) || gs_store_write_scopes(s) || gs_store_write_courses(s)
+               ? -1
+               : 0;
 }
 
 static int begin_pass(struct gs_store *s)

@@ -12,7 +12,7 @@ struct gs_store;
 enum { GS_KEEP_TABLES = 5 };
 
 struct gs_removed_total {
-    int64_t kind, stack, count, bytes, ns;
+    int64_t kind, stack, count, bytes, ns, first_ns;
     uint8_t what; /* enum gs_removed; GS_REMOVED_COUNT: a row of removed_after, with its after_ns in `stack` */
 };
 struct gs_keep {

@@ -68,6 +68,7 @@ static void add_place(struct gs_store *s, const struct gs_live *live)
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign)
 {
     int64_t bytes = sign * (int64_t)live->bytes;
+    gs_course_add(&s->courses, live->course, bytes);
     if (live->layer != GS_LAYER_DEVICE)
         track_tensor(s, live, bytes);
     else
@@ -160,5 +161,6 @@ int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec 
         .alloc_stack = gs_store_stack_id(s, thread, rec->stack),
         .free_stack = GS_STACK_LATER,
     };
+    begin->course = gs_course_of(&s->courses, begin->id, row->alloc_stack, row->kind, s->last_ns);
     return 0;
 }

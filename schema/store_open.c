@@ -44,6 +44,7 @@ static struct gs_store *new_store(char *error, size_t error_size)
     s->last_thread = GS_SPOOL_THREADS - 1;
     for (int d = 0; d < GS_DEVICES_MAX; d++) s->last_reserved[d] = -1;
     gs_levels_start(&s->levels);
+    gs_courses_start(&s->courses);
     return s;
 }
 
@@ -483,6 +484,7 @@ void gs_store_close(struct gs_store *s)
     gs_store_free_sources(s);
     gs_levels_free(&s->levels);
     gs_scopes_free(&s->scopes);
+    gs_courses_free(&s->courses);
     gs_keep_free(&s->keep);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);

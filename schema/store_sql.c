@@ -97,10 +97,13 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_LEVEL] = "INSERT INTO level(series,device,start_ns,end_ns,low_bytes,high_bytes) VALUES(?,?,?,?,?,?)",
     [GS_SQL_SCOPE] = "INSERT INTO removed_scope(domain,name,series,device,peak_bytes,peak_ns,entry_bytes,exit_bytes,"
                      "open_entry_bytes,count,ended_ns,until_ns) VALUES(nullif(?,''),?,?,?,?,?,?,?,?,?,?,?)",
-    [GS_SQL_REMOVED] = "INSERT INTO removed(what,kind,stack_id,count,bytes,ns) VALUES(?,?,?,?,?,?) ON CONFLICT DO "
-                       "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes,ns=ns+excluded.ns",
+    [GS_SQL_REMOVED] = "INSERT INTO removed(what,kind,stack_id,count,bytes,ns,first_ns) VALUES(?,?,?,?,?,?,?) ON "
+                       "CONFLICT DO UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes,"
+                       "ns=ns+excluded.ns,first_ns=min(first_ns,excluded.first_ns)",
     [GS_SQL_REMOVED_AFTER] = "INSERT INTO removed_after(kind,after_ns,count,bytes) VALUES(?,?,?,?) ON CONFLICT DO "
                              "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes",
+    [GS_SQL_REMOVED_COURSE] = "INSERT INTO removed_course(kind,stack_id,first_id,low_bytes) VALUES(?,?,?,?)",
+    [GS_SQL_REMOVED_TIME] = "INSERT INTO removed_time(first_id,time_ns) VALUES(?,?)",
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
 };
 
@@ -179,6 +182,7 @@ int gs_store_abandon(struct gs_store *s)
     if (!sqlite3_get_autocommit(s->db)) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     memcpy(s->error, why, sizeof why);
     s->levels.written_width = 0;
+    s->courses.unwritten = true;
     return -1;
 }
 

@@ -19,6 +19,7 @@
  *   store_log.c     when the log's content moves into the database
  *   store_level.c   the totals over time, and the time of each peak
  *   store_scope.c   the peaks within ranges, by name
+ *   store_course.c  the least that was live of each call path over time
  *   store_keep.c    old rows → totals, in a recording of bounded size
  *   store_load.c    an unfinished database → the same state in memory */
 #pragma once
@@ -27,6 +28,7 @@
 #include "schema/ranges.h"
 #include "schema/source_file.h"
 #include "schema/store.h"
+#include "schema/store_course.h"
 #include "schema/store_keep.h"
 #include "schema/store_scope.h"
 #include "schema/tables.h"
@@ -311,6 +313,8 @@ enum gs_statement {
     GS_SQL_SCOPE,
     GS_SQL_REMOVED,
     GS_SQL_REMOVED_AFTER,
+    GS_SQL_REMOVED_COURSE,
+    GS_SQL_REMOVED_TIME,
     GS_SQL_COUNT
 };
 
@@ -398,6 +402,7 @@ struct gs_store {
     unsigned long_logs; /* number of commits that left a long log */
     struct gs_levels levels;
     struct gs_scopes scopes;
+    struct gs_courses courses;
     struct gs_keep keep;
     struct gs_summary summary, saved_summary;
     struct gs_live_bytes { /* live memory as in the database, for gpuspy top (recovery_value) */

@@ -31,6 +31,7 @@ struct gs_live {
     uint8_t layer, space;
     uint16_t context; /* gs_rec_alloc.context: freed with it, unless 0 */
     int16_t home;     /* freed with this device's primary context, if context is 0; -1 none */
+    uint32_t course;  /* of gs_courses, plus 1; 0: none */
 };
 struct gs_live_map {
     struct gs_live *slots;

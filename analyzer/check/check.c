@@ -244,7 +244,7 @@ static char **databases_of(const char *const *paths, size_t n, bool alone, size_
         strcpy(list[i], p[i].path);
     }
     times->duration_s = (double)run_duration(run) / 1e9;
-    times->kept_from_ns = run_kept_from(run);
+    times->kept_from_ns = run_growth_from(run);
     run_close(run);
     return list;
 }

@@ -145,7 +145,7 @@ struct check {
     size_t processes;
     uint64_t events;
     double duration_s;
-    int64_t kept_from_ns; /* the latest of its processes; 0: all rows exist */
+    int64_t kept_from_ns; /* before this time the growth is unknown (run_growth_from); 0: it is known */
     const char *source;   /* as the user typed it */
     const char *command;  /* the recorded command, of the first process; NULL unknown */
     bool failed;          /* any result is not CHECK_OK */

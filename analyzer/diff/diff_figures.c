@@ -67,11 +67,11 @@ static const struct step_list *figure_steps_of(const struct asked *q)
     return NULL;
 }
 
-/* Of a bounded recording only the last steps are known. */
+/* Of a bounded recording perhaps only the last steps are known. */
 static double figure_steps(const struct asked *q)
 {
     const struct step_list *s = figure_steps_of(q);
-    return s && !run_process_at(q->report->run, s->process)->kept_from_ns ? (double)s->n : NAN;
+    return s && !s->removed_unknown ? (double)s->n : NAN;
 }
 
 static double step_s(const struct asked *q)
@@ -120,10 +120,10 @@ static double growth_per_step(const struct asked *q)
     return sum;
 }
 
-/* Of a bounded recording only the growth of the last steps is known. */
+/* Of a bounded recording perhaps only the growth of the last steps is known. */
 static double figure_growth(const struct asked *q)
 {
-    double sum = q->report->no_memory || q->report->no_history || run_kept_from(q->report->run) ? NAN : 0;
+    double sum = q->report->no_memory || q->report->no_history || run_growth_from(q->report->run) ? NAN : 0;
     EACH_IN (g, q->report->growth) sum += is_figure_meant(q, g->process, g->device) ? (double)g->bytes : 0;
     return sum;
 }

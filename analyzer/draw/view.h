@@ -46,6 +46,7 @@ void draw_first_heading(const struct draw_text *v, enum terminal_style style, co
 /* " after 3.54 s" for what only the part of a bounded recording shows that has every event; "" for a whole one. */
 #define DRAW_SINCE 64
 char *draw_since(const struct draw_text *v, char out[DRAW_SINCE]);
+char *draw_growth_since(const struct draw_text *v, char out[DRAW_SINCE]);
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *format, ...)

@@ -364,14 +364,23 @@ char *draw_trace(const struct draw_text *v, uint32_t stack, int indent)
     return text;
 }
 
-char *draw_since(const struct draw_text *v, char out[DRAW_SINCE])
+static char *since_text(int64_t ns, char out[DRAW_SINCE])
 {
     char from[UNITS_TEXT];
-    const int64_t kept_ns = run_kept_from(v->report->run);
 
     out[0] = 0;
-    if (kept_ns) snprintf(out, DRAW_SINCE, " after %s", units_format_seconds(from, (double)kept_ns / 1e9));
+    if (ns) snprintf(out, DRAW_SINCE, " after %s", units_format_seconds(from, (double)ns / 1e9));
     return out;
+}
+
+char *draw_since(const struct draw_text *v, char out[DRAW_SINCE])
+{
+    return since_text(run_kept_from(v->report->run), out);
+}
+
+char *draw_growth_since(const struct draw_text *v, char out[DRAW_SINCE])
+{
+    return since_text(run_growth_from(v->report->run), out);
 }
 
 void draw_more(const struct draw_text *v, size_t total, size_t shown)

@@ -443,7 +443,9 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->adds_modules = f->growing_states && !is_state(b->run, heaviest->stack);
     }
     f->growing_last_ns = last_ns;
-    f->growing_earlier = heaviest && f->growing_first_ns < run_process_at(b->run, f->row->process)->kept_from_ns;
+    const struct step_list *steps = oom_steps_of(b, f);
+    f->growing_earlier = heaviest && f->growing_first_ns < run_process_at(b->run, f->row->process)->kept_from_ns &&
+                         (!steps || steps->removed_unknown);
     f->growing_end_ns = growing_end_of(f, last_ns);
     SORT(stacks, f->growing_stacks_n, sort_uint32_up);
     f->growing_stacks = stacks;

@@ -127,13 +127,14 @@ static void of_growth(struct advices *a)
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) continue;
         const char *kept = g->creates == RUN_NONE ? site_kept_text(a->b->arena, "", g->holders, g->holders_n) : NULL;
+        const struct run_process *p = &processes[g->process];
+        const char *least = p->kept_from_ns && !p->lows_are_known ? "at least " : "";
         add_advice(a, "leak", share,
                    advice_at_site(a, &g->stack.site,
                                   arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s%s",
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
-                                               g->by_steps ? "per step" : "each time this line allocates",
-                                               processes[g->process].kept_from_ns ? "at least " : "",
+                                               g->by_steps ? "per step" : "each time this line allocates", least,
                                                site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
                                                advice_of_growth(a->b, g))));
     }

@@ -41,6 +41,7 @@ enum {
     FEW_STEPS = 3,
     LAYERS = 64,
     MEMBERS = 3, /* of an ensemble, at least */
+    TENTH = 10,
     FAR = 100000
 };
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
@@ -72,10 +73,14 @@ struct question_growths {
     size_t sites_cap;
     struct span *spans;
     size_t spans_cap;
-    struct span *span;                /* of the process now replayed */
+    struct span *span; /* of the process now replayed */
+    uint32_t process;
+    bool lows;                        /* the recording has what was live before kept_from_ns */
     bool goes_on;                     /* it allocates after its end */
     size_t from;                      /* its first location */
     int64_t kept_from_ns;             /* from this time on all of its events exist */
+    uint32_t kept_piece;              /* … which is in this piece */
+    uint32_t early;                   /* the piece of the last event before that time */
     uint32_t piece;                   /* of the last event */
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
     ARENA_ROWS(int64_t, end_bytes);   /* by series */
@@ -83,12 +88,15 @@ struct question_growths {
     size_t n, cap;
 };
 
+static int64_t *new_pieces(void)
+{
+    int64_t *pieces = arena_realloc(NULL, PIECES, sizeof *pieces);
+    return memset(pieces, 0, PIECES * sizeof *pieces);
+}
+
 static void keep_least(struct site_growth *s)
 {
-    if (s->least && !s->least_of) {
-        s->least_of = arena_realloc(NULL, PIECES, sizeof *s->least_of);
-        memset(s->least_of, 0, PIECES * sizeof *s->least_of);
-    }
+    if (s->least && !s->least_of) s->least_of = new_pieces();
     if (s->least_of) s->least_of[s->piece] = s->least;
 }
 
@@ -119,17 +127,48 @@ static void join_pieces(struct question_growths *g)
     }
     for (uint32_t p = 0; p < PIECES / 2; p++) g->span->piece_ends[p] = g->span->piece_ends[2 * p + 1];
     g->piece = PIECES / 2 - 1;
+    g->kept_piece /= 2;
     g->per_piece *= 2;
+}
+
+static void note_stayed(const struct question_growths *g, struct site_growth *s, const struct run_lifetime *life)
+{
+    if (life->free_ns <= g->span->end_ns || (g->goes_on && life->alloc_ns > g->span->end_ns)) return;
+    s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
+    s->last_ns = life->alloc_ns;
+    s->stayed++;
+    s->stayed_bytes += life->bytes;
+    if (life->free_ns == RUN_NEVER) {
+        s->never++;
+        s->never_bytes += life->bytes;
+    }
+}
+
+/* Others of that time were removed. What stayed has all of its rows; what was live beside it, add_removed_lows knows,
+ * or it counts as live from the beginning. */
+static void add_early(struct question_growths *g, struct site_growth *s, const struct run_lifetime *life)
+{
+    s->live += life->bytes;
+    s->least = s->live;
+    s->piece = g->kept_piece;
+    if (!g->lows) {
+        s->first = 1;
+        s->piece = 0;
+        return;
+    }
+    while (g->early < g->kept_piece && g->span->piece_ends[g->early] < life->alloc_ns) g->early++;
+    s->first = s->first ? s->first : g->early + 1;
+    s->times++;
+    if (life->alloc_ns <= g->span->end_ns) g->span->last = g->early;
+    note_stayed(g, s, life);
 }
 
 static void growth_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_growths *g = self;
     struct site_growth *s = SITE_REACH(g->sites, life->location, g->sites_cap);
-    if (life->alloc_ns < g->kept_from_ns) { /* others of that time were removed: it existed from the beginning */
-        s->first = 1;
-        s->live += life->bytes;
-        s->least = s->live;
+    if (life->alloc_ns < g->kept_from_ns) {
+        add_early(g, s, life);
         return;
     }
     if (g->events++ >= g->next) {
@@ -146,28 +185,19 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
     }
     if (s->piece < g->piece) reach_growth_piece(s, g->piece);
     s->live += life->bytes;
-    if (life->free_ns > g->span->end_ns && (!g->goes_on || life->alloc_ns <= g->span->end_ns)) {
-        s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
-        s->last_ns = life->alloc_ns;
-        s->stayed++;
-        s->stayed_bytes += life->bytes;
-        if (life->free_ns == RUN_NEVER) {
-            s->never++;
-            s->never_bytes += life->bytes;
-        }
-    }
+    note_stayed(g, s, life);
 }
 
 static void growth_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct question_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
+    if (life->free_ns > g->span->end_ns) return;
     if (life->free_ns < g->kept_from_ns) {
         s->live -= life->bytes;
         s->least = s->live;
         return;
     }
-    if (life->free_ns > g->span->end_ns) return;
     if (s->piece < g->piece) reach_growth_piece(s, g->piece);
     s->live = arena_add_capped(s->live, -life->bytes);
     s->least = s->live < s->least ? s->live : s->least;
@@ -186,22 +216,108 @@ static int64_t growth_end_of(const struct run *run, uint32_t process, struct spa
 static void growth_on_process_start(void *self, uint32_t process)
 {
     struct question_growths *g = self;
-    uint64_t allocations = run_process_at(g->b->run, process)->allocations;
-    g->kept_from_ns = run_process_at(g->b->run, process)->kept_from_ns;
+    const struct run_process *p = run_process_at(g->b->run, process);
+    const uint64_t allocations = p->allocations + p->allocations_removed;
+    g->process = process;
+    g->kept_from_ns = p->kept_from_ns;
+    g->lows = p->lows_are_known;
     g->span = SITE_REACH(g->spans, process, g->spans_cap);
     g->span->end_ns = growth_end_of(g->b->run, process, g->span);
     g->from = run_location_count(g->b->run);
-    g->events = 0;
+    g->events = p->allocations_before;
     /* the number of allocations up to the end is not known in advance: pieces begin small and are joined */
-    g->goes_on = g->span->oom && g->span->end_ns < run_process_at(g->b->run, process)->last_alloc_ns;
-    g->per_piece = g->next = allocations / PIECES / (g->goes_on ? PIECES : 1) + 1;
-    g->piece = 0;
+    g->goes_on = g->span->oom && g->span->end_ns < p->last_alloc_ns;
+    g->per_piece = allocations / PIECES / (g->goes_on ? PIECES : 1) + 1;
+    while (g->events / g->per_piece >= PIECES) g->per_piece *= 2;
+    g->piece = g->kept_piece = (uint32_t)(g->events / g->per_piece);
+    g->next = g->per_piece * (g->piece + 1);
+    g->early = 0;
+    for (uint32_t i = 0; i < g->kept_piece; i++)
+        g->span->piece_ends[i] = run_allocations_ns(g->b->run, process, (double)g->per_piece * (i + 1));
+}
+
+static uint32_t piece_at(const struct span *span, int64_t ns)
+{
+    uint32_t piece = 0;
+    while (piece < span->last && span->piece_ends[piece] < ns) piece++;
+    return piece;
+}
+
+/* A call path's pieces before the kept part, from its n entries. In the piece where that part begins, both count. */
+static void fill_lows(const struct question_growths *g, struct site_growth *s, const struct run_removed_low *low,
+                      size_t n)
+{
+    int64_t bytes = 0;
+    size_t at = 0;
+    for (uint32_t p = 0; p <= g->kept_piece; p++) {
+        int64_t least = bytes;
+        for (; at < n && low[at].first < (p + 1) * g->per_piece; at++) {
+            bytes = low[at].bytes;
+            least = bytes < least ? bytes : least;
+        }
+        if (p < g->kept_piece) {
+            if (least && !s->least_of) s->least_of = new_pieces();
+            if (least) s->least_of[p] = arena_add_capped(s->least_of[p], least);
+        } else if (s->piece == p) {
+            s->least = least < s->least ? least : s->least;
+        } else if (s->least_of && least < s->least_of[p]) {
+            s->least_of[p] = least;
+        }
+    }
+}
+
+static uint64_t path_key(uint32_t stack, enum run_series_layer layer, int device)
+{
+    return (uint64_t)layer << 40 | (uint64_t)(device + 1) << 32 | stack;
+}
+
+/* NULL: no row of that call path exists. */
+static struct site_growth *site_of_path(struct question_growths *g, const struct map *index, uint32_t stack,
+                                        enum run_series_layer layer, int device)
+{
+    const bool on_host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
+    const uint32_t location = map_get(index, path_key(stack, layer, on_host ? -1 : device));
+    return location != MAP_NEW ? &g->sites[location] : NULL;
+}
+
+static void add_removed_lows(struct question_growths *g)
+{
+    const struct run *run = g->b->run;
+    size_t n, removed_n;
+    const struct run_removed_low *low = run_removed_lows(run, &n);
+    const struct run_removed *removed = run_removed(run, &removed_n);
+    struct map index = {0};
+    for (size_t i = g->from; i < run_location_count(run) && i < g->sites_cap; i++) {
+        const struct run_location *l = run_location(run, (uint32_t)i);
+        const struct run_series *s = run_series(run, l->series);
+        *map_at(&index, path_key(l->stack, s->layer, s->device)) = (uint32_t)i;
+    }
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && low[end].process == low[i].process && low[end].stack == low[i].stack &&
+                          low[end].layer == low[i].layer && low[end].device == low[i].device;)
+            end++;
+        struct site_growth *s =
+            low[i].process == g->process ? site_of_path(g, &index, low[i].stack, low[i].layer, low[i].device) : NULL;
+        if (s) fill_lows(g, s, &low[i], end - i);
+    }
+    for (size_t i = 0; i < removed_n; i++) {
+        const struct run_removed *r = &removed[i];
+        struct site_growth *s = r->process == g->process && r->what == GS_REMOVED_ALLOCATION
+                                    ? site_of_path(g, &index, r->stack, run_removed_layer(r), r->device)
+                                    : NULL;
+        if (!s) continue;
+        const uint32_t first = piece_at(g->span, r->first_ns) + 1;
+        s->times += r->count;
+        s->first = first < s->first ? first : s->first;
+    }
+    map_free(&index);
 }
 
 static void growth_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     enum { ROUNDS = 3 };
     struct question_growths *g = self;
+    if (g->lows) add_removed_lows(g);
     for (size_t i = g->from; i < run_location_count(g->b->run) && i < g->sites_cap; i++) {
         g->sites[i].once =
             g->sites[i].stayed > 0 && step_module_calls(g->b, run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
@@ -237,13 +353,6 @@ struct samples {
     int64_t given_back;
     uint32_t last_rise, longest_pause; /* in samples; pauses before the last rise */
 };
-
-static uint32_t piece_at(const struct span *span, int64_t ns)
-{
-    uint32_t piece = 0;
-    while (piece < span->last && span->piece_ends[piece] < ns) piece++;
-    return piece;
-}
 
 /* How many pieces make one sample: at least two steps. */
 static uint32_t samples_width(const struct step_list *steps, bool in_thread, uint32_t from, uint32_t to)
@@ -325,8 +434,9 @@ static bool is_fit_straight(struct samples *a, double *fit)
 static bool is_growing(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                        struct samples *a, double *fit)
 {
-    const bool usual = steps && step_start_ns(steps, steps->steady) < span->end_ns;
-    uint32_t from = usual ? piece_at(span, step_start_ns(steps, steps->steady)) : WARM;
+    const size_t steady = !steps ? 0 : steps->removed ? steps->n / TENTH : steps->steady;
+    const bool usual = steps && step_start_ns(steps, steady) < span->end_ns;
+    uint32_t from = usual ? piece_at(span, step_start_ns(steps, steady)) : WARM;
     from = from < s->first - 1 ? s->first - 1 : from;
     int64_t ends[] = {span->end_ns, steps ? step_start_ns(steps, steps->n) : span->end_ns};
     for (size_t i = 0; i < 2; i++) {
@@ -344,7 +454,10 @@ static uint64_t growth_steps_of(const struct step_list *steps, const struct site
 {
     size_t first = step_count_done(steps, s->first_ns), end = step_count_done(steps, span->end_ns) + 1;
     end = end < steps->n || span->oom ? end : steps->n;
-    return end > first ? end - first : 1;
+    const size_t n = end > first ? end - first : 1;
+    /* The beginning is interpolated: if about one per step stayed, it was one. */
+    const bool near = n <= s->stayed + s->stayed / 64 && s->stayed <= n + n / 64;
+    return near && first >= STEP_REMOVED_SINGLE && first < steps->removed ? s->stayed : n;
 }
 
 /* Weights that are loaded once are loaded when the training begins. A new optimizer or model at each step is not
@@ -523,7 +636,10 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     const struct run_location *l = run_location(run, location);
     const struct run_series *series = run_series(run, l->series);
     const struct span *span = &g->spans[series->process];
-    const struct step_list *steps = step_list_of(g->b, series->process);
+    const struct step_list *all = step_list_of(g->b, series->process);
+    /* With what was live from the start on, steps from the start on */
+    const struct step_list *steps =
+        all && all->removed_unknown && run_process_at(run, series->process)->lows_are_known ? NULL : all;
     struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
     if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) return;

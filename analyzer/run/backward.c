@@ -287,6 +287,7 @@ void run_backward_prepare(struct run *run)
     mark_stacks(run);
     run->backward.only = only_base(run);
     EACH_IN (r, run->removed) r->stack = run_backward_stack_of_line(run, r->stack);
+    EACH_IN (r, run->removed_lows) r->stack = run_backward_stack_of_line(run, r->stack);
 }
 
 uint32_t run_backward_caller(const struct run *run, uint32_t stack)

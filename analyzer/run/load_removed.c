@@ -15,7 +15,7 @@ static int removed_device_of(int64_t kind, unsigned shift)
     return (int)(kind >> shift & 127) - 1;
 }
 
-static struct run_removed decode_removed_kind(uint8_t what, int64_t kind)
+struct run_removed run_removed_kind(uint8_t what, int64_t kind)
 {
     struct run_removed r = {.what = what, .device = -1};
     switch (what) {
@@ -51,16 +51,19 @@ static struct run_removed decode_removed_kind(uint8_t what, int64_t kind)
 
 static void load_totals(struct run *run, struct run_database *db, uint32_t process)
 {
-    sqlite3_stmt *st = run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns FROM removed");
+    sqlite3_stmt *st = run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns, first_ns FROM removed");
+    const bool first = st;
+    if (!first) st = run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns FROM removed");
     while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_n < REMOVED_MAX) {
         const int64_t what = sqlite3_column_int64(st, 0);
         if (what < 0 || what >= GS_REMOVED_COUNT) continue;
-        struct run_removed r = decode_removed_kind((uint8_t)what, sqlite3_column_int64(st, 1));
+        struct run_removed r = run_removed_kind((uint8_t)what, sqlite3_column_int64(st, 1));
         r.process = process;
         r.stack = run_ids_get(&db->stacks, run_column_int(st, 2));
         r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 3));
         r.bytes = run_bounded(sqlite3_column_int64(st, 4));
         r.ns = run_bounded(sqlite3_column_int64(st, 5));
+        r.first_ns = first ? run_column_int(st, 6) : RUN_UNKNOWN;
         if (r.count) *ARENA_ADD(run->removed) = r;
     }
     sqlite3_finalize(st);
@@ -71,7 +74,7 @@ static bool load_after(struct run *run, struct run_database *db, uint32_t proces
 {
     sqlite3_stmt *st = run_database_prepare(db, "SELECT after_ns, kind, count, bytes FROM removed_after");
     while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_after_n < REMOVED_MAX) {
-        struct run_removed r = decode_removed_kind(GS_REMOVED_ALLOCATION, sqlite3_column_int64(st, 1));
+        struct run_removed r = run_removed_kind(GS_REMOVED_ALLOCATION, sqlite3_column_int64(st, 1));
         r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2));
         r.bytes = run_bounded(sqlite3_column_int64(st, 3));
         *ARENA_ADD(run->removed_after) = (struct run_removed_after){process, r, sqlite3_column_int64(st, 0)};
@@ -161,8 +164,7 @@ static bool load_scopes(struct run *run, struct run_database *db, uint32_t proce
     return st;
 }
 
-/* RUN_UNKNOWN: the key is missing. */
-static int64_t meta_number(struct run_database *db, const char *key)
+int64_t run_meta_number(struct run_database *db, const char *key)
 {
     sqlite3_stmt *st = run_database_prepare(db, "SELECT value FROM meta WHERE key = ?1");
     int64_t value = RUN_UNKNOWN;
@@ -187,7 +189,7 @@ static uint64_t count_rows(struct run_database *db)
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process)
 {
     struct run_process *p = &run->processes[process];
-    const int64_t from = meta_number(db, "kept_from_ns"), keep = meta_number(db, "keep");
+    const int64_t from = run_meta_number(db, "kept_from_ns"), keep = run_meta_number(db, "keep");
     if (from <= 0) return;
     p->kept_from_ns = from;
     p->keep_bytes = keep > 0 ? keep : 0;
@@ -195,7 +197,8 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
     load_totals(run, db, process);
     load_levels(run, db, process);
     p->removed_after_is_known = load_after(run, db, process);
-    p->scopes_are_known = load_scopes(run, db, process) && meta_number(db, "scopes_left_out") <= 0;
+    run_load_removed_lows(run, db, process);
+    p->scopes_are_known = load_scopes(run, db, process) && run_meta_number(db, "scopes_left_out") <= 0;
 }
 
 void run_note_removed(struct run *run)
@@ -217,8 +220,9 @@ void run_note_removed(struct run *run)
     run_add_note(
         run,
         "%s (%s): the recording has every event after %s%s; from the time before that, it has peaks, failures, live "
-        "memory, totals by call path, and a coarse timeline",
-        who, why, UNITS_SECONDS((double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
+        "memory, totals%s by call path, and a coarse timeline",
+        who, why, UNITS_SECONDS((double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest",
+        run_growth_from(run) ? "" : " and growth");
 }
 
 enum { EIGHTHS = 8, RISE_MIN = 1 << 20 };
@@ -275,7 +279,7 @@ static void note_rise(struct run *run, const struct run_level *level, size_t n)
         UNITS_BYTES((uint64_t)lows[EIGHTHS - 1]), UNITS_BYTES((uint64_t)((double)usual_rise(lows) / eighth_s * 3600)));
 }
 
-/* Steps and growth per step begin with the rows; a slow growth shows only in the running totals. Under PyTorch the
+/* A growth that is too slow for the rows, or that many lines share, shows in the running totals. Under PyTorch the
  * allocator's segments are left out: growth in them also shows in the tensors. */
 void run_note_levels(struct run *run)
 {

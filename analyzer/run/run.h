@@ -110,6 +110,9 @@ struct run_process {
     int64_t kept_from_ns; /* rows that ended before this were removed (GPUSPY_KEEP), see run_removed; 0: none were */
     bool removed_after_is_known; /* … and the table removed_after has those between failures */
     bool scopes_are_known;       /* … and the table removed_scope has the NVTX ranges of that time, all of them */
+    bool lows_are_known;         /* … and the table removed_course has what was live of all call paths */
+    uint64_t allocations_before, allocations_removed; /* … and how many allocations that time had, and how many of those
+                                                         have no rows; 0 unless lows_are_known */
     int64_t keep_bytes; /* GPUSPY_KEEP's limit; 0: no row was removed, or rows were removed because the disk was nearly
                            full */
     double attached_after_s;     /* from the start of the process until gpuspy attached; 0: recorded from its start */
@@ -317,6 +320,7 @@ struct run_removed {
     uint8_t kind;                   /* of a sync: enum gs_sync_kind; of a mark: enum gs_mark_kind */
     uint64_t count;
     int64_t bytes, ns; /* ns: how long allocations lived, or how long the calls blocked the host */
+    int64_t first_ns;  /* when the first of them began; RUN_UNKNOWN */
 };
 /* The series of the allocations. */
 enum run_series_layer run_removed_layer(const struct run_removed *removed);
@@ -326,6 +330,16 @@ struct run_level {
     int device;
     enum run_series_layer layer;
     int64_t start_ns, end_ns, low_bytes, high_bytes;
+};
+
+/* Before kept_from_ns, from the allocation with that number on: the least that was live of a call path, up to its next
+ * entry. In order of path and number. */
+struct run_removed_low {
+    uint32_t process, stack; /* stack: RUN_NONE */
+    int device;
+    enum run_series_layer layer;
+    uint64_t first; /* from 1 */
+    int64_t bytes;
 };
 
 /* The peak within the NVTX ranges of a name, of a bounded recording: from the start of the process up to until_ns,
@@ -412,6 +426,11 @@ const struct run_thread *run_threads(const struct run *run, size_t *n); /* by pr
 const struct run_counted *run_counted(const struct run *run, size_t *n);
 const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);
 const struct run_removed *run_removed(const struct run *run, size_t *n);
+const struct run_removed_low *run_removed_lows(const struct run *run, size_t *n);
+/* How many allocations a process had made by a time before kept_from_ns, and the reverse: approximate between the times
+ * that the recording kept. */
+double run_allocations_by(const struct run *run, uint32_t process, int64_t ns);
+int64_t run_allocations_ns(const struct run *run, uint32_t process, double allocations);
 /* Totals of the removed allocations of a series that ended after a failure: false, unknown, if its live set was not
  * kept, or an earlier gpuspy recorded it. `oom` is one of run_ooms. */
 bool run_removed_since(const struct run *run, const struct run_oom *oom, const struct run_series *series,
@@ -428,8 +447,9 @@ const char *const *run_notes(const struct run *run, size_t *n);
 void run_add_note(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "" for a number that is not in the table. */
 const char *run_api_name(const struct run *run, uint32_t process, uint32_t api);
-int64_t run_duration(const struct run *run);  /* of the longest process */
-int64_t run_kept_from(const struct run *run); /* the latest kept_from_ns of its processes; 0: all rows exist */
+int64_t run_duration(const struct run *run);    /* of the longest process */
+int64_t run_kept_from(const struct run *run);   /* the latest kept_from_ns of its processes; 0: all rows exist */
+int64_t run_growth_from(const struct run *run); /* likewise, of processes whose growth before that time is unknown */
 
 /* The file that is actually open for a process: its own, or a private copy, removed with the run, if its folder did not
  * allow it to be completed. */

@@ -86,6 +86,13 @@ struct run {
     } * removed_after;
     size_t removed_after_n, removed_after_cap;
     ARENA_LIST(struct run_removed_scope, removed_scopes);
+    ARENA_LIST(struct run_removed_low, removed_lows);
+    struct run_removed_time {
+        uint32_t process;
+        uint64_t allocations; /* that had begun by then */
+        int64_t ns;
+    } * removed_times;
+    size_t removed_times_n, removed_times_cap;
     ARENA_LIST(struct run_context, contexts);
     ARENA_LIST(struct run_setting, settings);
     ARENA_LIST(const char *, notes);
@@ -169,7 +176,10 @@ static inline void run_show_progress(const struct run *run, const char *what, ui
 /* load.c */
 bool run_load(struct run *run, size_t database, char *error, size_t error_size);
 /* load_removed.c */
+struct run_removed run_removed_kind(uint8_t what, int64_t kind);   /* what enum gs_removed and its kind mean */
+int64_t run_meta_number(struct run_database *db, const char *key); /* RUN_UNKNOWN: the key is missing */
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
+void run_load_removed_lows(struct run *run, struct run_database *db, uint32_t process); /* removed_low.c */
 void run_note_removed(struct run *run); /* when all processes are loaded */
 void run_note_levels(struct run *run);  /* after it */
 void run_load_finish(struct run *run);  /* when all are loaded: sorts */

@@ -45,6 +45,7 @@ LIST(run_contexts, run_context, contexts)
 LIST(run_removed, run_removed, removed)
 LIST(run_levels, run_level, levels)
 LIST(run_removed_scopes, run_removed_scope, removed_scopes)
+LIST(run_removed_lows, run_removed_low, removed_lows)
 
 void run_list_processes(const struct run *run, char *out, size_t size)
 {
@@ -143,6 +144,15 @@ int64_t run_duration(const struct run *run)
     for (size_t i = 0; i < run->processes_n; i++)
         longest = run->processes[i].end_ns > longest ? run->processes[i].end_ns : longest;
     return longest;
+}
+
+int64_t run_growth_from(const struct run *run)
+{
+    int64_t latest = 0;
+    for (size_t i = 0; i < run->processes_n; i++)
+        if (!run->processes[i].lows_are_known && run->processes[i].kept_from_ns > latest)
+            latest = run->processes[i].kept_from_ns;
+    return latest;
 }
 
 int64_t run_kept_from(const struct run *run)

@@ -130,6 +130,8 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
     FORGET(levels)
     FORGET(removed_after)
     FORGET(removed_scopes)
+    FORGET(removed_lows)
+    FORGET(removed_times)
     FORGET(settings)
 #undef FORGET
     run_backward_forget(run, processes);
@@ -321,7 +323,8 @@ void run_close(struct run *run)
     ARENA_RELEASE(run->databases, run->processes, run->devices, run->ooms, run->samples, run->device_samples,
                   run->marks, run->threads, run->reserved, run->mappings, run->graphs, run->pools);
     ARENA_RELEASE(run->allocator_facts, run->counted, run->checks, run->mappers, run->contexts, run->removed,
-                  run->levels, run->removed_after, run->removed_scopes, run->settings, run->sources, run->notes);
+                  run->levels, run->removed_after, run->removed_scopes, run->removed_lows, run->removed_times,
+                  run->settings, run->sources, run->notes);
     free(run->cells);
     free(run->api_names);
     arena_free(&run->arena);

@@ -33,12 +33,18 @@ size_t step_steady_end(const struct step_list *s)
     return s->n - s->steady >= 3 ? s->n - 1 : s->n;
 }
 
+/* From the end of a step that was not removed to the next one's beginning. */
+static int64_t gap_after(const struct step_list *s, size_t i)
+{
+    const size_t k = i - s->removed;
+    return s->end_ns && k + 1 < s->starts_n ? s->start_ns[k + 1] - s->end_ns[k] : 0;
+}
+
 static int64_t steady_time(const struct step_list *s)
 {
     size_t end = step_steady_end(s);
     int64_t sum = step_start_ns(s, end) - step_start_ns(s, s->steady);
-    for (size_t i = s->steady; s->end_ns && i + 1 <= end; i++)
-        sum -= i + 1 < s->starts_n ? s->start_ns[i + 1] - s->end_ns[i] : 0;
+    for (size_t i = s->steady; i + 1 <= end; i++) sum -= gap_after(s, i);
     return sum;
 }
 
@@ -49,7 +55,7 @@ static int64_t steady_time_without_pauses(const struct step_list *s)
     int64_t sum = steady_time(s);
     for (size_t i = s->steady, end = step_steady_end(s); i < end; i++) {
         int64_t lasts = step_start_ns(s, i + 1) - step_start_ns(s, i);
-        lasts -= s->end_ns && i + 1 < s->starts_n ? s->start_ns[i + 1] - s->end_ns[i] : 0;
+        lasts -= gap_after(s, i);
         if (s->median_ns > 0 && lasts / PAUSED > s->median_ns) sum -= lasts - s->median_ns;
     }
     return sum;

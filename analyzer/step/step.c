@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/site/builder.h"
 #include "analyzer/step/step_moments.h"
+#include "analyzer/step/step_removed.h"
 #include "analyzer/step/step_tree.h"
 #include "analyzer/base/sort.h"
 
@@ -15,7 +16,8 @@ struct step_finder {
     struct step_place_tree tree, calls; /* of allocations; of copies and waits */
     bool tensors;                       /* PyTorch has reported tensors in this process */
     ARENA_ROWS(const struct step_list *, of_process);
-    int64_t kept_from_ns; /* of the process: earlier events are incomplete */
+    int64_t kept_from_ns;             /* of the process: earlier events are incomplete */
+    struct step_removed_events early; /* … those of them that have rows */
 };
 
 #define WORD(s, w) [STEP_SOURCE_##s] = w,
@@ -47,15 +49,16 @@ static size_t count_steps_begun(const struct step_list *s, int64_t ns)
 /* The step within thinned step `k` that contains ns. */
 static size_t is_within_step(const struct step_list *s, size_t k, int64_t ns)
 {
-    size_t first = k * s->stride, size = k + 1 < s->starts_n ? s->stride : s->n - first;
+    size_t first = k * s->stride, size = k + 1 < s->starts_n ? s->stride : s->n - s->removed - first;
     double span = (double)(s->start_ns[k + 1] - s->start_ns[k]), part = (double)(ns - s->start_ns[k]);
     size_t at = span > 0 ? (size_t)(part / span * (double)size) : 0;
-    return first + (at < size ? at : size - 1);
+    return s->removed + first + (at < size ? at : size - 1);
 }
 
 size_t step_at(const struct step_list *s, int64_t ns)
 {
     size_t k = count_steps_begun(s, ns);
+    if (k == 0 && s->removed && ns >= s->removed_ns[0]) return step_removed_at(s, ns);
     if (k == 0 || ns > (s->end_ns ? s->end_ns[k - 1] : s->start_ns[k]) || ns > s->start_ns[s->starts_n])
         return SIZE_MAX;
     return is_within_step(s, k - 1, ns);
@@ -64,14 +67,17 @@ size_t step_at(const struct step_list *s, int64_t ns)
 size_t step_count_done(const struct step_list *s, int64_t ns)
 {
     size_t k = count_steps_begun(s, ns);
+    if (k == 0 && s->removed) return step_removed_at(s, ns);
     return k == 0 ? 0 : ns > s->start_ns[s->starts_n] ? s->n : is_within_step(s, k - 1, ns);
 }
 
 int64_t step_start_ns(const struct step_list *s, size_t i)
 {
     if (i >= s->n) return s->start_ns[s->starts_n];
+    if (i < s->removed) return step_removed_start_ns(s, i);
+    i -= s->removed;
     size_t k = i / s->stride, first = k * s->stride;
-    size_t size = k + 1 < s->starts_n ? s->stride : s->n - first;
+    size_t size = k + 1 < s->starts_n ? s->stride : s->n - s->removed - first;
     double span = (double)(s->start_ns[k + 1] - s->start_ns[k]);
     return s->start_ns[k] + (int64_t)(span * (double)(i - first) / (double)size);
 }
@@ -198,7 +204,7 @@ static const char *step_call_name(struct step_finder *f, const struct step_list 
 }
 
 static struct step_list *make_step_list(struct step_finder *f, uint32_t process, enum step_source source,
-                                        const struct step_moments *m)
+                                        const struct step_moments *m, const struct step_removed *removed)
 {
     struct step_list *s = arena_alloc(f->b->arena, sizeof *s);
     const struct run_process *p = run_process_at(f->b->run, process);
@@ -211,6 +217,7 @@ static struct step_list *make_step_list(struct step_finder *f, uint32_t process,
         find_starts(&f->tree, loop_line(&f->tree, m->place), m, p->kept_from_ns > 0, starts);
     set_times(f->b, s, starts, m, p->end_ns);
     free(starts);
+    if (p->kept_from_ns) step_removed_set(f->b->arena, s, f->b->run, removed, &f->early);
     if (m->stack != RUN_NONE) s->site = site_of_call(f->b, m->stack);
     s->by = step_call_name(f, s, m);
     s->evidence = arena_printf(f->b->arena, "%s, %zu time%s%s", s->by, s->n, s->n == 1 ? "" : "s",
@@ -248,6 +255,8 @@ static const enum step_source sources[] = {STEP_SOURCE_OPTIMIZER, STEP_SOURCE_OP
                                            STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
                                            STEP_SOURCE_PERIOD};
 
+enum { SOURCE_STACKS = 5, SOURCE_CALLS }; /* indices of `sources` */
+
 static struct step_moments ask_step_moments(struct step_finder *f, uint32_t process, size_t source)
 {
     switch (source) {
@@ -256,7 +265,7 @@ static struct step_moments ask_step_moments(struct step_finder *f, uint32_t proc
     case 2: return step_moments_of_marks(f->b->run, f->b->arena, process);
     case 3: return of_backward(&f->tree, process);
     case 4: return step_moments_of_period(&f->tree);
-    case 5: return step_moments_of_stacks(&f->tree, process);
+    case SOURCE_STACKS: return step_moments_of_stacks(&f->tree, process);
     default: return period_of_calls(f, process);
     }
 }
@@ -266,8 +275,11 @@ static void steps_on_alloc(void *self, const struct run_lifetime *life, const st
     struct step_finder *f = self;
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE)
-        return;                                   /* PyTorch's allocator occasionally needs a segment */
-    if (life->alloc_ns < f->kept_from_ns) return; /* other events of that time were removed */
+        return;                             /* PyTorch's allocator occasionally needs a segment */
+    if (life->alloc_ns < f->kept_from_ns) { /* other events of that time were removed */
+        step_removed_add_row(&f->early, life->stack, life->alloc_ns);
+        return;
+    }
     step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);
 }
 
@@ -282,8 +294,31 @@ static void read_all_times(struct step_finder *f, uint32_t process)
 {
     char error[256]; /* the replay has reported unreadable rows */
     f->tensors = false;
+    step_removed_free(&f->early);
     step_places_restart(&f->tree, true);
     run_each_last(f->b->run, process, RUN_LAST_ALL, steps_on_row, f, error, sizeof error);
+}
+
+/* The steps before the kept part of a bounded recording. */
+static struct step_removed find_removed(struct step_finder *f, uint32_t process, size_t source,
+                                        const struct step_moments *m)
+{
+    const struct run_process *p = run_process_at(f->b->run, process);
+    if (!p->kept_from_ns || !p->lows_are_known) return (struct step_removed){0};
+    if (m->place == RUN_NONE)
+        return (struct step_removed){m->removed_first_ns != RUN_UNKNOWN, m->removed, m->removed_first_ns};
+    const bool calls = source == SOURCE_CALLS;
+    const struct step_place_tree *t = calls ? &f->calls : &f->tree;
+    struct step_removed_events events = {0};
+    step_removed_add_totals(&events, f->b->run, process, calls, f->tensors);
+    for (uint32_t i = 0; !calls && i < f->early.of_stack_n; i++) step_removed_add(&events, i, &f->early.of_stack[i]);
+    const uint64_t visits = t->places[m->place].visits;
+    /* Steps of several phases have several places, of which this one is known. */
+    const bool all = source == SOURCE_STACKS || (m->count <= visits + 1 && visits <= m->count + 1);
+    struct step_removed r = step_removed_count(&events, t, m->place, all ? m->count : visits);
+    if (m->zeroed && visits) r.n = (r.n * m->count + visits / 2) / visits;
+    step_removed_free(&events);
+    return r;
 }
 
 static struct step_list *step_list_from(struct step_finder *f, uint32_t process, size_t source)
@@ -292,7 +327,8 @@ static struct step_list *step_list_from(struct step_finder *f, uint32_t process,
     struct step_list *steps = NULL;
     if (m.count >= LEAST && m.n) {
         bool backward = m.named && f->tree.places[m.named - 1].kind == STEP_PLACE_BACKWARD;
-        steps = make_step_list(f, process, backward ? STEP_SOURCE_BACKWARD : sources[source], &m);
+        const struct step_removed removed = find_removed(f, process, source, &m);
+        steps = make_step_list(f, process, backward ? STEP_SOURCE_BACKWARD : sources[source], &m, &removed);
     }
     step_moments_free(&m);
     return steps;
@@ -316,6 +352,7 @@ static void steps_on_process_start(void *self, uint32_t process)
 {
     struct step_finder *f = self;
     f->tensors = false;
+    step_removed_free(&f->early);
     f->kept_from_ns = run_process_at(f->b->run, process)->kept_from_ns;
     if (run_why_unknown(f->b->run, RUN_FACT_WAITS)) f->kept_from_ns = 1; /* at 0 is what was live before, in no order */
     step_places_restart(&f->tree, false);
@@ -360,6 +397,7 @@ void step_finder_free(struct step_finder *f)
     if (f) {
         step_places_free(&f->tree);
         step_places_free(&f->calls);
+        step_removed_free(&f->early);
         ARENA_RELEASE(f->of_process, f);
     }
 }

@@ -25,6 +25,8 @@
 #include <stdint.h>
 #include "analyzer/result/result.h"
 
+enum { STEP_REMOVED_SINGLE = 64 }; /* removed steps whose beginnings are known more closely than those of later ones */
+
 #define STEP_SOURCES(X) X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
 #define STEP_ENUM_SOURCE(s, w) STEP_SOURCE_##s,
 enum step_source { STEP_SOURCES(STEP_ENUM_SOURCE) STEP_SOURCES_N };
@@ -37,20 +39,24 @@ struct step_list {
     struct result_site site; /* the line that makes the call; unknown for marks */
     uint32_t stack;          /* that line's stack, RUN_NONE for marks */
     size_t n;                /* steps, at least 2 */
-    size_t steady;     /* the first step after the warm-up, below n: figures of a usual step leave earlier ones out */
-    int64_t median_ns; /* from a step's beginning to the next one's, of the steady steps */
+    size_t steady;  /* the first step after the warm-up, below n: figures of a usual step leave earlier ones out */
+    size_t removed; /* the first ones, whose rows a bounded recording removed; their number is computed from totals */
+    bool removed_unknown; /* it had such steps, and their number is unknown */
+    int64_t median_ns;    /* from a step's beginning to the next one's, of the steady steps */
     /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n beginnings and the end of
-     * the last step. Use step_start_ns and step_at instead. */
+     * the last step, without the removed ones. Use step_start_ns and step_at instead. */
     size_t stride, starts_n;
-    const int64_t *start_ns; /* starts_n + 1 of them, ascending */
-    const int64_t *end_ns;   /* starts_n of them, none after the next beginning; NULL: no gaps */
+    const int64_t *start_ns;   /* starts_n + 1 of them, ascending */
+    const int64_t *end_ns;     /* starts_n of them, none after the next beginning; NULL: no gaps */
+    const int64_t *removed_ns; /* approximate times of the removed steps: evenly chosen beginnings … */
+    size_t removed_points;     /* … this many, and the end of the last one */
 };
 
 struct site_builder;
 /* The steps of that process, NULL if none were found. */
 const struct step_list *step_list_of(const struct site_builder *b, uint32_t process);
 /* The step that contains a time, 0 … n - 1. SIZE_MAX: before the first, after the last, or between two (see above).
- * Interpolated between the times of thinned steps. */
+ * Interpolated between the times of thinned and removed steps. */
 size_t step_at(const struct step_list *steps, int64_t ns);
 /* When step i begins, 0 … n; n: the end of the last one. */
 int64_t step_start_ns(const struct step_list *steps, size_t i);

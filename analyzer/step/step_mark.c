@@ -17,7 +17,9 @@ struct series { /* marks of one name */
     const char *name;
     bool moment, named, library, compiler;
     uint32_t thread;
-    uint64_t nested, elsewhere;             /* elsewhere: on other threads */
+    uint64_t nested, elsewhere; /* elsewhere: on other threads */
+    uint64_t counted;           /* those that table removed_scope includes, too */
+    const char *domain;
     int64_t total_ns, longest_ns, until_ns; /* until_ns: when the last of them ends */
 };
 
@@ -28,6 +30,7 @@ struct finder {
     struct map threads;        /* → ends */
     ARENA_LIST(int64_t, ends); /* by thread: where the outermost open range ends */
     int64_t kept_from_ns;      /* earlier marks are incomplete */
+    int64_t counted_ns;        /* table removed_scope includes those up to this time */
 };
 
 static int64_t *sorted_gaps(const int64_t *times, size_t n)
@@ -112,6 +115,7 @@ static struct series *mark_series_of(struct finder *f, const struct run_mark *ma
     uint64_t key = map_hash((uintptr_t)mark->name) ^ map_hash((uintptr_t)mark->domain + mark->kind);
     return MAP_ROW(&f->index, key, f->list, f->n, f->cap,
                    (struct series){.name = mark->name,
+                                   .domain = mark->domain,
                                    .moment = mark->kind == GS_MARK_MOMENT,
                                    .named = says_step(mark->name),
                                    .library = mark->domain != NULL,
@@ -127,6 +131,7 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
         return;
     int64_t *end = MAP_ROW_IN(&f->threads, mark->thread, f->ends, 0);
     struct series *s = mark_series_of(f, mark);
+    s->counted += mark->start_ns <= f->counted_ns;
     s->elsewhere += s->thread != mark->thread;
     if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */
     s->until_ns = mark->end_ns;
@@ -166,10 +171,36 @@ static bool is_series_better(const struct series *a, const struct series *b)
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+/* Table removed_scope has a row for each series. Marks that are moments are not in it. */
+static void count_removed_marks(struct run *run, uint32_t process, const struct series *s, struct step_moments *m)
+{
+    const struct run_removed_scope *before = NULL;
+    m->removed_first_ns = RUN_UNKNOWN;
+    RUN_EACH (r, run_removed, run)
+        if (r->process == process && r->what == GS_REMOVED_MARK && r->kind != GS_MARK_MOMENT && !s->moment)
+            m->removed_first_ns = r->first_ns;
+    RUN_EACH (r, run_removed_scopes, run) {
+        const bool again = before && before->process == r->process && is_same_text(before->name, r->name) &&
+                           is_same_text(before->domain, r->domain);
+        before = r;
+        if (r->process == process && !again && is_same_text(run_mark_pattern(run, r->name), s->name) &&
+            is_same_text(r->domain, s->domain))
+            m->removed += r->count;
+    }
+    m->removed = m->removed > s->counted ? m->removed - s->counted : 0;
+}
+
 struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, uint32_t process)
 {
     size_t processes_n;
-    struct finder f = {.kept_from_ns = run_processes(run, &processes_n)[process].kept_from_ns};
+    struct finder f = {.kept_from_ns = run_processes(run, &processes_n)[process].kept_from_ns, .counted_ns = -1};
+    RUN_EACH (r, run_removed_scopes, run)
+        if (r->process == process) f.counted_ns = r->until_ns;
     struct step_moments found = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     char error[256]; /* of a damaged table: then its marks are not used here */
     run_each_mark(run, process, marks_on_mark, &f, error, sizeof error);
@@ -180,6 +211,7 @@ struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, 
         if (&f.list[i] == best) {
             found = best->moments;
             found.place = found.stack = RUN_NONE;
+            if (f.kept_from_ns) count_removed_marks(run, process, best, &found);
             found.name = arena_printf(arena, "%s \"%s\"", best->moment ? "mark" : "range", best->name);
         } else {
             step_moments_free(&f.list[i].moments);

@@ -9,12 +9,14 @@ struct step_moments {
     int64_t *begins; /* when the steps of `times` began; NULL unknown */
     size_t n, cap, begins_cap;
     size_t stride;
-    uint64_t count;   /* of all */
-    uint32_t place;   /* from which most of them come, RUN_NONE */
-    uint32_t stack;   /* of most of them; of `named` if that is set */
-    uint32_t named;   /* the call site that names them, + 1; 0: `place` */
-    bool zeroed;      /* of backward passes: the last ones before zero_grad */
-    const char *name; /* "range \"step\"", NULL: the call site is the name */
+    uint64_t count;           /* of all */
+    uint32_t place;           /* from which most of them come, RUN_NONE */
+    uint32_t stack;           /* of most of them; of `named` if that is set */
+    uint32_t named;           /* the call site that names them, + 1; 0: `place` */
+    bool zeroed;              /* of backward passes: the last ones before zero_grad */
+    uint64_t removed;         /* of marks: how many a bounded recording removed */
+    int64_t removed_first_ns; /* … when the first of them began; RUN_UNKNOWN: their number is unknown */
+    const char *name;         /* "range \"step\"", NULL: the call site is the name */
 };
 
 enum { STEP_MOMENTS_MAX = 1 << 16 };

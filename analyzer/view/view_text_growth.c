@@ -73,13 +73,13 @@ void view_text_growth(const struct draw_text *v)
     if (!by_steps) t.head[1] = "each time", t.head[2] = "times";
     if (by_steps)
         draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
-                     "%s (inferred; wrong if a later step reads this memory again)", draw_since(v, since));
+                     "%s (inferred; wrong if a later step reads this memory again)", draw_growth_since(v, since));
     else
         draw_heading(
             v, TERMINAL_YELLOW, "Keeps growing",
             "%s: no steps were found, so each allocation at the line counts (inferred; wrong if the program reads "
             "this memory again)",
-            draw_since(v, since));
+            draw_growth_since(v, since));
     EACH (g, r->growth, shown) {
         const char *cells[] = {DRAW_BYTES(g->bytes), UNITS_BYTES(units_whole(g->bytes_per_step)), UNITS_COUNT(g->steps),
                                draw_layer_word(g->layer)};

@@ -24,7 +24,7 @@ void view_text_steps(const struct draw_text *v)
 
     for (size_t i = 0, lines = 0; i < r->steps_n && lines < LINES; i++) {
         const struct step_list *s = r->steps[i];
-        char by[512], who[64] = "", since[64] = "";
+        char by[512], who[64] = "", since[2 * UNITS_TEXT + 64] = "", kept[UNITS_TEXT];
         size_t others = 0, before = 0;
         for (size_t k = 0; k < r->steps_n; k++) {
             before += k < i && are_steps_alike(s, r->steps[k]);
@@ -38,7 +38,11 @@ void view_text_steps(const struct draw_text *v)
         else if (r->processes_n > 1)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
         const int64_t from = r->processes[s->process].kept_from_ns;
-        if (from) snprintf(since, sizeof since, " after %s", UNITS_SECONDS((double)from / 1e9));
+        if (s->removed)
+            snprintf(since, sizeof since, ", %s of them after %s", units_format_count(kept, s->n - s->removed),
+                     UNITS_SECONDS((double)from / 1e9));
+        else if (from)
+            snprintf(since, sizeof since, " after %s", UNITS_SECONDS((double)from / 1e9));
         draw_wrap(v, 0, "", "%s %s%s%s%s%s, by %s%s", UNITS_COUNT(s->n),
                   is_last_step_incomplete(r, s) ? "complete " : "", s->n == 1 ? "step" : "steps",
                   r->no_times ? "" : " of ", r->no_times ? "" : UNITS_SECONDS((double)s->median_ns / 1e9), since, by,

@@ -209,7 +209,7 @@ for i in range(60):
     db.execute("UPDATE copy_row SET stack_id = (SELECT stack_id FROM sync ORDER BY id DESC LIMIT 1)")  # one line does both
     (border, last), = db.execute("SELECT start_ns, id FROM copy_row ORDER BY id LIMIT 1 OFFSET 30")
     db.execute(f"""INSERT INTO removed SELECT 1, (kind & 16777215) + ((bytes > 16) + (bytes > 65536) << 24), stack_id,
-                   count(*), sum(bytes), sum(blocked_ns) FROM copy_row WHERE id < {last} GROUP BY 2, 3""")
+                   count(*), sum(bytes), sum(blocked_ns), 0 FROM copy_row WHERE id < {last} GROUP BY 2, 3""")
     db.execute(f"DELETE FROM copy_row WHERE id < {last}")
     db.execute(f"INSERT INTO meta VALUES('kept_from_ns', {border}), ('keep', 33554432)")
     db.commit()

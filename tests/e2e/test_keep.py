@@ -117,6 +117,43 @@ def test_exported_copies_are_those_of_the_whole_run(pair):
     assert full == kept and len(full) >= 4
 
 
+def lows_of(recording, firsts):
+    """From all rows: {(kind, stack): [the least that was live while the allocations of each bucket were made]}"""
+    events, lows, live, at = [], {}, {}, 0
+    for row in recording.sql("SELECT id, kind & 4095, coalesce(alloc_stack_id, 0), abs(bytes), alloc_ns, alloc_ns + life_ns "
+                             "FROM allocation_row"):
+        number, kind, stack, size, begin, end = row
+        events.append((begin, 1, number, (kind, stack), size))
+        if end is not None:
+            events.append((end, 0, number, (kind, stack), -size))
+    for _, begins, number, key, size in sorted(events):
+        while begins and at + 1 < len(firsts) and number >= firsts[at + 1]:
+            at += 1
+            for of in live:
+                lows[of].append(live[of])
+        if key not in live:
+            live[key], lows[key] = 0, [0] * (at + 1)
+        live[key] += size
+        lows[key][at] = min(lows[key][at], live[key])
+    return lows
+
+
+def test_what_was_live_of_each_call_path_is_that_of_the_whole_run(pair):
+    full, kept, _ = pair
+    ends = [first for (first,) in kept.sql("SELECT first_id FROM removed_time ORDER BY 1")]
+    assert 32 <= len(ends) <= 128
+    lows = lows_of(full, [0, *ends])
+    rows = {}
+    for kind, stack, first, low in kept.sql("SELECT * FROM removed_course ORDER BY 1, 2, 3"):
+        rows.setdefault((kind, stack), {})[first] = low
+    for key in lows:
+        expected, now = lows[key][:len(ends)], 0
+        for i, first in enumerate([0, *ends[:-1]]):
+            now = rows.get(key, {}).get(first, now)
+            assert now == expected[i], (key, i)
+    assert rows
+
+
 def test_the_timeline_is_of_the_whole_run(pair):
     full, kept, _ = pair
     a, b = (recording.report()["timeline"][0]["points"] for recording in (full, kept))

@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import subprocess
 
+import pytest
 from conftest import BUILD, HERE
 
 
@@ -38,6 +39,22 @@ def test_its_replay_begins_where_all_events_are_and_is_exact(once):
     answer = json.loads(done.stdout)
     assert answer["replay"]["exact"] and answer["replay"]["begin_s"] > 0 and answer["recorded"]["fits"]
     assert answer["replay"]["allocations"] == answer["replay"]["allocations_at_recorded_address"] > 1000
+
+
+@pytest.mark.parametrize("how", ["train", "infer"])
+def test_steps_and_growth_are_those_of_a_full_recording(once, how):
+    """Most of the rows that show what was freed in between are removed; the number of the removed steps is inferred."""
+    full, kept = (once(f"growing {how} {more}", HERE / "growing.py", how, GPUSPY_STACKS="python", **more)
+                  for more in ({}, {"GPUSPY_KEEP": "32MiB"}))
+    a, b = full.report(), kept.report()
+    assert b["run"]["processes"][0]["kept_from_s"] > 0
+    assert [(s["source"], s["n"]) for s in a["steps"]] == [(s["source"], s["n"]) for s in b["steps"]] == [
+        ("optimizer" if how == "train" else "period", 12000)]
+    assert 0 < b["steps"][0]["removed"] < 12000 and "removed" not in a["steps"][0]
+    of = [sorted((g["site"]["line"], g["bytes"], g["count"], g["steps"]) for g in r["growth"]) for r in (a, b)]
+    assert of[0] == of[1] and len(of[0]) == 3, of
+    text = subprocess.run([BUILD / "gpuspy", "report", "--full", kept.database], capture_output=True, text=True).stdout
+    assert "12,000 steps" in text and " of them after " in text and "Keeps growing (inferred" in text
 
 
 def test_a_leak_that_began_before_the_kept_rows_is_counted_by_its_blocks(once, tmp_path):

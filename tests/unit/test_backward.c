@@ -290,7 +290,7 @@ static void test_sums_of_the_removed_part(void **state)
         syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", 10 * SYN_MS);
         if (lines == 1) syn_sql(&s, "DELETE FROM stack WHERE id=%lld", c.ones[1]);
         syn_sql(&s, "%s", keep_schema);
-        syn_sql(&s, "INSERT INTO removed VALUES(0,33,%lld,5,640,0),(0,33,%lld,1,64,0)", (long long)addmm,
+        syn_sql(&s, "INSERT INTO removed VALUES(0,33,%lld,5,640,0,0),(0,33,%lld,1,64,0,0)", (long long)addmm,
                 (long long)c.main);
         block(&s, MAIN, 12, 20, 512, c.ones[0]);
         struct result_report *r = syn_report(&s, &options);

@@ -251,10 +251,10 @@ static void remove_first(struct syn *s, int copies, int waits, int64_t stack)
              waits);
     syn_sql(s,
             "INSERT INTO removed SELECT %d,(kind&%d)|((CASE WHEN bytes>65536 THEN 2 WHEN bytes>16 THEN 1 ELSE 0 "
-            "END)<<24),stack_id,count(*),sum(bytes),sum(blocked_ns) FROM copy_row WHERE id IN %s GROUP BY 2,3",
+            "END)<<24),stack_id,count(*),sum(bytes),sum(blocked_ns),0 FROM copy_row WHERE id IN %s GROUP BY 2,3",
             GS_REMOVED_COPY, (1 << 24) - 1, copy);
     syn_sql(s,
-            "INSERT INTO removed SELECT %d,kind+(device+1)*8+api*1024,stack_id,count(*),0,sum(blocked_ns) FROM sync "
+            "INSERT INTO removed SELECT %d,kind+(device+1)*8+api*1024,stack_id,count(*),0,sum(blocked_ns),0 FROM sync "
             "WHERE id IN %s GROUP BY 2,3",
             GS_REMOVED_SYNC, wait);
     syn_sql(s, "DELETE FROM copy_row WHERE id IN %s; DELETE FROM sync WHERE id IN %s", copy, wait);
