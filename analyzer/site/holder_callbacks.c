@@ -17,6 +17,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
         if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
             strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
             continue;
+        s->hook = true;
         s->at = s->from = i + 1;
         s->to = site_code_end(&s->code, i);
         s->module = s->constructs = false;
@@ -27,6 +28,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
             s->at = s->code.n; /* none of the statements is the call itself */
             site_read_statement(s, k);
         }
+        s->hook = false;
     }
 }
 

@@ -120,7 +120,7 @@ static bool is_of_program(struct site_search *s, const char *object)
     return is;
 }
 
-/* if not hasattr(local, "items"): local.items = [] */
+/* if not hasattr(local, "items"): local.items = [], of a module that a hook is given, too */
 static bool is_absent(struct site_search *s, const char *code, const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -128,7 +128,8 @@ static bool is_absent(struct site_search *s, const char *code, const char *name)
     const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - name), name);
     const char *deleted = arena_printf(s->scratch, "del %s", name),
                *removed = arena_printf(s->scratch, "delattr(%s,", object);
-    return strstr(code, arena_printf(s->scratch, "not hasattr(%s,", object)) && is_of_program(s, object) &&
+    return strstr(code, arena_printf(s->scratch, "not hasattr(%s,", object)) &&
+           (is_of_program(s, object) || (s->hook && site_is_parameter(s, object))) &&
            !ANY_OF(l, s->code.list, s->code.n, strstr(l->code, deleted) || strstr(l->code, removed));
 }
 
