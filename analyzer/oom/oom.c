@@ -1,12 +1,9 @@
-/* Each OOM of the run: the failed calls that belong to it, and the memory that was live at that moment.
- *
- * PyTorch requests memory from CUDA, CUDA refuses, PyTorch frees its cached segments, requests again, CUDA refuses
- * again, and PyTorch reports: several rows, one failure. Rows of one thread belong together while they request the same
- * size and none of them succeeded; PyTorch's own report closes the group. A request that CUDA first refused and then
- * served is a retry. Each retry counts, as in PyTorch's num_alloc_retries.
+/* Each OOM of the run: the failed calls that belong to it (oom_group.c), and the memory that was live at that moment.
+ * A request that CUDA first refused and then served is a retry. Each retry counts, as in PyTorch's num_alloc_retries.
  */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_group.h"
 #include "analyzer/oom/oom_history.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_retries.h"
@@ -21,16 +18,6 @@
 #include <string.h>
 
 enum { CAPTURES = 64, LAYOUTS = 4 }; /* groups for which live memory is kept, and the layout: fatal ones first */
-
-struct group {
-    size_t first, last; /* rows; other threads' rows may be in between */
-    size_t shown;       /* the row to report: PyTorch's, else the last */
-    unsigned failures;
-    bool fatal, handled, raised, device_failed, tensor_failed, captured, chosen, capped;
-    enum result_oom_outcome outcome;
-    int64_t free, total, device_requested; /* the last: the largest request to CUDA */
-    size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
-};
 
 struct capture {
     size_t group;
@@ -63,7 +50,7 @@ struct oom_failures {
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
     ARENA_ROWS(const struct run_oom, rows);
-    ARENA_LIST(struct group, groups);
+    ARENA_ROWS(struct oom_group, groups);
     uint32_t *group_of; /* by row: the group that it ends and that needs a capture, else RUN_NONE */
     struct capture captures[CAPTURES];
     size_t captures_n;
@@ -73,70 +60,6 @@ struct oom_failures {
     int64_t reserved[128];  /* by device, of the process now replayed */
     int64_t kept_from_ns;   /* likewise: from this time on all of its events exist */
 };
-
-/* Does PyTorch's failure result from CUDA's? PyTorch requests at least as much from CUDA as the program requested, but
- * piece by piece if it maps memory; both are within one call, so from one line of Python; and if CUDA's failure was
- * recovered and PyTorch's never was, they are two. */
-static bool reports_same_failure(const struct run *run, const struct run_oom *tensor, const struct run_oom *device)
-{
-    uint32_t theirs = run_stack_python(run, tensor->stack);
-    uint32_t cudas = run_stack_python(run, device->stack);
-    return (device->requested_bytes >= tensor->requested_bytes || device->space == GS_SPACE_VMM) &&
-           (device->fatal || !tensor->fatal) && (theirs == cudas || theirs == RUN_NONE || cudas == RUN_NONE);
-}
-
-/* PyTorch requests twice before it reports: the row before the report is the second attempt. */
-static bool is_reported_next(const struct oom_failures *o, size_t index)
-{
-    const struct run_oom *row = &o->rows[index];
-    for (size_t i = index + 1; i < o->rows_n; i++)
-        if (o->rows[i].process == row->process && o->rows[i].thread == row->thread)
-            return o->rows[i].layer == GS_LAYER_TENSOR && reports_same_failure(o->b->run, &o->rows[i], row);
-    return false;
-}
-
-static bool belongs_to_group(const struct oom_failures *o, const struct group *g, size_t index)
-{
-    const struct run_oom *last = &o->rows[g->last], *row = &o->rows[index];
-    if (g->tensor_failed || last->process != row->process || last->device != row->device) return false;
-    if (row->layer == GS_LAYER_TENSOR) return reports_same_failure(o->b->run, row, last);
-    /* between its two attempts PyTorch waits for the GPU, for any time */
-    const bool reported = is_reported_next(o, index), soon = row->time_ns - last->time_ns < ALLOCATOR_SAME_FAILURE_NS;
-    return row->requested_bytes == last->requested_bytes && reported + soon + last->fatal >= 2;
-}
-
-static void join_group(struct group *g, const struct run_oom *row, size_t index)
-{
-    bool tensor = row->layer != GS_LAYER_DEVICE;
-    g->last = index;
-    g->shown = index;
-    g->failures++;
-    g->capped = g->capped || row->capped;
-    g->fatal = tensor ? row->fatal : (g->fatal || row->fatal);
-    g->device_failed = g->device_failed || !tensor;
-    g->tensor_failed = g->tensor_failed || tensor;
-    g->device_requested =
-        !tensor && row->requested_bytes > g->device_requested ? row->requested_bytes : g->device_requested;
-    g->free = row->free_bytes != RUN_UNKNOWN ? row->free_bytes : g->free;
-    g->total = row->total_bytes != RUN_UNKNOWN ? row->total_bytes : g->total;
-    g->placed = g->failures == 1 || row->stack != RUN_NONE ? index : g->placed;
-}
-
-static void make_groups(struct oom_failures *o)
-{
-    struct map open = {0}; /* process, thread → group */
-    for (size_t i = 0; i < o->rows_n; i++) {
-        const struct run_oom *row = &o->rows[i];
-        if (o->b->options->by_device && row->device >= 0 && row->device != o->b->options->device) continue;
-        uint32_t *at = map_at(&open, (uint64_t)row->process << 32 | row->thread);
-        if (*at == MAP_NEW || !belongs_to_group(o, &o->groups[*at], i)) {
-            *at = (uint32_t)o->groups_n;
-            *ARENA_ADD(o->groups) = (struct group){.first = i, .free = RUN_UNKNOWN, .total = RUN_UNKNOWN};
-        }
-        join_group(&o->groups[*at], row, i);
-    }
-    map_free(&open);
-}
 
 /* Of the last process that failed: the failure that ended it; groups_n: none did. */
 static size_t ending_group(const struct oom_failures *o)
@@ -343,6 +266,7 @@ static void capture_live(struct oom_failures *o, struct capture *c)
             struct oom_live *live = ARENA_ADD(c->live);
             *live = (struct oom_live){.location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
             live->times = SITE_REACH(o->history, i, o->history_cap)->times;
+            live->turns = o->history[i].turns;
             live->made = i < o->passes.made_cap ? o->passes.made[i] : 0;
         }
     }
@@ -386,7 +310,9 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
         *at = (line != RUN_NONE ? line : (uint32_t)run_stack_count(o->b->run)) + 1;
     }
     struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
-    oom_history_add(SITE_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
+    struct oom_history *history = SITE_REACH(o->history, life->location, o->history_cap);
+    oom_history_add(history, life->alloc_ns);
+    history->turns += o->last_line != *at;
     if (life->alloc_ns >= o->kept_from_ns) /* others of the time before were removed */
         oom_course_add(SITE_REACH(o->courses, run_location(o->b->run, life->location)->series, o->courses_cap),
                        life->alloc_ns, series->allocated_bytes, series->freed_bytes);
@@ -445,7 +371,7 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
 }
 
 /* Not only refused and then granted, as the allocator's second attempt is. */
-static bool has_group_failed(const struct group *g)
+static bool has_group_failed(const struct oom_group *g)
 {
     return g->fatal || g->tensor_failed;
 }
@@ -531,7 +457,7 @@ struct oom_failures *oom_start(struct site_builder *b, struct run_observer *obse
     o->rows = run_ooms(b->run, &o->rows_n);
     o->group_of = arena_realloc(NULL, o->rows_n, sizeof *o->group_of);
     memset(o->group_of, 0xff, o->rows_n * sizeof *o->group_of);
-    make_groups(o);
+    o->groups = oom_make_groups(b, o->rows, o->rows_n, &o->groups_n);
     choose_captures(o);
     *observer = (struct run_observer){.self = o,
                                       .process_start = failures_on_process_start,
@@ -555,7 +481,7 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
 
 /* A snapshot does not state what PyTorch requested from CUDA. If less was free than the segment for such a request
  * takes, CUDA refused it. Returns that segment's size; 0: it was not refused, or is known otherwise. */
-static int64_t refused_segment(struct run *run, const struct group *g, const struct run_oom *row)
+static int64_t refused_segment(struct run *run, const struct oom_group *g, const struct run_oom *row)
 {
     const int64_t bytes =
         oom_segment_bytes(row->requested_bytes, run_torch_settings(run, row->process).expandable == RUN_YES);
@@ -571,7 +497,7 @@ static double growing_turnover(const struct oom_failures *o, const struct captur
                : NAN;
 }
 
-static struct oom_facts oom_facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
+static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
     const int64_t refused = refused_segment(o->b->run, g, row);
@@ -656,7 +582,7 @@ static void answer_failure(struct oom_failures *o, size_t group, const struct ca
     }
 }
 
-static bool is_retry(const struct group *g)
+static bool is_retry(const struct oom_group *g)
 {
     return !g->fatal && !g->handled && !g->tensor_failed;
 }
@@ -750,7 +676,7 @@ static void find_handled(struct oom_failures *o)
         g->outcome = g->fatal ? RESULT_OUTCOME_ENDED : g->handled ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_RETRIED;
     }
     EACH_IN (c, o->captures) {
-        struct group *g = &o->groups[c->group];
+        struct oom_group *g = &o->groups[c->group];
         if (has_group_failed(g)) {
             const struct run_oom *row = &o->rows[g->last];
             if (process != row->process) raised = question_raised_failure(o->b->run, process = row->process);
@@ -761,7 +687,7 @@ static void find_handled(struct oom_failures *o)
         }
     }
     for (size_t i = o->groups_n; i-- > 0;) {
-        struct group *g = &o->groups[i];
+        struct oom_group *g = &o->groups[i];
         if (has_group_failed(g)) {
             if (!g->raised && handled_later(o, i)) g->outcome = RESULT_OUTCOME_HANDLED;
             g->handled = g->outcome == RESULT_OUTCOME_HANDLED;

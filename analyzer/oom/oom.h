@@ -80,6 +80,7 @@ struct oom_facts {
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
     uint64_t growing_times; /* all of them, freed or not */
+    uint64_t growing_turns; /* how often the line made the live ones, several at once; 0 unknown */
     int64_t growing_kept;   /* of `growing`: outputs of forward passes that remained while others were freed */
     bool growing_continued; /* the failed request would have replaced its block by a larger one */
     bool growing_larger;    /* its live blocks are larger than those that were freed, or their sizes are unknown */
@@ -140,6 +141,7 @@ struct oom_live { /* the live memory of one location at that moment */
     int64_t bytes;
     uint64_t count;
     uint64_t times;                       /* its allocations, freed or not */
+    uint64_t turns;                       /* without those that followed one of the same line */
     int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
     int64_t mean_ns;                      /* likewise; exact, unlike middle_ns */

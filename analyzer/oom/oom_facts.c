@@ -1,6 +1,10 @@
 /* Derived facts that all causes and measures use, and how a measure is written. */
 #include "analyzer/base/each.h"
+#include "analyzer/base/text.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/source_input.h"
+
+#include <string.h>
 
 enum { MIB = 1 << 20, CANDIDATES = 32 };
 static const int64_t context_most = (int64_t)1 << 30; /* a context with its kernels seldom needs more */
@@ -111,6 +115,13 @@ const char *oom_place_text(struct oom_words *w, uint32_t stack)
     return site_text_with_caller(w->b, &site);
 }
 
+const char *oom_pass_text(struct oom_words *w, uint32_t stack)
+{
+    const uint32_t caller = site_pass_caller(w->b->run, stack);
+    const struct result_site pass = site_of_call(w->b, caller);
+    return caller == RUN_NONE ? NULL : site_short_text(w->b, &pass);
+}
+
 void oom_measure_holes(struct result_report *report, const struct oom_facts *f)
 {
     EACH_IN (g, report->fragmentation) {
@@ -126,4 +137,35 @@ void oom_measure_holes(struct result_report *report, const struct oom_facts *f)
         g->segments = f->map.segments;
         g->blocks = f->map.blocks;
     }
+}
+
+/* A function of that name, called by a class or by a script of its own. */
+static bool is_forward(const struct run_frame *frame)
+{
+    return strcmp(text_last_part(frame->function), "forward") == 0;
+}
+
+bool oom_is_in_pass(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
+        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) return true;
+    return run_stack_is_in(run, stack, NULL, "_call_impl") ||
+           run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
+           run_stack_is_in(run, stack, "/torch/autograd/__init__.py", NULL); /* torch.func calls the engine itself */
+}
+
+bool oom_is_lazy(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, NULL, "initialize_parameters");
+}
+
+bool oom_enters_device(struct run *run, uint32_t stack)
+{
+    static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
+                                            "_ops::full", "_ops::arange", "_ops::normal"};
+    const struct run_frame *frame = run_stack_frame(run, stack);
+    bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* not known without native frames */
+    for (size_t i = 0; i < COUNT_OF(operators) && !is; i++) is = run_stack_calls(run, stack, operators[i]);
+    return is;
 }

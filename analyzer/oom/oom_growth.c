@@ -3,6 +3,7 @@
 #include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom.h"
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/site/holder_read.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
@@ -11,37 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A function of that name, called by a class or by a script of its own. */
-static bool is_forward(const struct run_frame *frame)
-{
-    return strcmp(text_last_part(frame->function), "forward") == 0;
-}
-
-bool oom_is_in_pass(const struct run *run, uint32_t stack)
-{
-    const struct run_frame *frame;
-    for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
-        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) return true;
-    return run_stack_is_in(run, stack, NULL, "_call_impl") ||
-           run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
-           run_stack_is_in(run, stack, "/torch/autograd/__init__.py", NULL); /* torch.func calls the engine itself */
-}
-
-bool oom_is_lazy(const struct run *run, uint32_t stack)
-{
-    return run_stack_is_in(run, stack, NULL, "initialize_parameters");
-}
-
-bool oom_enters_device(struct run *run, uint32_t stack)
-{
-    static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
-                                            "_ops::full", "_ops::arange", "_ops::normal"};
-    const struct run_frame *frame = run_stack_frame(run, stack);
-    bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* not known without native frames */
-    for (size_t i = 0; i < COUNT_OF(operators) && !is; i++) is = run_stack_calls(run, stack, operators[i]);
-    return is;
-}
 
 /* A loop inside of a pass, such as over layers, makes no steps. */
 static const struct step_list *oom_steps_of(const struct site_builder *b, const struct oom_facts *f)
@@ -204,9 +174,9 @@ static bool remain_of_last_steps(const struct site_builder *b, const struct oom_
     enum { STEPS = 16 };
     const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
     const size_t mean = step_count_done(steps, l->mean_ns), part = (last - first) / 8;
-    return last >= first + STEPS && l->count >= last - first && l->times >= 2 * l->count && l->bytes >= f->live / 2 &&
-           step_count_done(steps, f->row->time_ns) <= last + 1 && mean >= first + part && mean <= last - part &&
-           f->layer == RUN_SERIES_TENSOR &&
+    return last >= first + STEPS && l->count >= last - first && l->times >= l->count + l->count / 4 &&
+           l->bytes >= f->live / 2 && step_count_done(steps, f->row->time_ns) <= last + 1 && mean >= first + part &&
+           mean <= last - part && f->layer == RUN_SERIES_TENSOR &&
            !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 
@@ -284,6 +254,7 @@ struct line {
     double first_rank;           /* of the first one: the share of all its blocks that came before */
     uint32_t stack;              /* likewise */
     uint64_t count, times;       /* of its live blocks; times: including those that were freed */
+    uint64_t turns;              /* as in oom_live */
     bool varies;                 /* of the same: its blocks differ in size */
     bool larger;                 /* … and the live ones are larger than those that were freed */
     bool continued;              /* the failed request would have replaced its block by a larger one */
@@ -302,6 +273,7 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->stack = stack;
         line->count = l->count;
         line->times = l->times;
+        line->turns = l->turns;
         line->larger = !l->made || (double)l->bytes / (double)l->count > LARGER * (double)l->made / (double)l->times;
         line->continued = continued;
         line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
@@ -373,6 +345,15 @@ static bool is_ever_larger(const struct oom_live *l)
            (double)l->bytes / (double)l->count > larger * (double)l->made / (double)l->times;
 }
 
+/* How often the line made its live blocks. If nothing else allocated between two times, the steps tell them apart. */
+static uint64_t turns_of(const struct site_builder *b, const struct oom_facts *f, const struct line *line)
+{
+    const uint64_t steps = oom_layout_steps(f->layout, line->stack, oom_steps_of(b, f));
+    const uint64_t at_once = line->turns ? (line->times + line->turns / 2) / line->turns : 1;
+    const uint64_t turns = line->count / at_once;
+    return !steps ? 0 : turns > steps ? turns : steps;
+}
+
 /* bank = cat([bank, z]), kept by that statement */
 static bool is_appended_to(struct site_builder *b, const struct oom_facts *f)
 {
@@ -436,6 +417,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         f->growing_stack = heaviest->stack;
         f->growing_count = heaviest->count;
         f->growing_times = heaviest->times;
+        f->growing_turns = turns_of(b, f, heaviest);
         f->growing_varies = heaviest->varies;
         f->growing_native = run_stack_python(b->run, heaviest->stack) == RUN_NONE;
         f->growing_larger = heaviest->larger;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "analyzer/oom/oom.h"
+#include "analyzer/step/step.h"
 
 /* At this moment of the run's replay; lives as long as the builder. NULL: PyTorch had no block there, or its segments
  * grow (expandable_segments). */
@@ -25,6 +26,9 @@ struct oom_replayed {
 /* Repeats the request of `f` with `free` bytes left on the GPU, and without the blocks of `drop` (NULL: with all). */
 struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
                                       const struct oom_drop *drop, int64_t free_bytes);
+
+/* In how many steps the call path made the blocks that are there; 0 unknown. */
+uint64_t oom_layout_steps(const struct oom_layout *layout, uint32_t stack, const struct step_list *steps);
 
 /* A measure that such a replay decides: its text, the bytes that it frees, and whether they are enough. `name`:
  * "without train.py:42". The amount stays a formula if the layout is unknown or the drop names no block. */

@@ -492,11 +492,13 @@ static void no_grad(struct oom_sight *s)
         s->refuted_by = NULL;
     }
     size_t before = s->v->measures_n;
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const char *line = oom_pass_text(&words, pass);
     add_measure(s, OOM_EFFORT_LINE, s->kept, s->layers ? OOM_MEASURE_AT_MOST : 0,
                 s->evaluates ? TEXT(s,
-                                    "put torch.inference_mode() or torch.no_grad() around this forward pass (no "
+                                    "%s%sput torch.inference_mode() or torch.no_grad() around this forward pass (no "
                                     "backward pass follows it)%s",
-                                    sure ? "" : ", unless it is already there")
+                                    line ?: "", line ? ": " : "", sure ? "" : ", unless it is already there")
                              : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
     if ((s->evaluates && sure) || (s->layers && s->kept >= s->need)) lead_measure(s, before);
 }

@@ -10,6 +10,7 @@
 #include "analyzer/site/source_pairs.h"
 
 #include <math.h>
+#include <string.h>
 
 struct square {
     uint32_t stack;
@@ -121,22 +122,35 @@ static const char *triangle_advice(struct oom_words *w, uint32_t stack)
                 where);
 }
 
-/* No other statement made a block that is nearly as large: an operand of the result's size would be live. */
-static bool is_larger_than_operands(const struct oom_words *w, uint32_t stack, int64_t bytes)
+static bool makes_broadcast(struct oom_words *w, uint32_t stack)
+{
+    return site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS);
+}
+
+/* No other statement made a block that is nearly as large, unless by such a broadcast, too, or from its result, as the
+ * one that failed did: an operand of the result's size would be live. */
+static bool is_larger_than_operands(struct oom_words *w, uint32_t stack, int64_t bytes)
 {
     enum { LARGER = 8 };
     const struct run *run = w->b->run;
+    const uint32_t own = run_stack_python(run, stack), failed = run_stack_python(run, w->f->stack);
     EACH_IN (l, w->v->by_category.lines) {
-        const bool other = l->stack == RUN_NONE || run_stack_python(run, l->stack) != run_stack_python(run, stack);
-        if (other && l->count && l->bytes / (int64_t)l->count > bytes / LARGER) return false;
+        const uint32_t of = l->stack == RUN_NONE ? RUN_NONE : run_stack_python(run, l->stack);
+        const bool other = of == RUN_NONE || (of != own && of != failed);
+        if (other && l->count && l->bytes / (int64_t)l->count > bytes / LARGER && !makes_broadcast(w, l->stack))
+            return false;
     }
     return true;
 }
 
-/* The operands of an earlier result may have been freed. */
-static bool is_failing_line(struct oom_words *w, uint32_t stack)
+/* The operands of an earlier result may have been freed, unless the function that names them has not returned. */
+static bool is_in_failing_function(struct oom_words *w, uint32_t stack)
 {
-    return w->f->stack != RUN_NONE && site_index(w->b, stack) == site_index(w->b, w->f->stack);
+    const struct run *run = w->b->run;
+    const uint32_t of = run_stack_python(run, stack), failed = run_stack_python(run, w->f->stack);
+    const struct run_frame *frame = run_stack_frame(run, of), *other = run_stack_frame(run, failed);
+    return frame && other && run_stack_parent(run, of) == run_stack_parent(run, failed) && frame->file == other->file &&
+           strcmp(frame->function, other->function) == 0;
 }
 
 static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
@@ -149,7 +163,7 @@ static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t
                     "the other at the line that uses them (masked_fill), or let flex_attention compute them",
                     oom_place_text(w, stack));
     if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
-        (is_failing_line(w, stack) && site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) &&
+        (is_in_failing_function(w, stack) && site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) &&
          is_larger_than_operands(w, stack, bytes)))
         return TEXT(
             w,
@@ -169,10 +183,20 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
                     "leave out .contiguous() or .clone() at %s, if nothing writes to the result: the result of "
                     "expand() takes no memory of its own",
                     oom_place_text(w, stack));
+    if (site_line_makes(w->b, stack, SITE_SHAPE_REPETITION))
+        return TEXT(w,
+                    "call expand() instead of repeat() at %s, if nothing writes to the result: it then takes no memory "
+                    "of its own",
+                    oom_place_text(w, stack));
     if (site_line_makes(w->b, stack, SITE_SHAPE_ONE_HOT))
         return TEXT(w,
                     "%s creates a row for each index, with one element per class: pass the indices instead "
                     "(cross_entropy, embedding and gather take them)",
+                    oom_place_text(w, stack));
+    if (run_stack_is_in(w->b->run, stack, "/torch/_functorch/vmap.py", NULL))
+        return TEXT(w,
+                    "vmap() at %s makes a result for each sample, such as a gradient as large as the model: pass fewer "
+                    "samples at once, and reduce their results (sum, clip) before the next ones",
                     oom_place_text(w, stack));
     if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);
     return broadcast_advice(w, stack, bytes);

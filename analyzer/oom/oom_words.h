@@ -33,6 +33,8 @@ struct oom_words {
 #define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 /* A call path as text: file:line function. */
 const char *oom_place_text(struct oom_words *w, uint32_t stack);
+/* The line that called the outermost module of a pass; NULL: none. */
+const char *oom_pass_text(struct oom_words *w, uint32_t stack);
 
 /* oom_after.c. `after` begins at the failure, receives the process's later allocations (line: run_stack_python of
  * theirs), and is judged when the replay is over; `served`: the recorder noted that the thread later got as much as it

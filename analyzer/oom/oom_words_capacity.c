@@ -198,22 +198,26 @@ static bool explain_private_pools(struct oom_words *w)
     w->v->certainty = RESULT_CERTAINTY_INFERRED;
     w->v->refuted_by = graph;
     const bool compiled = run_stack_is_in(w->b->run, w->f->stack, "/torch/_inductor/cudagraph_trees.py", NULL);
+    const bool captured = w->f->stack != RUN_NONE && site_is_captured(w->b, w->f->stack);
     const bool enough = arena_add_capped(w->f->private_idle, free) >= oom_segment_bytes(w->f->requested, false);
     oom_add_measure(w->b, w->v,
                     (struct result_measure){
                         .frees_bytes = w->f->private_idle,
                         .effort = OOM_EFFORT_LINE,
-                        .enough = !w->f->private_whole ? OOM_MEASURE_AT_MOST
-                                  : enough             ? OOM_MEASURE_FITS
-                                                       : OOM_MEASURE_FITS_NOT,
+                        .enough = !w->f->private_whole || captured ? OOM_MEASURE_AT_MOST
+                                  : enough                         ? OOM_MEASURE_FITS
+                                                                   : OOM_MEASURE_FITS_NOT,
                         .certainty = RESULT_CERTAINTY_INFERRED,
                         .refuted_by = graph,
                         .first = true,
                         .text = compiled ? "compile without mode=\"reduce-overhead\" or \"max-autotune\", which "
                                            "records a CUDA graph for each shape, or pad inputs to a few shapes"
-                                         : "delete unused private pools before this request "
-                                           "(graph.reset(), del pool), or let graphs share one "
-                                           "(torch.cuda.graph(graph, pool=first.pool()))"});
+                                : captured
+                                    ? "capture CUDA graphs of a few sizes only, pad the inputs to them, and pass "
+                                      "all graphs the same pool (torch.cuda.graph(g, pool=…))"
+                                    : "delete unused private pools before this request "
+                                      "(graph.reset(), del pool), or let graphs share one "
+                                      "(torch.cuda.graph(graph, pool=first.pool()))"});
     return true;
 }
 

@@ -17,16 +17,17 @@ typedef struct oom_facts facts;
 /* If almost nothing else is freed, no step is known to have ended (share of the bytes that were freed). */
 static const double hardly_freed = 0.05;
 
-/* Counts growth by the program's steps, or by allocations of the largest call path if no steps are known or if not
- * every step grows. A graph is many allocations per step. */
+/* Counts growth by the program's steps; if not every step grows, by how often the largest line made blocks; or by
+ * these blocks if no steps are known. A graph is many allocations per step. */
 struct oom_rhythm oom_rhythm(const facts *f)
 {
     const struct result_growth *g = f->growth;
     bool graph = oom_keeps_graph(f);
-    uint64_t count = graph ? f->growing_passes : f->growing_count, times = count ? count : 1;
+    uint64_t made = f->growing_turns ? f->growing_turns : f->growing_count;
+    uint64_t count = graph ? f->growing_passes : made, times = count ? count : 1;
     struct oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
     if (g && g->by_steps && !g->jumps && !f->replaced && !f->growing_earlier && g->steps &&
-        (graph || g->count + 2 >= g->steps)) {
+        (graph || made + 2 >= g->steps)) {
         r.steps = true;
         r.each = (double)(graph ? f->growing : f->growing_heaviest) / (double)g->steps;
         r.times = g->steps;
@@ -76,9 +77,7 @@ static const char *leak_line_of(struct oom_words *w)
 /* The line that calls the model: its own lines also run in passes that need gradients. */
 static const char *pass_line_of(struct oom_words *w)
 {
-    const uint32_t caller = site_pass_caller(w->b->run, w->f->growing_stack);
-    const struct result_site pass = site_of_call(w->b, caller);
-    return caller == RUN_NONE ? leak_line_of(w) : site_short_text(w->b, &pass);
+    return oom_pass_text(w, w->f->growing_stack) ?: leak_line_of(w);
 }
 
 /* The start of the step in progress, or the time of the latest allocation that was kept. */
@@ -128,8 +127,10 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     const bool graph = w->f->graph == OOM_GRAPH_INFERRED;
     if (graph && w->v->holders_n == 1 && w->v->holders[0].into && !w->v->holders[0].carried &&
         site_holder_loss(w->b, w->f->growing_stack, w->v->holders) == SITE_LOSS_YES)
-        return TEXT(w, "empty `%s` as soon as backward() has used its contents, and leave out retain_graph=True",
-                    w->v->holders[0].into);
+        return TEXT(w, "empty `%s` as soon as backward() has used its contents%s", w->v->holders[0].into,
+                    site_file_has(w->b, w->v->holders[0].file, w->v->holders[0].line, "retain_graph=True")
+                        ? ", and leave out retain_graph=True"
+                        : "");
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
@@ -494,6 +495,13 @@ static size_t find_carried(struct oom_words *w, struct result_holder **carried)
     return n;
 }
 
+/* log_probs.append(m.log_prob(action)): what becomes of the results follows after the passes, unlike of losses. */
+static bool stores_results(const facts *f)
+{
+    const struct result_holder *h = f->growth->holders_n == 1 ? f->growth->holders : NULL;
+    return h && h->into && strstr(h->text, ".append(") && !strstr(h->text, "loss");
+}
+
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
 void oom_explain_pending(struct oom_words *w)
 {
@@ -516,7 +524,7 @@ void oom_explain_pending(struct oom_words *w)
                           line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
-    const bool adds = grads || !site_concatenates_results(w->b, f->growing_stack);
+    const bool adds = grads || !(stores_results(f) || site_concatenates_results(w->b, f->growing_stack));
     measure_drop(
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, adds ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED,
         "if the passes are not added up in one loss",
@@ -525,8 +533,9 @@ void oom_explain_pending(struct oom_words *w)
                       "create_graph=True (first-order gradients)"
              : adds ? "call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
                       "pass's activations"
-                    : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
-                      "(contrastive), compute these without a graph, then repeat each pass and call "
+                    : "if the loss is a sum over the passes, call backward() after each; if it needs all results (as "
+                      "contrastive losses and rewards of an episode do), compute these without a graph, then repeat "
+                      "each pass and call "
                       "result.backward(gradient) with the loss's gradient of its result"));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,

@@ -156,45 +156,6 @@ static void read_objects(struct site_search *s)
     s->objects.n = known;
 }
 
-/* "%s" % error, "{}".format(error), error.args, error.__traceback__.tb_lineno: not the exception. */
-static bool stores_text(const char *code)
-{
-    static const char *const texts[] = {" % ", ".format(", ".args", ".tb_lineno"};
-    return ANY_OF(t, texts, COUNT_OF(texts), strstr(code, *t));
-}
-
-/* except ValueError as error: its traceback keeps the frames of the functions that the try statement called. */
-static void read_handlers(struct site_search *s)
-{
-    for (size_t t = site_code_parent(&s->code, s->at); t < s->code.n && t + 1 > s->from;
-         t = site_code_parent(&s->code, t)) {
-        const int indent = s->code.list[t].indent;
-        bool handler = site_code_begins(&s->code.list[t], "try");
-        for (size_t i = site_code_end(&s->code, t); handler && i < s->to && s->code.list[i].indent >= indent; i++) {
-            const struct site_statement *st = &s->code.list[i];
-            if (st->indent > indent || !site_code_begins(st, "except")) {
-                handler = st->indent > indent;
-                continue;
-            }
-            const char *as = strstr(st->code, " as ");
-            struct site_search in = *s;
-            in.found.n = 0;
-            in.names.n = in.objects.n = in.owners.n = 0;
-            site_names_add(s->scratch, &in.names, as ? as + 4 : "", as ? site_name_length(as + 4) : 0);
-            site_names_add(s->scratch, &in.names, "sys.exc_info", strlen("sys.exc_info"));
-            for (size_t k = i + 1; k < site_code_end(&s->code, i); k++)
-                if (!stores_text(s->code.list[k].code)) site_read_statement(&in, k);
-            for (size_t k = 0; k < in.found.n && k < SITE_FOUND_MAX; k++) {
-                in.found.list[k].why =
-                    "a kept exception keeps its traceback, and with it the variables of the frames in it";
-                in.found.list[k].instead =
-                    "keep only its text (str(error), traceback.format_exc()), or error.with_traceback(None)";
-                site_add_candidate(&s->kept_errors, in.found.list[k]);
-            }
-        }
-    }
-}
-
 static const char cache_advice[] = "bound the cache (lru_cache(maxsize=N)), or do not cache what is on the GPU";
 
 /* @lru_cache(maxsize=None); a bound of thousands has no effect either: the GPU is full before. */
@@ -440,6 +401,9 @@ static void read_next_iteration(struct site_search *s)
     s->names = names;
 }
 
+static const char context_advice[] = "pass tensors to ctx.save_for_backward() instead: an output that ctx itself holds "
+                                     "refers to ctx, and so both are never freed";
+
 /* node.hidden = x, trial[""] = x of an argument: the object outlives the function, and which other object refers to it
  * is not known. The last resort. */
 static void read_given_objects(struct site_search *s)
@@ -461,6 +425,7 @@ static void read_given_objects(struct site_search *s)
                                                        .code = s->code,
                                                        .at = i,
                                                        .why = "it stores the memory in an argument of the function",
+                                                       .instead = strcmp(root, "ctx") == 0 ? context_advice : NULL,
                                                        .passed = true});
         }
     }
@@ -636,7 +601,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
         s->found.n = 0;
         site_find_function(s);
         s->constructs = !s->module && is_in_construction(s, stack);
-        if (s->raises) read_handlers(s);
+        if (s->raises) site_read_handlers(s);
         for (size_t i = s->from; i < s->to && !s->raises && !s->module; i++)
             s->raises = site_code_begins(&s->code.list[i], "raise");
         on = on && read_line(s, first);
@@ -704,7 +669,7 @@ static void walk_handlers(struct site_search *s, uint32_t stack)
     for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || !site_open_frame(s, frame)) continue;
         site_find_function(s);
-        read_handlers(s);
+        site_read_handlers(s);
     }
     s->found = s->kept_errors;
 }
@@ -723,8 +688,12 @@ size_t site_find_kept_errors(struct site_builder *b, uint32_t stack, struct resu
 {
     struct site_search *s = arena_realloc(NULL, 1, sizeof *s);
     struct arena scratch = {0};
-    *s = (struct site_search){
-        .b = b, .scratch = &scratch, .stack = stack, .budget = BUDGET, .returned_part = SITE_ANY_PART};
+    *s = (struct site_search){.b = b,
+                              .scratch = &scratch,
+                              .stack = stack,
+                              .budget = BUDGET,
+                              .returned_part = SITE_ANY_PART,
+                              .last_error = true};
     walk_handlers(s, stack);
     const size_t n = list_holders(s, holders);
     arena_free(&scratch);

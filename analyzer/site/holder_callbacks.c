@@ -17,6 +17,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
         if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
             strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
             continue;
+        s->hook = true;
         s->at = s->from = i + 1;
         s->to = site_code_end(&s->code, i);
         s->module = s->constructs = false;
@@ -27,6 +28,7 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
             s->at = s->code.n; /* none of the statements is the call itself */
             site_read_statement(s, k);
         }
+        s->hook = false;
     }
 }
 
@@ -85,21 +87,43 @@ static struct hook_scope scope_of_class(const struct site_search *s, size_t i)
     return (struct hook_scope){outer, site_code_end(&s->code, outer)};
 }
 
-/* Do the files call the class or the function that contains statement i? */
+/* class Cam(base.Taps, Other): adds Cam if one of its bases is among the names. */
+static void add_subclass(struct site_search *s, const char *code, struct site_names *names)
+{
+    const char *name = strncmp(code, "class ", 6) == 0 ? code + 6 : "", *open = name + site_name_length(name), *base;
+    if (!*name || *open != '(') return;
+    const char *bases = arena_printf(s->scratch, "%.*s", (int)(site_closing(open) - open - 1), open + 1);
+    for (size_t k = 0; *(base = site_part_of(s->scratch, bases, k)); k++)
+        if (site_names_has(names, text_last_part(base)) && names->n < SITE_NAMES)
+            site_names_add(s->scratch, names, name, site_name_length(name));
+}
+
+static bool calls_one_of(struct site_search *s, const struct site_code *code, const struct site_names *names)
+{
+    bool calls = false;
+    for (size_t n = 0; n < names->n && !calls; n++) {
+        const char *call = arena_printf(s->scratch, "%s(", names->list[n]);
+        for (size_t k = 0; k < code->n && !calls; k++) {
+            const char *text = code->list[k].code, *p = strstr(text, call);
+            calls = p && (p == text || !site_is_name_character(p[-1])) && strncmp(text, "class ", 6) != 0;
+        }
+    }
+    return calls;
+}
+
+/* Do the files call the class, one that derives from it, or the function that contains statement i? */
 bool site_is_used(struct site_search *s, size_t i, const struct site_files *files)
 {
     const size_t outer = outermost_block(&s->code, i);
     const char *code = s->code.list[outer].code, *name = strchr(code, ' ');
     if (!name || (strncmp(code, "class ", 6) != 0 && strncmp(code, "def ", 4) != 0)) return outer == i;
-    const char *call = arena_printf(s->scratch, "%.*s(", (int)site_name_length(name + 1), name + 1);
+    struct site_names names = {.n = 0};
+    site_names_add(s->scratch, &names, name + 1, site_name_length(name + 1));
+    for (size_t k = 0; k < s->code.n; k++) add_subclass(s, s->code.list[k].code, &names);
+    for (size_t f = 0; f < files->n; f++)
+        for (size_t k = 0; k < files->list[f].code.n; k++) add_subclass(s, files->list[f].code.list[k].code, &names);
     bool used = false;
-    for (size_t f = 0; f < files->n && !used; f++) {
-        const struct site_code *code_of = &files->list[f].code;
-        for (size_t k = 0; k < code_of->n && !used; k++) {
-            const char *text = code_of->list[k].code, *p = strstr(text, call);
-            used = p && (p == text || !site_is_name_character(p[-1]));
-        }
-    }
+    for (size_t f = 0; f < files->n && !used; f++) used = calls_one_of(s, &files->list[f].code, &names);
     return used;
 }
 

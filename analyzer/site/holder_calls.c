@@ -2,6 +2,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/site/holder_read.h"
 
+#include <ctype.h>
 #include <string.h>
 #include "analyzer/site/source_context.h"
 
@@ -68,11 +69,19 @@ static const char *find_class_of_member(struct site_search *s, const char *name)
         if (!site_is_loop(&s->code.list[i]) || !site_binding_of(s->scratch, &s->code.list[i], &a)) continue;
         site_targets_of(s->scratch, a.targets, &made, NULL);
         const char *over = a.value;
+        for (size_t k = 0; strncmp(a.value, "zip(", 4) == 0 && k < made.n; k++) /* for t, x in zip(tracks, xs) */
+            if (strcmp(made.list[k], name) == 0) over = site_part_of(s->scratch, a.value + 4, k);
         const size_t n = site_iterated_length(&over);
         if (site_names_has(&made, name)) list = arena_printf(s->scratch, "%.*s", (int)n, over);
     }
     for (size_t i = 0; *list && i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
+        const char *append = arena_printf(s->scratch, "%s.append(", list);
+        const char *added =
+            strncmp(s->code.list[i].code, append, strlen(append)) == 0 ? s->code.list[i].code + strlen(append) : "";
+        const size_t class = site_name_length(added);
+        if (isupper((unsigned char)*text_last_part(added)) && added[class] == '(')
+            return arena_printf(s->scratch, "%.*s", (int)class, added);
         if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || strcmp(a.targets, list) != 0) continue;
         const char *members = strpbrk(a.value, "[{");
         const char *colon = members && *members == '{' ? strchr(members, ':') : NULL;

@@ -120,7 +120,7 @@ static bool is_of_program(struct site_search *s, const char *object)
     return is;
 }
 
-/* if not hasattr(local, "items"): local.items = [] */
+/* if not hasattr(local, "items"): local.items = [], of a module that a hook is given, too */
 static bool is_absent(struct site_search *s, const char *code, const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -128,7 +128,8 @@ static bool is_absent(struct site_search *s, const char *code, const char *name)
     const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - name), name);
     const char *deleted = arena_printf(s->scratch, "del %s", name),
                *removed = arena_printf(s->scratch, "delattr(%s,", object);
-    return strstr(code, arena_printf(s->scratch, "not hasattr(%s,", object)) && is_of_program(s, object) &&
+    return strstr(code, arena_printf(s->scratch, "not hasattr(%s,", object)) &&
+           (is_of_program(s, object) || (s->hook && site_is_parameter(s, object))) &&
            !ANY_OF(l, s->code.list, s->code.n, strstr(l->code, deleted) || strstr(l->code, removed));
 }
 
@@ -509,6 +510,15 @@ static const char *latest_advice(struct site_search *s, size_t store, const char
                         others ? "program's recorded files read" : "file reads", into, most);
 }
 
+/* if not self.tracks: for x in found: self.tracks.append(x) */
+static bool is_filled_once(struct site_search *s, size_t i, const char *name)
+{
+    const char *empty = arena_printf(s->scratch, "if not %s:", name);
+    for (size_t k = site_code_parent(&s->code, i); k < s->code.n; k = site_code_parent(&s->code, k))
+        if (strcmp(s->code.list[k].code, empty) == 0) return true;
+    return false;
+}
+
 /* getattr(self, name).append(x): any attribute, which the file may also empty, replace or bound. */
 static bool is_lasting_attribute(struct site_search *s, const char *into)
 {
@@ -556,23 +566,23 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
-    site_add_candidate(&s->found,
-                       (struct site_candidate){.frame = s->frame,
-                                               .code = s->code,
-                                               .at = i,
-                                               .into = named ? NULL : name,
-                                               .why = what,
-                                               .keyed = keyed,
-                                               .instead = queue                                      ? queue_advice
-                                                          : site_is_given(s, name, is_bounded_deque) ? deque_advice
-                                                          : is_bounded_by_size(s, i, name)           ? bound_advice
-                                                          : strstr(code, ".append(") ? latest_advice(s, i, name)
-                                                                                     : NULL,
-                                               .weak = weak || reset || is_emptied(s, name) ||
-                                                       site_is_given(s, name, is_bounded_by_name) ||
-                                                       loop != site_common_loop(s, s->at, s->at),
-                                               .reset = reset,
-                                               .passed = (local && is_returned(s, name)) || own});
+    site_add_candidate(
+        &s->found, (struct site_candidate){.frame = s->frame,
+                                           .code = s->code,
+                                           .at = i,
+                                           .into = named ? NULL : name,
+                                           .why = what,
+                                           .keyed = keyed,
+                                           .instead = queue                                      ? queue_advice
+                                                      : site_is_given(s, name, is_bounded_deque) ? deque_advice
+                                                      : is_bounded_by_size(s, i, name)           ? bound_advice
+                                                      : strstr(code, ".append(") ? latest_advice(s, i, name)
+                                                                                 : NULL,
+                                           .weak = weak || reset || is_emptied(s, name) || is_filled_once(s, i, name) ||
+                                                   site_is_given(s, name, is_bounded_by_name) ||
+                                                   loop != site_common_loop(s, s->at, s->at),
+                                           .reset = reset,
+                                           .passed = (local && is_returned(s, name)) || own});
 }
 
 bool site_is_constructor(const char *function)
@@ -727,62 +737,6 @@ bool site_open_frame(struct site_search *s, const struct run_frame *frame)
 {
     s->frame = frame;
     return !site_is_nameless(frame->function) && site_open_source(s->b, frame, &s->code, &s->at);
-}
-
-static bool open_imported(const struct site_search *s, const char *code, struct site_search *module)
-{
-    const char *path = site_imported_file(s->b->arena, s->frame->file, code);
-    if (!path) return false;
-    struct run_frame *of = arena_alloc(s->scratch, sizeof *of);
-    *of = (struct run_frame){.kind = GS_FRAME_PYTHON, .file = path, .line = 1};
-    return site_open_frame(module, of);
-}
-
-static void add_program_file(const struct site_search *of, struct site_files *files)
-{
-    for (size_t i = 0; i < files->n; i++)
-        if (strcmp(files->list[i].frame->file, of->frame->file) == 0) return;
-    if (files->n < SITE_FILES) files->list[files->n++] = (struct site_file){of->frame, of->code};
-}
-
-void site_find_files(struct site_search *s, uint32_t stack, struct site_files *files)
-{
-    const struct run_frame *frame;
-    struct site_search of = *s;
-    files->n = 0;
-    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack))
-        if (frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) && site_open_frame(&of, frame))
-            add_program_file(&of, files);
-}
-
-void site_find_imported(struct site_search *s, struct site_files *files)
-{
-    struct site_search of = *s, module = *s;
-    const size_t own = files->n;
-    for (size_t k = 0; k < own; k++) {
-        of.frame = files->list[k].frame;
-        for (size_t i = 0; i < files->list[k].code.n && s->budget-- > 0; i++)
-            if (open_imported(&of, files->list[k].code.list[i].code, &module)) add_program_file(&module, files);
-    }
-    files->n -= own;
-    memmove(files->list, files->list + own, files->n * sizeof *files->list);
-}
-
-bool site_find_own_method(struct site_search *in, const char *class, const char *method, size_t *def)
-{
-    struct site_files files;
-    if (site_find_method(in, class, method, def)) return true;
-    site_find_files(in, in->stack, &files);
-    site_find_imported(in, &files);
-    for (size_t k = 0; k < files.n && *class; k++) {
-        struct site_search of = *in;
-        of.frame = files.list[k].frame;
-        of.code = files.list[k].code;
-        if (!site_find_method(&of, class, method, def)) continue;
-        *in = of;
-        return true;
-    }
-    return false;
 }
 
 size_t site_iterated_length(const char **in)

@@ -55,6 +55,8 @@ struct site_search {
     int returned_part;            /* `return model, loss.item()`: the only one of several values that holds it; or
                                      SITE_ANY_PART */
     bool constructed;             /* it is a constructor, and the value is the object */
+    bool hook;                    /* the function is a hook: the modules that it is given outlive its call */
+    bool last_error;              /* an exception that a later one replaces counts, too */
     bool raises;                  /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
     struct site_names kept;       /* all of them on the way */
@@ -119,6 +121,9 @@ size_t site_iterated_length(const char **in);
 /* The frame of a lambda or of a comprehension? */
 bool site_is_nameless(const char *function);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);
+/* Finds in kept_errors what stores it: except ValueError as error: its traceback keeps the frames of the functions that
+ * the try statement called. */
+void site_read_handlers(struct site_search *s);
 /* If no other statement is found: hooks of the modules on the call path that store what they are given; functions that
  * a library calls; statements that store an attribute that the call path has set. */
 void site_find_hooks(struct site_search *s, uint32_t stack);

@@ -326,16 +326,25 @@ static bool is_host_range(const char *from, const char *to, bool graph)
     return calls && all;
 }
 
-bool site_is_host_value(const char *expression, bool graph)
-{
-    return is_host_range(expression, expression + strlen(expression), graph);
-}
-
 /* An attribute that is only a number. */
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
     return ANY_OF(w, words, COUNT_OF(words), strncmp(p, *w, strlen(*w)) == 0);
+}
+
+/* x.shape[0], x.size(0), len(x), and nothing else */
+static bool is_size(const char *expression)
+{
+    const char *end = expression + site_name_length(expression),
+               *dot = memrchr(expression, '.', (size_t)(end - expression));
+    const bool property = dot && is_property(dot), length = strncmp(expression, "len(", 4) == 0;
+    return (property && !*end) || ((property || length) && site_closes_at_end(end));
+}
+
+bool site_is_host_value(const char *expression, bool graph)
+{
+    return is_size(expression) || is_host_range(expression, expression + strlen(expression), graph);
 }
 
 /* Is the bracket at `open` that of a call of one of the functions? */

@@ -16,6 +16,7 @@ struct operand {
     const char *from, *end;
     int added[ADDED];
     size_t n;
+    bool repeats; /* along them only */
 };
 
 static void add_dimension(struct operand *o, int at)
@@ -60,8 +61,21 @@ static bool is_spaced_word(const char *words, const char *from, size_t n)
     return strstr(words, word) != NULL;
 }
 
+/* x.unsqueeze(0).repeat(n, 1, 1): along a dimension that was added, and no other. */
+static bool repeats_added(struct arena *scratch, const struct operand *o, const char *open, const char *close)
+{
+    const char *parts = arena_printf(scratch, "%.*s", (int)(close - open - 1), open + 1), *part;
+    int n = 0, times = 0, at = 0;
+    for (; *(part = site_part_of(scratch, parts, (size_t)n)); n++) {
+        if (strcmp(part, "1") == 0) continue;
+        times++;
+        at = n;
+    }
+    return times == 1 && o->n == 1 && o->added[0] == (o->added[0] < 0 ? at - n : at);
+}
+
 /* unsqueeze(1) adds a dimension; after sum(1) or squeeze(1), those that were added may be gone. */
-static void read_method(struct operand *o, const char *name, const char *open, const char *close)
+static void read_method(struct arena *scratch, struct operand *o, const char *name, const char *open, const char *close)
 {
     static const char words[] = " squeeze sum mean amax amin max min any all view reshape flatten permute transpose ";
     const char *last = open;
@@ -73,6 +87,8 @@ static void read_method(struct operand *o, const char *name, const char *open, c
         const long at = strtol(dimension, &end, 10);
         if (end == close && end > dimension) add_dimension(o, (int)at);
     }
+    o->repeats = is_spaced_word(" repeat tile ", last, n) ? repeats_added(scratch, o, open, close)
+                                                          : o->repeats && !is_spaced_word(words, last, n);
     if (is_spaced_word(words, last, n)) o->n = 0;
 }
 
@@ -84,7 +100,7 @@ static struct operand read_operand(struct arena *scratch, const char *p)
         const char *dot = *o.end == '.' ? o.end + 1 : o.end;
         const size_t n = o.end == p || dot > o.end ? site_name_length(dot) : 0;
         const char *open = dot + n, *close = *open && strchr("([", *open) ? site_closing(open) : "";
-        if (*close == ')' && n) read_method(&o, dot, open, close);
+        if (*close == ')' && n) read_method(scratch, &o, dot, open, close);
         if (*close == ']') read_subscript(scratch, &o, open, close);
         o.end = *close ? close + 1 : open;
         if (!n && !*close) return o;
@@ -192,7 +208,8 @@ static bool is_outer_product(const char *line)
 /* torch.outer(x, y), x.outer(y); self.outer(x) and outer(x) may be modules. */
 static bool calls_pairing(struct arena *scratch, const char *code)
 {
-    static const char *const functions[] = {"cdist(", "outer(", "ger(", "cartesian_prod(", "kron("};
+    static const char *const functions[] = {"cdist(", "outer(",   "ger(",         "cartesian_prod(",
+                                            "kron(",  "box_iou(", "pairwise_iou("};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         const char *p = strstr(code, functions[i]), *name = p;
         while (name && name > code && (site_is_name_character(name[-1]) || name[-1] == '.')) name--;
@@ -241,6 +258,19 @@ bool site_statement_copies_expansion(const struct site_statement *statement)
     return false;
 }
 
+bool site_statement_repeats(const struct site_statement *statement)
+{
+    struct arena scratch = {0};
+    bool repeats = false;
+    for (const char *p = statement->code; *p && !repeats && strlen(statement->code) <= LONGEST;) {
+        const size_t n = site_name_length(p);
+        repeats = n && read_operand(&scratch, p).repeats;
+        p += n ? n : 1;
+    }
+    arena_free(&scratch);
+    return repeats;
+}
+
 /* The index of torch.eye(n)[labels]: not [None], [:k], [3]. */
 static bool is_index_of_rows(const char *open)
 {
@@ -262,6 +292,7 @@ static bool shows_shape(const struct site_statement *statement, enum site_shape 
                         const struct run_source_text *text)
 {
     if (shape == SITE_SHAPE_EXPANSION) return site_statement_copies_expansion(statement);
+    if (shape == SITE_SHAPE_REPETITION) return site_statement_repeats(statement);
     if (shape == SITE_SHAPE_ONE_HOT) return site_statement_makes_one_hot(statement);
     if (shape != SITE_SHAPE_PAIRS) return site_statement_broadcasts(statement, shape);
     return site_statement_makes_pairs(statement, text->lines, text->n);

@@ -725,6 +725,7 @@ FAILS = "def work(n):\n    out = model(batch())\n    raise ValueError('bad', n)\
     (TAPS.replace("        net.reg", "        self.handle = net.reg") + "    def close(self):\n        self.handle.remove()\n",
      "from other import Taps\nclass Handle:\n    def remove(self): model.hooks = ()\nold = Module.register_forward_hook\ndef register(self, hook):\n"
      "    old(self, hook)\n    return Handle()\nModule.register_forward_hook = register\ntaps = Taps(model)\ntaps.close()\n" + TAPPED),
+    (TAPS + "class Cam(Taps): pass\n", "from other import Cam\nclass Own(Cam): pass\n" + TAPPED),
     (TAPS, "from other import Taps\ntaps = Taps(model)\n" + TAPPED + "    taps.seen.clear()\n"),
     (TAPS + "    def reset(self):\n        self.seen = []\n", "from other import Taps\ntaps = Taps(model)\n" + TAPPED + "    taps.reset()\n"),
     (TAPS.replace("Taps", "Count").replace("append(output)", "append(1)") + TAPS, "from other import Count, Taps\ncount = Count(model)\n" + TAPPED),
@@ -760,6 +761,15 @@ def test_look_alikes_of_holders_in_other_places(recording, other, body):
     (recording.folder / "other.py").write_text(other)
     report, found = leaks(recording, KEEP + body)
     assert (report["oom"] or report["growth"]) and found == set()
+
+
+@pytest.mark.parametrize("other, body", [(TAPS, "from other import Taps\nclass Cam(Taps): pass\ncam = Cam(model)\n"),
+                                         (TAPS + "class Cam(Taps): pass\n", "from other import Cam\ncam = Cam(model)\n"),
+                                         (TAPS, "import other\nclass Base(other.Taps): pass\nclass Cam(Base): pass\ncam = Cam(model)\n")])
+def test_a_hook_that_a_class_inherits(recording, other, body):
+    (recording.folder / "other.py").write_text(other)
+    report = run(recording, KEEP + body + TAPPED)
+    assert {h["text"] for part in report["oom"] + report["growth"] for h in part["holders"]} == {"self.seen.append(output)"}
 
 
 def test_a_store_of_another_file_that_was_passed(recording):

@@ -461,6 +461,8 @@ static void test_statements_that_make_pairs(void **state)
         "y = x.unsqueeze(-1) @ y.unsqueeze(-2)",
         "y = torch.where(m[:, None], x, z[None])",
         "m = torch.max(x[:, None], 1)",
+        "m = self.box_iou(x, y)",
+        "m = my_box_iou(x, y)",
         "q = x * cos[None, :, None, :] + rotate(x) * sin[None, :, None, :]",
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs + sizeof others / sizeof *others; i++) {
@@ -478,21 +480,31 @@ static void test_statements_that_make_large_results(void **state)
     (void)state;
     static const struct {
         const char *line;
-        bool expansion, one_hot;
+        bool expansion, one_hot, repeats;
     } cases[] = {
-        {"m = m[None].expand(16, -1, -1).contiguous()", true, false},
-        {"m = torch.broadcast_to(m, (8, 9)).clone()", true, false},
-        {"m = f(m.expand_as(x).clone(), 1)", true, false},
-        {"m = m.contiguous().expand(16, -1, -1)", false, false},
-        {"y = a.clone() + b.expand(3, -1)", false, false},
-        {"k = k[:, :, None].expand(b, h, r, l, d).contiguous().view(b, h * r, l, d)", false, false},
-        {"y = F.one_hot(labels, 50000)", false, true},
-        {"y = torch.eye(n, device='cuda')[labels]", false, true},
-        {"y = torch.eye(4)[None]", false, false},
-        {"y = torch.eye(4)[None].expand(b, -1, -1).clone()", true, false},
-        {"y = torch.eye(4)[:k]", false, false},
-        {"y = torch.eye(4) * f(x)[0]", false, false},
-        {"y = is_one_hot(x)", false, false},
+        {"m = m[None].expand(16, -1, -1).contiguous()", true, false, false},
+        {"m = torch.broadcast_to(m, (8, 9)).clone()", true, false, false},
+        {"m = f(m.expand_as(x).clone(), 1)", true, false, false},
+        {"m = m.contiguous().expand(16, -1, -1)", false, false, false},
+        {"y = a.clone() + b.expand(3, -1)", false, false, false},
+        {"k = k[:, :, None].expand(b, h, r, l, d).contiguous().view(b, h * r, l, d)", false, false, false},
+        {"y = F.one_hot(labels, 50000)", false, true, false},
+        {"y = torch.eye(n, device='cuda')[labels]", false, true, false},
+        {"y = torch.eye(4)[None]", false, false, false},
+        {"y = torch.eye(4)[None].expand(b, -1, -1).clone()", true, false, false},
+        {"y = torch.eye(4)[:k]", false, false, false},
+        {"y = torch.eye(4) * f(x)[0]", false, false, false},
+        {"y = is_one_hot(x)", false, false, false},
+        {"y = F.one_hot(labels, n).float().unsqueeze(0).repeat(m, 1, 1)", false, true, true},
+        {"h = x.unsqueeze(1).repeat(1, n, 1)", false, false, true},
+        {"h = x[:, None].repeat(1, n, 1, 1) - y", false, false, true},
+        {"h = x.unsqueeze(-1).repeat(1, 1, n)", false, false, true},
+        {"h = f(x, y[None].repeat(n, 1))", false, false, true},
+        {"h = x.repeat(n, 1)", false, false, false},
+        {"h = x.unsqueeze(1).repeat(1, 1, n)", false, false, false},
+        {"h = x.unsqueeze(1).repeat(2, n, 1)", false, false, false},
+        {"h = x.unsqueeze(1).repeat(1, n, 1).view(-1, d)", false, false, false},
+        {"h = x.unsqueeze(1).sum(1).repeat(n, 1)", false, false, false},
     };
     static const struct {
         const char *line;
@@ -527,7 +539,8 @@ static void test_statements_that_make_large_results(void **state)
         struct arena arena = {0};
         const struct site_code code = site_code_of(&arena, &cases[i].line, 1);
         if (site_statement_copies_expansion(&code.list[0]) != cases[i].expansion ||
-            site_statement_makes_one_hot(&code.list[0]) != cases[i].one_hot)
+            site_statement_makes_one_hot(&code.list[0]) != cases[i].one_hot ||
+            site_statement_repeats(&code.list[0]) != cases[i].repeats)
             fail_msg("%s", cases[i].line);
         arena_free(&arena);
     }
