@@ -9,11 +9,13 @@ static const struct {
 } rows[] = {
 #define WAIT(file, function, advice) {false, false, file, function, NULL, advice},
 #define COPY(file, function, advice) {true, false, file, function, NULL, advice},
+#define WAIT_OF(caller, file, advice) {false, false, file, NULL, caller, advice},
 #define COPY_OF(caller, file, advice) {true, false, file, NULL, caller, advice},
 #define PAGEABLE(file, function, advice) {true, true, file, function, NULL, advice},
 #include "analyzer/question/library.def"
 #undef WAIT
 #undef COPY
+#undef WAIT_OF
 #undef COPY_OF
 #undef PAGEABLE
 };

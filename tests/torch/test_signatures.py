@@ -182,6 +182,8 @@ from transformers.trainer import _run_epoch
 from somelib.helpers import collate, constant
 from transformers.trainer_loop import next_batch
 from accelerate.utils.operations import send_to_device
+from lightning.pytorch.loops.prediction_loop import store_predictions
+from lightning.pytorch.loops.fit_loop import log_metrics
 model = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(30):
@@ -196,6 +198,8 @@ for step in range(30):
     constant()
     next_batch(torch.randn(8, 64))
     send_to_device(torch.randn(8, 64))
+    store_predictions(loss)
+    log_metrics(loss)
     own = loss.item()
 """
 LIBRARY_FILES = {
@@ -206,6 +210,11 @@ LIBRARY_FILES = {
     "accelerate/utils/operations.py": "def send_to_device(x):\n    return x.to('cuda')\n",
     "transformers/trainer_loop.py": "from accelerate.utils.operations import send_to_device\n"
                                     "def next_batch(x):\n    return send_to_device(x)\n",
+    "lightning/fabric/utilities/apply_func.py": "def move_data_to_device(x):\n    return x.to('cpu')\n",
+    "lightning/pytorch/loops/prediction_loop.py": "from lightning.fabric.utilities.apply_func import move_data_to_device\n"
+                                                  "def store_predictions(x):\n    return move_data_to_device(x)\n",
+    "lightning/pytorch/loops/fit_loop.py": "from lightning.fabric.utilities.apply_func import move_data_to_device\n"
+                                           "def log_metrics(x):\n    return move_data_to_device(x)\n",
     "transformers/trainer.py": "import torch\ndef _run_epoch(loss):\n    if torch.isnan(loss):\n        pass\n",
 }
 
@@ -227,6 +236,8 @@ def test_a_wait_inside_a_library_names_the_users_call_and_the_librarys_setting(r
     copies = {lines[t["site"]["line"] - 1].strip(): t["advice"] for t in report["transfers"] if t["advice"]} | advice
     assert "pin_memory=True" in copies["collate(torch.randn(8, 64))"]
     assert "find its setting" in copies["constant()"]
+    assert "return_predictions=False" in advice["store_predictions(loss)"]
+    assert "log_every_n_steps" in advice["log_metrics(loss)"]
     assert "Accelerator(" in copies["send_to_device(torch.randn(8, 64))"]
     trainer = copies["next_batch(torch.randn(8, 64))"]  # a Trainer's Accelerator takes its settings from the Trainer's
     assert "TrainingArguments(accelerator_config=" in trainer and "Accelerator(" not in trainer
