@@ -424,6 +424,7 @@ static void measure_gradients(struct oom_sight *s)
 {
     const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
     const int64_t held = bytes_of_kind(s, is_gradient), untrained = untrained_gradients(s, held);
+    const char *zero = oom_setting_text(s, OOM_SETTING_GRADIENTS, "call optimizer.zero_grad(set_to_none=True)");
     if (untrained) {
         const size_t before = s->v->measures_n;
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
@@ -433,12 +434,11 @@ static void measure_gradients(struct oom_sight *s)
                          "pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
-    } else if (s->phase == OOM_FORWARD && held) {
+    } else if (s->phase == OOM_FORWARD && held && zero) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
                        TEXT(s,
-                            "call optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
-                            "%s of gradients, unless you accumulate them",
-                            SIZE(s, held)));
+                            "%s before the forward pass, which still holds %s of gradients, unless you accumulate them",
+                            zero, SIZE(s, held)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
@@ -476,8 +476,8 @@ static void measure_foreach(struct oom_sight *s)
 {
     if (s->phase == OOM_STEP || s->foreach.bytes) {
         add_measure(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
-                    "set foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
-                    "a time");
+                    TEXT(s, "set %s for the optimizer, which then works on one parameter at a time",
+                         oom_setting_text(s, OOM_SETTING_FOREACH, "foreach=False (or fused=True)")));
     }
 }
 

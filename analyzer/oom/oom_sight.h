@@ -58,9 +58,12 @@ enum oom_setting {
     OOM_SETTING_PRECISION,
     OOM_SETTING_OPTIMIZER,
     OOM_SETTING_LOSS,
+    OOM_SETTING_GRADIENTS, /* to drop them before the next forward pass */
+    OOM_SETTING_FOREACH,
     OOM_SETTING_BUCKETS
 };
-/* oom_patterns.c. The setting of the library that runs the program's steps; `otherwise` if none is known. */
+/* oom_patterns.c. The setting of the library that runs the program's steps; `otherwise` if none is known; NULL if
+ * the library does it itself. */
 const char *oom_setting_text(const struct oom_sight *s, enum oom_setting measure, const char *otherwise);
 /* The same in parentheses; "" if none is known. */
 const char *oom_setting_in(const struct oom_sight *s, enum oom_setting measure);
