@@ -45,7 +45,7 @@ static const char *const generated_names[] = {
     "<decorator-gen", "<makefun-gen",    "<lambdifygenerated",
 };
 
-static bool is_generated(const char *file)
+static bool is_written_by_library(const char *file)
 {
     bool is = false;
     for (size_t i = 0; i < sizeof generated_names / sizeof *generated_names && *file == '<' && !is; i++)
@@ -83,7 +83,7 @@ bool gs_source_is_library(const char *file)
     if (!file) return true;
     for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++)
         if (strstr(file, library_parts[i])) return true;
-    return is_standard_library(file) || is_compiled(file) || is_generated(file);
+    return is_standard_library(file) || is_compiled(file) || is_written_by_library(file);
 }
 
 bool gs_source_is_own(const char *file)
