@@ -34,6 +34,28 @@ static bool is_standard_library(const char *file)
     return false;
 }
 
+/* What a library wrote while the program ran, or fetched: nobody edits it. PyG names modules of /tmp so, Hugging Face
+ * and torch.hub keep repositories of others. */
+static const char *const generated_parts[] = {
+    "/torch_geometric.nn.", "/unsloth_compiled_cache/", "/huggingface/modules/",
+    "/torch/hub/",          "/torch_compile_cache/",    "/__autograph_generated",
+};
+/* Names without a file: of functions that a decorator or a class made. */
+static const char *const generated_names[] = {
+    "<frozen",        "<eval_with_key>", "<@beartype(",        "<attrs generated",
+    "<decorator-gen", "<makefun-gen",    "<lambdifygenerated",
+};
+
+static bool is_written_by_library(const char *file)
+{
+    bool is = false;
+    for (size_t i = 0; i < sizeof generated_names / sizeof *generated_names && *file == '<' && !is; i++)
+        is = strncmp(file, generated_names[i], strlen(generated_names[i])) == 0;
+    for (size_t i = 0; i < sizeof generated_parts / sizeof *generated_parts && !is; i++)
+        is = strstr(file, generated_parts[i]) != NULL;
+    return is;
+}
+
 /* …/al/cal4bz….py: torch.compile names the code that it writes by its hash, and the folder by two letters of it. */
 static bool is_compiled(const char *file)
 {
@@ -59,10 +81,10 @@ bool gs_source_is_cell(const char *file)
 
 bool gs_source_is_library(const char *file)
 {
-    if (!file || strncmp(file, "<frozen", 7) == 0) return true;
+    if (!file) return true;
     for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++)
         if (strstr(file, library_parts[i])) return true;
-    return is_standard_library(file) || is_compiled(file);
+    return is_standard_library(file) || is_compiled(file) || is_written_by_library(file);
 }
 
 bool gs_source_is_own(const char *file)

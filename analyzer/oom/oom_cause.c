@@ -63,15 +63,16 @@ static bool is_known_demand(const facts *f, int64_t beside)
 }
 
 /* In PyTorch, every operation frees something, so a program that only allocated while the memory grew was loading,
- * unless many passes allocated the memory: their graphs, or outputs of a single layer; or a statement of a loop stores
- * more blocks than a model has layers, which are neither parameters nor data from the host, or puts blocks into a
- * queue. A program without Python may free nothing until its end; it was loading if it then freed most of this
- * memory. */
+ * unless many passes allocated the memory, or a few of which one block each remains: their graphs, or outputs of a
+ * single layer; or a statement of a loop stores more blocks than a model has layers, which are neither parameters nor
+ * data from the host, or puts blocks into a queue. A program without Python may free nothing until its end; it was
+ * loading if it then freed most of this memory. */
 static bool only_loads(const facts *f)
 {
     static const double hardly = 0.05;
     enum { MANY = 8, LAYERS = 128 };
-    const bool passes = f->growing_in_pass > f->growing / 2 && f->growing_count >= MANY;
+    const bool passes =
+        f->growing_in_pass > f->growing / 2 && (f->growing_count >= MANY || f->growing_kept > f->growing / 2);
     const bool stores = f->growing_stored && f->growing_count >= (f->growing_queued ? MANY : LAYERS);
     if (f->layer != RUN_SERIES_TENSOR)
         return f->turnover < hardly && f->growing_native && f->growing_left < f->growing / 2;

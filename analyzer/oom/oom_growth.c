@@ -79,14 +79,22 @@ static bool remain_among_freed(const struct oom_live *l, const struct oom_facts 
            l->first_rank <= early && l->last_rank >= late;
 }
 
+/* No block as large as those that are live was freed, as far as the mean of the others shows: inner layers share the
+ * call path of the last one. */
+static bool is_none_freed(const struct oom_live *l)
+{
+    const int64_t others = (int64_t)(l->times - l->count);
+    return others == 0 || (l->made >= l->bytes && (l->made - l->bytes) / others < l->least / 2);
+}
+
 /* Training has ended or pauses: since its last backward pass a loop has begun whose passes never occurred before, and
  * all that they made is live. Training accumulates gradients likewise, but not only after its first steps. */
 static bool remain_since_training(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { LEAST = 4, STEPS = 3 };
     const struct step_list *steps = step_list_of(b, f->row->process);
-    return f->backward_ns < l->first_ns && l->count >= LEAST && l->times == l->count && has_turned_meanwhile(l) &&
-           steps && steps->source != STEP_SOURCE_PERIOD && step_count_done(steps, l->first_ns) >= STEPS;
+    return f->backward_ns < l->first_ns && l->count >= LEAST && is_none_freed(l) && has_turned_meanwhile(l) && steps &&
+           steps->source != STEP_SOURCE_PERIOD && step_count_done(steps, l->first_ns) >= STEPS;
 }
 
 /* Batches, or what the program computes from a pass's output: with each pass that needs no gradients one more is live.

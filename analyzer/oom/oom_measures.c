@@ -313,19 +313,21 @@ static void measure_batch(struct oom_sight *s)
     const int64_t needs = arena_add_capped(s->f->live, s->f->requested);
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
-    add_measure(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-                larger ? TEXT(s,
-                              "halve this batch, or the length or resolution of its samples (this step needs at "
-                              "least %s, earlier ones at most %s)",
-                              SIZE(s, needs), SIZE(s, s->f->earlier))
-                : site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest)
-                    ? "process half as much data in each pass: a part of the batch, graph, matrix or set of points"
-                    : TEXT(s, "halve the batch%s",
-                           !s->trains || s->evaluates ? ", or the length or resolution of its samples"
-                           : site_compares_samples(s->b, s->f->stack)
-                               ? "; this changes the result, because the loss seems to compare the samples with each "
-                                 "other (contrastive)"
-                               : " and accumulate gradients over two"));
+    add_measure(
+        s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
+        larger ? TEXT(s,
+                      "halve this batch, or the length or resolution of its samples (this step needs at "
+                      "least %s, earlier ones at most %s)",
+                      SIZE(s, needs), SIZE(s, s->f->earlier))
+        : site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest)
+            ? TEXT(s, "process half as much data in each pass: a part of the batch, graph, matrix or set of points%s",
+                   oom_setting_in(s, OOM_SETTING_PART))
+        : !s->trains || s->evaluates ? TEXT(s, "halve the batch%s, or the length or resolution of its samples",
+                                            oom_setting_in(s, OOM_SETTING_EVALUATION))
+        : site_compares_samples(s->b, s->f->stack)
+            ? "halve the batch; this changes the result, because the loss seems to compare the samples with "
+              "each other (contrastive)"
+            : TEXT(s, "halve the batch and accumulate gradients over two%s", oom_setting_in(s, OOM_SETTING_BATCH)));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -334,17 +336,16 @@ static void measure_checkpoint(struct oom_sight *s)
     if (s->checkpointed || !s->trains || s->evaluates) return;
     double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
-                TEXT(s,
-                     "checkpoint the activations, which hold %s (torch.utils.checkpoint, a third more "
-                     "computation)",
-                     SIZE(s, a->bytes)));
+                TEXT(s, "checkpoint the activations, which hold %s (%s, a third more computation)", SIZE(s, a->bytes),
+                     oom_setting_text(s, OOM_SETTING_CHECKPOINT, "torch.utils.checkpoint")));
 }
 
 static void measure_precision(struct oom_sight *s)
 {
     if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) return;
     add_measure(s, OOM_EFFORT_TRAINING, category_bytes_of_activations(s) / 2, OOM_MEASURE_AT_MOST,
-                "if the forward pass runs in fp32, run it in bf16 (torch.autocast)");
+                TEXT(s, "if the forward pass runs in fp32, run it in bf16 (%s)",
+                     oom_setting_text(s, OOM_SETTING_PRECISION, "torch.autocast")));
 }
 
 static void eight_bit(struct oom_sight *s)
@@ -359,16 +360,17 @@ static void eight_bit(struct oom_sight *s)
     const int64_t more = states_to_come(s), whole = arena_add_capped(o->bytes, more);
     int64_t room = arena_add_capped(o->bytes, run_is_known(s->f->free) ? s->f->free : 0);
     bool fits = share_of_bytes(1 - saved, whole) <= room;
+    const char *of = oom_setting_text(s, OOM_SETTING_OPTIMIZER, "bitsandbytes");
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(saved, o->bytes),
                 more ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
                 more ? TEXT(s,
-                            "use an 8-bit optimizer (bitsandbytes) or Adafactor; this first step allocates the "
-                            "optimizer's state, %s so far, %s when complete",
-                            SIZE(s, o->bytes), SIZE(s, whole))
+                            "use an 8-bit optimizer (%s) or Adafactor; this first step allocates the optimizer's "
+                            "state, %s so far, %s when complete",
+                            of, SIZE(s, o->bytes), SIZE(s, whole))
                      : TEXT(s,
-                            "use an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
-                            "state, if that is fp32",
-                            SIZE(s, o->bytes)));
+                            "use an 8-bit optimizer (%s) or Adafactor instead of %s of optimizer state, if that is "
+                            "fp32",
+                            of, SIZE(s, o->bytes)));
 }
 
 static int64_t count_ranks(const struct run *run)
@@ -423,6 +425,7 @@ static void measure_gradients(struct oom_sight *s)
 {
     const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
     const int64_t held = bytes_of_kind(s, is_gradient), untrained = untrained_gradients(s, held);
+    const char *zero = oom_setting_text(s, OOM_SETTING_GRADIENTS, "call optimizer.zero_grad(set_to_none=True)");
     if (untrained) {
         const size_t before = s->v->measures_n;
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
@@ -432,17 +435,18 @@ static void measure_gradients(struct oom_sight *s)
                          "pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
-    } else if (s->phase == OOM_FORWARD && held) {
+    } else if (s->phase == OOM_FORWARD && held && zero) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
                        TEXT(s,
-                            "call optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
-                            "%s of gradients, unless you accumulate them",
-                            SIZE(s, held)));
+                            "%s before the forward pass, which still holds %s of gradients, unless you accumulate them",
+                            zero, SIZE(s, held)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
         add_measure(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
-                    "pass gradient_as_bucket_view=True to DistributedDataParallel: gradients then need no copy");
+                    TEXT(s, "%s: gradients then need no copy",
+                         oom_setting_text(s, OOM_SETTING_BUCKETS,
+                                          "pass gradient_as_bucket_view=True to DistributedDataParallel")));
     }
 }
 
@@ -473,8 +477,8 @@ static void measure_foreach(struct oom_sight *s)
 {
     if (s->phase == OOM_STEP || s->foreach.bytes) {
         add_measure(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
-                    "set foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
-                    "a time");
+                    TEXT(s, "set %s for the optimizer, which then works on one parameter at a time",
+                         oom_setting_text(s, OOM_SETTING_FOREACH, "foreach=False (or fused=True)")));
     }
 }
 
@@ -562,10 +566,9 @@ static void measure_chunked_loss(struct oom_sight *s)
     add_measure(
         s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
         TEXT(s,
-             "compute the cross entropy in %d chunks of tokens, each with its backward pass (or use a fused loss: "
-             "Liger, "
-             "cut-cross-entropy): logits and their copies hold %s",
-             CHUNKS, SIZE(s, held)));
+             "compute the cross entropy in %d chunks of tokens, each with its backward pass (or use a fused loss: %s): "
+             "logits and their copies hold %s",
+             CHUNKS, oom_setting_text(s, OOM_SETTING_LOSS, "Liger, cut-cross-entropy"), SIZE(s, held)));
     lead_measure(s, before);
 }
 

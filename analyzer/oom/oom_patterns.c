@@ -1,4 +1,6 @@
-/* Known patterns: oom_patterns.def. */
+/* Known patterns: oom_patterns.def, oom_settings.def. */
+#include "analyzer/base/each.h"
+#include "analyzer/oom/oom_sight.h"
 #include "analyzer/oom/oom_words.h"
 
 #include <string.h>
@@ -53,6 +55,15 @@ static const struct row finders[] = {
 #undef CALLED
 #undef COPY
 #undef FINDER
+};
+
+static const struct {
+    enum oom_setting measure;
+    const char *file, *setting;
+} settings[] = {
+#define SETTING(measure, file, setting) {OOM_SETTING_##measure, file, setting},
+#include "analyzer/oom/oom_settings.def"
+#undef SETTING
 };
 
 static bool pattern_matches(const struct run *run, uint32_t stack, const struct row *row)
@@ -119,4 +130,23 @@ bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdi
     for (size_t i = 0; v->handled && v->facts->stack != RUN_NONE && i < sizeof finders / sizeof *finders; i++)
         if (pattern_matches(b->run, v->facts->stack, &finders[i])) return true;
     return false;
+}
+
+const char *oom_setting_text(const struct oom_sight *s, enum oom_setting measure, const char *otherwise)
+{
+    static const enum result_category of[] = {RESULT_CATEGORY_ACTIVATIONS, RESULT_CATEGORY_INPUTS,
+                                              RESULT_CATEGORY_OPTIMIZER_STATE};
+    uint32_t stacks[COUNT_OF(of) + 1] = {s->f->stack};
+    for (size_t i = 0; i < COUNT_OF(of); i++) stacks[i + 1] = s->of[of[i]].bytes ? s->of[of[i]].heaviest : RUN_NONE;
+    EACH (row, settings, COUNT_OF(settings))
+        if (row->measure == measure &&
+            ANY_OF(stack, stacks, COUNT_OF(stacks), run_stack_is_in(s->b->run, *stack, row->file, NULL)))
+            return row->setting;
+    return otherwise;
+}
+
+const char *oom_setting_in(const struct oom_sight *s, enum oom_setting measure)
+{
+    const char *setting = oom_setting_text(s, measure, NULL);
+    return setting ? TEXT(s, " (%s)", setting) : "";
 }

@@ -49,6 +49,25 @@ struct oom_sight {
     const struct oom_holder *copy; /* the kind of copies that is_copy finds */
 };
 
+/* A measure that libraries have a setting for. */
+enum oom_setting {
+    OOM_SETTING_BATCH,
+    OOM_SETTING_PART, /* of a graph */
+    OOM_SETTING_EVALUATION,
+    OOM_SETTING_CHECKPOINT,
+    OOM_SETTING_PRECISION,
+    OOM_SETTING_OPTIMIZER,
+    OOM_SETTING_LOSS,
+    OOM_SETTING_GRADIENTS, /* to drop them before the next forward pass */
+    OOM_SETTING_FOREACH,
+    OOM_SETTING_BUCKETS
+};
+/* oom_patterns.c. The setting of the library that runs the program's steps; `otherwise` if none is known; NULL if
+ * the library does it itself. */
+const char *oom_setting_text(const struct oom_sight *s, enum oom_setting measure, const char *otherwise);
+/* The same in parentheses; "" if none is known. */
+const char *oom_setting_in(const struct oom_sight *s, enum oom_setting measure);
+
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */

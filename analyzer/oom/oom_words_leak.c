@@ -1,5 +1,6 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_layout.h"
@@ -281,18 +282,29 @@ static void explain_replaced(struct oom_words *w)
                           read && !bounded ? ", or empty it before each new sequence" : ""));
 }
 
+/* A cache has a line for its keys and one for its values, which may not both be known to grow. */
+static int64_t bytes_of_holder(struct oom_words *w, const struct oom_holder *holder)
+{
+    int64_t cache = 0;
+    EACH_IN (l, w->v->by_category.lines)
+        if (l->category == RESULT_CATEGORY_KV_CACHE && oom_holder_of(w->b->run, l->stack) == holder)
+            cache = arena_add_capped(cache, l->bytes);
+    return cache > w->f->growing ? cache : w->f->growing;
+}
+
 static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 {
     const facts *f = w->f;
+    const int64_t held = bytes_of_holder(w, holder);
     w->v->verdict =
-        TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing));
+        TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), leak_share_text(w, held));
     w->v->refuted_by = "if the program needs all of it at once";
     if (holder->share >= 1) {
         measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
                      "if something else also keeps it", holder->advice);
     } else {
-        add_leak_measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST,
-                         RESULT_CERTAINTY_INFERRED, "if something else also keeps it", holder->advice);
+        add_leak_measure(w, (int64_t)(holder->share * (double)held), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+                         "if something else also keeps it", holder->advice);
     }
 }
 

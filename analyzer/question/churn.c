@@ -146,7 +146,7 @@ static void recognise_churn(struct question_churns *c, struct question_signer *s
         if (q->list[i].stack != RUN_NONE && s.advice && s.by_count) {
             x->pattern = s.name;
             x->freed = site_trace(c->b, q->list[i].stack).site;
-            x->advice = question_library_advice(&x->freed, s.advice, false);
+            x->advice = question_library_advice(c->b->run, q->list[i].stack, &x->freed, s.advice, false);
         }
     }
 }

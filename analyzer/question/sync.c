@@ -136,7 +136,8 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
                                                                 long_enough(b, w, site.share));
     const bool few = site.pace.phase == RESULT_PHASE_UNKNOWN && w->count < FEW;
     if (site.matters && !site.site.exit && !few) /* the end of a program needs no advice */
-        site.advice = question_library_advice(&site.site, advise_wait(w, &site.pace, signature), signature.up);
+        site.advice =
+            question_library_advice(b->run, w->stack, &site.site, advise_wait(w, &site.pace, signature), signature.up);
     return site;
 }
 

@@ -178,7 +178,8 @@ static struct result_transfer describe_transfer(const struct question_transfers 
                                     .last_s = site_seconds(f->cadence.last_ns),
                                     .pace = pace,
                                     .site = site,
-                                    .advice = question_library_advice(&site, advise_transfer(t, f, &pace, speed, link),
+                                    .advice = question_library_advice(b->run, f->stack, &site,
+                                                                      advise_transfer(t, f, &pace, speed, link),
                                                                       f->direction == GS_DIR_H2D)};
 }
 

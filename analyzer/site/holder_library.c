@@ -1,4 +1,5 @@
 /* Calls of a library's functions that keep what they are given, by name or because their object is a library's. */
+#include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/site/holder_read.h"
 
@@ -146,17 +147,49 @@ static const char keep_nothing[] = " backward step copy_ record_stream load_stat
                                    "warn error critical exception set_postfix set_postfix_str set_description "
                                    "set_description_str add_scalar add_scalars ";
 
+/* Does the file import the class from the module, or name it by the module? */
+static bool is_class_of(struct site_search *s, const char *class, const char *module)
+{
+    const char *from = arena_printf(s->scratch, "from %s", module),
+               *as = arena_printf(s->scratch, "import %s as ", module);
+    const char *name = text_last_part(class);
+    bool is = strncmp(class, module, strlen(module)) == 0;
+    for (size_t k = 0; *class && k < s->code.n && !is && s->budget-- > 0; k++) {
+        const char *code = s->code.list[k].code, *import = strstr(code, " import ");
+        const char *alias = strncmp(code, as, strlen(as)) == 0 ? code + strlen(as) : NULL;
+        is = (alias && strncmp(class, alias, strlen(alias)) == 0 && class[strlen(alias)] == '.') ||
+             (import && strncmp(code, from, strlen(from)) == 0 && strstr(import, name));
+    }
+    return is;
+}
+
+/* Libraries whose objects store what they are given, also in a call of the object itself: metric(x). */
+static const struct storing {
+    const char *module, *instead;
+} storings[] = {
+    {"torchmetrics", "call its reset() after each compute(); compute_on_cpu=True keeps its lists on the host, and "
+                     "thresholds=N, if it has that argument, stores counts instead"},
+};
+
+static const struct storing *storing_of(struct site_search *s, const char *class)
+{
+    return FIND_OF(x, storings, COUNT_OF(storings), is_class_of(s, class, x->module));
+}
+
 /* metric.update(x), wandb.log({"": x}) of what a library made, as a whole statement: it may store what it is given. */
 static void consider_object(struct site_search *s, size_t i)
 {
     const char *code = s->code.list[i].code;
     const size_t n = site_name_length(code), none = s->code.n, loop = site_common_loop(s, s->at, i);
-    const char *dot = n ? memrchr(code, '.', n) : NULL, *end = dot && code[n] == '(' ? site_closing(code + n) : "";
+    const char *end = n && code[n] == '(' ? site_closing(code + n) : "", *dot = n ? memrchr(code, '.', n) : NULL;
     if (*end != ')' || end[1] || loop == none) return;
-    const char *method = arena_printf(s->scratch, "%.*s", (int)(code + n - dot - 1), dot + 1);
-    const char *object = arena_printf(s->scratch, "%.*s", (int)(dot - code), code);
-    if (strstr(keep_nothing, arena_printf(s->scratch, " %s ", method))) return;
+    const char *object = arena_printf(s->scratch, "%.*s", (int)n, code);
+    const struct storing *storing = storing_of(s, site_find_class_of(s, object)); /* metric(x) */
+    const char *method = storing ? "" : dot ? arena_printf(s->scratch, "%.*s", (int)(code + n - dot - 1), dot + 1) : "";
+    if (!storing && (!dot || strstr(keep_nothing, arena_printf(s->scratch, " %s ", method)))) return;
+    object = storing ? object : arena_printf(s->scratch, "%.*s", (int)(dot - code), code);
     const char *class = site_find_class_of(s, object), *last = strrchr(class, '.');
+    storing = storing_of(s, class);
     last = last ? last + 1 : class;
     if (!*last || site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return;
     for (size_t k = 0; k < none && s->budget-- > 0; k++) { /* of the program: its methods are read instead */
@@ -169,6 +202,7 @@ static void consider_object(struct site_search *s, size_t i)
         site_add_candidate(&s->given_away, (struct site_candidate){.frame = s->frame,
                                                                    .code = s->code,
                                                                    .at = i,
+                                                                   .instead = storing ? storing->instead : NULL,
                                                                    .why = "the only statement that passes the memory "
                                                                           "to an object of a library"});
 }

@@ -149,10 +149,19 @@ static void consider_accumulation(struct site_search *s, size_t i, const struct 
         s->found.list[before].instead = "add it without its graph (.detach(), or in torch.no_grad())";
 }
 
+/* gather((x, y)): "x, y", because such a function returns one value for each; otherwise the text itself. */
+static const char *mapped_values(struct site_search *s, const char *value)
+{
+    const char *open = value + site_name_length(value), *tuple = *open == '(' ? open + 1 : "";
+    const char *end = *tuple == '(' && site_closes_at_end(open) ? site_closing(tuple) : "";
+    return strcmp(end, "))") == 0 ? arena_printf(s->scratch, "%.*s", (int)(end - tuple - 1), tuple + 1) : value;
+}
+
 /* n, x = 1, layer(y): of as many targets as values, those whose value holds the memory. */
 static void drop_others(struct site_search *s, size_t i, const char *value, struct site_names *made)
 {
     const char *of[SITE_NAMES];
+    value = mapped_values(s, value);
     size_t n = 0, kept = 0;
     while (n < SITE_NAMES && *(of[n] = site_part_of(s->scratch, value, n))) n++;
     for (size_t k = 0; n == made->n && k < n; k++)

@@ -67,7 +67,6 @@ struct found {
 /* Methods of a data class have no file, but the user did not write them either. */
 static bool is_generated(const struct run_frame *frame)
 {
-    if (frame->file && strncmp(frame->file, "<eval_with_key>", 15) == 0) return true; /* torch.fx, torch.compile */
     return frame->function && strncmp(frame->function, "__create_fn__", 13) == 0;
 }
 

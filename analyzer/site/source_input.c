@@ -74,13 +74,15 @@ static bool binds_any(struct arena *arena, const struct site_statement *st, cons
     return false;
 }
 
-/* Data that is put on the GPU: not a device, nor a module, whose class begins with a capital letter. */
+/* Data that is put on the GPU: not a device, nor a module, whose class begins with a capital letter, unless its name
+ * ends with Data, as PyG's do. */
 static bool is_device_data(const char *value)
 {
     const size_t n = site_name_length(value);
     size_t from = n;
     while (from && value[from - 1] != '.') from--;
-    const bool class = value[n] == '(' && value[from] >= 'A' && value[from] <= 'Z';
+    const bool data = n >= from + 4 && strncmp(value + n - 4, "Data", 4) == 0;
+    const bool class = value[n] == '(' && value[from] >= 'A' && value[from] <= 'Z' && !data;
     return !class && !strstr(value, "torch.device(") &&
            (strstr(value, "cuda") || strstr(value, ".to(") || strstr(value, "device="));
 }

@@ -18,6 +18,10 @@ REPEATED = {
                      "        out = net(points)\n        out.mean().backward()\nmain('cuda')\n",
     "of an object": "class Data: pass\ndata = Data()\ndata.x = torch.randn(6000, 512).cuda()\ndef train():\n    net.train()\n"
                     "    net(data.x).mean().backward()\nfor epoch in range(9):\n    train()\n",
+    "of an object that is made on the GPU": "class Data:\n    def __init__(self, x): self.x = x\n    def to(self, device):\n"
+                                            "        self.x = self.x.to(device)\n        return self\n"
+                                            "data = Data(x=torch.randn(6000, 512)).to('cuda')\nfor epoch in range(9):\n"
+                                            "    out = net(data.x)\n    out.mean().backward()\n",
     "in backward": "pts = torch.randn(3300, 512, device='cuda', requires_grad=True)\nfor i in range(9):\n    u = net(pts)\n"
                    "    g, = torch.autograd.grad(u.sum(), pts, create_graph=True)\n    g.square().mean().backward()\n",
 }

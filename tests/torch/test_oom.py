@@ -145,3 +145,12 @@ def test_without_source_the_keeping_line_is_unknown(record, tmp_path):
     (oom,) = record(script, s.path, **s.environment).report()["oom"]
     assert oom["cause"] == "leak" and "autograd graph" in oom["verdict"] and oom["holders"] == []
     assert "the line that keeps a result of this pass is unknown; store " in oom["advice"][0]
+
+
+def test_features_of_a_few_batches_before_and_after_a_pause(record):
+    """Each keeps the graph of a library's deep network, and hardly anything is freed: that is no loading of data."""
+    script = Path(__file__).with_name("few_batches.py")
+    done = record(script, SIMCUDA_MEMORY="1GiB")
+    oom = done.report(with_pause(done.database, done.folder / "paused.db", .6))["oom"][-1]
+    line = next(i for i, text in enumerate(script.read_text().splitlines(), 1) if "features.append(" in text)
+    assert (oom["cause"], [h["line"] for h in oom["holders"]]) == ("leak", [line]), oom["verdict"]

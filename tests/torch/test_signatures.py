@@ -180,6 +180,10 @@ from trl.trainer.some_trainer import compute_metrics
 from somelib.helpers import watch
 from transformers.trainer import _run_epoch
 from somelib.helpers import collate, constant
+from transformers.trainer_loop import next_batch
+from accelerate.utils.operations import send_to_device
+from lightning.pytorch.loops.prediction_loop import store_predictions
+from lightning.pytorch.loops.fit_loop import log_metrics
 model = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(30):
@@ -192,6 +196,10 @@ for step in range(30):
     _run_epoch(loss)
     collate(torch.randn(8, 64))
     constant()
+    next_batch(torch.randn(8, 64))
+    send_to_device(torch.randn(8, 64))
+    store_predictions(loss)
+    log_metrics(loss)
     own = loss.item()
 """
 LIBRARY_FILES = {
@@ -199,6 +207,14 @@ LIBRARY_FILES = {
     "somelib/helpers.py": "def watch(loss):\n    if loss > 5:\n        pass\n"
                           "def collate(x):\n    return x.to('cuda')\n"
                           "def constant():\n    import torch\n    return torch.tensor([1., 2.], device='cuda')\n",
+    "accelerate/utils/operations.py": "def send_to_device(x):\n    return x.to('cuda')\n",
+    "transformers/trainer_loop.py": "from accelerate.utils.operations import send_to_device\n"
+                                    "def next_batch(x):\n    return send_to_device(x)\n",
+    "lightning/fabric/utilities/apply_func.py": "def move_data_to_device(x):\n    return x.to('cpu')\n",
+    "lightning/pytorch/loops/prediction_loop.py": "from lightning.fabric.utilities.apply_func import move_data_to_device\n"
+                                                  "def store_predictions(x):\n    return move_data_to_device(x)\n",
+    "lightning/pytorch/loops/fit_loop.py": "from lightning.fabric.utilities.apply_func import move_data_to_device\n"
+                                           "def log_metrics(x):\n    return move_data_to_device(x)\n",
     "transformers/trainer.py": "import torch\ndef _run_epoch(loss):\n    if torch.isnan(loss):\n        pass\n",
 }
 
@@ -220,4 +236,9 @@ def test_a_wait_inside_a_library_names_the_users_call_and_the_librarys_setting(r
     copies = {lines[t["site"]["line"] - 1].strip(): t["advice"] for t in report["transfers"] if t["advice"]} | advice
     assert "pin_memory=True" in copies["collate(torch.randn(8, 64))"]
     assert "find its setting" in copies["constant()"]
+    assert "return_predictions=False" in advice["store_predictions(loss)"]
+    assert "log_every_n_steps" in advice["log_metrics(loss)"]
+    assert "Accelerator(" in copies["send_to_device(torch.randn(8, 64))"]
+    trainer = copies["next_batch(torch.randn(8, 64))"]  # a Trainer's Accelerator takes its settings from the Trainer's
+    assert "TrainingArguments(accelerator_config=" in trainer and "Accelerator(" not in trainer
     assert "every N steps" in advice["own = loss.item()"] and "library" not in advice["own = loss.item()"]

@@ -22,6 +22,13 @@ static void test_library_files(void **state)
         "/home/u/pytorch/torch/nn/functional.py",
         "<frozen importlib._bootstrap>",
         "/tmp/torchinductor_me/3d/c3dqjtcqaccgj6dplifaavyaxfbhklvyxh4mzw3tc22t6j64ih7s.py",
+        "/tmp/torch_geometric.nn.conv.gat_conv_GATConv_propagate_wmgpgivz.py",
+        "/home/u/project/unsloth_compiled_cache/UnslothSFTTrainer.py",
+        "/home/u/.cache/huggingface/modules/transformers_modules/org/model/modeling.py",
+        "/home/u/.cache/torch/hub/facebookresearch_dinov2_main/vision_transformer.py",
+        "/home/u/.cache/vllm/torch_compile_cache/3f1/rank_0_0/transformed_code.py",
+        "<@beartype(train.loss_of) at 0x7f2a>",
+        "<attrs generated init train.Batch>",
     };
     static const char *const own[] = {
         "/home/u/train.py",
@@ -33,6 +40,9 @@ static void test_library_files(void **state)
         "/tmp/ipykernel_12/3456.py",
         "/tmp/ipython-input-3-4282502808.py",
         "/home/u/3d/c3dqjtcqacc.py",
+        "/home/u/torch_geometric.py",
+        "/home/u/hub/train.py",
+        "<timed exec>",
         "/home/u/dd/c3dqjtcqaccgj6dplifaavyaxfbhklvyxh4mzw3tc22t6j64ih7s.py",
     };
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) assert_true(site_is_library_file(libraries[i]));
