@@ -11,6 +11,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/site/holder.h"
+#include "analyzer/profile/profile.h"
 
 enum {
     STEPS_LEAST = 10, /* with fewer, absence of growth cannot be established */
@@ -245,17 +246,9 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     free(sites);
 }
 
-/* A bounded recording has the rows of memory that was live at its own peaks, and all rows since the last removal. */
-static bool has_rows_of(const struct checking *c, int64_t time_ns)
-{
-    bool of_peak = false;
-    for (size_t i = 0; i < c->report->peaks_n; i++) of_peak = of_peak || c->report->peaks[i].time_ns == time_ns;
-    return of_peak || time_ns >= run_kept_from(c->run);
-}
-
 static void explain_moment(struct checking *c, struct check_result *r, enum run_series_layer layer, int64_t time_ns)
 {
-    if (!has_rows_of(c, time_ns)) return;
+    if (!profile_has_rows(c->run, 0, time_ns)) return;
     struct live_at l = {.c = c, .device = r->device, .layer = layer};
     char error[ROOM];
     if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error))
@@ -277,7 +270,7 @@ static void explain_peak(struct checking *c, struct check_result *r)
     const struct result_device_memory *m = measured_memory_of(c->report, r->device);
     bool tensors = r->device >= 0 && measured_peak_of(c->report, RUN_SERIES_TENSOR, r->device);
     if (!p) return;
-    const int64_t peak_ns = tensors && m && has_rows_of(c, m->tensor_ns) ? m->tensor_ns : p->time_ns;
+    const int64_t peak_ns = tensors && m && profile_has_rows(c->run, 0, m->tensor_ns) ? m->tensor_ns : p->time_ns;
     explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : peak_ns);
 }
 

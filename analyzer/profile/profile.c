@@ -549,6 +549,16 @@ size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct
     return n;
 }
 
+bool profile_has_rows(const struct run *run, uint32_t process, int64_t time_ns)
+{
+    bool of_peak = false;
+    for (uint32_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, i);
+        of_peak = of_peak || (s->process == process && s->layer < RUN_SERIES_SHARED && s->peak_ns == time_ns);
+    }
+    return of_peak || time_ns >= run_process_at(run, process)->kept_from_ns;
+}
+
 bool profile_is_removed(const struct run *run, int64_t at_ns, char *why, size_t why_size)
 {
     char at[UNITS_TEXT], from[UNITS_TEXT];

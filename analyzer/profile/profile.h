@@ -108,6 +108,10 @@ void profile_free(struct profile *p);
  * */
 bool profile_layer(const struct run *run, int layer, const struct run_series *series);
 
+/* Does the recording have the rows of all memory that was live in that process then? A bounded one has those of
+ * the peak of each series, whatever the layer of the row, and all since the last removal. Call after a replay. */
+bool profile_has_rows(const struct run *run, uint32_t process, int64_t time_ns);
+
 /* True: a bounded recording has removed rows of what was live then, in at least one process; `why` has the sentence. */
 bool profile_is_removed(const struct run *run, int64_t at_ns, char *why, size_t why_size);
 

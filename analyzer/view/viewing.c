@@ -182,18 +182,6 @@ static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
     return end;
 }
 
-/* A bounded recording has the rows of what was live at the peak of a series, and all since the last removal. */
-static bool scope_has_rows(const struct run *run, const struct profile_moment *m)
-{
-    bool of_peak = false;
-    for (uint32_t i = 0; i < run_series_count(run); i++) {
-        const struct run_series *s = run_series(run, i);
-        of_peak = of_peak || (s->process == m->process && s->device == m->device && s->layer == m->layer &&
-                              s->peak_ns == m->time_ns);
-    }
-    return of_peak || m->time_ns >= run_process_at(run, m->process)->kept_from_ns;
-}
-
 /* Fills in w->title and w->moments, which the caller frees: the times at which the range's memory peaked, in each
  * process, GPU and layer; of several domains with that name, the highest peak. Returns an exit code, after a line on
  * stderr if it is not EXIT_YES. */
@@ -215,7 +203,8 @@ static int choose_scope(const struct viewing *v, const char *name, struct profil
         const bool listed =
             ANY_OF(m, found, n, m->process == new.process && m->device == new.device && m->layer == new.layer);
         occurred = true;
-        incomplete = incomplete || s->incomplete || (s->device >= 0 && !scope_has_rows(v->run, &new));
+        incomplete =
+            incomplete || s->incomplete || (s->device >= 0 && !profile_has_rows(v->run, s->process, s->peak_ns));
         if (!listed && s->device >= 0) found[n++] = new;
     }
     int code = n && !incomplete ? EXIT_YES : EXIT_NO;

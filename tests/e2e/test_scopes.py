@@ -469,6 +469,10 @@ def test_their_limits_are_checked(mixture):
     assert check(kept, "--max-peak", "scope:whole=200MiB").returncode == 1
     done = check(kept, "--max-peak", "scope:once=15MiB")
     assert done.returncode == 1 and "range 'once' on GPU 0: 20.00 MiB" in " ".join(done.stdout.split()), done.stdout
+    for name, has_rows in ("once", False), ("early", True):  # all lines of a peak, or none
+        done = check(kept, "--max-peak", f"scope:{name}=1MiB", "--json", "--all")
+        (failed,) = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "failed"]
+        assert sum(line["amount"] for line in failed["lines"]) == (failed["value"] if has_rows else 0), failed
 
 
 @thread_sanitized("too slow for a recording of that size")

@@ -550,6 +550,21 @@ static void unknown_zero(void)
     CHECK(back[0] == 0); /* part of the set bytes was overwritten by unknown ones */
 }
 
+static void large_contents(void)
+{
+    int sent[4] = {1, 2, 3, 4}, back[4] = {5, 5, 5, 5};
+    OK(cudaMalloc((void **)&device, 4096));
+    OK(simcudaLaunchBusy(NULL, 1));
+    OK(cudaMemcpy(device, sent, 8, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy(back, device, 8, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 1 && back[1] == 2);
+    OK(cudaMemcpy(device, sent + 1, 12, cudaMemcpyHostToDevice)); /* does not move: unknown */
+    OK(cudaMemcpy(back, device, 8, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 0 && back[1] == 0);
+    OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost)); /* leaves what the host has */
+    CHECK(back[0] == 0 && back[3] == 5);
+}
+
 static void unknown_memory(void)
 {
     int sent = 7, back = 0;
@@ -563,6 +578,7 @@ static void unknown_memory(void)
 static void test_unknown(void **state)
 {
     scenario(unknown_zero, "SIMCUDA_UNKNOWN=zero", NULL);
+    scenario(large_contents, "SIMCUDA_UNKNOWN=zero", "SIMCUDA_CONTENTS=8", NULL);
     scenario(unknown_memory, NULL);
 }
 

@@ -33,7 +33,8 @@ FRESH = {HERE / "pluggable.py", HERE / "sharing.py", ROOT / "fixtures" / "oom" /
          ROOT / "fixtures" / "oom" / "leak_spawned_outputs.py", "spawn", "spawned_workers", "ddp"}
 REAL = bool(os.environ.get("REAL_GPU"))
 CUDA = {k: os.environ[k] for k in ("LD_LIBRARY_PATH",) if k in os.environ} if REAL else {
-    "SIMCUDA_UNKNOWN": "zero", "LD_LIBRARY_PATH": f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}"}
+    "SIMCUDA_UNKNOWN": "zero", "SIMCUDA_CONTENTS": "1MiB",  # large copies would take as long as the rest of a script
+    "LD_LIBRARY_PATH": f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}"}
 prepared = PreparedPythons()
 atexit.register(prepared.end)
 

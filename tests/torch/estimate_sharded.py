@@ -67,6 +67,7 @@ def start(rank):
 
 if __name__ == "__main__":
     import torch._dynamo  # noqa: F401  (an optimizer's first step imports it)
+    import torch.distributed.fsdp  # noqa: F401  (here, not once in each rank)
     gc.collect()
     gc.freeze()
     ranks = [start(rank) for rank in range(a.ranks)]

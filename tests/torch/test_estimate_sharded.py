@@ -45,7 +45,7 @@ def asked(command, run, config, *more):
 @pytest.fixture(params=CASES)
 def case(request, once):
     run = CASES[request.param]
-    done, ranks = measured(run, lambda *command, **more: once(f"sharded {request.param}", *command, **more))
+    done, ranks = measured(run, lambda *command, **more: once(f"sharded {request.param}", *command, fresh=False, **more))
     return run, done, ranks
 
 

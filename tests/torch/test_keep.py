@@ -32,6 +32,17 @@ def test_a_bounded_recording_has_the_answers_of_a_full_one(once):
         assert of[0] == of[1] and of[0], name
 
 
+def test_a_failed_limit_shows_all_lines_of_the_peak(once):
+    """The tensors that were live at the device's peak, which is not their own, have their rows too."""
+    limits = ["--max-peak", "1MiB", "--max-tensor-peak", "1MiB"]
+    answers = []
+    for run in recorded(once), recorded(once, GPUSPY_KEEP="32MiB"):
+        done = subprocess.run([BUILD / "gpuspy", "check", "--json", "--all", *limits, run.database], capture_output=True, text=True)
+        answers.append({c["check"]: [(line["amount"], line["line"]) for line in c["lines"]] for c in json.loads(done.stdout)["checks"]
+                        if c["status"] == "failed"})
+    assert answers[0] == answers[1] and len(answers[1]) == 2 and all(answers[1].values()), answers
+
+
 def test_its_replay_begins_where_all_events_are_and_is_exact(once):
     kept = recorded(once, GPUSPY_KEEP="32MiB")
     done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", kept.database], capture_output=True, text=True)

@@ -54,11 +54,24 @@ def become(request):
     sys.meta_path.insert(0, MainScript(script, text))
 
 
+def skip_initial_values():
+    """Models on the CPU keep what their memory held: the simulated GPU computes nothing with it, and drawing random numbers
+    would take longer than the rest of most scripts."""
+    from torch.nn import init
+    for name in ("uniform_", "normal_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_"):
+        scope = {"original": getattr(init, name)}
+        text = f"def {name}(tensor, *words, **more): return original(tensor, *words, **more) if tensor.is_cuda else tensor"
+        exec(compile(text, init.__file__, "exec"), scope)  # as a frame, a part of PyTorch
+        setattr(init, name, scope[name])
+
+
 def serve(descriptor):
     import ctypes
 
     import torch._dynamo  # an optimizer's first step imports it
     ctypes.CDLL(os.environ.pop("PREPARED_LEAVE")).leave_early()
+    if "SIMCUDA_UNKNOWN" in os.environ:
+        skip_initial_values()
     gc.collect()
     gc.freeze()  # without it each child copies most pages when it ends
     channel = socket.socket(fileno=descriptor)
