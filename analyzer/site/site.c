@@ -55,7 +55,9 @@ enum { HELPER_CALLERS = 3, CONSTRUCTOR_CALLERS = 2 }; /* a constructor that allo
 static uint64_t site_function_key(const char *function, const char *file)
 {
     char name[512];
-    if (strpbrk(function, "(<")) function = text_function(name, sizeof name, function, sizeof name - 1, true);
+    const bool python = function[0] == '<' || strstr(function, ".<"); /* "f.<locals>.<lambda>" */
+    if (!python && strpbrk(function, "(<"))
+        function = text_function(name, sizeof name, function, sizeof name - 1, true);
     return map_hash_text((uintptr_t)file, function);
 }
 
