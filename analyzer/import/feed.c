@@ -330,10 +330,10 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
     }
 }
 
-/* Rows of copies and fills cannot have an unknown time. */
-static uint64_t known_time(struct import_feed *f, uint64_t blocked_ns)
+/* Rows of copies and fills cannot have an unknown time. Migrations of managed memory have no call. */
+static uint64_t known_time(struct import_feed *f, uint64_t blocked_ns, uint8_t host_memory)
 {
-    f->unblocked += blocked_ns == UINT64_MAX;
+    f->unblocked += blocked_ns == UINT64_MAX && host_memory != GS_HOSTMEM_MANAGED + 1;
     return blocked_ns == UINT64_MAX ? 0 : blocked_ns;
 }
 
@@ -343,7 +343,7 @@ static void add_feed_copy(struct import_feed *f, uint8_t type, const struct impo
     struct gs_rec_copy r = {.rec = REC(type, e->stack, e->time_ns),
                             .bytes = (uint64_t)e->bytes,
                             .stream = e->stream,
-                            .blocked_ns = known_time(f, blocked_ns),
+                            .blocked_ns = known_time(f, blocked_ns, e->host_memory),
                             .api = e->api,
                             .device = (int16_t)e->device,
                             .direction = direction,
