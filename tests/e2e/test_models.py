@@ -88,7 +88,7 @@ def test_a_name_that_is_not_known():
     assert "did you mean 'gemma-3-4b'" in refused("--model", "google/gemma-3-4bb-it")
     for more in ("-Instruct-AWQ", "-FP8", "-128k-GGUF"):
         assert "did you mean 'qwen2.5-7b'" in refused("--model", "Qwen/Qwen2.5-7B" + more)
-    assert "2507 is taken for a qwen2.5-7b, whose name it contains" in estimate("--model", "Qwen/Qwen2.5-7B-Instruct-2507").stdout
+    assert "2507 is read as a qwen2.5-7b, whose name it contains" in estimate("--model", "Qwen/Qwen2.5-7B-Instruct-2507").stdout
     assert "did you mean 'gpt2-medium'" in refused("--model", "gpt2-mediun")
     assert "--models" in refused("--model", "zzzzzzzz")
 
