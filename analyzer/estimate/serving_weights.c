@@ -260,9 +260,10 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
  * 2048 tokens as the widest matrix makes them, in 32 bits (auto_gptq qlinear_exllamav2.py: scratch_space_fixed). */
 #define EXLLAMAV2_BYTES (8.0 * 2048 * 4)
 
+/* Of some sixty published figures whose version is not stated, none has it. */
 static bool may_be_exllamav2(const struct plan *p)
 {
-    return p->share <= 0 && (!p->transformers || p->transformers >= 435) && p->runtime != PLAN_RUNTIME_LITGPT;
+    return p->share <= 0 && p->transformers >= 435 && p->runtime != PLAN_RUNTIME_LITGPT;
 }
 
 /* What kernels unpack. AutoGPTQ's 4-bit kernels have a buffer for the largest matrix in 16 bits, and one for 2048

@@ -619,6 +619,16 @@ def test_llama_factorys_other_ways_to_train(tmp_path, keys, options, left):
     assert options < set(config["options"]) and left in " ".join(config["not_considered"]) and (left or not config["not_considered"])
 
 
+def test_nemos_experts(tmp_path):
+    """Mixtral in Google's gpu-recipes: the model was refused as one without experts."""
+    lines = [line for line in NEMO.rstrip().split("\n") if not line.strip().startswith("expert_model_parallel_size")]
+    at = lines.index("model:")
+    lines[at + 1:at + 1] = ["  num_moe_experts: 8", "  moe_router_topk: 2", "  expert_model_parallel_size: 2"]
+    (tmp_path / "c.yaml").write_text("\n".join(lines) + "\n")
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert {"--experts=8", "--experts-used=2", "--ep=2"} < set(config["options"])
+
+
 def test_llama_factorys_galore(tmp_path):
     (tmp_path / "c.yaml").write_text("model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: full\nuse_galore: true\n"
                                      "galore_layerwise: true\ngalore_rank: 64\ngalore_scale: 2.0\ncutoff_len: 2048\nper_device_train_batch_size: 1\npure_bf16: true\n")
