@@ -81,7 +81,7 @@ def limit_of(size, context="512MiB"):
 def on_the_real_gpu(settings):
     """The same settings, without those of the simulator."""
     simulated = {name[8:]: settings[name] for name in settings if name.startswith("SIMCUDA_")}
-    if simulated.keys() - {"MEMORY", "CAPABILITY", "UNKNOWN", "SMS", "CONTEXT", "CLOCK", "DEVICES"} or str(simulated.get("DEVICES", 1)) != "1":
+    if simulated.keys() - {"MEMORY", "CAPABILITY", "UNKNOWN", "CONTENTS", "SMS", "CONTEXT", "CLOCK", "DEVICES"} or str(simulated.get("DEVICES", 1)) != "1":
         pytest.skip("only a simulated GPU can be like that")
     kept = {name: value for name, value in settings.items() if not name.startswith("SIMCUDA_")}
     if "MEMORY" in simulated:
