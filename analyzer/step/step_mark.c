@@ -171,7 +171,7 @@ static bool is_series_better(const struct series *a, const struct series *b)
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }
 
-static bool is_same_text(const char *a, const char *b)
+static bool is_equal_name(const char *a, const char *b)
 {
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
@@ -185,11 +185,11 @@ static void count_removed_marks(struct run *run, uint32_t process, const struct 
         if (r->process == process && r->what == GS_REMOVED_MARK && r->kind != GS_MARK_MOMENT && !s->moment)
             m->removed_first_ns = r->first_ns;
     RUN_EACH (r, run_removed_scopes, run) {
-        const bool again = before && before->process == r->process && is_same_text(before->name, r->name) &&
-                           is_same_text(before->domain, r->domain);
+        const bool again = before && before->process == r->process && is_equal_name(before->name, r->name) &&
+                           is_equal_name(before->domain, r->domain);
         before = r;
-        if (r->process == process && !again && is_same_text(run_mark_pattern(run, r->name), s->name) &&
-            is_same_text(r->domain, s->domain))
+        if (r->process == process && !again && is_equal_name(run_mark_pattern(run, r->name), s->name) &&
+            is_equal_name(r->domain, s->domain))
             m->removed += r->count;
     }
     m->removed = m->removed > s->counted ? m->removed - s->counted : 0;
