@@ -43,7 +43,7 @@ void gs_course_reach(struct gs_courses *c, struct gs_course *course)
 }
 
 /* Of two neighbours the smaller low counts. */
-static void merge_buckets(struct gs_courses *c)
+static void merge_course_buckets(struct gs_courses *c)
 {
     for (size_t i = 0; i < c->list.count; i++) {
         struct gs_course *course = &c->list.at[i];
@@ -61,11 +61,11 @@ static void merge_buckets(struct gs_courses *c)
 }
 
 /* The allocation with that id begins. */
-static void advance(struct gs_courses *c, uint64_t id, uint64_t now_ns)
+static void reach_allocation(struct gs_courses *c, uint64_t id, uint64_t now_ns)
 {
     while (id >= c->next_id && c->shift < 48) {
         c->end_ns[c->bucket++] = now_ns;
-        if (c->bucket == GS_COURSE_BUCKETS) merge_buckets(c);
+        if (c->bucket == GS_COURSE_BUCKETS) merge_course_buckets(c);
         c->next_id = (uint64_t)(c->bucket + 1) << c->shift;
     }
 }
@@ -95,7 +95,7 @@ static uint32_t add_course(struct gs_courses *c, uint32_t stack, uint16_t kind)
 uint32_t gs_course_of(struct gs_courses *c, uint64_t id, uint32_t stack, int64_t kind, uint64_t now_ns)
 {
     const uint16_t key = (uint16_t)(kind & KINDS);
-    if (id >= c->next_id) advance(c, id, now_ns);
+    if (id >= c->next_id) reach_allocation(c, id, now_ns);
     for (uint32_t n = stack < c->stacks ? c->of_stack[stack] : 0; n; n = c->list.at[n - 1].next)
         if (c->list.at[n - 1].kind == key) return n;
     return add_course(c, stack, key);

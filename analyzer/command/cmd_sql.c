@@ -8,6 +8,7 @@
 #include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 #include "analyzer/sql/sql.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
@@ -253,6 +254,21 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
     return n;
 }
 
+/* Counts and sums of a bounded recording's rows are not those of the run. */
+static void note_removed_rows(struct sql_session *s)
+{
+    sqlite3_stmt *st;
+    if (sqlite3_prepare_v2(s->db, "SELECT max(value) FROM meta WHERE key = 'kept_from_ns'", -1, &st, NULL) != SQLITE_OK)
+        return;
+    const int64_t ns = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    sqlite3_finalize(st);
+    if (ns > 0)
+        complain(
+            "sql: this recording is bounded: of what ended before %s, tables and views have only the rows of peaks "
+            "and failures; the tables removed, removed_scope and level have totals of the others",
+            UNITS_SECONDS((double)ns / 1e9));
+}
+
 static int ask_sql(struct sql_session *s, const struct settings *set, const char *text)
 {
     const struct terminal term = terminal_of(stdout);
@@ -266,6 +282,7 @@ static int ask_sql(struct sql_session *s, const struct settings *set, const char
         complain("sql: '%s' lacks these columns (an older gpuspy wrote it, or it was changed), so they are empty: %s",
                  s->databases[0].path, s->missing);
     }
+    note_removed_rows(s);
     if (text && *text == '.') {
         char *line = strdup(text);
         dot_command(s, &p, line);

@@ -71,7 +71,8 @@ static const struct step_list *figure_steps_of(const struct asked *q)
 static double figure_steps(const struct asked *q)
 {
     const struct step_list *s = figure_steps_of(q);
-    return s && !s->removed_unknown ? (double)s->n : NAN;
+    const bool other = s && s->removed && s->source == STEP_SOURCE_PERIOD; /* it is the kept part's loop */
+    return s && !s->removed_unknown && !other ? (double)s->n : NAN;
 }
 
 static double step_s(const struct asked *q)

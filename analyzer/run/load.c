@@ -634,6 +634,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
         struct run_process *p = &run->processes[i];
         count_process_events(l.db, p);
         run_load_removed(run, l.db, (uint32_t)i);
+        run_load_removed_lows(run, l.db, (uint32_t)i);
         if (p->end_ns == RUN_UNKNOWN) p->end_ns = last_event(l.db);
     }
     return ok;

@@ -197,7 +197,6 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
     load_totals(run, db, process);
     load_levels(run, db, process);
     p->removed_after_is_known = load_after(run, db, process);
-    run_load_removed_lows(run, db, process);
     p->scopes_are_known = load_scopes(run, db, process) && run_meta_number(db, "scopes_left_out") <= 0;
 }
 

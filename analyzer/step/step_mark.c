@@ -19,6 +19,7 @@ struct series { /* marks of one name */
     uint32_t thread;
     uint64_t nested, elsewhere; /* elsewhere: on other threads */
     uint64_t counted;           /* those that table removed_scope includes, too */
+    uint64_t beside;            /* those that are no step: the table does not distinguish them */
     const char *domain;
     int64_t total_ns, longest_ns, until_ns; /* until_ns: when the last of them ends */
 };
@@ -133,7 +134,10 @@ static void marks_on_mark(void *self, const struct run_mark *mark)
     struct series *s = mark_series_of(f, mark);
     s->counted += mark->start_ns <= f->counted_ns;
     s->elsewhere += s->thread != mark->thread;
-    if (s->thread != mark->thread || mark->start_ns < s->until_ns) return; /* a step does not contain itself */
+    if (s->thread != mark->thread || mark->start_ns < s->until_ns) { /* a step does not contain itself */
+        s->beside++;
+        return;
+    }
     s->until_ns = mark->end_ns;
     s->nested += mark->start_ns < *end;
     *end = mark->end_ns > *end ? mark->end_ns : *end;
@@ -171,7 +175,7 @@ static bool is_series_better(const struct series *a, const struct series *b)
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }
 
-static bool is_same_text(const char *a, const char *b)
+static bool is_equal_name(const char *a, const char *b)
 {
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
@@ -182,14 +186,15 @@ static void count_removed_marks(struct run *run, uint32_t process, const struct 
     const struct run_removed_scope *before = NULL;
     m->removed_first_ns = RUN_UNKNOWN;
     RUN_EACH (r, run_removed, run)
-        if (r->process == process && r->what == GS_REMOVED_MARK && r->kind != GS_MARK_MOMENT && !s->moment)
+        if (r->process == process && r->what == GS_REMOVED_MARK && r->kind != GS_MARK_MOMENT && !s->moment &&
+            !s->beside)
             m->removed_first_ns = r->first_ns;
     RUN_EACH (r, run_removed_scopes, run) {
-        const bool again = before && before->process == r->process && is_same_text(before->name, r->name) &&
-                           is_same_text(before->domain, r->domain);
+        const bool again = before && before->process == r->process && is_equal_name(before->name, r->name) &&
+                           is_equal_name(before->domain, r->domain);
         before = r;
-        if (r->process == process && !again && is_same_text(run_mark_pattern(run, r->name), s->name) &&
-            is_same_text(r->domain, s->domain))
+        if (r->process == process && !again && is_equal_name(run_mark_pattern(run, r->name), s->name) &&
+            is_equal_name(r->domain, s->domain))
             m->removed += r->count;
     }
     m->removed = m->removed > s->counted ? m->removed - s->counted : 0;

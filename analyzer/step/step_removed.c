@@ -9,7 +9,7 @@
 
 enum { POINTS = STEP_REMOVED_SINGLE + 256 };
 
-static bool is_below(const struct step_place_tree *t, uint32_t place, uint32_t above)
+static bool is_place_below(const struct step_place_tree *t, uint32_t place, uint32_t above)
 {
     while (place != above && place != STEP_PLACE_ROOT) place = t->places[place].parent;
     return place == above;
@@ -58,7 +58,7 @@ struct path {       /* that each step uses equally often */
 SORT_ORDER(order_paths_by_steps, struct path, SORT_UP(x->steps, y->steps))
 
 /* The number of steps that most of the events show. */
-static uint64_t usual_steps(const struct path *paths, size_t n)
+static uint64_t steps_of_most(const struct path *paths, size_t n)
 {
     uint64_t usual = 0, most = 0;
     for (size_t i = 0, end; i < n; i = end) {
@@ -98,7 +98,7 @@ static int64_t first_use(const struct step_removed_events *e, const struct step_
  * workspace), those of which some are without rows, or all. */
 enum which { GONE, SOME_GONE, ANY };
 
-static bool is_meant(struct step_removed_event r, enum which which)
+static bool is_path_meant(struct step_removed_event r, enum which which)
 {
     return which == ANY || (r.lost && (which == SOME_GONE || r.lost == r.count));
 }
@@ -114,11 +114,11 @@ static uint64_t count_steps_below(const struct step_removed_events *e, const str
         const struct step_place_stack *s = &t->stacks[stack];
         const struct step_removed_event r = removed_of(e, stack);
         const uint64_t each = uses_per_step(s->events, visits), all = s->events + r.count;
-        if (s->place && each && is_meant(r, which) && is_below(t, s->place - 1, place))
+        if (s->place && each && is_path_meant(r, which) && is_place_below(t, s->place - 1, place))
             *ARENA_PUSH(paths, n, cap) = (struct path){(all + each / 2) / each, all};
     }
     if (n) qsort(paths, n, sizeof *paths, order_paths_by_steps);
-    const uint64_t steps = usual_steps(paths, n);
+    const uint64_t steps = steps_of_most(paths, n);
     free(paths);
     return steps;
 }

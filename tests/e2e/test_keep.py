@@ -196,6 +196,12 @@ def test_the_reader_learns_what_is_exact(pair):
     assert "allocation" in answer and "copy" in answer
 
 
+def test_sql_says_that_rows_are_missing(pair):
+    full, kept, _ = pair
+    asked = [r.gpuspy("sql", r.database, "SELECT count(*) FROM allocations") for r in (full, kept)]
+    assert asked[0].stderr == "" and "this recording is bounded: of what ended before " in asked[1].stderr
+
+
 @thread_sanitized("too slow for a recording of that size")
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KILLS", 3))))
 def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):

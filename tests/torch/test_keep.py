@@ -59,13 +59,16 @@ def test_steps_and_growth_are_those_of_a_full_recording(once, how):
                   for more in ({}, {"GPUSPY_KEEP": "32MiB"}))
     a, b = full.report(), kept.report()
     assert b["run"]["processes"][0]["kept_from_s"] > 0
-    assert [(s["source"], s["n"]) for s in a["steps"]] == [(s["source"], s["n"]) for s in b["steps"]] == [
-        ("optimizer" if how == "train" else "period", 12000)]
+    (x,), (y,) = a["steps"], b["steps"]
+    assert x["source"] == y["source"] == ("optimizer" if how == "train" else "period")
+    off = int(how == "infer")  # the beginning of the kept part may cut a step of a loop in two
+    assert x["n"] == pytest.approx(12000, abs=off) and y["n"] == pytest.approx(12000, abs=off)
     assert 0 < b["steps"][0]["removed"] < 12000 and "removed" not in a["steps"][0]
     of = [sorted((g["site"]["line"], g["bytes"], g["count"], g["steps"]) for g in r["growth"]) for r in (a, b)]
-    assert of[0] == of[1] and len(of[0]) == 3, of
+    assert [g[:3] for g in of[0]] == [g[:3] for g in of[1]] and len(of[0]) == 3, of
+    assert [g[3] for g in of[1]] == pytest.approx([g[3] for g in of[0]], abs=off), of
     text = subprocess.run([BUILD / "gpuspy", "report", "--full", kept.database], capture_output=True, text=True).stdout
-    assert "12,000 steps" in text and " of them after " in text and "Keeps growing (inferred" in text
+    assert " steps of " in text and " of them after " in text and "Keeps growing (inferred" in text
 
 
 def test_a_leak_that_began_before_the_kept_rows_is_counted_by_its_blocks(once, tmp_path):
