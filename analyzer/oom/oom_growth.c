@@ -468,14 +468,11 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     if (turns) return 0;
     /* the minimum of its first eighth: the peak of a step is temporary */
     double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
-    bool within = false;
     for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
         int64_t bytes = t->points[p].bytes;
         before = t->points[p].time_s <= begun || bytes < before ? bytes : before;
-        within = within || t->points[p].time_s > begun;
     }
-    /* the points are too few to show what a garbage collection freed in between */
-    return within || f->growing_times == f->growing_count ? before : 0;
+    return before;
 }
 
 /* Which part of the growing memory existed at that time, assuming linear growth. */
