@@ -112,8 +112,8 @@ static uint32_t find_series(const struct run *run, uint32_t process, int device,
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the sizes of all but the last */
     int64_t first_ns, last_ns, newest_ns, newest, least, most;
-    uint64_t sizes;         /* different ones */
-    double ranks, alloc_ns; /* sums */
+    uint64_t sizes; /* different ones */
+    double ranks;   /* their sum */
 };
 
 struct ranges {
@@ -148,7 +148,6 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     span->first_ns = span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
     span->ranks += life->location < r->history_n ? oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
-    span->alloc_ns += (double)life->alloc_ns;
     const bool newest = life->alloc_ns >= span->newest_ns; /* it may be of a pass that has not ended */
     const int64_t older = newest ? span->newest : life->bytes;
     if (newest) {
@@ -237,7 +236,6 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         c->live[i].last_rank = oom_history_rank(history, span->last_ns);
         c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
         c->live[i].middle_ns = oom_history_time(history, c->live[i].mean_rank);
-        c->live[i].mean_ns = (int64_t)(span->alloc_ns / (double)c->live[i].count);
         c->live[i].least = span->least;
         c->live[i].most = span->most;
         c->live[i].sizes = span->sizes;

@@ -144,7 +144,6 @@ struct oom_live { /* the live memory of one location at that moment */
     uint64_t turns;                       /* without those that followed one of the same line */
     int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
-    int64_t mean_ns;                      /* likewise; exact, unlike middle_ns */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     double passes;          /* that allocated on the path of the latest pass, from its first to its last live block */

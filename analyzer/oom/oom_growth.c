@@ -106,14 +106,19 @@ static bool remain_of_passes(struct site_builder *b, const struct oom_live *l)
            site_is_without_gradients(b, run_location(b->run, l->location)->stack);
 }
 
+/* Most of its blocks are neither as old as the oldest nor as new as the newest. */
+static bool is_spread(const struct oom_live *l)
+{
+    const double margin = (l->last_rank - l->first_rank) / 8;
+    return l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
+}
+
 /* Outputs of forward passes that the program keeps, and that no backward pass needs. growth.c finds outputs of many
  * passes, this function outputs of few. */
 static bool is_kept(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     const uint32_t stack = run_location(b->run, l->location)->stack;
-    double margin = (l->last_rank - l->first_rank) / 8;
-    bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
-    if (f->layer != RUN_SERIES_TENSOR || !spread) return false;
+    if (f->layer != RUN_SERIES_TENSOR || !is_spread(l)) return false;
     if (!oom_is_in_pass(b->run, stack)) return remain_of_passes(b, l);
     if (f->backward_ns != RUN_UNKNOWN) return remain_since_training(b, l, f);
     return (remain_of_steps(b, l, f) || remain_among_freed(l, f)) && !site_is_before_backward(b, stack);
@@ -181,10 +186,9 @@ static bool remain_of_last_steps(const struct site_builder *b, const struct oom_
 {
     enum { STEPS = 16 };
     const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
-    const size_t mean = step_count_done(steps, l->mean_ns), part = (last - first) / 8;
     return last >= first + STEPS && l->count >= last - first && l->times >= l->count + l->count / 4 &&
-           l->bytes >= f->live / 2 && step_count_done(steps, f->row->time_ns) <= last + 1 && mean >= first + part &&
-           mean <= last - part && f->layer == RUN_SERIES_TENSOR &&
+           l->bytes >= f->live / 2 && step_count_done(steps, f->row->time_ns) <= last + 1 && is_spread(l) &&
+           f->layer == RUN_SERIES_TENSOR &&
            !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 
