@@ -507,13 +507,6 @@ static size_t find_carried(struct oom_words *w, struct result_holder **carried)
     return n;
 }
 
-/* log_probs.append(m.log_prob(action)): what becomes of the results follows after the passes, unlike of losses. */
-static bool stores_results(const facts *f)
-{
-    const struct result_holder *h = f->growth->holders_n == 1 ? f->growth->holders : NULL;
-    return h && h->into && strstr(h->text, ".append(") && !strstr(h->text, "loss");
-}
-
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
 void oom_explain_pending(struct oom_words *w)
 {
@@ -536,7 +529,7 @@ void oom_explain_pending(struct oom_words *w)
                           line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
-    const bool adds = grads || !(stores_results(f) || site_concatenates_results(w->b, f->growing_stack));
+    const bool adds = grads || !site_concatenates_results(w->b, f->growing_stack);
     measure_drop(
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, adds ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED,
         "if the passes are not added up in one loss",
@@ -545,9 +538,8 @@ void oom_explain_pending(struct oom_words *w)
                       "create_graph=True (first-order gradients)"
              : adds ? "call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
                       "pass's activations"
-                    : "if the loss is a sum over the passes, call backward() after each; if it needs all results (as "
-                      "contrastive losses and rewards of an episode do), compute these without a graph, then repeat "
-                      "each pass and call "
+                    : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
+                      "(contrastive), compute these without a graph, then repeat each pass and call "
                       "result.backward(gradient) with the loss's gradient of its result"));
     if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
