@@ -136,6 +136,24 @@ static bool set_size(const char *command, const struct plan_settings *s, struct 
     return n > 0;
 }
 
+/* A size that only a described model has; NULL: none is given. */
+static const char *shape_size_given(const struct plan_settings *s)
+{
+    const struct {
+        const char *option;
+        uint64_t given;
+    } sizes[] = {{"kv-heads", s->kv_heads},
+                 {"head-dim", s->head_dim},
+                 {"ffn", s->ffn},
+                 {"vocab", s->vocab},
+                 {"context", s->context},
+                 {"experts", s->experts},
+                 {"experts-used", s->experts_used}};
+    EACH (size, sizes, COUNT_OF(sizes))
+        if (size->given) return size->option;
+    return NULL;
+}
+
 static bool find_model_alone(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
 {
     struct model_shape shape =
@@ -150,6 +168,12 @@ static bool find_model_alone(const char *command, const struct plan_settings *s,
     if ((s->model.model || s->model.params) && shape_given(s)) {
         return complain_with(false, "%s: --layers, --hidden and --heads describe a model; leave them out, or %s",
                              command, s->model.model ? "--model" : "--params");
+    }
+    const char *size = s->model.model || s->model.params ? shape_size_given(s) : NULL;
+    if (size) {
+        return complain_with(false, "%s: --%s: describes a model, as --layers does; leave it out, or %s%s", command,
+                             size, s->model.model ? "--model" : "--params",
+                             strcmp(size, "context") == 0 ? " (the sequences' length is --seq)" : "");
     }
     if (s->tied && s->untied) return complain_with(false, "%s: --untied: contradicts --tied", command);
     if ((s->tied || s->untied) && !shape_given(s))
@@ -249,6 +273,8 @@ static bool set_adapter(const char *command, const struct plan_settings *s, stru
      * pass False. */
     p->prepared_remakes = qlora && !s->checkpointing && p->model->shape.family != MODEL_DENOISER;
     if (p->prepared_remakes) p->checkpoint = PLAN_CHECKPOINT_FULL;
+    if (s->target.n && !p->adapter && !is_setting_word(s->adapter, "none"))
+        return complain_with(false, "%s: --target: only adapters have it; add --adapter lora", command);
     p->targets = s->target.n ? 0 : estimate_adapter_usual_matrices(p);
     for (size_t i = 0; i < s->target.n; i++) {
         const unsigned matrices =
@@ -263,30 +289,36 @@ static bool set_adapter(const char *command, const struct plan_settings *s, stru
     return true;
 }
 
-/* The one number of a kind of adapters; without adapters, GaLore's rank. */
+static bool is_galore(const struct plan_settings *s)
+{
+    return strncmp(s->model.optimizer, "galore", 6) == 0;
+}
+
+/* The one number of a kind of adapters; without adapters, GaLore's rank. A configuration's, which --adapter none
+ * overrides, has no effect. */
 static bool adapter_size_of(const char *command, const struct plan_settings *s, struct plan *p)
 {
     const struct {
         enum estimate_adapter_size what;
-        const char *option;
+        const char *option, *adapter;
         uint64_t given;
-    } sizes[] = {{ADAPTER_HAS_RANK, "lora-rank", s->rank},
-                 {ADAPTER_HAS_BLOCKS, "block-size", s->block_size},
-                 {ADAPTER_HAS_TOKENS, "virtual-tokens", s->virtual_tokens}};
+    } sizes[] = {{ADAPTER_HAS_RANK, "lora-rank", "lora", s->rank},
+                 {ADAPTER_HAS_BLOCKS, "block-size", "oft", s->block_size},
+                 {ADAPTER_HAS_TOKENS, "virtual-tokens", "prefix", s->virtual_tokens}};
     const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     const char *option = estimate_adapter_option(p);
 
-    p->rank = p->adapter != PLAN_ADAPTER_NONE                 ? kind->size
-              : strncmp(s->model.optimizer, "galore", 6) == 0 ? 128
-                                                              : PLAN_RANK;
+    p->rank = p->adapter != PLAN_ADAPTER_NONE ? kind->size : is_galore(s) ? 128 : PLAN_RANK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE;
+        const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE &&
+                          (is_galore(s) || is_setting_word(s->adapter, "none"));
         if (!sizes[i].given) continue;
         if (!rank && sizes[i].what != kind->size_is) {
-            return complain_with(
-                false, "%s: --%s: %s%s%s%s", command, sizes[i].option,
-                p->adapter == PLAN_ADAPTER_NONE ? "only adapters have it; add --adapter" : "not with --adapter ",
-                p->adapter == PLAN_ADAPTER_NONE ? "" : s->adapter, option ? "; give --" : "", option ? option : "");
+            return complain_with(false, "%s: --%s: %s%s%s%s", command, sizes[i].option,
+                                 p->adapter == PLAN_ADAPTER_NONE ? "only adapters have it; add --adapter "
+                                                                 : "not with --adapter ",
+                                 p->adapter == PLAN_ADAPTER_NONE ? sizes[i].adapter : s->adapter,
+                                 option ? "; give --" : "", option ? option : "");
         }
         p->rank = sizes[i].given;
     }

@@ -1063,7 +1063,9 @@ def test_huge_numbers_are_an_answer_or_a_line(option):
     (["--gpu", ","], "--gpu needs a value"), (["--solve", "bach"], "batch"), (["--weights", "nf5"], "nf4"),
     (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--checkpointing", "selective-ops"], "selective-op"), (["--adapter", "lorra"], "lora"),
     (["--optimiser", "adam"], "--optimizer"), (["--gpuss", "4"], "--gpu"), (["--layers", "4"], "describe a model"),
-    (["--gpus", "6", "--tp", "4"], "--gpus")])
+    (["--gpus", "6", "--tp", "4"], "--gpus"), (["--kv-heads", "2"], "describes a model"), (["--vocab", "9"], "describes a model"),
+    (["--context", "4096"], "--seq"), (["--lora-rank", "8"], "--adapter lora"), (["--target", "attention"], "--adapter lora"),
+    (["--block-size", "8"], "--adapter oft"), (["--virtual-tokens", "8"], "--adapter prefix")])
 def test_mistyped_options_get_a_hint(words, hint):
     base = [] if words[0] == "--model" else ["--model", "gpt2"]
     assert hint in one_line(gpuspy("estimate", *base, *words), 2)
