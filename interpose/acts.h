@@ -155,7 +155,8 @@ static inline void before_unpin(struct gs_hooked *call, uint64_t address)
     gs_record_free(call->t, address, GS_LAYER_DEVICE, GS_SPACE_PINNED, GS_DEVICE_NONE, 0, GS_FLAG_PINNED_REGISTERED);
 }
 
-/* --- physical memory and its mappings; what takes away is recorded before, as a free is ------------ */
+/* --- physical memory and its mappings; unmapping and releasing are recorded before the call, as frees are
+ * ------------ */
 
 static inline void after_vmm_create(struct gs_hooked *call, uint64_t handle, uint64_t bytes, int device)
 {

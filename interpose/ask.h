@@ -1,5 +1,5 @@
-/* Real CUDA functions that gpuspy calls on its own account, never through a wrapper. They only read: none of them
- * leaves an error behind for the application to find. */
+/* Real CUDA functions that gpuspy calls for itself, never through a wrapper. They only read: none of them leaves an
+ * error behind for the application to find. */
 #pragma once
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* The door of those who request entry points from CUDA itself: every runtime since 11.3, NCCL, PyTorch. */
+/* The door for callers that request entry points from CUDA itself: every runtime since 11.3, NCCL, PyTorch. */
 #pragma once
 
 #include "interpose/api.h"

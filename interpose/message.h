@@ -5,7 +5,7 @@
 
 /* One line on stderr, unless the program has replaced stderr; control characters in it are printed as "?". */
 void gs_print_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same as it is: its paths are quoted for a shell (shell_word.h), which may need a newline in quotes. */
+/* The same line unchanged: its paths are quoted for a shell (shell_word.h), which may need a newline in quotes. */
 void gs_print_quoted(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Any failure inside gpuspy ends here: one line on stderr (once per process), no further recording, the application

@@ -12,11 +12,11 @@
 bool gs_session_is_enabled(void);
 bool gs_session_torch_cpu(void);
 
-/* Is nothing recorded any more? Counts a lost event if something was recorded until a failure, and for a call about
- * memory that the ending thread makes after the end. Other calls then come from CUDA's own destructors (libcudart
- * unloads its modules) and change nothing that the recording states. */
+/* Has the recording ended? Counts a lost event if a failure ended it, and for a memory call that the ending thread
+ * makes after the end. Other calls then come from CUDA's own destructors (libcudart unloads its modules) and change
+ * nothing that the recording states. */
 bool gs_session_over(bool memory);
-/* Something other than a call occurred: counted if something was recorded until a failure. */
+/* An event that is not a call occurred: counted as lost if a failure ended the recording. */
 void gs_session_missed(void);
 /* Starts the session if none was tried yet. True while one records. Only under a gs_shield: a signal handler that calls
  * CUDA must not meet a lock that the interrupted code holds. */

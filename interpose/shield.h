@@ -17,9 +17,9 @@ void gs_shield_end(struct gs_shield *s);
 /* When the library is loaded. */
 void gs_shield_load(void);
 
-/* Around the recording's end, for which the process's exit waits: a signal that would end the process now would,
- * without gpuspy, have found none. gs_deadly_deliver instead, if that takes long: what arrived ends the process after
- * all. */
+/* Around the recording's end, for which the process's exit waits: delays signals that would end the process, because
+ * without gpuspy the process would already have exited. If the end takes long, gs_deadly_deliver lets them end the
+ * process after all. */
 void gs_deadly_hold(void);
 void gs_deadly_drop(void);
 void gs_deadly_deliver(void);

@@ -1,8 +1,9 @@
-/* Call frame information: the table in a loaded object's .eh_frame that says, for a place in its code,
- * where the caller's registers are. Private to interpose/stack*.c and its tests.
+/* Call frame information: the table in a loaded object's .eh_frame that states, for each place in its code, where the
+ * caller's registers are. Private to interpose/stack*.c and its tests.
  *
- * Only bytes inside the object's readable segments are read, and every step is bounded: damaged
- * tables give GS_CFI_DAMAGED. No lock, no malloc, no system call. */
+ * Only bytes inside the object's readable segments are read, and every step is bounded: damaged tables give
+ * GS_CFI_DAMAGED. No lock, no malloc, no system call.
+ */
 #pragma once
 
 #include <link.h>

@@ -36,8 +36,8 @@ static inline bool gs_walk_same(uint64_t a, uint64_t b)
     return !((a ^ b) << (64 - GS_WALK_BITS));
 }
 
-/* All words are in the thread's stack, which ends at `end`, whether or not the path is the same. A sanitizer may object
- * to reading them if it is another. Without a branch per word: most paths are the same. */
+/* All words are in the thread's stack, which ends at `end`, whether or not the path is the same. A sanitizer may
+ * object to reading them if the path is another one. Without a branch per word: most paths are the same. */
 static inline __attribute__((no_sanitize("address", "thread"))) bool
 gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t end)
 {

@@ -12,8 +12,8 @@
 
 #include <stdint.h>
 
-/* Words people query; the store writes these tables from the same rows, so a number and its word
- * cannot drift apart. X(symbol, value, word) */
+/* The words that queries use; the store writes these tables from the same rows, so that each number keeps its word.
+ * X(symbol, value, word) */
 #define GS_LAYERS(X) X(DEVICE, 0, "device") X(TENSOR, 1, "tensor") X(HOST, 2, "host")
 /* clang-format off */
 #define GS_SPACES(X)                                                                               \

@@ -2,8 +2,8 @@
 --
 -- A recording that GPUSPY_KEEP bounds loses old rows: those that ended before meta.kept_from_ns, and were not live at
 -- the peak of a series or at a failure. So what was live at any later time, at each peak and at each failure is
--- complete, and what is still live has all its rows. Of the removed rows the tables removed, removed_after, level,
--- removed_scope, removed_course and removed_time remain. This one has totals by call path.
+-- complete, and what is still live has all its rows. The removed rows are summed up in the tables removed, removed_after, level,
+-- removed_scope, removed_course and removed_time. This one has totals by call path.
 CREATE TABLE removed (
     what INTEGER NOT NULL,      -- removed_what
     kind INTEGER NOT NULL,      -- allocation: kind of its row without the thread; copy: likewise + size·2^24, size 0 up
@@ -16,8 +16,8 @@ CREATE TABLE removed (
     first_ns INTEGER NOT NULL,  -- when the first of them began
     PRIMARY KEY (what, kind, stack_id)
 ) WITHOUT ROWID;
-CREATE TABLE removed_after (    -- totals of the removed allocations by the failure before their end
-    after_ns INTEGER NOT NULL,  -- when the last of the failures had occurred whose live sets are kept; 0: none had
+CREATE TABLE removed_after (    -- totals of the removed allocations, grouped by the last failure before they ended
+    after_ns INTEGER NOT NULL,  -- time of that failure, the last whose live memory is still recorded; 0: none
     kind INTEGER NOT NULL,      -- layer, space and device as in allocation_row.kind, whose lowest 12 bits this is
     count INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE level (            -- running totals, from the start to the last re
 CREATE TABLE removed_scope (    -- peaks within NVTX ranges by name and series, from the start to the last removal
     domain TEXT,                -- NULL: the default domain
     name TEXT NOT NULL,         -- after 1024 names, further ones have '#' in place of their numbers, and ranges
-                                -- that still find no row are counted in meta.scopes_left_out
+                                -- that still have no row are counted in meta.scopes_left_out
     series INTEGER,             -- series: device or tensor; NULL: nothing was live
     device INTEGER,
     peak_bytes INTEGER,         -- the most that was live while a range of the name was open
@@ -47,8 +47,8 @@ CREATE TABLE removed_scope (    -- peaks within NVTX ranges by name and series, 
     ended_ns INTEGER NOT NULL,  -- the total duration of those that ended by then
     until_ns INTEGER NOT NULL   -- the last event that this row includes
 );
-CREATE TABLE removed_course (   -- the least that was live of a call path, from the start to the last removal, where it
-                                -- changes; at most 2048 call paths, meta.courses_left_out counts what is missing
+CREATE TABLE removed_course (   -- the smallest live size of a call path, from the start to the last removal, a row for each
+                                -- change; at most 2048 call paths: meta.courses_left_out counts the others
     kind INTEGER NOT NULL,      -- as in removed_after
     stack_id INTEGER NOT NULL,  -- 0 none
     first_id INTEGER NOT NULL,  -- while the allocations from this id on were made, up to the path's next row …

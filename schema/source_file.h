@@ -46,8 +46,9 @@ bool gs_source_is_installed(struct gs_source_lists *lists, const char *file, con
 #define GS_SOURCE_INSTALLED "installed"
 #define GS_SOURCE_FULL "full" /* with this file, the recording would have more than GS_SOURCE_TOTAL_BYTES */
 
-/* Was a file written after latest_ns (of the wall clock)? A time in the future by more than a file server's clock may
- * be ahead says nothing: the clock is wrong, as on a machine that starts in 1970, or the time is from an archive. */
+/* Was a file written after latest_ns (of the wall clock)? gpuspy ignores a time further in the future than a file
+ * server's clock may be ahead: the clock is wrong, as on a machine that starts in 1970, or the time is from an
+ * archive. */
 bool gs_source_is_newer(const struct timespec *written, int64_t latest_ns);
 /* A file's text without secrets (schema/mask.h), line by line as in the file, in memory that the caller frees. A
  * relative name is resolved in `folder`, which may be NULL. A file that was written after latest_ns is not read;

@@ -297,10 +297,10 @@ struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *s
 /* Finds out what has been published and how far it may be merged: records that sort before the returned watermark can
  * be read in order now. `now_ns` is taken before the call. final: no thread writes any more, read everything. */
 uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final);
-/* The next record of all threads, by time (a definition comes right before the event that needs it; equal times: lower
- * thread first), or NULL if none is left below the watermark. Valid until the next gs_reader_release. A record sorts by
- * the time at which it was written, or shortly before: time_ns, for copies, sets and syncs time_ns + blocked_ns, and
- * never before the thread's previous record. */
+/* The next record of all threads, by time (a definition comes right before the event that needs it; for equal times,
+ * the lower thread number first), or NULL if none is left below the watermark. Valid until the next gs_reader_release.
+ * A record sorts by the time at which it was written, or shortly before: time_ns, for copies, sets and syncs time_ns +
+ * blocked_ns, and never before the thread's previous record. */
 const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread);
 /* How far the thread's records have been read, to be stored in the same transaction as the rows. */
 struct gs_progress gs_reader_progress(const struct gs_reader *r, uint32_t thread);

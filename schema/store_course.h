@@ -1,4 +1,4 @@
-/* The least that was live of each call path over the whole time of a recording, in buckets of equally many allocations:
+/* The smallest live size of each call path over the whole time of a recording, in buckets of equally many allocations:
  * it shows growth in the time whose rows a bounded recording removes. Part of the store's state; not thread-safe. */
 #pragma once
 
@@ -8,7 +8,7 @@
 
 struct gs_store;
 
-/* Buckets; call paths; call paths of which something was live during a whole bucket. Further ones are left out. */
+/* Buckets; call paths; call paths that had live memory during a whole bucket. Further ones are left out. */
 enum { GS_COURSE_BUCKETS = 128, GS_COURSES = 1 << 16, GS_COURSE_LOWS = 2048 };
 
 struct gs_course {        /* of the allocations of one stack and kind */

@@ -278,7 +278,8 @@ static const char *flush_remedy(struct allocator_flushes *f, const struct line *
                    : "take torch.cuda.empty_cache() out of the loop";
     }
     if (run_stack_calls(f->b->run, l->stack, "cudnn")) {
-        return "torch.backends.cudnn.benchmark tries all algorithms for each new shape and empties the cache for that: "
+        return "torch.backends.cudnn.benchmark tries all algorithms for each new shape and empties the cache each "
+               "time: "
                "keep input shapes constant, or set it to False";
     }
     return "native code empties PyTorch's cache in each step";

@@ -137,7 +137,7 @@ static bool is_alive(pid_t pid, char *why)
 
     if (!state) return refuse_process(why, "there is no process %d", (int)pid);
     if (state == 'Z' && attach_process_threads(pid, tid, 2) > 1)
-        return refuse_process(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
+        return refuse_process(why, "gpuspy needs the main thread of process %d, which has ended", (int)pid);
     if (state == 'Z' || state == 'X') return refuse_process(why, "process %d has ended", (int)pid);
     if (state == 'T') return refuse_process(why, ATTACH_PROCESS_IS_STOPPED, (int)pid, (int)pid);
     if (leader != pid)
@@ -274,11 +274,11 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
     }
     if (!read_maps(p, &same_libc, why)) return false;
     if (!same_libc || (*library && !is_library_visible(pid, library)))
-        return refuse_process(
-            why,
-            "process %d sees other files than gpuspy does, for example in a container, or its C library was replaced; "
-            "run gpuspy in the same container",
-            (int)pid);
+        return refuse_process(why,
+                              "process %d and gpuspy see different files, for example because of a container, or its C "
+                              "library was replaced; "
+                              "run gpuspy in the same container",
+                              (int)pid);
     if (*library && !has_address_space(pid, why)) return false;
     if (has_shadow_stack(pid)) /* gpuspy's call returns to address 0, which a shadow stack reports as an error */
         return refuse_process(

@@ -1,7 +1,8 @@
 /* Command-line options from tables: parsing, --help, completion and the man page read the same rows.
  *
- * A command has a struct of settings, filled with defaults before parsing, and a table of rows that
- * say where each option's value goes in it. */
+ * A command has a struct of settings, filled with defaults before parsing, and a table of rows that state where each
+ * option's value goes in it.
+ */
 #pragma once
 
 #include <stdbool.h>

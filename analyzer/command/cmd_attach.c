@@ -46,7 +46,7 @@ const struct command_text command_text_detach = {
     .options = OPTION_ROWS(OPTION_ROW(FLAG, "tree", 't', tree, NULL, "also detach from the processes that PID started"),
                            OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only")),
     .about = "Ends the recording that gpuspy attach began. The process continues; its calls reach CUDA directly again. "
-             "The recorder's library stays loaded in it, without effect, and can be attached again.\n\nThe exit status "
+             "The recorder's library stays loaded in it, without effect; attach can use it again.\n\nThe exit status "
              "is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
     .examples = COMMAND_EXAMPLES({"gpuspy detach 4711", "end what gpuspy attach began"}),
 };

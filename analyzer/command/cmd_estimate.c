@@ -55,9 +55,10 @@ const struct command_text command_text_estimate = {
         OPTION_ROW(FLAG, "explain", 0, explain, NULL,
                    "print each line's formula with its numbers, its source, and why low and high differ"),
         OPTION_ROW(FLAG, "json", 0, json, NULL, "print JSON, sizes in bytes"),
-        OPTION_ROW(FLAG, "csv", 0, csv, NULL,
-                   "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
-                   "one row each"),
+        OPTION_ROW(
+            FLAG, "csv", 0, csv, NULL,
+            "print CSV (RFC 4180), sizes in bytes: a row per line; with --solve the results; with more than three "
+            "GPUs a row per GPU"),
         OPTION_ROW(FILE, "html", 0, html, "FILE", "write a page, one file that needs no network; - is standard output"),
         DISPLAY_OPTIONS(struct settings, display)),
     .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "

@@ -63,7 +63,7 @@ const struct command_text command_text_export = {
          "folded, speedscope, pprof: the figure of each call path; default peak; speedscope has all of them"},
         {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
          "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
-         "default: the last fatal out-of-memory error, else the peak; of an imported snapshot its end"},
+         "default: the last fatal out-of-memory error, else the peak; for an imported snapshot, its end"},
         OPTION_ROW(
             TEXT, "tables", 0, tables, "NAMES",
             "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"),

@@ -35,8 +35,8 @@ const struct command_text command_text_metrics = {
         "time.\n\nLabels: "
         "run_id, pid, gpu (the entry of CUDA_VISIBLE_DEVICES, else CUDA's number) and rank. Three more come from the "
         "process's environment: job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, JOB_ID or TORCHELASTIC_RUN_ID), pod "
-        "(POD_NAME; in Kubernetes else HOSTNAME) and namespace (POD_NAMESPACE; in Kubernetes else that of the service "
-        "account).\n\n"
+        "(POD_NAME, or HOSTNAME in Kubernetes) and namespace (POD_NAMESPACE, or that of the service account in "
+        "Kubernetes).\n\n"
         "gpuspy reads the recordings that its user may read; root may read all, including those in containers. It "
         "neither authenticates clients nor encrypts. A recording that has ended stays for five minutes. "
         "SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
@@ -72,7 +72,7 @@ static int print_once(struct fleet *f)
     if (!fleet_refresh_whole(f))
         complain(
             "metrics: gpuspy did not read all rows within 20 s; recordings whose gpuspy_unread_rows is above 0 have no "
-            "figures of lines, waits, copies and growth. 'gpuspy metrics --textfile DIR' continues to read");
+            "figures of lines, waits, copies or growth. 'gpuspy metrics --textfile DIR' continues to read");
     fleet_analyse_all(f);
     fleet_write(f, true, stdout);
     return EXIT_YES;

@@ -54,7 +54,7 @@ const struct command_text command_text_top = {
         "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
         "memory. Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies "
         "and waits. Also: which NVTX ranges are open. A curve shows the last five minutes; if memory grows steadily, "
-        "top prints when the GPU will be full. Utilization and temperature are NVML's. Press ? for the keys.\n\nIt "
+        "top prints when the GPU will be full. NVML reports utilization and temperature. Press ? for the keys.\n\nIt "
         "also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
         "selected one, as gpuspy attach does.\n\ntop only reads the recording and does not slow down the program. The "
         "last second may be missing; the first line shows the age of the data. top reads the newest rows of a long "
@@ -129,10 +129,11 @@ static int find_pid(struct top_model *m, uint32_t pid)
     if (m->sources_n == 0) {
         snprintf(proc, sizeof proc, "/proc/%u", pid);
         bool exists = stat(proc, &st) == 0;
-        complain(exists ? "top: process %u is not being recorded, nor is a process that it started; recording begins "
-                          "with the program: gpuspy run -- COMMAND"
-                        : "top: process %u does not exist; type gpuspy top to find running recordings",
-                 pid);
+        complain(exists
+                     ? "top: neither process %u nor a process that it started is being recorded; to record it: gpuspy "
+                       "attach %u"
+                     : "top: process %u does not exist; type gpuspy top to find running recordings",
+                 pid, pid);
     }
     top_found_free(found, n);
     return m->sources_n ? EXIT_YES : EXIT_INPUT;

@@ -147,7 +147,7 @@ void command_help_man(const struct command *const *all, FILE *f)
         fputs("\n.br\n", f);
     }
     fputs(".B gpuspy \\-\\-version\n.SH DESCRIPTION\ngpuspy records every CUDA allocation, copy and wait of "
-          "a program together with the Python and native call stack, without a change to the program, into an SQLite "
+          "a program together with the Python and native call stack, without changes to the program, into an SQLite "
           "database, and analyses it afterwards.\n.PP\nThe recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR "
           "loads it into a program, and so does LD_PRELOAD=libgpuspy.so in its environment.\n.PP\nEach command has its "
           "own man page, and \\-\\-help.\n.SH COMMANDS\n",

@@ -1,9 +1,9 @@
-/* Two recordings beside each other: what grew and what shrank, by line, function, file, category or owner, and
- * what else is told of a run. Lines are paired by match.h, processes by rank, else in order.
+/* Compares two recordings: what grew and what shrank, by line, function, file, category or owner, and the other
+ * figures of a run. match.h pairs lines; processes are paired by rank, else in order.
  *
- * Whatever is listed sums to the totals: what is too small to be listed, and what did not change, stands in
- * sums of its own, and what has no stack in a row. diff(b, a) is diff(a, b) with all signs turned.
- * Weights are bytes, of waits nanoseconds. Strings live until diff_free or belong to the runs.
+ * The rows sum to the totals: changes that are too small for a row of their own and unchanged lines have a sum each,
+ * and events without a stack have a row. diff(b, a) is diff(a, b) with all signs reversed. Weights are bytes, or
+ * nanoseconds for waits. Strings live until diff_free or belong to the runs.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct diff_request {
     int layer;          /* of profile_request */
     int device;         /* -1 any */
     int64_t rank;       /* -1 any */
-    int64_t least;      /* of a row's change, to be listed; RUN_UNKNOWN: a hundredth of all changes */
+    int64_t least;      /* the smallest change that gets a row; RUN_UNKNOWN: a hundredth of all changes */
     double least_share; /* the same, as a share of the larger total; 0 none */
     size_t top;         /* rows listed */
 };
@@ -60,7 +60,7 @@ struct diff_unit {
 
 /* One figure of the runs. NAN: unknown or not applicable. */
 struct diff_figure {
-    const char *key, *name; /* "waits_per_step", "waits a step" */
+    const char *key, *name; /* "waits_per_step", "waits per step" */
     const char *unit;       /* "bytes" "s" "count", NULL: texts */
     double value[2];
     const char *text[2]; /* NULL: there is none */
@@ -80,16 +80,16 @@ struct diff {
     const char *title;   /* "live at the peak" */
     const char *layer;   /* "tensors", if all of both sides is of one kind; else NULL */
     const char *verdict; /* one sentence */
-    const char *unknown; /* why one of the recordings lacks what is compared, a sentence; then there are no rows and no
+    const char *unknown; /* a sentence: why one recording lacks the compared data, so that there are no rows and no
                             total; NULL: both have it */
-    const char *more;    /* a second one, about out of memory; NULL */
+    const char *more;    /* a second sentence, about running out of memory; NULL */
     struct diff_sum total;
     ARENA_ROWS(struct diff_row, rows);       /* largest change first */
     struct diff_sum smaller[2];              /* changes that are not listed: shrunk, grown */
     struct diff_sum same;                    /* what did not change */
     ARENA_ROWS(struct diff_row, categories); /* all of them; none if no block has one */
     ARENA_ROWS(struct diff_unit, units);
-    bool by_rank; /* they were paired by rank; else in order */
+    bool by_rank; /* the processes were paired by rank; else in order */
     ARENA_ROWS(struct diff_figure, figures);
     ARENA_ROWS(struct diff_scope, scopes);     /* widest change first */
     enum run_series_layer scopes_layer;        /* of whose memory */

@@ -94,7 +94,7 @@ static const char *same_text(struct diff_owner *o, const char *of)
     const char *after = amount_text(o, d->total.weight[DIFF_AFTER]);
     int64_t change = diff_change(&d->total);
     const char *by =
-        change ? arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount_text(o, change)) : "";
+        change ? arena_printf(&o->arena, " except for %s%s", change < 0 ? "-" : "+", amount_text(o, change)) : "";
     if (!up && !down) return arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
     if (up && down) {
         return arena_printf(&o->arena, "%s is the same in total%s, %s; what changed: %s and %s", of, by, after,

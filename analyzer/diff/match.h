@@ -1,11 +1,10 @@
-/* Which line of one recording is which line of another, though the file was edited in between: lines moved,
- * functions moved or renamed, the checkout or the Python below it lies elsewhere.
+/* Pairs the lines of two recordings although the program was edited in between: lines moved, functions were moved or
+ * renamed, or the checkout or Python is in another folder.
  *
- * A pure function over call sites; nothing is read but what is given. Files are paired by their path, or by
- * what two paths have in common at the end; within a file, functions by name; within a function, its lines
- * in order, as a diff aligns text: what pairs two lines is what they call and the sizes and counts that came
- * through them, and that the line before them moved as far. Two lines that call nothing alike are never the
- * same line. Both orders give the same pairs: match(a, b) is match(b, a) read from the other side.
+ * A pure function of the two lists of call sites. It pairs files by their paths, or by the common end of two paths;
+ * within a file, functions by name; within a function, lines in order, as a diff aligns text. Two lines fit if they
+ * call the same functions, have similar sizes and counts, and moved as far as the line before them. Lines that call
+ * nothing in common are never paired. match(b, a) gives the same pairs as match(a, b).
  */
 #pragma once
 
@@ -29,7 +28,7 @@ struct diff_match_site {
 
 enum diff_match_how {
     DIFF_MATCH_NONE,
-    DIFF_MATCH_SAME,    /* the same function and line of what is the same file by its path */
+    DIFF_MATCH_SAME,    /* the same function and line, in a file with the same path */
     DIFF_MATCH_LINE,    /* the same function, another line: inferred, as all below */
     DIFF_MATCH_FUNCTION /* the function has another name, or is in another file */
 };

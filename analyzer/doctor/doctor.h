@@ -1,6 +1,6 @@
-/* gpuspy doctor: what a recording made here would see, and what is in its way. Each check adds findings;
- * cmd_doctor.c prints them. Nothing here calls CUDA in this process: a driver that hangs must not hang
- * us, nor may one that crashes. */
+/* gpuspy doctor: what a recording on this machine would contain, and what would prevent it. Each check adds findings;
+ * cmd_doctor.c prints them. No check calls CUDA in this process, so that a driver that hangs or crashes affects only a
+ * child. */
 #pragma once
 
 #include <limits.h>
@@ -19,7 +19,7 @@ enum doctor_section { DOCTOR_SECTIONS(DOCTOR_SECTION) DOCTOR_SECTIONS_N };
 
 enum doctor_state {
     DOCTOR_OK,
-    DOCTOR_WARNING, /* something will not be seen, or not as one thinks */
+    DOCTOR_WARNING, /* something will not be recorded, or not as the user may expect */
     DOCTOR_PROBLEM, /* it prevents recording */
 };
 
@@ -40,16 +40,16 @@ struct doctor {
     struct doctor_finding *list;
     size_t n, cap;
 
-    /* what checks find out for those after them */
+    /* results that later checks use */
     char library[PATH_MAX]; /* libgpuspy.so; "" none */
-    char program[PATH_MAX]; /* what is to be recorded, when it is no Python; "" none */
+    char program[PATH_MAX]; /* the program to record if it is not a Python; "" none */
     char python[PATH_MAX];  /* "" none */
-    char folder[PATH_MAX];  /* of the database; "" it can't be written */
-    bool driver;            /* it works, and says so: */
-    int cuda;               /* 12040: what it can do at most */
-    int devices;            /* that programs see */
-    int hidden;             /* that they don't, by CUDA_VISIBLE_DEVICES */
-    bool hardware;          /* there is a GPU of NVIDIA's in this machine */
+    char folder[PATH_MAX];  /* of the database; "": it is not writable */
+    bool driver;            /* it works, and reports: */
+    int cuda;               /* the highest CUDA version that it supports, such as 12040 */
+    int devices;            /* visible to programs */
+    int hidden;             /* hidden by CUDA_VISIBLE_DEVICES */
+    bool hardware;          /* this machine has an NVIDIA GPU */
 };
 
 /* Adds a finding. `fix` NULL: nothing to do; it is copied. */
@@ -73,9 +73,9 @@ bool doctor_sanitizer(struct doctor *d, const char *path);
 /* Tries PyTorch of that version on the simulated GPU. */
 void doctor_simulate(struct doctor *d, const char *version);
 
-/* Before the others: what the operand is. False after a line on stderr. */
+/* The first check: determines what the operand is. False after a line on stderr. */
 bool doctor_target(struct doctor *d);
 
-/* What the self-test runs in a child of its own, under the recorder: see doctor_test.c. */
+/* The self-test runs this in a separate child, with the recorder loaded: see doctor_test.c. */
 #define DOCTOR_CHILD "GPUSPY_DOCTOR_CHILD"
 int doctor_allocate(void);

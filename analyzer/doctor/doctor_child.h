@@ -1,4 +1,4 @@
-/* What doctor runs in children: this program again, with DOCTOR_CHILD saying what. */
+/* What doctor runs in child processes: this program again, with the task in the variable DOCTOR_CHILD. */
 #pragma once
 
 int doctor_ask_driver(void);

@@ -101,8 +101,8 @@ bool doctor_preloadable(struct doctor *d, const char *path)
                            "%s is linked to musl, and the recorder needs glibc", path);
     else if (its.elf && rights)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
-                           "record a copy of the file; cp drops these rights",
-                           "%s runs with other rights (%s): the loader ignores LD_PRELOAD", path, rights);
+                           "record a copy of the file; cp drops these privileges",
+                           "%s runs with other privileges (%s): the loader ignores LD_PRELOAD", path, rights);
     else
         return true;
     return false;

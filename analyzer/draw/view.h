@@ -9,7 +9,7 @@
 
 #define INDENT 2
 
-/* In this order, each with those before it. */
+/* What to leave out if the screen is too small: each value includes those before it. */
 enum draw_shorter {
     DRAW_WHOLE,
     DRAW_NO_CHARTS,
@@ -32,7 +32,7 @@ struct draw_text {
     size_t top;                /* rows of each list */
     bool native;               /* show native frames */
     bool brief;                /* the report in one screen; without --full */
-    enum draw_shorter shorter; /* so much is left out because the screen has no room */
+    enum draw_shorter shorter; /* how much is left out because the screen is too small */
     bool paths;                /* show the call paths of each line */
     const char *database;      /* as it was typed, for the commands at the end */
 };
@@ -40,20 +40,21 @@ struct draw_text {
 /* A heading below an empty line: "Waiting for the GPU", then plain text. */
 void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same at the beginning of the output: no line is left empty above it. */
+/* The same for the beginning of the output, without the empty line. */
 void draw_first_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format,
                         ...) __attribute__((format(printf, 4, 5)));
-/* " after 3.54 s" for what only the part of a bounded recording shows that has every event; "" for a whole one. */
+/* " after 3.54 s" for figures that cover only the part of a bounded recording that has every event; "" for a full
+ * recording. */
 #define DRAW_SINCE 64
 char *draw_since(const struct draw_text *v, char out[DRAW_SINCE]);
 char *draw_growth_since(const struct draw_text *v, char out[DRAW_SINCE]);
 void draw_title(const struct draw_text *v, enum terminal_style style, const char *title);
-/* Words, wrapped to the width, the lines after the first under the first word. */
+/* Text, wrapped to the width; later lines are aligned with the first word. */
 void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same in a style, indented by INDENT. */
 void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text);
-/* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
+/* "Cause   a leak: …": a label in a column of its own, then wrapped text. */
 #define DRAW_LABEL 8
 void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -61,25 +62,25 @@ void draw_label(const struct draw_text *v, enum terminal_style style, const char
 char *draw_site(const struct draw_text *v, char *out, size_t size, const struct result_site *site, int columns);
 /* The same of a frame. */
 char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct run_frame *frame, int columns);
-/* `text`, which draw_site made, for a terminal: the user's own lines in colour, as links, all else dim. */
+/* `text`, which draw_site made, for a terminal: the user's own lines are coloured links, the rest is dim. */
 char *draw_styled_site(const struct draw_text *v, const struct result_site *site, const char *text, char *out,
                        size_t size);
 /* A table whose items are sites. */
 void draw_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
 #define SITES(v) .last = draw_site_cell, .self = (v)
-/* The largest call paths of a line, one a line of text: all that are listed with --paths, else only where the line
- * calls into libraries, which tell its parts apart. Allocated; NULL none. */
+/* The largest call paths of a line, each on a line of text: all listed ones with --paths, else only if the line calls
+ * into libraries, which distinguish its parts. The caller frees it; NULL: none. */
 char *draw_paths(const struct draw_text *v, const struct result_paths *paths, int indent);
-/* The frames of a stack, one a line, indented; allocated, NULL where there is nothing to add. Python
- * frames only, unless there are none or native ones were asked for. */
+/* The frames of a stack, each on an indented line; the caller frees it; NULL: nothing to add. Only Python frames,
+ * unless there are none or native ones were requested. */
 char *draw_trace(const struct draw_text *v, uint32_t stack, int indent);
 /* "and 12 more: --top 20 shows them" */
 void draw_more(const struct draw_text *v, size_t total, size_t shown);
 const char *draw_layer_word(enum run_series_layer layer); /* for people: "tensors" */
-/* "GPU 0", with the process where the run has several. */
+/* "GPU 0", with the process if the run has several. */
 char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
                   enum run_series_layer layer);
 char *draw_bytes(char out[UNITS_TEXT], int64_t bytes); /* "?" unknown */
 #define DRAW_BYTES(n) draw_bytes((char[UNITS_TEXT]){0}, n)
-/* "at 1.2 s", or "from the start" of what was allocated before another tool's recording. */
+/* "at 1.2 s", or "from the start" for memory that was allocated before another tool's recording began. */
 char *draw_moment(const struct draw_text *v, char *out, size_t size, const struct result_peak *p);

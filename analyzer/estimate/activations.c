@@ -275,11 +275,11 @@ static void move_to_host(const struct plan *p, size_t from, struct estimate_resu
         r->lines[i].host = saved && !head;
     }
     layers /= (double)m->layers;
-    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "saved tensors on their way to the host",
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "saved tensors being copied to the host",
                         (struct estimate_interval){one, ON_THEIR_WAY * one, ON_THEIR_WAY * one + layers});
     estimate_explain(line, "torchtune training/_activation_offloading.py: max_fwd_stash_size",
                      "%d tensors · %.0f tokens · %.0f B", ON_THEIR_WAY, z.tokens, one / z.tokens);
-    line->why = "low: copies keep up; high: a layer's tensors are back as well";
+    line->why = "low: copies are fast enough; high: a layer's tensors are also copied back";
 }
 
 /* Where the numbers of a Mamba's lines come from, and how accurate they are. */
@@ -353,9 +353,9 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
     for (int i = MODEL_MIXER_MAMBA; i < MODEL_MIXERS_N; i++)
         if (p->model->shape.blocks_n && model_has_mixer(&p->model->shape, (enum model_mixer)i))
-            estimate_note(r, "activations of layers with a %s are worked out from what its kernels save, not measured",
+            estimate_note(r, "activations of layers with a %s are derived from what its kernels save, not measured",
                           model_mixer_word((enum model_mixer)i));
     if (p->model->shape.linear_layers && p->attention != PLAN_ATTENTION_EAGER)
-        estimate_note(r, "gated delta nets with flash-linear-attention's kernels, worked out from what they save, not "
+        estimate_note(r, "gated delta nets with flash-linear-attention's kernels, derived from what they save, not "
                          "measured; without them: --attention eager");
 }

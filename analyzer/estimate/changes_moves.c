@@ -412,7 +412,7 @@ APPLY(move_to_smaller_weights)
         SET_TEXT(what, "weights in 4 bits: AWQ or GPTQ (bitsandbytes nf4 and GGUF are about as small)");
     SET_TEXT(option, "--weights %s", word);
     if (p->model->shape.family == MODEL_DENOISER)
-        SET_TEXT(cost, "images differ; text encoders are apart: --text-weights %s", word);
+        SET_TEXT(cost, "images differ; text encoders are separate: --text-weights %s", word);
     else if (!eight)
         SET_TEXT(cost, "close to 8 bits in quality when tuned; faster for few sequences, slower for many");
     else if (strcmp(word, "fp8") == 0)

@@ -200,7 +200,8 @@ static bool check_diffusion(const struct plan *p, char why[WHY])
         return REJECT("--offload: 'model' and 'sequential' apply to --inference of diffusion models");
     if (p->attention == PLAN_ATTENTION_SLICED && (!denoiser || !p->inference))
         return REJECT("--attention: 'sliced' applies to --inference of diffusion models");
-    if (p->text_weights && !denoiser) return REJECT("--text-weights: only diffusion models have text encoders apart");
+    if (p->text_weights && !denoiser)
+        return REJECT("--text-weights: only diffusion models have separate text encoders");
     if (p->decoding != PLAN_DECODING_WHOLE && !denoiser) return REJECT("--vae: only diffusion models have one");
     if (!denoiser) return false;
     if (option) return REJECT("--%s: gpuspy does not know how a denoiser is divided; use --sharding", option);

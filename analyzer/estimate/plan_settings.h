@@ -111,7 +111,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                      \
         PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                           \
                   "the loss is a plain or compiled cross_entropy, which makes no float32 copy of the logits; "      \
-                  "with --runtime=megatron: its --cross-entropy-loss-fusion, which makes one copy more"),           \
+                  "with --runtime=megatron: its --cross-entropy-loss-fusion, which makes one more copy"),           \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                       \
                   "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                              \
         PLAN_FLAG(type, member, "offload-activations", away,                                                        \
@@ -228,7 +228,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          NULL,                                                                                                      \
          0,                                                                                                         \
          0,                                                                                                         \
-         "dropout of LoRA's inputs, which keeps a mask beside each matrix; default 0, peft's"},                     \
+         "dropout of LoRA's inputs, which keeps a mask beside each matrix; default 0, as in peft"},                 \
         PLAN_COUNT(type, member, "block-size", block_size, "N", "inputs per block of oft and boft; default 32, 4"), \
         PLAN_COUNT(type, member, "virtual-tokens", virtual_tokens, "N",                                             \
                    "number of virtual tokens of prompt and prefix tuning"),                                         \

@@ -654,7 +654,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;
-        snprintf(why, why_size, "it has no names and values");
+        snprintf(why, why_size, "it has no keys and values, as a configuration has");
     } else if (!root && !*why)
         snprintf(why, why_size, "it is empty");
     free(text);

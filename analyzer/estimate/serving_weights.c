@@ -241,7 +241,7 @@ static void add_loading(const struct plan *p, uint64_t stage, struct estimate_re
         estimate_explain(line, "bitsandbytes functional.py: double_quant, int8_vectorwise_quant",
                          "%.0f elements of the largest matrix · %.0f B", matrix, least / matrix);
     } else if (joined > 0 && p->runtime != PLAN_RUNTIME_TRANSFORMERS) {
-        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(LOAD), "queries, keys, values: joined, and apart",
+        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(LOAD), "queries, keys, values: joined and separate",
                             (struct estimate_interval){p->runtime == PLAN_RUNTIME_AUTOAWQ ? joined : 0,
                                                        p->runtime == PLAN_RUNTIME_AUTOAWQ ? joined : 0, joined});
         line->why = "only AutoAWQ's fuse_layers joins them (--runtime autoawq)";

@@ -102,7 +102,7 @@ bool import_nsys_bad(struct import_nsys *s, char *error, size_t error_size)
         snprintf(error, error_size, "it is damaged: its tables hold more than a file of its size can");
         break;
     case SQLITE_FULL:
-    case SQLITE_IOERR: snprintf(error, error_size, "%s; set TMPDIR to a folder with more room", why); break;
+    case SQLITE_IOERR: snprintf(error, error_size, "%s; set TMPDIR to a folder with more free space", why); break;
     default: snprintf(error, error_size, "it is damaged (%s); export it again: nsys export --type sqlite REPORT", why);
     }
     return false;

@@ -284,7 +284,8 @@ void launch_on_oom_finish(char *const *recordings, size_t n)
     const time_t until = time(NULL) + FINISH_S;
     while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
         if (time(NULL) > until) {
-            complain("run: the command of --on-oom has not ended after %d min; it goes on, and gpuspy does not wait",
+            complain("run: the command of --on-oom has not ended after %d min; it continues, and gpuspy no longer "
+                     "waits for it",
                      FINISH_S / 60);
             return;
         }

@@ -31,8 +31,8 @@ struct launch_recording {
     {                                                                                                             \
         "keep", 0, OPTION_BYTES, offsetof(settings, recording.keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,     \
             "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: it keeps the "  \
-            "latest events, and of the time before them peaks, failures, live memory, totals and growth by call " \
-            "path and a coarse timeline"                                                                          \
+            "latest events in full; of earlier ones it keeps peaks, failures, live memory, totals and growth by " \
+            "call path, and a coarse timeline"                                                                    \
     }
 
 /* Calls `set` with the variable of each option that was given; the values stay valid until gpuspy exits. */

@@ -19,7 +19,7 @@ int64_t oom_cached_bytes(const struct oom_facts *f);
 void oom_measure_holes(struct result_report *report, const struct oom_facts *f);
 /* The growing memory belongs to a graph that is kept through f->growth->newest. */
 bool oom_keeps_graph(const struct oom_facts *f);
-/* The owner of most of the memory that PyTorch's allocator does not have; NULL none. */
+/* The owner of most of the memory outside PyTorch's allocator; NULL: none. */
 const struct result_by_owner *oom_direct_owner(const struct result_oom_verdict *v);
 
 struct oom_words {
@@ -60,7 +60,7 @@ enum oom_effort {
     OOM_EFFORT_LINE,        /* a line, or an argument that changes no result */
     OOM_EFFORT_ARGUMENT,    /* another batch, another length */
     OOM_EFFORT_TRAINING,    /* another way to train: the result is slightly different, or slower */
-    OOM_EFFORT_DEVICE       /* another GPU, or another cap: not wanted in a rehearsal on a smaller one */
+    OOM_EFFORT_DEVICE       /* another GPU, or another cap: no help in a rehearsal on a smaller one */
 };
 
 /* Values of `enough`, besides a comparison of the amount with the need. */

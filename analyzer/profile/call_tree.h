@@ -1,8 +1,9 @@
 /* A profile as a tree of calls: for trees and flame graphs of all kinds, and what compares them.
  *
- * Calls of one function at one line, below the same callers, are one node, whatever process, device
- * and category they are of. Native frames that have no name are one node a module and offset. Entries
- * without a stack hang at the root, below profile_call_unknown. */
+ * Calls of one function at one line, below the same callers, are one node, regardless of their process, device and
+ * category. Native frames without a name have one node per module and offset. Entries without a stack are children of
+ * the root, below profile_call_unknown.
+ */
 #pragma once
 
 #include "analyzer/profile/profile.h"
@@ -28,7 +29,7 @@ extern const struct run_frame profile_call_unknown;
 /* Which entries are included; NULL all. */
 typedef bool (*profile_call_keep_fn)(void *self, const struct profile_entry *entry);
 
-/* Looks names up. The tree's frames are the run's; the profile may be freed before it. */
+/* Looks names up. The tree's frames belong to the run; the profile may be freed before the tree. */
 struct profile_call_tree *profile_call_tree_build(struct run *run, const struct profile *profile, bool native,
                                                   profile_call_keep_fn keep, void *self);
 void profile_call_tree_free(struct profile_call_tree *tree);

@@ -1,8 +1,8 @@
-/* What a run weighs by call path: what was live at a moment, all that was ever allocated, what the
- * host waited, what was copied. Trees, flame graphs, tables, exports and comparisons start here.
+/* The weights of a run by call path: memory that was live at a moment, all allocations, the time that the host waited,
+ * or copied bytes. Trees, flame graphs, tables, exports and comparisons start here.
  *
- * Weights sum to the report's own figures: of a peak to peak[].bytes, of an OOM to what was live then,
- * of waits to sync_blocked_s. What a damaged file leaves unexplained stands there without a stack.
+ * Weights sum to the report's own figures: of a peak to peak[].bytes, of an OOM to what was live then, of waits to
+ * sync_blocked_s. Amounts that a damaged file does not explain are entries without a stack.
  */
 #pragma once
 
@@ -31,7 +31,7 @@ enum {
     PROFILE_ALL = -2 /* the same, and pinned and host memory */
 };
 
-/* The time at which one layer of one GPU is looked at, since the start of its process. */
+/* The moment at which one layer of one GPU is examined, since the start of its process. */
 struct profile_moment {
     uint32_t process;
     int device;

@@ -204,15 +204,15 @@ enum result_certainty { RESULT_CERTAINTY_GUESSED, RESULT_CERTAINTY_INFERRED, RES
 
 /* A change that would prevent an OOM. */
 struct result_measure {
-    const char *text;                /* includes the amount */
-    int64_t frees_bytes;             /* RUN_UNKNOWN: unknown */
-    int8_t enough;                   /* 1: alone it would have been enough for the request; 0: not; -1: unknown */
-    uint8_t effort;                  /* 1: a setting … 4: another way to train */
-    bool first;                      /* what the cause itself calls for */
-    const char *replayed;            /* "with expandable_segments:True": the request was replayed with that; NULL: the
-                                        amount is a formula's */
-    bool fits;                       /* … and succeeds, with spare_bytes of the GPU left */
-    int64_t spare_bytes;             /* RUN_UNKNOWN */
+    const char *text;     /* includes the amount */
+    int64_t frees_bytes;  /* RUN_UNKNOWN: unknown */
+    int8_t enough;        /* 1: it would have been enough by itself for the request; 0: it would not; -1: unknown */
+    uint8_t effort;       /* 1: a setting … 4: another way to train */
+    bool first;           /* what the cause itself calls for */
+    const char *replayed; /* "with expandable_segments:True": the request was replayed with that; NULL: the
+                             amount is a formula's */
+    bool fits;            /* … and succeeds, with spare_bytes of the GPU left */
+    int64_t spare_bytes;  /* RUN_UNKNOWN */
     enum result_certainty certainty; /* of the amount */
     const char *refuted_by;          /* "if …"; NULL: nothing known would refute it */
 };

@@ -252,7 +252,7 @@ static bool private_copy(struct run_database *db, const char *path)
         const int64_t bytes = file_size(from, "");
         if (bytes >= 0 && !copy_file(from, to)) {
             snprintf(db->copy_failed, sizeof db->copy_failed,
-                     "cannot copy its %lld bytes to %.200s: %s; set TMPDIR to a folder with more room",
+                     "cannot copy its %lld bytes to %.200s: %s; set TMPDIR to a folder with more free space",
                      (long long)bytes, temporary_folder(), strerror(errno));
             return false;
         }

@@ -332,7 +332,7 @@ struct run_level {
     int64_t start_ns, end_ns, low_bytes, high_bytes;
 };
 
-/* Before kept_from_ns, from the allocation with that number on: the least that was live of a call path, up to its next
+/* Before kept_from_ns, from the allocation with that number on: the smallest live size of a call path, up to its next
  * entry. In order of path and number. */
 struct run_removed_low {
     uint32_t process, stack; /* stack: RUN_NONE */

@@ -4,8 +4,8 @@
 #include "analyzer/site/builder.h"
 #include "analyzer/site/python_code.h"
 
-/* MASKS: pairs of a & b[:, None]. ONE_SIDED: x[:, None] - y, which makes pairs unless y has a dimension of size 1 or
- * none there: the sizes of their blocks tell. */
+/* MASKS: pairs of a & b[:, None]. ONE_SIDED: x[:, None] - y, which makes pairs unless y has size 1 or no dimension
+ * there: the sizes of the blocks show it. */
 enum site_shape {
     SITE_SHAPE_PAIRS,
     SITE_SHAPE_MASKS,

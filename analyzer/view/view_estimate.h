@@ -1,5 +1,5 @@
-/* An estimate for people: what was understood, a table by category, when in the step the peak comes, a bar
- * against each GPU, what would help. */
+/* An estimate as text: how the options were read, a table by category, the moment of the peak within the step, a bar
+ * for each GPU, and what would help. */
 #pragma once
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 struct view_estimate {
     const struct estimate_answer *a;
-    const struct estimate_recipe *recipe; /* what --config was read as; NULL: nothing was */
+    const struct estimate_recipe *recipe; /* how --config was read; NULL: it was not given */
     struct terminal term;
     FILE *out;
     bool explain; /* every line with its formula, source and reason */

@@ -16,7 +16,7 @@ enum view_section {
 extern const char view_section_words[];
 
 enum { VIEW_BRIEF_LINES = 40 }; /* of a report with `brief`: a terminal's height */
-#define VIEW_WAITS_WORTH 0.1    /* of the run's time: shorter waits come after other questions */
+#define VIEW_WAITS_WORTH 0.1    /* of the run's time: shorter waits come after other advice */
 /* The head of the first failed allocation: the request, the cause, what to do; nothing if none failed. */
 void view_text_failure(const struct draw_text *v);
 /* Prints it. Write errors show in ferror(out). */

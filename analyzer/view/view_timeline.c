@@ -479,7 +479,7 @@ static void print_one_course(const struct draw_text *v, struct run *run, const s
                        k->device >= 0 ? draw_layer_word(k->layer) : "", k->device >= 0 ? ", " : "", DRAW_BYTES(k->peak),
                        DRAW_BYTES(k->end));
     if (chart.top <= 0) {
-        fprintf(v->out, "  nothing was live in this stretch of time\n");
+        fprintf(v->out, "  nothing was live in this interval\n");
         return;
     }
     chart.ends = arena_realloc(NULL, c->columns_n, sizeof *chart.ends);

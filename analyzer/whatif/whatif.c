@@ -17,9 +17,11 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program calls torch.cuda.set_per_process_memory_fraction, which overrides PYTORCH_CUDA_ALLOC_CONF. The replay "
     "assumes that you change that call",
     "gpuspy infers where a step of this program ends: memory that is freed there may be freed earlier or later",
-    "The program makes decisions by the size of the GPU (total_memory), which differs from the recording. If the sizes "
+    "The program makes decisions based on the size of the GPU (total_memory), which differs from the recording. If the "
+    "sizes "
     "of its tensors depend on it, they differ, too; the replay has the recorded sizes",
-    "The program makes decisions by what PyTorch's allocator reserves or allocates (memory_reserved), which differs "
+    "The program makes decisions based on what PyTorch's allocator reserves or allocates (memory_reserved), which "
+    "differs "
     "from the recording. The replay has the recorded sizes and frees",
     "The request that fails is in a try statement that handles the error, or in a thread of its own: the program would "
     "go on",

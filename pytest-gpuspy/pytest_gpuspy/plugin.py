@@ -1,7 +1,7 @@
 """pytest --gpuspy: records the tests' GPU memory with gpuspy, and holds them to limits.
 
     @pytest.mark.limit_gpu_memory("1 GiB")   the peak of what the test itself has allocated
-    @pytest.mark.limit_gpu_leaks("0")        … and what of it is left when it returns
+    @pytest.mark.limit_gpu_leaks("0")        … and how much of it is still live when it returns
     @pytest.mark.limit_gpu_syncs(10)         how often it waits for the GPU
 
 Python is started once more with the recorder loaded. Each test leaves two marks in the recording; what was
@@ -30,10 +30,10 @@ from .units import format_bytes, parse_bytes
 
 PREFIX = "pytest "
 MARKS = {
-    "limit_gpu_memory": "limit_gpu_memory(size): fail if the test has more than size of GPU memory at once, by itself, "
-                        "on one GPU ('1 GiB')",
+    "limit_gpu_memory": "limit_gpu_memory(size): fail if the test itself has more than size of GPU memory live at "
+                        "once, on one GPU ('1 GiB')",
     "limit_gpu_leaks": "limit_gpu_leaks(size='0'): fail if more than size of the GPU memory that the test allocated is "
-                       "left when it returns, after a garbage collection",
+                       "still live when it returns, after a garbage collection",
     "limit_gpu_syncs": "limit_gpu_syncs(n): fail if the test waits for the GPU more than n times",
 }
 NAME_MOST = 400  # bytes of a test's name in the recording
@@ -57,7 +57,7 @@ def prepare(config: pytest.Config) -> None:
     if recorder.is_loaded():
         return
     if os.environ.get(recorder.OWN) == str(os.getpid()):
-        raise pytest.UsageError("--gpuspy: the recorder was named in LD_PRELOAD, but the loader did not take it "
+        raise pytest.UsageError("--gpuspy: the recorder was named in LD_PRELOAD, but the loader did not load it "
                                 "(a static or setuid Python?)")
     try:
         library = recorder.find_library(str(getattr(config, "invocation_params", None) and config.invocation_params.dir or "."))
@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def gpuspy(request: pytest.FixtureRequest) -> Figures:
-    """GPU memory of this test up to now: `current`, `peak`, `waits`. Without --gpuspy `recording` is False, and reading a
+    """GPU memory of this test so far: `current`, `peak`, `waits`. Without --gpuspy `recording` is False, and reading a
     figure skips the test."""
     session: Any = request.config.pluginmanager.getplugin("gpuspy-session")
     return Figures(session, request.node)
@@ -187,10 +187,10 @@ class Limits:
         """The limits that were exceeded, each a paragraph with its lines."""
         if self.memory is not None and reported["peak"] > self.memory:
             yield (f"The test had {format_bytes(reported['peak'])} of GPU memory at once, {format_bytes(reported['peak'] - self.memory)} "
-                   f"over its limit of {format_bytes(self.memory)}" + on_gpu(reported) + ". Held then:",
+                   f"over its limit of {format_bytes(self.memory)}" + on_gpu(reported) + ". Live at that moment:",
                    reported.get("peak_lines", ()), True)
         if self.leaks is not None and reported["left"] > self.leaks:
-            yield (f"{format_bytes(reported['left'])} of the GPU memory that the test allocated is left, "
+            yield (f"{format_bytes(reported['left'])} of the GPU memory that the test allocated is still live, "
                    f"{format_bytes(reported['left'] - self.leaks)} over its limit of {format_bytes(self.leaks)}:",
                    reported.get("left_lines", ()), True)
         if self.waits is not None and reported["waits"] > self.waits:

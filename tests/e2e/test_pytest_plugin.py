@@ -108,7 +108,7 @@ def test_limits(session, how):
     assert outcomes(done) == EXPECTED, done.stdout
     reported = re.sub(r"\s+", " ", done.stdout)
     assert "3.00 MiB of GPU memory at once, 1.00 MiB over its limit of 2.00 MiB" in reported
-    assert "3.00 MiB of the GPU memory that the test allocated is left" in reported
+    assert "3.00 MiB of the GPU memory that the test allocated is still live" in reported
     assert re.search(r"waited for the GPU \d+ times, \d+ more than its limit of 2", reported)
     for comment, name in (("one", "needs_more"), ("two", "needs_more"), ("kept", "keeps"), ("waits", "waits")):
         assert f"test_it.py:{line_of(comment)} in test_{name}" in reported

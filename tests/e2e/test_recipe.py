@@ -424,7 +424,7 @@ def test_yaml_as_people_write_it(tmp_path):
 
 @pytest.mark.parametrize("name, text, says", [
     ("c.yml", "base_model: [1, 2\nx: }", "line"), ("c.json", '{"zero_optimization": ', "line 1"), ("c.yml", "", "it is empty"),
-    ("c.yml", "- a\n- b\n", "no names and values"), ("c.yml", "title: hello\n", "not the configuration of a tool"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
+    ("c.yml", "- a\n- b\n", "no keys and values"), ("c.yml", "title: hello\n", "not the configuration of a tool"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
     ("c.yml", "x" * 1100000, "larger than 1 MiB"), ("c.yml", "base_model: x\0y", "not a text file"),
 ], ids=range(8))
 def test_an_invalid_configuration_gives_one_line(tmp_path, name, text, says):

@@ -375,7 +375,7 @@ def test_no_copy_stays(recording, tmp_path_factory, how):
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "none", copies], check=True)
         try:
             done = recording.run(BUILD / "gpuspy", "report", recording.database, LD_PRELOAD="", TMPDIR=str(copies), check=False)
-            assert "set TMPDIR to a folder with more room" in " ".join((done.stdout + done.stderr).split())
+            assert "set TMPDIR to a folder with more free space" in " ".join((done.stdout + done.stderr).split())
             assert done.returncode in (0, 3)
         finally:
             subprocess.run(["umount", copies], check=True)
