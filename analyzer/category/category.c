@@ -223,7 +223,8 @@ static struct facts stack_facts(struct category_finder *c, uint32_t stack)
 unsigned category_rule(struct category_finder *c, const struct category_block *b)
 {
     struct facts made = stack_facts(c, b->stack), freed = stack_facts(c, b->free_stack);
-    bool torn_down = b->kept && freed.doing <= THREAD; /* not by a line that does something else */
+    const bool passed = b->use & CATEGORY_USE_PASSED;
+    bool torn_down = b->kept && !passed && freed.doing <= THREAD; /* not by a line that does something else */
     uint32_t fate = torn_down ? KEPT : WHILE(freed.doing);
     bool tensor = b->tensor || (b->direct && (made.hints & TORCH));
     if (!b->python) { /* without recorded Python frames, a stack without them proves nothing */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OUTLIVES INT64_MAX /* some blocks of the call path outlive the pass */
+
 enum {
     LIVES = 64,       /* lifetimes are counted exactly below this many passes */
     BEGINS = 1 << 20, /* passes whose times are kept */
@@ -40,7 +42,9 @@ struct course {           /* of one process */
     int64_t again_ns, turn_ns;   /* when a call path last copied again; when a step last ended */
     size_t soon;                 /* passes in two steps */
     const struct step_list *steps;
-    int64_t end_ns;
+    int64_t end_ns, last_alloc_ns;
+    ARENA_ROWS(int64_t, passing); /* by stack of a backward pass: how long its blocks lived, if such passes freed all
+                                     that were freed before the last allocation; OUTLIVES; 0 none */
 };
 
 struct category_uses {
@@ -85,6 +89,7 @@ static void uses_on_process_start(void *self, uint32_t process)
     struct category_uses *u = self;
     struct course *c = ARENA_NEW(struct course, .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN,
                                  .turn_ns = INT64_MIN, .again_ns = INT64_MIN, .newest.stack = RUN_NONE);
+    c->last_alloc_ns = run_process_at(u->b->run, process)->last_alloc_ns;
     *SITE_REACH(u->list, process, u->list_n) = c;
     u->now = c;
     u->last = CATEGORY_ROLE_OTHER;
@@ -209,12 +214,37 @@ static void count_life(struct course *c, const struct run_lifetime *life, int64_
     }
 }
 
+static bool is_backward_role(enum category_role role)
+{
+    return role == CATEGORY_ROLE_THREAD || role == CATEGORY_ROLE_BACKWARD;
+}
+
+static void note_passing(struct category_uses *u, const struct run_lifetime *life)
+{
+    struct course *c = u->now;
+    if (life->free_ns > c->last_alloc_ns || !is_backward_role(role_of(u, life->stack))) return;
+    const uint32_t by = run_free_stack(u->b->run, life);
+    const int64_t lived = life->free_ns - life->alloc_ns + 1;
+    int64_t *longest = SITE_REACH(c->passing, life->stack, c->passing_n);
+    if (by != RUN_NONE && !is_backward_role(role_of(u, by))) *longest = OUTLIVES;
+    if (lived > *longest) *longest = lived;
+}
+
+/* Its life may be this much longer than that of any other block of its call path: the computer may be busy. */
+static bool passed(const struct course *c, uint32_t stack, int64_t alloc_ns, int64_t free_ns)
+{
+    enum { LONGER = 8 };
+    if (free_ns <= c->last_alloc_ns || free_ns == RUN_NEVER || stack >= c->passing_n) return false;
+    return c->passing[stack] < OUTLIVES && (free_ns - alloc_ns) / LONGER < c->passing[stack];
+}
+
 static void uses_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct category_uses *u = self;
     if (life->layer == GS_LAYER_DEVICE && u->tensors) return;
     count_life(u->now, life, life->free_ns);
     note_replaced(u, life);
+    note_passing(u, life);
 }
 
 /* A block that is still live counts only if it has already outlived two steps. */
@@ -312,7 +342,7 @@ void category_uses_free(struct category_uses *u)
         struct course *c = u->list[i];
         if (c) {
             MAP_RELEASE(&c->paths, &c->sizes, &c->replacing);
-            ARENA_RELEASE(c->copies, c->begins, c);
+            ARENA_RELEASE(c->copies, c->begins, c->passing, c);
         }
     }
     if (u->categorizer) category_finder_free(u->categorizer);
@@ -360,6 +390,7 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
     if (!c || stack >= u->roles_n || !u->roles[stack]) return 0;
     enum category_role role = (enum category_role)(u->roles[stack] - 1);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
+    if (is_backward_role(role)) return passed(c, stack, alloc_ns, free_ns) ? CATEGORY_USE_PASSED : 0;
     if (role == CATEGORY_ROLE_STEP)
         return (passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0) |
                (map_get(&c->replacing, stack) != MAP_NEW ? CATEGORY_USE_REPLACES : 0);

@@ -12,7 +12,9 @@ enum {
     CATEGORY_USE_ONCE = 4,      /* its call path ran once, in the function that then ran the only pass so far */
     CATEGORY_USE_KEPT = 8,      /* it was kept over several steps; made by an optimizer: over a pass */
     CATEGORY_USE_REPLACES = 16, /* made by an optimizer: its call path replaced memory from which modules were built */
-    CATEGORY_USES = 32
+    CATEGORY_USE_PASSED = 32,   /* freed after the run's last allocation, but by the backward pass, as earlier blocks of
+                                   its call path */
+    CATEGORY_USES = 64
 };
 
 struct category_uses;

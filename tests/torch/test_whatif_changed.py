@@ -117,10 +117,23 @@ for step in range(9):
     optimizer.step()
     optimizer.zero_grad()
 """
+# The last backward pass makes the last allocations: what it frees after them is no gradient that is kept to the end.
+LAST = """import torch
+def batch(n): return int(n * FACTOR)
+model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+for step in range(4):
+    x = torch.randn(batch(6400), 512).cuda()
+    loss = (model(torch.nn.functional.layer_norm(x, (512,))) - x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    del loss
+"""
 
 
 @pytest.mark.parametrize("factor", [0.5, 2])
-@pytest.mark.parametrize("text", [HANDWRITTEN, COINCIDENCE], ids=["handwritten", "coincidence"])
+@pytest.mark.parametrize("text", [HANDWRITTEN, COINCIDENCE, LAST], ids=["handwritten", "coincidence", "last"])
 def test_what_is_as_large_as_a_weight(once, tmp_path_factory, text, factor):
     """Weights of no module keep their size; an activation that once has the size of a weight follows the batch."""
     runs = []
@@ -131,7 +144,7 @@ def test_what_is_as_large_as_a_weight(once, tmp_path_factory, text, factor):
         assert runs[-1].code == 0, runs[-1].stderr[-2000:]
     ours, real = asked(runs[0].database, "--scale", f"batch={factor}")["whatif"][0], recorded_of(runs[1])
     for figure in ("peak_allocated_bytes", "peak_reserved_bytes"):
-        assert abs(ours[figure] / real[figure] - 1) <= (0.05 if text is HANDWRITTEN else 0.1), (figure, ours, real)
+        assert abs(ours[figure] / real[figure] - 1) <= {HANDWRITTEN: 0.05, COINCIDENCE: 0.1, LAST: 0.01}[text], (figure, ours, real)
 
 
 LOOP = """import queue, threading, torch
