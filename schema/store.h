@@ -111,7 +111,8 @@ enum gs_trim {
     GS_TRIM_READ  /* a reader has kept the log until it filled up; meta.stopped records it */
 };
 enum gs_trim gs_store_trim(struct gs_store *s);
-/* Calls `pause` after every so many steps of a statement, where SQLite holds no lock; it returns 0. */
+/* Calls `pause` after every so many steps of a statement, where SQLite holds no lock, and after each source file that
+ * was stored; it returns 0. */
 void gs_store_pauses(struct gs_store *s, int steps, int (*pause)(void *));
 /* Completes the recording. Lifetimes that did not end stay open (free_ns NULL), OOMs without a later success are fatal,
  * the recovery tables are dropped, and the log is merged into the file. Creates no index: each would make the file

@@ -324,6 +324,7 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
 
 void gs_store_pauses(struct gs_store *s, int steps, int (*pause)(void *))
 {
+    s->pause = pause;
     sqlite3_progress_handler(s->db, steps, pause, NULL);
 }
 

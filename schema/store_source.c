@@ -102,8 +102,8 @@ int gs_store_write_sources(struct gs_store *s)
         last = strndup(name, row->file.length);
         if (!last)
             rc = gs_store_no_memory(s);
-        else if (gs_source_is_own(last))
-            rc = add_file(s, last, strlen(last));
+        else if (gs_source_is_own(last) && !(rc = add_file(s, last, strlen(last))) && s->pause)
+            s->pause(NULL); /* masking a large file takes as long as storing thousands of rows */
     }
     free(last);
     return rc;

@@ -321,6 +321,7 @@ enum gs_statement {
 struct gs_store {
     sqlite3 *db;
     sqlite3_stmt *statements[GS_SQL_COUNT];
+    int (*pause)(void *); /* gs_store_pauses; NULL: none */
     char error[512];
     bool finished;
     uint32_t exit_status; /* plus 1; 0: unknown */

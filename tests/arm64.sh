@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # aarch64 without such a machine: the wheel's binaries (make wheel ARCH=aarch64) and the unit tests under qemu-user, and a
 # Python program for arm64 recorded on the simulated driver, to its end and after kill -9; and a training loop of PyTorch's CUDA
-# build for aarch64. SHORT=1 builds and tests the recorder only, without PyTorch. Ends with "N passed, N failed".
-# BENCH=1 only builds what `make bench` runs for aarch64.
+# build for aarch64. Ends with "N passed, N failed".
+# PARTS="unit pages simulator doors python torch kit" chooses some of them; TESTS="test_spool test_api" some unit tests.
+# SHORT=1 builds and tests the recorder only. BENCH=1 only builds what `make bench` runs for aarch64.
 # Needs Debian's qemu-user, binutils-aarch64-linux-gnu and jq.
 set -uo pipefail
 unset MAKEFLAGS MFLAGS # of a make that lends its jobs only to lines that it knows to be make
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${O:-build}") wheel=$(realpath -m "${O:-build}")/wheel-aarch64
 root=$wheel/root
-passed=0 failed=0
+passed=0 failed=0 jobs=${JOBS:-$(nproc)}
 qemu=$(command -v qemu-aarch64) && command -v aarch64-linux-gnu-objcopy >/dev/null && command -v jq >/dev/null ||
     { echo "test-arm64: skipped: install qemu-user, binutils-aarch64-linux-gnu and jq" >&2; echo "0 passed, 0 failed, 1 skipped"; exit 0; }
 
@@ -91,52 +92,74 @@ cuda.cudaDeviceSynchronize()
 '
 
 fail() { echo "test-arm64: $1" >&2; echo "0 passed, 1 failed"; exit 1; }
-tests=(tests/unit/test_*.c) short=() parts=wheel recorder="wheel-build WHEEL_PARTS=libgpuspy.so"
+tests=(tests/unit/test_*.c) short=() target=wheel recorder="wheel-build WHEEL_PARTS=libgpuspy.so"
+parts=${PARTS:-unit pages simulator doors python torch kit}
+[ -z "${PARTS:-}" ] || target=wheel-build
 if [ -n "${SHORT:-}" ]; then # what reorders memory, and what knows the processor's registers
     tests=(tests/unit/test_{spool,stack,store}*.c tests/unit/test_{mask,ranges}.c)
     short=(ANALYZER_LIB= UNIT_SRC="${tests[*]}")
-    parts=$recorder
+    target=$recorder
+    parts=${PARTS:-unit pages python}
 fi
-[ -z "${BENCH:-}" ] || parts=$recorder
-if ! make -j"$(nproc)" --no-print-directory wheel-tools ARCH=aarch64 O="$build" >/dev/null || ! fetch >/dev/null; then
+[ -z "${TESTS:-}" ] || { read -ra tests <<<"$TESTS" && tests=("${tests[@]/#/tests/unit/}") && tests=("${tests[@]/%/.c}"); }
+for part in $parts; do
+    case " unit pages simulator doors python torch kit " in *" $part "*) ;; *) fail "PARTS: no part is named $part" ;; esac
+done
+[ -z "${BENCH:-}" ] || target=$recorder
+if ! make -j"$jobs" --no-print-directory wheel-tools ARCH=aarch64 O="$build" >/dev/null || ! fetch >/dev/null; then
     echo "test-arm64: skipped: zig or Debian's libraries for arm64 cannot be had here" >&2
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-make -j"$(nproc)" --no-print-directory $parts ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
+make -j"$jobs" --no-print-directory $target ARCH=aarch64 O="$build" >/dev/null || fail "the aarch64 build failed"
 make --no-print-directory bench-call O="$wheel" CC="$wheel/cc" >/dev/null || fail "the bench's program does not build"
 [ -z "${BENCH:-}" ] || exit 0
-make -j"$(nproc)" --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
-    SQLITE_STATIC="$wheel/libs/libsqlite3.a" \
-    LDFLAGS="-L$wheel/libs -Wl,--allow-shlib-undefined -Wl,--as-needed $root/lib/aarch64-linux-gnu/libgcc_s.so.1" \
-    ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
-for test in "${tests[@]}"; do
-    name=$(basename "$test" .c)
-    check "$name" run -E EMULATED=1 -E O="$wheel" "$wheel/tests/unit/$name" # skips what qemu-user does in another way
-done
+
+# ---------------------------------------------------------------- unit tests
+
+build_units() {
+    make -j"$jobs" --no-print-directory units "${short[@]}" O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
+        SQLITE_STATIC="$wheel/libs/libsqlite3.a" \
+        LDFLAGS="-L$wheel/libs -Wl,--allow-shlib-undefined -Wl,--as-needed $root/lib/aarch64-linux-gnu/libgcc_s.so.1" \
+        ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || fail "the unit tests do not build"
+}
+part_unit() {
+    build_units
+    for test in "${tests[@]}"; do
+        name=$(basename "$test" .c)
+        check "$name" run -E EMULATED=1 -E O="$wheel" "$wheel/tests/unit/$name" # skips what qemu-user does in another way
+    done
+}
 # A kernel's pages may have 64 KiB. qemu-user knows its own of 4 KiB beside them: SVE's loads, as in glibc's memcpy, then fail
 # in the rest of a page that all others can read.
-for name in test_stack_{id,memory,native,python,unwind} test_store_{index,memory}; do
-    check "$name, pages of 64 KiB" run -p 65536 -cpu max,sve=off -E EMULATED=1 -E O="$wheel" "$wheel/tests/unit/$name"
-done
+part_pages() {
+    build_units
+    for name in test_stack_{id,memory,native,python,unwind} test_store_{index,memory}; do
+        check "$name, pages of 64 KiB" run -p 65536 -cpu max,sve=off -E EMULATED=1 -E O="$wheel" "$wheel/tests/unit/$name"
+    done
+}
 
-if [ -z "${SHORT:-}" ]; then
+# ---------------------------------------------------------------- the simulated driver, and every door
+
+build_doors() {
     scripts/hide-symbols.py "$wheel/sim/libcudart_static.a" "$wheel/cudart_hidden.a" # zig's linker has no --exclude-libs
-    make -j"$(nproc)" --no-print-directory sim-tests $(printf "$wheel/doors/%s " {rt13,rt12,rt11,static}{,.so} {entrypoint,finder,blas}.so rdynamic plt host nesting newer/libcuda.so.1) \
+    make -j"$jobs" --no-print-directory sim-tests $(printf "$wheel/doors/%s " {rt13,rt12,rt11,static}{,.so} {entrypoint,finder,blas}.so rdynamic plt host nesting newer/libcuda.so.1) \
         O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" LDFLAGS="-L$wheel/libs" \
         DOOR_STATIC="$wheel/cudart_hidden.a" >/dev/null || fail "the simulator's tests do not build"
+}
+part_simulator() {
+    build_doors
     for test in tests/sim/test_*.c; do check "$(basename "$test" .c), simulator" simulator "$(basename "$test" .c)"; done
+}
+part_doors() {
+    build_doors
     check "every door" doors
-fi
+}
+
+# ---------------------------------------------------------------- Python programs
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-check "a Python program" record "$scratch/run.db" "$program"
-check "its peak, by line" query "$scratch/run.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
-check "its waits" query "$scratch/run.db" '[.sync[].kind] | contains(["device"])'
-record "$scratch/killed.db" "$program
-os.kill(os.getpid(), 9)" >/dev/null 2>&1
-check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
 native() { # qemu shows itself as the program, so its names come from here
     run -E LD_PRELOAD="$wheel/libgpuspy.so" -E GPUSPY_DB="$scratch/native.db" "$wheel/bench/bench_call" cuda 3 1000
     local offsets
@@ -144,18 +167,26 @@ native() { # qemu shows itself as the program, so its names come from here
     printf '%x\n' $offsets | aarch64-linux-gnu-addr2line -fe "$wheel/bench/bench_call" | sed -n 'p;n' | tee /dev/stderr | tr '\n' ' ' |
         grep -qx 'batch descend descend descend descend main '
 }
-check "a native stack" native
-for python in "bullseye 3.9" "sid 3.14"; do
-    set -- $python
-    [ -n "${SHORT:-}" ] && continue
-    if ! fetch_python "$1" "$2" >"$scratch/apt.txt" 2>&1; then
-        echo "test-arm64: Python $2 for arm64 cannot be had here: $(tail -n 1 "$scratch/apt.txt")" >&2
-        continue
-    fi
-    check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$1" "$2"
-    check "Python $2: its peak, by line" query "$scratch/$2.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
-done
-[ -n "${SHORT:-}" ] || check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
+die='os.kill(os.getpid(), 9)'
+part_python() {
+    check "a Python program" record "$scratch/run.db" "$program"
+    check "its peak, by line" query "$scratch/run.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
+    check "its waits" query "$scratch/run.db" '[.sync[].kind] | contains(["device"])'
+    record "$scratch/killed.db" "$program${die}" >/dev/null 2>&1
+    check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
+    check "a native stack" native
+    for python in "bullseye 3.9" "sid 3.14"; do
+        set -- $python
+        [ -z "${SHORT:-}" ] || continue
+        if ! fetch_python "$1" "$2" >"$scratch/apt.txt" 2>&1; then
+            echo "test-arm64: Python $2 for arm64 cannot be had here: $(tail -n 1 "$scratch/apt.txt")" >&2
+            continue
+        fi
+        check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$1" "$2"
+        check "Python $2: its peak, by line" query "$scratch/$2.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
+    done
+    [ -n "${SHORT:-}" ] || check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
+}
 
 # ---------------------------------------------------------------- PyTorch
 
@@ -184,12 +215,16 @@ train() {
         -E PYTHONPATH="$wheel/torch-$torch" -E GPUSPY_DB="$scratch/torch.db" "$root/usr/bin/python3.11" -c "$loop" >"$scratch/peak.txt"
 }
 same_peak() { query "$scratch/torch.db" "[.peak[] | select(.layer == \"tensor\") | .bytes] == [$(tail -n 1 "$scratch/peak.txt")]"; }
-if [ -z "${SHORT:-}" ] && fetch_torch >"$scratch/pip.txt" 2>&1; then
+part_torch() {
+    if ! fetch_torch >"$scratch/pip.txt" 2>&1; then
+        echo "test-arm64: PyTorch $torch for aarch64 cannot be had here" >&2
+        return
+    fi
     check "a training loop of PyTorch $torch" train
     check "the peak of its tensors is what PyTorch prints" same_peak
     check "its steps, by the optimizer" query "$scratch/torch.db" '[.steps[].n] == [6]'
-elif [ -z "${SHORT:-}" ]; then
-    echo "test-arm64: PyTorch $torch for aarch64 cannot be had here" >&2
-fi
+}
+
+for part in $parts; do "part_$part"; done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

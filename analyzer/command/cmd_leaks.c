@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/view_leaks.h"
+#include "analyzer/view/view_text_parts.h"
 #include "analyzer/view/viewing.h"
 
 #define TOP_LEAKS 20
@@ -53,6 +54,7 @@ static int show_leaks(struct viewing *v, const struct settings *s, const struct 
         t.native = s->native;
         t.only = (uint64_t)1 << VIEW_LEAKS;
         view_leaks(&t, v->run, &leaks);
+        view_scope_line(&t, r, view_scope_layer(r), s->view.choice.device, "tree --at scope:NAME");
     }
     free(leaks.list);
     profile_free(p);
@@ -69,7 +71,7 @@ int command_leaks(const struct command *self, int argc, char **argv)
 
     if (!done) {
         v.options.all = true;
-        v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES);
+        v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES) | REPORT_ASK(SCOPES);
         if (s.view.json) v.options.questions |= REPORT_ASK(PEAKS); /* growth[] is the same as in the report */
         struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
         code = r ? show_leaks(&v, &s, r) : viewing_failed(&v, error);

@@ -168,7 +168,7 @@ static int show_table(struct viewing *v, const struct settings *s, const struct 
     profile_tally_sort(t, sort);
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
-        view_profile_json(o, p);
+        view_profile_json(v, o, p);
         set_text(o, "by", s->by ? s->by : "line");
         set_json(o, "rows", tally_rows_json(p, t, by, s->view.top ? (size_t)s->view.top : SIZE_MAX));
         set_count(o, "rows_total", t->n);
@@ -177,6 +177,7 @@ static int show_table(struct viewing *v, const struct settings *s, const struct 
         struct draw_text text = viewing_text(v, NULL, TOP_TABLE);
         view_profile_heading(&text, p);
         print_tally_table(&text, p, t, by, sort);
+        view_profile_scopes(v, &text, p);
     }
     profile_tally_free(t);
     return code;

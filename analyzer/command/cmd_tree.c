@@ -111,7 +111,7 @@ static int show_tree(struct viewing *v, const struct settings *s, const struct p
 
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
-        view_profile_json(o, p);
+        view_profile_json(v, o, p);
         set_json(o, "nodes", view_tree_json(p, tree, limits));
         code = viewing_json(v, o);
     } else {
@@ -119,6 +119,7 @@ static int show_tree(struct viewing *v, const struct settings *s, const struct p
         t.native = s->profile.native;
         view_profile_heading(&t, p);
         draw(&t, p, tree, limits);
+        view_profile_scopes(v, &t, p);
     }
     profile_call_tree_free(tree);
     return code;

@@ -164,4 +164,5 @@ void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, 
     set_json(o, "leaks", LIST_OF(rows->n < top ? rows->n : top, i, leak_row_json(run, r, &rows->list[i])));
     set_count(o, "leaks_total", rows->n);
     set_json(o, "growth", json_growth(r));
+    set_json(o, "scopes", json_scopes(r));
 }

@@ -1,7 +1,9 @@
 /* The program's own ranges, if it has marked any: the longest ones, and those with the highest peaks. */
 #include <stdio.h>
+#include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/arena.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -64,6 +66,43 @@ static void add_scope_row(const struct draw_text *v, struct text_table *t, const
     text_table_add(t, cells, NULL);
 }
 
+/* With several GPUs, processes or domains, the highest peak of that name; the list has the highest first. */
+static bool is_listed_above(const struct result_report *r, const struct result_scope *s, enum run_series_layer layer,
+                            int device)
+{
+    for (const struct result_scope *t = r->scopes; t < s; t++)
+        if (t->layer == layer && (device < 0 || t->device == device) && !strcmp(t->name, s->name)) return true;
+    return false;
+}
+
+void view_scope_line(const struct draw_text *v, const struct result_report *r, enum run_series_layer layer, int device,
+                     const char *command)
+{
+    enum { NAMED = 3, NAME_COLUMNS = 40 };
+    char text[1024] = "", line[1280];
+    size_t all = 0, at = 0;
+
+    EACH_IN (s, r->scopes) {
+        char clean[256], name[256];
+        if (s->peak_bytes <= 0 || s->layer != layer || (device >= 0 && s->device != device)) continue;
+        if (is_listed_above(r, s, layer, device) || all++ >= NAMED) continue;
+        terminal_clean(clean, sizeof clean, s->name ? s->name : "(no name)", v->term.utf8);
+        text_elide(name, sizeof name, clean, NAME_COLUMNS, v->term.utf8);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %s", at ? ", " : "", name, DRAW_BYTES(s->peak_bytes));
+    }
+    if (!all) return;
+    if (all > NAMED) snprintf(text + at, sizeof text - at, " and %zu more", all - NAMED);
+    fputc('\n', v->out);
+    snprintf(line, sizeof line, "Peaks of %s ranges: %s; gpuspy %s", run_range_word(r->run), text, command);
+    text_wrap(v->out, &v->term, INDENT, 0, false, line);
+}
+
+enum run_series_layer view_scope_layer(const struct result_report *r)
+{
+    return ANY_IN(s, r->scopes, s->device >= 0 && s->layer == RUN_SERIES_DEVICE) ? RUN_SERIES_DEVICE
+                                                                                 : RUN_SERIES_TENSOR;
+}
+
 /* CUDA allocations, with the tensors' own peak beside them; only tensors if nothing else is known. */
 void view_text_scopes(const struct draw_text *v)
 {
@@ -75,7 +114,11 @@ void view_text_scopes(const struct draw_text *v)
     size_t all = 0, of[RUN_SERIES_LAYERS] = {0};
 
     for (size_t i = 0; i < r->scopes_n; i++) of[r->scopes[i].layer] += r->scopes[i].device >= 0;
-    const enum run_series_layer layer = of[RUN_SERIES_DEVICE] ? RUN_SERIES_DEVICE : RUN_SERIES_TENSOR;
+    const enum run_series_layer layer = view_scope_layer(r);
+    if (v->brief) {
+        view_scope_line(v, r, layer, -1, "report --only scopes");
+        return;
+    }
     const bool tensors = of[RUN_SERIES_DEVICE] && of[RUN_SERIES_TENSOR];
     struct text_table *t = tensors ? &both : &plain;
     EACH_IN (s, r->scopes) {

@@ -25,6 +25,12 @@ void view_text_waits(const struct draw_text *v);   /* synchronisation */
 void view_text_transfers(const struct draw_text *v);
 void view_text_marks(const struct draw_text *v);  /* the program's own ranges */
 void view_text_scopes(const struct draw_text *v); /* the peak within each of them */
+/* One line for the other views: "Peaks of NVTX ranges: load 1.20 GiB, train 3.40 GiB; gpuspy COMMAND", after a blank
+ * one; nothing without ranges. The peaks are of one layer; `device` -1: of any. */
+void view_scope_line(const struct draw_text *v, const struct result_report *r, enum run_series_layer layer, int device,
+                     const char *command);
+/* CUDA allocations, or tensors if nothing else is known. */
+enum run_series_layer view_scope_layer(const struct result_report *r);
 void view_text_growth(const struct draw_text *v); /* view_text_growth.c: grows */
 void view_text_leaks(const struct draw_text *v);  /* stays */
 void view_text_fragmentation(const struct draw_text *v);

@@ -5,6 +5,7 @@
 #include "analyzer/base/json_out.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/json/json_parts.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/term.h"
@@ -58,6 +59,7 @@ int viewing_open(struct viewing *v, const struct command *command, int argc, cha
 
 void viewing_close(struct viewing *v)
 {
+    report_free(v->scopes);
     if (v->run) run_close(v->run);
     if (v->symbols) symbolizer_complain(v->symbols, false);
     symbolizer_free(v->symbols);
@@ -182,16 +184,21 @@ static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
     return end;
 }
 
-/* Fills in w->title and w->moments, which the caller frees: the times at which the range's memory peaked, in each
- * process, GPU and layer; of several domains with that name, the highest peak. Returns an exit code, after a line on
- * stderr if it is not EXIT_YES. */
-static int choose_scope(const struct viewing *v, const char *name, struct profile_request *w)
+static struct result_report *scopes_report(const struct viewing *v, char *error, size_t size)
 {
-    char error[1024], title[160];
     struct run_options asked = v->options;
     asked.questions = REPORT_ASK(SCOPES);
     asked.all = true;
-    struct result_report *r = report_build(v->run, &asked, error, sizeof error);
+    return report_build(v->run, &asked, error, size);
+}
+
+/* Fills in w->title and w->moments, which the caller frees: the times at which the range's memory peaked, in each
+ * process, GPU and layer; of several domains with that name, the highest peak. Returns an exit code, after a line on
+ * stderr if it is not EXIT_YES. */
+static int choose_scope(struct viewing *v, const char *name, struct profile_request *w)
+{
+    char error[1024], title[160];
+    const struct result_report *r = v->scopes = scopes_report(v, error, sizeof error);
     if (!r) return viewing_failed(v, error);
 
     struct profile_moment *found = arena_zeroed(r->scopes_n + 1, sizeof *found);
@@ -228,7 +235,6 @@ static int choose_scope(const struct viewing *v, const char *name, struct profil
     w->title = run_text(v->run, title, strlen(title));
     w->moments = found;
     w->moments_n = n;
-    report_free(r);
     return code;
 }
 
@@ -363,8 +369,34 @@ void view_profile_heading(const struct draw_text *t, const struct profile *p)
     text_wrap(t->out, &t->term, 2, terminal_columns(title), false, line);
 }
 
-void view_profile_json(json_t *o, const struct profile *p)
+/* One more replay, only if the run has ranges. What cannot be read is left out: the view itself was built. */
+static const struct result_report *profile_scopes(struct viewing *v, const struct profile *p)
 {
+    char error[1024];
+    size_t marks, removed;
+
+    run_marks(v->run, &marks);
+    run_removed_scopes(v->run, &removed);
+    const bool memory = strcmp(view_profile_noun(p), "waits") != 0 && strcmp(view_profile_noun(p), "copies") != 0;
+    if (!v->scopes && memory && marks + removed) v->scopes = scopes_report(v, error, sizeof error);
+    return v->scopes;
+}
+
+void view_profile_scopes(struct viewing *v, const struct draw_text *t, const struct profile *p)
+{
+    char command[64];
+    const struct result_report *r = profile_scopes(v, p);
+    enum run_series_layer layer = RUN_SERIES_LAYERS;
+
+    EACH (e, p->entries, p->n)
+        if (e->device >= 0) layer = e->layer < layer ? e->layer : layer;
+    snprintf(command, sizeof command, "%s --at scope:NAME", v->who);
+    if (r) view_scope_line(t, r, layer, v->settings->choice.device, command);
+}
+
+void view_profile_json(struct viewing *v, json_t *o, const struct profile *p)
+{
+    const struct result_report *scopes = profile_scopes(v, p);
     json_t *moments = json_array();
 
     set_text(o, "title", p->title);
@@ -375,4 +407,5 @@ void view_profile_json(json_t *o, const struct profile *p)
         json_array_append_new(moments,
                               p->moments[i] == RUN_UNKNOWN ? json_null() : json_real((double)p->moments[i] / 1e9));
     set_json(o, "moments_s", moments);
+    set_json(o, "scopes", scopes ? json_scopes(scopes) : json_array());
 }

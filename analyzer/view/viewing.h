@@ -37,6 +37,8 @@ struct viewing {
     struct run_options options;
     struct run *run;
     struct result_report head; /* only processes, which the parts of text views need */
+    struct result_report
+        *scopes; /* the peaks of ranges beside a profile; NULL: the run has none, or they are not read */
 };
 
 /* Are the options consistent? Else false, after a line on stderr. */
@@ -88,8 +90,10 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
 bool view_profile_sensible(const char *who, const struct view_profile_settings *s);
 /* "Live at the peak: 5.92 GiB in 453 blocks, tensors on GPU 0, at 12.3 s" */
 void view_profile_heading(const struct draw_text *t, const struct profile *p);
-/* {…, title, unit, total, count, moments_s}: bytes, or seconds. */
-void view_profile_json(json_t *o, const struct profile *p);
+/* The peaks of NVTX ranges, below a view of memory. */
+void view_profile_scopes(struct viewing *v, const struct draw_text *t, const struct profile *p);
+/* {…, title, unit, total, count, moments_s, scopes}: bytes, or seconds. */
+void view_profile_json(struct viewing *v, json_t *o, const struct profile *p);
 /* A weight as text: "5.92 GiB", "1.50 s". */
 char *view_profile_weight(const struct profile *p, int64_t weight, char *out);
 json_t *view_profile_weight_json(const struct profile *p, int64_t weight);

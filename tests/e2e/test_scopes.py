@@ -82,6 +82,58 @@ def test_every_view_has_it(made):
     assert page.returncode == 0 and "Peaks by range" in (made.folder / "page.html").read_text()
 
 
+def test_every_view_of_memory_names_them(made):
+    """In one line, and in JSON; not where time or copies are shown, nor in a run without ranges."""
+    line = "Peaks of NVTX ranges: instant 31.00 MiB, load 31.00 MiB, open 31.00 MiB and 2 more; gpuspy "
+    for command in "tree", "flame", "table":
+        text = made.gpuspy(command, made.database, env={"COLUMNS": "132"}).stdout
+        assert text.endswith(f"\n\n{line}{command} --at scope:NAME\n"), text
+        assert json.loads(made.gpuspy(command, "--json", made.database).stdout)["scopes"] == scopes(made)
+        inside = json.loads(made_tree(made, "calm", "--json", command=command).stdout)
+        assert inside["total"] == MIB and inside["scopes"] == scopes(made)
+        assert "Peaks of" not in made.gpuspy(command, "--device", "1", made.database).stdout
+    leaks = made.gpuspy("leaks", made.database, env={"COLUMNS": "132"}).stdout
+    assert leaks.endswith(line + "tree --at scope:NAME\n"), leaks
+    assert json.loads(made.gpuspy("leaks", "--json", made.database).stdout)["scopes"] == scopes(made)
+    short = made.gpuspy("report", made.database, env={"COLUMNS": "132"}).stdout
+    assert line + "report --only scopes\n" in short and len(short.splitlines()) <= 40, short
+
+
+def test_no_line_without_ranges_or_memory(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB, None, rows.stack("/home/me/train.py:9 step"))
+    for command in "tree", "flame", "table", "leaks", "report":
+        assert "Peaks of" not in recording.gpuspy(command, recording.database).stdout
+    assert json.loads(recording.gpuspy("tree", "--json", recording.database).stdout)["scopes"] == []
+
+
+@pytest.mark.parametrize("command", ["tree", "flame", "table", "leaks", "report"])
+def test_the_line_of_long_and_hostile_names(recording, command):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB, None, rows.stack("/home/me/train.py:9 step"))
+        for name in "e" * 90, "\033[31mred\a", "ünïcode " * 12:
+            add_range(rows, name, 0.5, 2)
+        write_ranges(rows)
+    text = recording.gpuspy(command, recording.database, env={"COLUMNS": "60"}).stdout
+    assert "Peaks of NVTX ranges" in text and "\033" not in text and "\a" not in text
+    assert all(len(line) <= 60 for line in text.splitlines()), text
+
+
+def test_the_line_has_the_layer_and_gpu_of_the_view(recording):
+    with Rows(recording.database) as rows:
+        for device in 0, 1:
+            rows.device(device)
+            rows.block(1, (device + 1) * GIB, 8, None, DEVICE, device)
+            rows.block(2, (device + 1) * MIB, 1, None, TENSOR, device)
+        add_range(rows, "step", 0.5, 9)
+        write_ranges(rows)
+    for words, peak in [((), "2.00 MiB"), (("--layer", "device"), "2.00 GiB"), (("--device", "0"), "1.00 MiB"),
+                        (("--layer", "device", "--device", "0"), "1.00 GiB")]:
+        assert f"ranges: step {peak}; gpuspy" in " ".join(recording.gpuspy("tree", *words, recording.database).stdout.split())
+
+
 def made_tree(recording, name, *words, command="tree"):
     return recording.gpuspy(command, "--at", f"scope:{name}", *words, recording.database)
 

@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 
+from conftest import BUILD
 from test_views import terminal
 
 PROGRAM = """
@@ -153,6 +154,17 @@ def test_the_room_is_bounded(recording):
     assert sum(why == "full" for why, _ in found.values()) == 5
     total = recording.sql("select sum(bytes), sum(length(text)) from source")[0]
     assert total[0] == total[1] <= 4 << 20
+
+
+def test_reading_the_files_slowly_is_not_a_hang(recording):
+    """All are read in one transaction, which takes longer than a recorder without progress may hold up the end."""
+    names = [f"part{n:02}" for n in range(20)]
+    for name in names:
+        module(recording.folder, name, 1000)
+    preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'hung_disk.so'}"
+    recording.python(PROGRAM + "".join(f"import {name}\n{name}.part(step)\n" for name in names), LD_PRELOAD=preload, SLOW_READ_MS="300")
+    assert sum(text is not None for _, text in sources(recording).values()) == 21
+    assert recording.sql("select complete from process") == [(1,)]
 
 
 def test_libraries_are_not_stored(recording):
