@@ -205,12 +205,14 @@ int main() {
 CALLBACK = """
 #include <functional>
 #include <vector>
+static const size_t N = 1 << 20;
+static void *p;
 int main() {
     std::vector<std::function<void(int)>> jobs;
-    jobs.push_back([](int) { void *p; if (cudaMalloc(&p, 1 << 20)) exit(3); cudaFree(p); });
-    void *p;
-    jobs.push_back([&](int i) { if (cudaMalloc(&p, 1 << 20)) exit(3); if (i % 2) cudaFree(p); }); // LEAK
-    jobs.push_back([](int) { void *p; if (cudaMalloc(&p, 1 << 20)) exit(3); cudaFree(p); });
+    jobs.push_back([](int) { if (cudaMalloc(&p, N)) exit(3); cudaFree(p); });
+    auto drop = [](int i) { if (i % 2) cudaFree(p); };
+
+    jobs.push_back([=](int i) { if (cudaMalloc(&p, N)) exit(3); drop(i); }); // LEAK
     for (int i = 0; i < 4000; i++) { for (auto &job : jobs) job(i); cudaDeviceSynchronize(); }
 }
 """
