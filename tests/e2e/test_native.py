@@ -291,6 +291,29 @@ def test_lines_of_a_program_that_ends_well(recording):
     assert f"code.cpp:{line_of(HEAD + HEALTHY, 'WRAPPER')}" not in text.split("→")[0]
 
 
+INLINED = BUFFER + """
+static void upload(void *d, const void *h) { if (cudaMemcpy(d, h, 4 << 20, 1)) exit(3); }
+int main() {
+    void *h = calloc(1, 4 << 20);
+    Buffer<float> weights(1 << 20), bias(1 << 20);
+    for (int i = 0; i < 60; i++) {
+        Buffer<float> scratch(1 << 20);
+        upload(weights.data(), h); // FIRST
+        upload(bias.data(), h);
+        upload(scratch.data(), h);
+        cudaDeviceSynchronize();
+    }
+}
+"""
+
+
+def test_steps_are_of_a_loop_of_main_and_not_of_the_c_librarys_start(recording):
+    recording.run(build(recording.folder, INLINED, "cpp", "-g -O2"))
+    text = recording.gpuspy("report", "--full", recording.database, env={"COLUMNS": "100"}).stdout
+    assert "_start" not in text and re.search(r"60 steps of .*, by the loop at code.cpp:", text)
+    assert f"code.cpp:{line_of(HEAD + INLINED, 'FIRST')}" in text.split("Copies")[1]
+
+
 @pytest.mark.parametrize("columns", [60, 80, 100, 132])
 def test_a_tree_names_the_lines_that_use_a_wrapper(recording, columns):
     recording.run(build(recording.folder, KEPT_IN_VECTOR, "cpp", "-g -O2"), check=False, SIMCUDA_MEMORY="1GiB")
