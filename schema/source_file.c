@@ -149,7 +149,10 @@ static char *read_whole(int fd, size_t *length)
 
 bool gs_source_is_native(const char *file)
 {
-    static const char *const ends[] = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".rs"};
+    static const char *const ends[] = {".c",   ".cc",  ".cpp", ".cxx", ".c++", ".C",   ".cu",  ".cuh",
+                                       ".h",   ".hh",  ".hpp", ".hxx", ".h++", ".inl", ".inc", ".ipp",
+                                       ".tpp", ".txx", ".hip", ".f90", ".F90", ".f",   ".F",   ".f03",
+                                       ".f08", ".cuf", ".CUF", ".go",  ".rs",  ".zig", ".d"};
     const char *dot = file ? strrchr(file, '.') : NULL;
     for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
         if (strcmp(dot, ends[i]) == 0) return true;

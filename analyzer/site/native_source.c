@@ -23,34 +23,122 @@ static const char *object_start(const char *line, const char *end)
     return p;
 }
 
-/* "frames.push_back": the call that adds to a container. *length is 0 if the line has none. */
-static const char *find_insertion(const char *line, size_t *length)
+/* After a text or a comment that begins at `p`; `p` if none does. A comment of one line ends with it. */
+static const char *skip_text(const char *p)
+{
+    if (strncmp(p, "//", 2) == 0) return p + strlen(p);
+    if (strncmp(p, "/*", 2) == 0) {
+        const char *end = strstr(p + 2, "*/");
+        return end ? end + 2 : p + strlen(p);
+    }
+    if (*p != '"') return p;
+    for (p++; *p && *p != '"'; p++) p += *p == '\\' && p[1];
+    return *p ? p + 1 : p;
+}
+
+static const char *find_word(const char *line, const char *end, const char *word, size_t length)
+{
+    for (const char *p = line; length && p + length <= end; p++)
+        if (strncmp(p, word, length) == 0 && !is_name(p[length]) && (p == line || !is_name(p[-1]))) return p;
+    return NULL;
+}
+
+/* What a line gives a name. */
+struct name {
+    const char *text;
+    size_t length;
+    bool here; /* the line that is searched is this line */
+};
+
+/* Can what the call stores be the memory? A lambda that allocates is not. A single argument that is a name is only if
+ * it is the memory's, or what emplace_back constructs from. */
+static bool stores_memory(const char *arguments, const struct name *name, bool constructs)
+{
+    const char *first = arguments + strspn(arguments, " \t"), *end = first;
+    size_t n = 0;
+    for (int depth = 1; *end && depth; end++) depth += (*end == '(') - (*end == ')');
+    while (is_name(first[n])) n++;
+    if (*first == '[') return false;
+    if (name->here && (constructs || !n || first[n] != ')')) return true;
+    return find_word(first, end, name->text, name->length) != NULL;
+}
+
+/* "frames.push_back": the call that adds the memory to a container. *length is 0 if the line has none. */
+static const char *find_insertion(const char *line, const struct name *name, size_t *length)
 {
     static const char *const methods[] = {"push_back", "emplace_back",     "push_front",  "emplace_front", "insert",
                                           "emplace",   "insert_or_assign", "try_emplace", "push"};
-    const char *comment = strstr(line, "//"), *stop = comment ? comment : line + strlen(line);
-    for (const char *p = line; p < stop; p++) {
+    for (const char *p = line, *after; *p; p++) {
+        while ((after = skip_text(p)) != p) p = after;
         const size_t mark = *p == '.' ? 1 : strncmp(p, "->", 2) == 0 ? 2 : 0, n = mark ? strcspn(p + mark, "(< \t") : 0;
-        const bool call = n && strchr("(<", p[mark + n]) && p[mark + n];
-        if (!call || !ANY_OF(m, methods, COUNT_OF(methods), strlen(*m) == n && strncmp(p + mark, *m, n) == 0)) continue;
+        const char *end = p + mark + n, *open = n && (*end == '(' || *end == '<') ? strchr(end, '(') : NULL;
+        if (!*p) break;
+        if (!open || !ANY_OF(m, methods, COUNT_OF(methods), strlen(*m) == n && strncmp(p + mark, *m, n) == 0)) continue;
         const char *start = object_start(line, p);
-        *length = start < p ? (size_t)(p + mark + n - start) : 0;
+        if (start == p || !stores_memory(open + 1, name, p[mark] == 'e')) continue;
+        *length = (size_t)(end - start);
         return start;
     }
     *length = 0;
     return NULL;
 }
 
+/* The "=" of an assignment, before the line's first call; NULL: none. */
+static const char *find_assignment(const char *line)
+{
+    for (const char *p = line; *p && *p != '(' && *p != '{'; p++)
+        if (*p == '=' && p > line && p[1] != '=' && !strchr("=<>!+-*/|&^%", p[-1])) return p;
+    return NULL;
+}
+
+/* "cache[key]" of "cache[key] = make(n);": a container whose elements have keys. An index that wraps around replaces
+ * elements. */
+static const char *find_keyed(const char *line, size_t *length)
+{
+    const char *equal = find_assignment(line), *end = equal;
+    while (end && end > line && isspace((unsigned char)end[-1])) end--;
+    *length = 0;
+    if (!end || end == line || end[-1] != ']' || !strchr(equal, '(')) return NULL;
+    const char *start = object_start(line, end);
+    if (memchr(start, '%', (size_t)(end - start))) return NULL;
+    *length = (size_t)(end - start);
+    return start;
+}
+
+/* "keep" of "GpuMat keep(1080, 1920);", "p" of "void *p = make(n);" and of
+ * "CHECK(cudaMalloc(&p, n));". */
+static struct name find_new_name(const char *line)
+{
+    const char *equal = find_assignment(line), *out = equal ? NULL : strchr(line, '&');
+    const char *end = equal ? equal : line + strcspn(line, "({;");
+    if (out) {
+        for (end = ++out; is_name(*end);) end++;
+    } else {
+        while (end > line && isspace((unsigned char)end[-1])) end--;
+        for (out = end; out > line && is_name(out[-1]);) out--;
+    }
+    return (struct name){out, (size_t)(end - out), true};
+}
+
 const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site)
 {
+    enum { NEXT = 8 };
     struct run_source lines;
+    const char *call = NULL, *what = "(…)";
     size_t n = 0;
-    const char *call = site->file && site->line && run_source_lines(b->run, site->file, site->line, 0, 0, &lines)
-                           ? find_insertion(lines.lines[0], &n)
-                           : NULL;
+    if (site->file && site->line && run_source_lines(b->run, site->file, site->line, 0, NEXT, &lines)) {
+        const char *end = strrchr(site->file, '.'), *line = lines.lines[0];
+        struct name name = find_new_name(line);
+        const bool cpp = end && strcmp(end, ".c") != 0;
+        call = find_insertion(line, &name, &n);
+        name.here = false;
+        if (!n && cpp && (call = find_keyed(line, &n))) what = " = …";
+        for (size_t i = 1; !n && cpp && i < lines.n && lines.lines[i][0] != '}'; i++)
+            call = find_insertion(lines.lines[i], &name, &n);
+    }
     return n ? arena_printf(b->arena,
-                            "`%.*s(…)` keeps each of them (guess): erase those that are no longer needed, or "
+                            "`%.*s%s` keeps each of them (guess): erase those that are no longer needed, or "
                             "copy them to the host",
-                            (int)n, call)
+                            (int)n, call, what)
              : "free each block after its last use, also if a function returns early";
 }

@@ -49,7 +49,7 @@ static bool is_interpreter_module(const char *module)
 }
 
 static const char exit_function[] = "Py_FinalizeEx";
-enum { HELPER_CALLERS = 3, CONSTRUCTOR_CALLERS = 2 }; /* a constructor that allocates wraps a block of memory */
+enum { HELPER_CALLERS = 3 };
 
 /* A function of C++ is "make" where it was inlined, and "make(unsigned long)" where it was not. */
 static uint64_t site_function_key(const char *function, const char *file)
@@ -285,7 +285,7 @@ static const struct run_frame *next_own(struct own_frames *o)
 static const struct run_frame *own_frame(struct run *run, uint32_t stack, const struct map *helpers,
                                          struct result_site *site)
 {
-    enum { NESTED = 3 }; /* wrappers of wrappers; more are functions that call each other */
+    enum { NESTED = 16 }; /* wrappers of wrappers; more are functions that call each other */
     struct own_frames o = {.run = run, .next = stack};
     const struct run_frame *first = next_own(&o), *second = first ? next_own(&o) : NULL, *f = first, *by = second;
     int passed = 0;
@@ -342,21 +342,54 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     return site;
 }
 
+struct native_function {
+    uint64_t key;
+    unsigned lines;         /* of its own that reach CUDA */
+    unsigned calling_lines; /* of others that call it */
+    uint32_t first_caller;  /* index of the function */
+    bool several_callers;   /* functions */
+    bool named, helper;
+};
+
+struct native_call {
+    uint32_t function, caller; /* indices */
+};
+
 struct caller_counts {
     struct map callers; /* function, calling line → seen */
     struct map counts;  /* function → calling lines */
     struct map *helpers;
+    struct map native, lines, pairs; /* → index; function and its own line, function and caller → seen */
+    ARENA_LIST(struct native_function, functions);
+    ARENA_LIST(struct native_call, calls);
 };
 
-/* "Buffer::Buffer", without template arguments and parameters. */
-static bool is_native_constructor(const char *function)
+/* "Buffer::Buffer" of C++. */
+static bool is_native_constructor(const char *name)
 {
-    char name[256];
-    text_function(name, sizeof name, function, sizeof name - 1, true);
     const char *last = strrchr(name, ':');
     if (!last || last == name) return false;
     const size_t n = strlen(last + 1), before = (size_t)(last - 1 - name);
     return n && before >= n && strncmp(last - 1 - n, last + 1, n) == 0 && (before == n || last[-2 - (int)n] == ':');
+}
+
+/* A word of "make_device" or "NewBuffer", not of "newton". */
+static bool begins_with_word(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    return strncasecmp(name, word, n) == 0 && !islower((unsigned char)name[n]);
+}
+
+/* Functions that return new memory, by their names: constructors, "operator new", "gpu_alloc", "make_device". */
+static bool is_named_as_allocator(const char *function)
+{
+    static const char *const words[] = {"new", "make", "create"};
+    char name[256];
+    text_function(name, sizeof name, function, sizeof name - 1, true);
+    if (is_native_constructor(name) || strstr(name, "operator new")) return true;
+    const char *colon = strrchr(name, ':'), *last = colon ? colon + 1 : name, *dot = strrchr(last, '.');
+    last = dot && dot[1] ? dot + 1 : last; /* "main.NewBuffer" of Go */
+    return strcasestr(last, "alloc") || ANY_OF(w, words, COUNT_OF(words), begins_with_word(last, *w));
 }
 
 /* `by` calls `f`: from another function, both in the user's own code? */
@@ -370,9 +403,7 @@ static void count_caller(struct caller_counts *c, const struct run_frame *f, con
     if (!own) return;
     uint32_t *n = map_at(&c->counts, function);
     *n = *n == MAP_NEW ? 1 : *n + 1;
-    if (*n >= HELPER_CALLERS ||
-        (*n >= CONSTRUCTOR_CALLERS && f->kind == GS_FRAME_NATIVE && is_native_constructor(f->function)))
-        *map_at(c->helpers, function) = 1;
+    if (*n >= HELPER_CALLERS) *map_at(c->helpers, function) = 1;
 }
 
 static void count_python_caller(struct caller_counts *c, const struct run *run, uint32_t stack)
@@ -384,6 +415,38 @@ static void count_python_caller(struct caller_counts *c, const struct run *run, 
     count_caller(c, f, by, !site_is_library(f) && !site_is_library(by));
 }
 
+static bool is_new(struct map *seen, uint64_t key)
+{
+    uint32_t *at = map_at(seen, key);
+    const bool new = *at == MAP_NEW;
+    *at = 1;
+    return new;
+}
+
+static uint32_t native_function_index(struct caller_counts *c, const struct run_frame *f)
+{
+    const uint64_t key = site_function_key(f->function, f->file);
+    const uint32_t i =
+        MAP_INDEX_IN(&c->native, key, c->functions, (struct native_function){.key = key, .first_caller = RUN_NONE});
+    const uint64_t line = f->line ? (uint64_t)f->line : f->offset;
+    if (!c->functions[i].lines) c->functions[i].named = is_named_as_allocator(f->function);
+    c->functions[i].lines += is_new(&c->lines, map_hash(key ^ line));
+    return i;
+}
+
+static void count_native_caller(struct caller_counts *c, const struct run_frame *f, const struct run_frame *by)
+{
+    const uint32_t function = native_function_index(c, f), caller = native_function_index(c, by);
+    const uint64_t line = by->line ? (uint64_t)by->line : by->offset;
+    struct native_function *n = &c->functions[function];
+    if (!is_new(&c->callers, map_hash(n->key ^ line) ^ (uintptr_t)by->file)) return;
+    n->calling_lines++;
+    n->several_callers = n->several_callers || (n->first_caller != RUN_NONE && n->first_caller != caller);
+    n->first_caller = caller;
+    if (is_new(&c->pairs, map_hash((uint64_t)function << 32 | caller)))
+        *ARENA_ADD(c->calls) = (struct native_call){function, caller};
+}
+
 /* Of the functions at the stack's innermost address, if no Python code called them. */
 static void count_native_callers(struct caller_counts *c, struct run *run, uint32_t stack)
 {
@@ -392,8 +455,40 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
     const struct run_frame *f = next_own(&o), *by;
     for (; f && o.stack == stack; f = by) {
         by = next_own(&o);
-        if (by && f->function && (f->function != by->function || f->file != by->file)) count_caller(c, f, by, true);
+        if (by && f->function && by->function && (f->function != by->function || f->file != by->file))
+            count_native_caller(c, f, by);
     }
+}
+
+/* A wrapper reaches CUDA at fewer lines than call it. A function that does the program's work has several allocations,
+ * or is called from one function only. */
+static bool is_native_wrapper(const struct native_function *f)
+{
+    return f->calling_lines > f->lines &&
+           (f->named || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
+}
+
+/* A function that only wrappers call is a part of them. */
+static void find_native_helpers(struct caller_counts *c)
+{
+    enum { NESTED = 16 };
+    for (size_t i = 0; i < c->functions_n; i++) c->functions[i].helper = is_native_wrapper(&c->functions[i]);
+    bool more = true;
+    for (unsigned round = 0; more && round < NESTED; round++) {
+        struct map others = {0}; /* functions that others call, too */
+        for (size_t i = 0; i < c->calls_n; i++)
+            if (!c->functions[c->calls[i].caller].helper) *map_at(&others, c->calls[i].function) = 1;
+        more = false;
+        for (uint32_t i = 0; i < c->functions_n; i++) {
+            struct native_function *f = &c->functions[i];
+            if (f->helper || !f->calling_lines || (!f->named && f->lines > 1) || map_get(&others, i) != MAP_NEW)
+                continue;
+            f->helper = more = true;
+        }
+        map_free(&others);
+    }
+    for (size_t i = 0; i < c->functions_n; i++)
+        if (c->functions[i].helper) *map_at(c->helpers, c->functions[i].key) = 1;
 }
 
 void site_helpers(struct run *run, struct map *helpers)
@@ -404,8 +499,9 @@ void site_helpers(struct run *run, struct map *helpers)
         if (f->kind == GS_FRAME_PYTHON && f->function) count_python_caller(&c, run, s);
         if (f->kind == GS_FRAME_NATIVE && f->rank == RUN_RANK_OWN) count_native_callers(&c, run, s);
     }
-    map_free(&c.callers);
-    map_free(&c.counts);
+    find_native_helpers(&c);
+    MAP_RELEASE(&c.callers, &c.counts, &c.native, &c.lines, &c.pairs);
+    ARENA_RELEASE(c.functions, c.calls);
 }
 
 uint64_t site_key(const struct result_site *site)

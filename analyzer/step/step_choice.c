@@ -273,6 +273,24 @@ static bool is_layer(const struct step_place_tree *t, uint32_t place)
     return t->places[p->parent].module && p->visits < LAYERS * step_place_calls(t, place);
 }
 
+/* A frame that calls main: _start, which is in the program, or the C library's. */
+static bool is_before_main(const struct step_place_tree *t, uint32_t place)
+{
+    const uint32_t stack = t->places[place].stack;
+    const struct run_frame *f = run_stack_frame(t->run, stack);
+    return f && f->kind == GS_FRAME_NATIVE &&
+           (f->rank == RUN_RANK_PLUMBING ||
+            (f->rank == RUN_RANK_OWN && !run_stack_frame(t->run, run_stack_parent(t->run, stack))));
+}
+
+static uint32_t stack_of_loop(const struct step_place_tree *t, uint32_t place, const uint64_t *sums)
+{
+    place = at_parent(t, place) ? t->places[place].parent : place;
+    for (uint32_t child; is_before_main(t, place) && (child = heaviest_child(t, place, sums)) != RUN_NONE;)
+        place = child;
+    return t->places[place].stack;
+}
+
 /* From the root inwards, along the path with the most events: the first loop. One with few iterations, such as epochs,
  * counts only if it contains no other; a loop inside a module counts only if nothing else repeats, and if it has more
  * iterations than a model has layers. */
@@ -290,12 +308,12 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
         }
         found = found == RUN_NONE ? round_of(t, at, sums, FEW_PERIODS) : found;
     }
-    free(sums);
     if (found != RUN_NONE && is_layer(t, found)) found = RUN_NONE;
     if (found != RUN_NONE) {
         join_anchors(t, &found, 1, &m);
-        m.stack = at_parent(t, found) ? t->places[t->places[found].parent].stack : m.stack;
+        m.stack = stack_of_loop(t, found, sums);
     }
+    free(sums);
     return m;
 }
 

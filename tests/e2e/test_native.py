@@ -122,11 +122,128 @@ int main() {
     for (int i = 0; i < 500; i++) { Buffer<float> scratch(1 << 20); cudaDeviceSynchronize(); } // SCRATCH
 }
 """
+LAYERS = """
+#include <memory>
+#include <vector>
+struct Resource {
+    virtual ~Resource() = default;
+    void *allocate(size_t n) { return do_allocate((n + 255) & ~255ul); }
+    virtual void *do_allocate(size_t) = 0;
+};
+struct Plain : Resource {
+    void *do_allocate(size_t n) override { void *p; if (cudaMalloc(&p, n)) throw 1; return p; } // WRAPPER
+};
+struct Logged : Resource {
+    Resource *up; long calls = 0;
+    explicit Logged(Resource *r) : up(r) {}
+    void *do_allocate(size_t n) override { calls++; return up->allocate(n); }
+};
+static Resource &current() { static Plain plain; static Logged logged(&plain); return logged; }
+struct Storage { void *p; explicit Storage(size_t n) : p(current().allocate(n)) {} ~Storage() { cudaFree(p); } };
+struct Tensor {
+    std::shared_ptr<Storage> s;
+    static Tensor empty(size_t n) { Tensor t; t.s = std::make_shared<Storage>(n * 4); return t; }
+};
+struct Net {
+    Tensor weights = Tensor::empty(8 << 20); std::vector<Tensor> tape;
+    void forward() {
+        Tensor hidden = Tensor::empty(1 << 20);
+        Tensor output = Tensor::empty(1 << 19); // LEAK
+        cudaMemcpy(output.s->p, hidden.s->p, 1 << 20, 3);
+        this->tape.push_back(output);
+    }
+};
+int main() {
+    Net net;
+    try { for (int i = 0; i < 4000; i++) { net.forward(); cudaDeviceSynchronize(); } } catch (int) { return 3; }
+}
+"""
+WORKER = """
+static int infer(int width)
+{
+    void *in, *out, *work;
+    if (cudaMalloc(&in, 1 << 20)) exit(3);
+    if (cudaMalloc(&out, 2 << 20)) /* LEAK */
+        exit(3);
+    if (cudaMalloc(&work, 1 << 20)) exit(3);
+    cudaFree(in);
+    cudaFree(work);
+    if (width % 2) return -1;
+    cudaFree(out);
+    return 0;
+}
+int main(void)
+{
+    infer(0);
+    infer(2);
+    for (int i = 0; i < 4000; i++) {
+        infer(i);
+        cudaDeviceSynchronize();
+    }
+    return 0;
+}
+"""
+KEYED = """
+#include <string>
+#include <unordered_map>
+static void *make(size_t n) { void *p; if (cudaMalloc(&p, n)) exit(3); return p; } // WRAPPER
+static std::unordered_map<std::string, void *> plans;
+static void run(int i) {
+    std::string key = std::to_string(i);
+    plans[key] = make(1 << 20); // LEAK
+}
+int main() {
+    void *weights = make(8 << 20);
+    for (int i = 0; i < 4000; i++) {
+        void *scratch = make(1 << 20);
+        run(i);
+        cudaDeviceSynchronize();
+        cudaFree(scratch);
+    }
+}
+"""
+CALLBACK = """
+#include <functional>
+#include <vector>
+static const size_t N = 1 << 20;
+static void *p;
+int main() {
+    std::vector<std::function<void(int)>> jobs;
+    jobs.push_back([](int) { if (cudaMalloc(&p, N)) exit(3); cudaFree(p); });
+    auto drop = [](int i) { if (i % 2) cudaFree(p); };
+
+    jobs.push_back([=](int i) { if (cudaMalloc(&p, N)) exit(3); drop(i); }); // LEAK
+    for (int i = 0; i < 4000; i++) { for (auto &job : jobs) job(i); cudaDeviceSynchronize(); }
+}
+"""
+NOT_STORED = """
+#include <vector>
+static void *make(size_t n) { void *p; if (cudaMalloc(&p, n)) exit(3); return p; } // WRAPPER
+static void note(const char *, void *) {}
+struct Stage {
+    std::vector<int> ids; void *current = nullptr;
+    void next(int i) {
+        note("q.push(x)", current = make(1 << 20)); ids.push_back(i); // LEAK
+    }
+};
+int main() {
+    Stage stage;
+    void *weights = make(8 << 20);
+    void *bias = make(1 << 20);
+    for (int i = 0; i < 4000; i++) { stage.next(i); cudaDeviceSynchronize(); }
+    cudaFree(bias); cudaFree(weights);
+}
+"""
 #            program         suffix cause                advice
 FAILING = {
     "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): erase those"),
     "map": (KEPT_IN_MAP, "cpp", "leak", "`this->items.try_emplace(…)` keeps each of them (guess)"),
     "early return": (EARLY_RETURN, "c", "leak", "free each block after its last use, also if a function returns early"),
+    "wrappers of wrappers": (LAYERS, "cpp", "leak", "`this->tape.push_back(…)` keeps each of them (guess)"),
+    "a worker with several allocations": (WORKER, "c", "leak", "free each block after its last use"),
+    "map by key": (KEYED, "cpp", "leak", "`plans[key] = …` keeps each of them (guess)"),
+    "stored functions": (CALLBACK, "cpp", "leak", "free each block after its last use"),
+    "stored numbers": (NOT_STORED, "cpp", "leak", "free each block after its last use"),
     "one request": (ONE_REQUEST, "cpp", "oversized_request", "check the shape at"),
 }
 
@@ -158,7 +275,8 @@ def test_what_a_wrapper_allocated_is_of_its_callers_line(recording, name, flags)
     (source_line,) = [e for e in oom["source"] if e["line"] == leak]
     assert "LEAK" in json.dumps(source_line)
     text = recording.gpuspy("report", recording.database, env={"COLUMNS": "100"}).stdout
-    assert re.search(rf"▸ +{leak} │ .*LEAK", text) and "std::" not in text
+    assert re.search(rf"▸ +{leak} │ .*LEAK", text)
+    assert not any("std::" in line for line in text.splitlines() if "│" not in line)
 
 
 def test_lines_of_a_program_that_ends_well(recording):
@@ -171,6 +289,29 @@ def test_lines_of_a_program_that_ends_well(recording):
     for mark in ("WEIGHTS", "LEAK", "SCRATCH"):
         assert f"code.cpp:{line_of(HEAD + HEALTHY, mark)}" in text
     assert f"code.cpp:{line_of(HEAD + HEALTHY, 'WRAPPER')}" not in text.split("→")[0]
+
+
+INLINED = BUFFER + """
+static void upload(void *d, const void *h) { if (cudaMemcpy(d, h, 4 << 20, 1)) exit(3); }
+int main() {
+    void *h = calloc(1, 4 << 20);
+    Buffer<float> weights(1 << 20), bias(1 << 20);
+    for (int i = 0; i < 60; i++) {
+        Buffer<float> scratch(1 << 20);
+        upload(weights.data(), h); // FIRST
+        upload(bias.data(), h);
+        upload(scratch.data(), h);
+        cudaDeviceSynchronize();
+    }
+}
+"""
+
+
+def test_steps_are_of_a_loop_of_main_and_not_of_the_c_librarys_start(recording):
+    recording.run(build(recording.folder, INLINED, "cpp", "-g -O2"))
+    text = recording.gpuspy("report", "--full", recording.database, env={"COLUMNS": "100"}).stdout
+    assert "_start" not in text and re.search(r"60 steps of .*, by the loop at code.cpp:", text)
+    assert f"code.cpp:{line_of(HEAD + INLINED, 'FIRST')}" in text.split("Copies")[1]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 132])
