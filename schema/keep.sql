@@ -16,8 +16,9 @@ CREATE TABLE removed (
     first_ns INTEGER NOT NULL,  -- when the first of them began
     PRIMARY KEY (what, kind, stack_id)
 ) WITHOUT ROWID;
-CREATE TABLE removed_after (    -- totals of the removed allocations, grouped by the last failure before they ended
-    after_ns INTEGER NOT NULL,  -- time of that failure, the last whose live memory is still recorded; 0: none
+CREATE TABLE removed_after (    -- totals of the removed allocations by the last failure before their end whose live
+                                -- memory is kept
+    after_ns INTEGER NOT NULL,  -- when that failure occurred; 0: there was none
     kind INTEGER NOT NULL,      -- layer, space and device as in allocation_row.kind, whose lowest 12 bits this is
     count INTEGER NOT NULL,
     bytes INTEGER NOT NULL,

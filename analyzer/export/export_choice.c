@@ -61,7 +61,7 @@ static bool replay_overview(struct overview *o, char *error, size_t error_size)
 static uint32_t choose_process(const struct export_request *w, const struct overview *o)
 {
     size_t n, candidates = 0;
-    char list[1024];
+    char list[1024], why[640];
     const struct run_process *all = run_processes(o->run, &n);
     uint32_t first = RUN_NONE;
 
@@ -75,9 +75,10 @@ static uint32_t choose_process(const struct export_request *w, const struct over
         if (used && (first == RUN_NONE || (all[i].rank != RUN_UNKNOWN && all[i].rank < all[first].rank)))
             first = i; /* the lowest rank */
     }
-    if (!candidates)
-        complain("export: this run has no such process; it has %s", list);
-    else if (first == RUN_NONE && w->device >= 0)
+    if (!candidates) {
+        run_explain_absent(o->run, w->pid, w->rank, why, sizeof why);
+        complain("export: %s", why);
+    } else if (first == RUN_NONE && w->device >= 0)
         complain("export: GPU %d holds no memory in this recording", w->device);
     else if (first == RUN_NONE && run_why_unknown(o->run, RUN_FACT_MEMORY))
         complain("export: memory is unknown: %s", run_why_unknown(o->run, RUN_FACT_MEMORY));

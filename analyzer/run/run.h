@@ -402,6 +402,8 @@ static inline const struct run_process *run_process_at(const struct run *run, si
          x < x##_end; x++)
 /* "process 71", "processes 71 (rank 0), 72 (rank 1)": the first 16. */
 void run_list_processes(const struct run *run, char *out, size_t size);
+/* "this run has no rank 3; it has process 71": for a pid and a rank (-1: any) that no process has. */
+void run_explain_absent(const struct run *run, int pid, int rank, char *out, size_t size);
 const struct run_device *run_devices(const struct run *run, size_t *n);
 /* The end of the name of a device of `gpuspy run --simulate`, and whether this device is simulated (NULL: unknown, so
  * no). */

@@ -61,6 +61,19 @@ void run_list_processes(const struct run *run, char *out, size_t size)
     if (run->processes_n > LISTED && at < size) snprintf(out + at, size - at, ", …");
 }
 
+void run_explain_absent(const struct run *run, int pid, int rank, char *out, size_t size)
+{
+    char list[512], number[16];
+
+    run_list_processes(run, list, sizeof list);
+    snprintf(number, sizeof number, "%d", rank);
+    if (pid < 0)
+        snprintf(out, size, "this run has no rank %s; it has %s", number, list);
+    else
+        snprintf(out, size, "this run has no process %d%s%s; it has %s", pid, rank < 0 ? "" : " with rank ",
+                 rank < 0 ? "" : number, list);
+}
+
 void run_note_survived(struct run *run, size_t oom)
 {
     run->ooms[oom].survived = true;

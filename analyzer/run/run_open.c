@@ -243,7 +243,7 @@ static bool open_foreign_folder(struct run *run, const char *folder, char *error
     const bool ok = files.n
                         ? open_ranks(run, folder, &files, error, error_size)
                         : run_fail(error, error_size,
-                                   "cannot read '%s': it contains no recording: no database (*.db), here or one folder "
+                                   "cannot read '%s': it contains no recording: no database (*.db) in it or one folder "
                                    "below, and no recording of another tool; give the file that gpuspy wrote",
                                    folder);
     free(files.list);

@@ -11,12 +11,12 @@ static bool is_process_chosen(const struct view_choice *c, const struct run_proc
     return (c->pid < 0 || p->pid == (uint32_t)c->pid) && (c->rank < 0 || p->rank == c->rank);
 }
 
-static int no_such_process(const char *who, const struct run *run)
+static int no_such_process(const char *who, const struct run *run, const struct view_choice *c)
 {
-    char list[512];
+    char why[640];
 
-    run_list_processes(run, list, sizeof list);
-    return complain_with(EXIT_NO, "%s: this run has no such process; it has %s", who, list);
+    run_explain_absent(run, c->pid, c->rank, why, sizeof why);
+    return complain_with(EXIT_NO, "%s: %s", who, why);
 }
 
 /* A recording that names no GPU (an old one, or of a program without one) is accepted for any GPU. */
@@ -77,7 +77,7 @@ struct run *view_choice_open(const char *who, const char *const *paths, size_t n
     *code = run ? EXIT_YES : EXIT_INPUT;
     for (size_t i = 0; i < processes; i++) chosen_n += is_process_chosen(c, &all[i]);
     if (run && !chosen_n) {
-        *code = no_such_process(who, run);
+        *code = no_such_process(who, run, c);
     } else if (chosen_n < processes) {
         run = open_chosen(who, run, c, chosen_n, options);
         *code = run ? EXIT_YES : EXIT_INPUT;

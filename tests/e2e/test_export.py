@@ -243,7 +243,7 @@ def test_two_recordings_at_once(plain):
 
 
 @pytest.mark.parametrize("options, hint", [(["--at", "oom"], "did not run out"), (["-d", "5"], "GPU 5 holds no memory"),
-                                           (["-p", "1"], "no such process"), (["-r", "3"], "no such process")])
+                                           (["-p", "1"], "this run has no process 1; it has"), (["-r", "3"], "this run has no rank 3; it has")])
 def test_missing_processes_devices_and_failures(plain, options, hint):
     assert hint in export(plain, *options, code=1)
 

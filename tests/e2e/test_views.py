@@ -313,7 +313,7 @@ def test_moments_and_limits(run):
     (["tree", "--at", "x"], "neither a number of seconds", 2), (["table", "--at", "oom"], "use --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "not both", 2),
     (["tree", "--min", "5x%"], "not a share", 2), (["flame", "--min", "blah"], "is not a", 2),
     (["table", "--what", "waits", "--by", "owner"], "have no owner", 2), (["table", "--by", "lien"], "'line'", 2),
-    (["tree", "--rank", "3"], "no such process", 1), (["leaks", "--process", "7"], "it has process 100", 1),
+    (["tree", "--rank", "3"], "this run has no rank 3", 1), (["leaks", "--process", "7"], "it has process 100", 1),
     (["report", "--only", "oom,peek"], "did you mean 'peak'", 2), (["stats", "--color", "alway"], "'always'", 2),
 ])
 def test_wrong_words(run, words, reported, code):
@@ -356,7 +356,7 @@ def test_each_command_chooses_equally(tmp_path, command):
         answer = answer["run"] if command == "report" else answer
         assert [p["pid"] for p in answer["processes"]] == [200]
     assert data(command, "-d", "0", tmp_path)
-    for words, reported in [(["--rank", "2"], "this run has no such process; it has processes "),
+    for words, reported in [(["--rank", "2"], "this run has no rank 2; it has processes "),
                         (["-d", "5"], "this run has no GPU 5; it has GPU 0")]:
         line = gpuspy(command, *words, tmp_path, code=1)
         assert reported in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
