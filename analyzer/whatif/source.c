@@ -558,6 +558,13 @@ bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
     return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
 }
 
+bool whatif_is_loop_head(struct site_builder *b, const struct run_frame *frame)
+{
+    struct site_code code;
+    size_t at;
+    return site_open_source(b, frame, &code, &at) && site_code_begins(&code.list[at], "for");
+}
+
 bool whatif_has_python(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;
