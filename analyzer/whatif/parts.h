@@ -153,9 +153,6 @@ bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 bool whatif_is_of_step(struct whatif *w, uint32_t stack);
 /* What a tensor is for, as far as its own calls show. */
 enum result_category whatif_category(struct whatif *w, const struct run_lifetime *life);
-/* May the program use the tensor when it frees it? A line that allocates again, calls the function again or heads the
- * loop drops what it no longer needs. Another line that frees a tensor may have used it first. */
-bool whatif_may_be_used(struct whatif *w, const struct run_lifetime *life, uint32_t process);
 
 /* Of whatif_device.flushes. */
 static inline void whatif_empty_as_recorded(struct caching_allocator *a, const struct whatif_moment *flush)

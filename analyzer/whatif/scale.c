@@ -1,7 +1,6 @@
-/* What tensors are for, until when they are used, and their sizes in a what-if that scales some of them. */
+/* What tensors are for, and their sizes in a what-if that scales some of them. */
 #include <math.h>
 #include "analyzer/whatif/parts.h"
-#include "analyzer/whatif/source.h"
 
 static struct category_finder *categorizer_of(struct whatif *w)
 {
@@ -28,27 +27,6 @@ enum result_category whatif_category(struct whatif *w, const struct run_lifetime
     const bool kept = life->free_ns == RUN_NEVER;
     return category_of_rule(
         category_rule_of(categorizer_of(w), true, life->stack, run_free_stack(w->run, life), kept, 0));
-}
-
-static bool has_line(struct run *run, uint32_t stack, const struct run_frame *line)
-{
-    for (; stack != RUN_NONE; stack = run_stack_parent(run, stack)) {
-        const struct run_frame *f = run_stack_frame(run, stack);
-        if (f->line == line->line && f->file == line->file) return true;
-    }
-    return false;
-}
-
-bool whatif_may_be_used(struct whatif *w, const struct run_lifetime *life, uint32_t process)
-{
-    struct run *run = w->run;
-    if (life->free_ns > run_process_at(run, process)->last_alloc_ns) return false;
-    for (uint32_t at = run_free_stack(run, life); at != RUN_NONE; at = run_stack_parent(run, at)) {
-        const struct run_frame *f = run_stack_frame(run, at);
-        if (f->kind != GS_FRAME_PYTHON || f->installed || site_is_library_file(f->file)) continue;
-        return !has_line(run, life->stack, f) && !whatif_is_loop_head(&w->sources, f);
-    }
-    return false;
 }
 
 static enum result_category category_of_tensor(const struct whatif *w, const struct run_lifetime *life,

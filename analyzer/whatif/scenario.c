@@ -405,7 +405,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
                                                life->free_ns,
                                                needed,
                                                match == MATCH_GRAPH && may_hold_others(p, t, life),
-                                               whatif_may_be_used(p->w, life, process)};
+                                               whatif_may_be_used(&p->w->sources, life, process)};
 }
 
 static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)
