@@ -33,6 +33,7 @@ enum hint {
     TORCH = 16,
     MODULE = 32, /* BUILT, and a class whose forward nn.Module calls */
     ITERATED = 64,
+    BEFORE = 128, /* the call path that made it was not recorded */
     AGED = 256,
     FAILED = 512,
     FITS = 1024,
@@ -202,7 +203,10 @@ static struct facts collect_stack_facts(struct category_finder *c, uint32_t stac
     }
     /* A snapshot has no stack for memory from before its history: that does not mean a separate thread. */
     const bool unknown = start == RUN_NONE && run_why_unknown(c->run, RUN_FACT_WAITS);
-    all.doing = all.doing == NOTHING && !python && !unknown ? THREAD : all.doing;
+    if (unknown || all.hints & BEFORE)
+        all.hints |= BEFORE;
+    else if (all.doing == NOTHING && !python)
+        all.doing = THREAD;
     return all;
 }
 

@@ -231,7 +231,7 @@ static void note_passing(struct category_uses *u, const struct run_lifetime *lif
 }
 
 /* Its life may be this much longer than that of any other block of its call path: the computer may be busy. */
-static bool passed(const struct course *c, uint32_t stack, int64_t alloc_ns, int64_t free_ns)
+static bool was_freed_by_pass(const struct course *c, uint32_t stack, int64_t alloc_ns, int64_t free_ns)
 {
     enum { LONGER = 8 };
     if (free_ns <= c->last_alloc_ns || free_ns == RUN_NEVER || stack >= c->passing_n) return false;
@@ -390,7 +390,7 @@ unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint3
     if (!c || stack >= u->roles_n || !u->roles[stack]) return 0;
     enum category_role role = (enum category_role)(u->roles[stack] - 1);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
-    if (is_backward_role(role)) return passed(c, stack, alloc_ns, free_ns) ? CATEGORY_USE_PASSED : 0;
+    if (is_backward_role(role)) return was_freed_by_pass(c, stack, alloc_ns, free_ns) ? CATEGORY_USE_PASSED : 0;
     if (role == CATEGORY_ROLE_STEP)
         return (passes_between(c, alloc_ns, end) ? CATEGORY_USE_KEPT : 0) |
                (map_get(&c->replacing, stack) != MAP_NEW ? CATEGORY_USE_REPLACES : 0);

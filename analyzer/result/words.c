@@ -138,6 +138,12 @@ static bool failed_without_call(const struct result_report *r)
     return ANY_IN(p, r->preallocations, !p->within) || ANY_IN(p, r->processes, result_names_memory(p->exception));
 }
 
+/* PyTorch's own words, since 2.12. */
+static bool was_rejected(const struct result_report *r)
+{
+    return ANY_IN(p, r->processes, p->exception && strstr(p->exception, "preemptively rejected"));
+}
+
 bool result_names_memory(const char *exception)
 {
     return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
@@ -160,10 +166,11 @@ const char *result_outcome_text(const struct result_report *r, bool of_gpu)
            : r->failed_unknown                                   ? "CUDA ran out of memory; the amount is unknown"
            : r->no_history || r->no_memory || r->outcome_unknown ? "Whether memory ran out is unknown"
            : r->ooms_n && r->ooms[0].handled                     ? "Memory ran out, and the program handled it"
-           : failed_without_call(r)                              ? "No CUDA call ran out of memory"
-           : r->imported                                         ? "Memory did not run out while it was recorded"
-           : of_gpu && result_was_killed(r)                      ? "GPU memory did not run out"
-                                                                 : "Memory did not run out";
+           : was_rejected(r) ? "No CUDA call ran out of memory: PyTorch refused the request (throw_on_cudamalloc_oom)"
+           : failed_without_call(r)         ? "No CUDA call ran out of memory"
+           : r->imported                    ? "Memory did not run out while it was recorded"
+           : of_gpu && result_was_killed(r) ? "GPU memory did not run out"
+                                            : "Memory did not run out";
 }
 
 double result_bytes_or_nan(int64_t bytes)

@@ -13,6 +13,7 @@ struct left_out {
     int64_t free_ns;
     bool needed; /* a parameter or the state of an optimizer */
     bool holds;  /* perhaps other tensors, by its graph: older ones that are freed in the same step */
+    bool used;   /* perhaps by the step that frees it */
 };
 enum { MORE_TURNS = 3 }; /* than a thread has that loads a model */
 
@@ -154,6 +155,7 @@ static void drop_left_out(struct play *p, struct track *t, int64_t ns, int64_t n
         caching_release(t->lane.allocator, block);
         t->sums.outlived = true;
         if (t->without[i].needed) p->scenario->outcome.doubts |= WHATIF_NEEDED;
+        if (t->without[i].used) p->scenario->outcome.doubts |= WHATIF_USED;
         holds = holds || (t->without[i].holds && t->without[i].free_ns > next_ns);
     }
     t->holding_steps += holds;
@@ -398,8 +400,12 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     }
     const enum result_category category = whatif_category(p->w, life);
     const bool needed = category == RESULT_CATEGORY_PARAMETERS || category == RESULT_CATEGORY_OPTIMIZER_STATE;
-    *ARENA_ADD(t->without) = (struct left_out){number, life->address, life->free_ns, needed,
-                                               match == MATCH_GRAPH && may_hold_others(p, t, life)};
+    *ARENA_ADD(t->without) = (struct left_out){number,
+                                               life->address,
+                                               life->free_ns,
+                                               needed,
+                                               match == MATCH_GRAPH && may_hold_others(p, t, life),
+                                               whatif_may_be_used(&p->w->sources, life, process)};
 }
 
 static void play_on_alloc(struct play *p, const struct run_lifetime *life, const struct run_series *series)

@@ -558,6 +558,35 @@ bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
     return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
 }
 
+/* The head of a loop drops the variable of the last turn. */
+static bool is_loop_head(struct site_builder *b, const struct run_frame *frame)
+{
+    struct site_code code;
+    size_t at;
+    return site_open_source(b, frame, &code, &at) && site_code_begins(&code.list[at], "for");
+}
+
+static bool has_call_path_line(struct run *run, uint32_t stack, const struct run_frame *line)
+{
+    for (; stack != RUN_NONE; stack = run_stack_parent(run, stack)) {
+        const struct run_frame *f = run_stack_frame(run, stack);
+        if (f->line == line->line && f->file == line->file) return true;
+    }
+    return false;
+}
+
+bool whatif_may_be_used(struct site_builder *b, const struct run_lifetime *life, uint32_t process)
+{
+    struct run *run = b->run;
+    if (life->free_ns > run_process_at(run, process)->last_alloc_ns) return false;
+    for (uint32_t at = run_free_stack(run, life); at != RUN_NONE; at = run_stack_parent(run, at)) {
+        const struct run_frame *f = run_stack_frame(run, at);
+        if (f->kind != GS_FRAME_PYTHON || f->installed || site_is_library_file(f->file)) continue;
+        return !has_call_path_line(run, life->stack, f) && !is_loop_head(b, f);
+    }
+    return false;
+}
+
 bool whatif_has_python(struct run *run, uint32_t stack)
 {
     const struct run_frame *frame;

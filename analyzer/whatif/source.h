@@ -25,5 +25,8 @@ unsigned whatif_source_facts(struct run *run);
 bool whatif_is_caught(struct site_builder *b, uint32_t stack);
 /* Does the statement of this frame make or store a value that is detached from its graph? */
 bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame);
+/* May the program use the tensor when it frees it? A line that allocates again, calls the function again or heads the
+ * loop drops what it no longer needs. Another line that frees a tensor may have used it first. */
+bool whatif_may_be_used(struct site_builder *b, const struct run_lifetime *life, uint32_t process);
 /* Does the call path have a line of Python? */
 bool whatif_has_python(struct run *run, uint32_t stack);

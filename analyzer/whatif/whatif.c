@@ -58,6 +58,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "smaller than in the replay, which has the recorded sizes",
     "The program captures CUDA graphs, and graph_capture_record_stream_reuse differs from the recording. It determines "
     "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
+    "Another line frees tensors of this line in a later step, which may use them, as the next batch that is loaded in "
+    "advance. Then the program fails without them",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

@@ -48,8 +48,9 @@ enum whatif_doubt {
     WHATIF_POOL = 2097152,          /* a request freed the cache, while another thread may have used a private pool */
     WHATIF_SUMS = 4194304,          /* sizes of tensors follow what the line that is left out keeps */
     WHATIF_CAPTURE_REUSE = 8388608, /* a CUDA graph was captured under another graph_capture_record_stream_reuse */
+    WHATIF_USED = 16777216,         /* a later step may use what the line that is left out keeps */
 };
-enum { WHATIF_DOUBTS = 24 };
+enum { WHATIF_DOUBTS = 25 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

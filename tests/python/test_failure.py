@@ -30,6 +30,7 @@ ENDINGS = [  # what the program does, the exception that is recorded
     ("raises(RuntimeError())", "RuntimeError"),
     ("raises(MemoryError())", "MemoryError"),
     ("raises(RuntimeError('CUDA out of memory. Rejected'))", "RuntimeError: CUDA out of memory. Rejected"),
+    ("raises(RuntimeError('CUDA out of memory. preemptively rejected'))", "RuntimeError: CUDA out of memory. preemptively rejected"),
     ("raises(Own('text'))", "Own"),
     ("raises(RuntimeError(Own('text')))", "RuntimeError"),
     ("raises(RuntimeError('bad token hf_' + 'a1B2' * 9))", "RuntimeError: bad token ***"),
@@ -74,6 +75,7 @@ def test_the_exception_that_ends_a_program(ended, python):
         assert (code, process["exit_status"], process["exception"]) == (1, 1, says), program
         assert process["exception_place"].endswith("/program.py:%d" % (LINE - 1)), program
         outcome = "no CUDA call ran out of memory" if "emory" in says else "memory did not run out"
+        outcome += ": PyTorch refused the request (throw_on_cudamalloc_oom)" if "preemptively" in says else ""
         if len(says) < 100:
             assert "%s at program.py:%d, exited with status 1; %s" % (says, LINE - 1, outcome) in text
 

@@ -132,8 +132,8 @@ for step in range(4):
 """
 
 
-@pytest.mark.parametrize("factor", [0.5, 2])
-@pytest.mark.parametrize("text", [HANDWRITTEN, COINCIDENCE, LAST], ids=["handwritten", "coincidence", "last"])
+@pytest.mark.parametrize("text, factor", [(HANDWRITTEN, 0.5), (HANDWRITTEN, 2), (COINCIDENCE, 0.5), (COINCIDENCE, 2), (LAST, 0.5)],
+                         ids=["handwritten-0.5", "handwritten-2", "coincidence-0.5", "coincidence-2", "last-0.5"])
 def test_what_is_as_large_as_a_weight(once, tmp_path_factory, text, factor):
     """Weights of no module keep their size; an activation that once has the size of a weight follows the batch."""
     runs = []
@@ -145,6 +145,38 @@ def test_what_is_as_large_as_a_weight(once, tmp_path_factory, text, factor):
     ours, real = asked(runs[0].database, "--scale", f"batch={factor}")["whatif"][0], recorded_of(runs[1])
     for figure in ("peak_allocated_bytes", "peak_reserved_bytes"):
         assert abs(ours[figure] / real[figure] - 1) <= {HANDWRITTEN: 0.05, COINCIDENCE: 0.1, LAST: 0.01}[text], (figure, ours, real)
+
+
+LATER = """import torch
+def batch(n): return torch.randn(n, 512).cuda()
+model = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+ahead = batch(2048)
+x = loss = None
+for step in range(6):
+    if KIND == "prefetch":
+        x = ahead
+    else:
+        x = batch(2048)
+    loss = (model(x) - x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if KIND == "prefetch":
+        ahead = batch(2048)
+"""
+
+
+@pytest.mark.parametrize("kind, line, doubt", [("prefetch", "    ahead = ", "which may use them"),
+                                               ("batch", "x = batch", None)])
+def test_tensors_of_a_line_that_a_later_step_uses(once, tmp_path_factory, kind, line, doubt):
+    script = tmp_path_factory.getbasetemp() / f"later_{kind}.py"
+    script.write_text(f"KIND = {kind!r}\n{LATER}")
+    at = next(i for i, text in enumerate(script.read_text().splitlines(), 1) if line in text)
+    run = once(f"later {kind}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB")
+    doubts = asked(run.database, "--without", f"{script.name}:{at}")["whatif"][0]["doubts"]
+    rest = [text for text in doubts if "lowest address" not in text]
+    assert len(rest) == (doubt is not None) and all(doubt in text for text in rest), doubts
 
 
 LOOP = """import queue, threading, torch

@@ -10,7 +10,7 @@
 #define TORCH "/usr/lib/python3/dist-packages/torch/"
 
 struct program { /* call paths of a training script */
-    int64_t main, moved, built, forward, backward, zero, step, state, own, loader, object, load;
+    int64_t main, moved, built, forward, backward, zero, step, state, own, loader, before, attached, object, load;
 };
 
 static struct program make(struct syn *s)
@@ -26,6 +26,8 @@ static struct program make(struct syn *s)
     p.state = syn_python(s, p.step, "Adam._init_group", TORCH "optim/adam.py", 5);
     p.own = syn_python(s, p.main, "Net.__init__", "/home/u/net.py", 3);
     p.loader = syn_python(s, p.main, "_MultiProcessingDataLoaderIter._next_data", TORCH "utils/data/dataloader.py", 5);
+    p.before = syn_python(s, 0, "(allocated before the recording)", NULL, 0);
+    p.attached = syn_python(s, 0, "(allocated before gpuspy attached)", NULL, 0);
     p.object = syn_python(s, p.main, "ReplayBuffer.__init__", "/home/u/net.py", 33);
     p.load = syn_python(s, p.main, "load", TORCH "serialization.py", 3);
     return p;
@@ -93,6 +95,9 @@ static void test_each_rule(void **state)
          "allocated and freed while a module of the program's own was built"},
         {p.object, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated while an object was built, kept to the end"},
         {p.main, -1, 0, RESULT_CATEGORY_UNKNOWN, "allocated outside of modules, kept to the end"},
+        {p.before, -1, 0, RESULT_CATEGORY_UNKNOWN, "the call path that allocated it was not recorded"},
+        {p.attached, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS,
+         "freed in backward(); the call path that allocated it was not recorded"},
         {p.load, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "loaded from a file"},
         {p.main, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "freed by zero_grad"},
         {p.main, FREED, p.step, RESULT_CATEGORY_OPTIMIZER_STATE, "freed when the optimizer replaced its state"},
