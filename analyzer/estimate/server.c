@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/server_tower.h"
 #include "analyzer/estimate/serving.h"
 
 static double floor_of(double n)
@@ -110,13 +111,25 @@ static struct estimate_interval profiled_outside(const struct plan *p)
                                       (may_be_before(p, 7) ? 1.8 : 0.6) * GIB};
 }
 
+/* The tower is profiled first: what it needs at once counts only where it is more than the language model's pass,
+ * beside which its pixels and results stay. Besides, convolutions load cuDNN and take its workspaces: 0 to 0.8 GiB with
+ * Mistral 3.1 and Gemma 3, 2.8 GiB with Llama 4. */
+static struct estimate_interval profiled_passes(const struct plan *p)
+{
+    struct estimate_interval pass = profiled_pass(p);
+    struct server_tower tower;
+
+    if (!p->model->shape.tower) return pass;
+    estimate_server_tower(p, profiled_tokens(p), profiled_requests(p), &tower);
+    return (struct estimate_interval){pass.low, fmax(pass.likely + tower.kept.likely, tower.pass.likely) + 0.5 * GIB,
+                                      fmax(pass.high + tower.kept.high, tower.pass.high) + 3 * GIB};
+}
+
 /* The peak before the cache exists, and what vLLM subtracts besides. */
 static struct estimate_interval profiled_peak(const struct plan *p, const struct estimate_result *r)
 {
-    struct estimate_interval sum = estimate_interval_add(profiled_pass(p), profiled_outside(p));
+    struct estimate_interval sum = estimate_interval_add(profiled_passes(p), profiled_outside(p));
 
-    /* the encoder's cache and its own profiling pass: 0 to 0.8 GiB with Mistral 3.1 and Gemma 3, 2.8 with Llama 4 */
-    if (p->model->shape.tower) sum = estimate_interval_add(sum, (struct estimate_interval){0, 0.5 * GIB, 3 * GIB});
     for (const struct estimate_line *l = r->lines; l < r->lines + r->lines_n; l++) {
         if (l->host || !(l->phases & IN_PHASE(PREFILL))) continue;
         if (strcmp(l->name, "CUDA graphs") == 0 && !is_server_before(p, WITH_GRAPHS))

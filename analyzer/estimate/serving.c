@@ -162,6 +162,22 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
                      (uintmax_t)p->batch, each, cache_bits(p) / 8);
 }
 
+/* GLM-4's own code: for each layer torch.cat makes a larger tensor of the caches of all layers before, which no cached
+ * segment holds. Of the prompt's cache: what is reserved beyond what is live when PyTorch's allocator gets the requests
+ * of such a prompt (40 layers, 8,000 to 128,000 tokens). */
+#define JOINED_SEGMENTS 2.8
+
+static void add_joined_cache(struct estimate_result *r, double cache)
+{
+    const double segments = JOINED_SEGMENTS * cache;
+    struct estimate_line *line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(PREFILL), "segments of the joined caches",
+                                              (struct estimate_interval){0, segments, 1.5 * segments});
+
+    line->why = "low: transformers' own class of the model (-hf); high: segments that no other tensor uses meanwhile";
+    estimate_explain(line, "GLM-4's modeling_chatglm.py, its requests given to PyTorch's allocator",
+                     "the prompt's cache · %.1f", JOINED_SEGMENTS);
+}
+
 static void add_cache(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -203,6 +219,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
                     "the first new token";
     if (p->cache_block || s->kv_rank || whole_at_once) return;
+    if (s->joined_cache && p->prompt) add_joined_cache(r, c.bytes * (double)p->prompt / (double)p->seq);
     /* generate() holds the old tuple until the forward pass has returned a new one */
     if (s->tuple_cache && (!p->prompt || p->seq > p->prompt + 1)) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "the cache before the token that is generated",
@@ -345,7 +362,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
 {
     const struct model_shape *s = &p->model->shape;
     /* transformers as old as tuples of keys and values made the logits of the whole prompt */
-    const bool all = s->masked_lm || (s->tuple_cache && p->prompt && phase == IN_PHASE(PREFILL));
+    const bool all = s->masked_lm || (s->tuple_cache && !s->joined_cache && p->prompt && phase == IN_PHASE(PREFILL));
     double size = estimate_serving_element(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
     struct estimate_interval each = estimate_serving_token_elements(p);
     struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),

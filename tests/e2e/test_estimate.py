@@ -525,6 +525,41 @@ def test_what_a_version_of_vllm_subtracts(model, version, used):
     assert known["high_bytes"] - known["low_bytes"] < any_version["high_bytes"] - any_version["low_bytes"]
 
 
+@pytest.mark.parametrize("prompt, more, used", [(8000, "", 21.63), (32000, "", 29.13), (128000, "", 60.17), (8000, "--weights fp4", 10.08), (32000, "--weights fp4", 16.85)])
+def test_caches_that_are_joined_while_a_prompt_is_read(prompt, more, used):
+    """GLM-4's README: nvidia-smi, GB, its own code. Another model of that shape joins none."""
+    words = ["--inference", "--batch", "1", "--prompt", str(prompt), "--seq", str(prompt + 512), "--precision", "bf16", *more.split(), "--gpu", "a100-80g"]
+    peak = answer("--model", "glm-4-9b", *words)["peak"]
+    assert peak["bytes"] == pytest.approx(used * 1e9, rel=0.08) and peak["low_bytes"] <= used * 1e9 <= peak["high_bytes"]
+    assert "joined caches" not in str(answer("--model", "glm-4-9b-0414", *words)["lines"])
+
+
+# Used by vLLM beside its cache, published logs: the tower's pass is over 31 images of Gemma 3, one of 16,384 tokens of Qwen, one for each of 128
+# requests of Llama 3.2.
+TOWERS = [("gemma-3-4b", "--vllm 0.19.0 --seq 8192 --precision bf16 --gpu h100-80g", 12.72, 0.02), ("gemma-3-12b", "--vllm 0.19.0 --seq 8192 --precision bf16 --gpu h100-80g", 27.51, 0.02),
+          ("gemma-3-27b", "--vllm 0.19.0 --seq 8192 --precision bf16 --gpu h100-80g", 55.70, 0.01),
+          ("qwen3.6-35b-a3b", "--weights nvfp4 --kv-cache fp8 --seq 65536 --max-num-seqs 1 --max-num-batched-tokens 4096 --vllm 0.20 --gpu rtx5090-32g", 25.59, 0.1),
+          ("llama-3.2-11b-vision", "--seq 65536 --max-num-seqs 128 --precision bf16 --vllm 0.6.6 --memory 79.22GiB", 56.64, 0.1)]
+
+
+@pytest.mark.parametrize("model, words, used, within", TOWERS)
+def test_the_largest_image_that_vllm_profiles(model, words, used, within):
+    known = answer("--serve", "vllm", "--model", model, *words.split())["gpus"][0]["server"]["used"]
+    assert known["bytes"] == pytest.approx(used * 2**30, rel=within) and known["low_bytes"] <= used * 2**30 <= known["high_bytes"]
+
+
+def test_images_that_vllm_profiles_at_once():
+    """One at least, and as many as the tokens of a pass hold; each GPU has its heads, but the whole residual stream."""
+    words = ["--serve", "vllm", "--vllm", "0.11", "--precision", "bf16", "--seq", "8192", "--gpu", "h100-80g", "--max-num-seqs", "1"]
+
+    def used(*more):
+        return answer(*words, *more)["gpus"][0]["server"]["used"]["bytes"]
+    qwen = [used("--model", "qwen2.5-vl-7b", "--max-num-batched-tokens", str(n)) for n in (1024, 4096, 32768)]
+    assert qwen[0] == qwen[1] < qwen[2]
+    gemma = [used("--model", "gemma-3-4b", "--max-num-batched-tokens", str(n)) for n in (8192, 8192 + 2 * 260)]
+    assert gemma[1] - gemma[0] == pytest.approx(2 * 4096 * 2 * (2 * 1152 + 2 * 4304 + 588), rel=0.02)
+
+
 def test_what_vllm_is_told():
     """--max-num-seqs and --max-num-batched-tokens: the profiling pass has so many."""
     words = ["--serve", "vllm", "--model", "llama-3.1-8b", "--precision", "bf16", "--seq", "8192", "--gpu", "h100-80g", "--vllm", "0.19"]
