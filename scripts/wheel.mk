@@ -18,11 +18,12 @@ $(O)/zig/bin/python:
 	$(call say,VENV,$(O)/zig)
 	$(Q)$(PYTHON) -m venv $(O)/zig && $(O)/zig/bin/pip -q --disable-pip-version-check install ziglang==$(ZIG_VERSION)
 
-# The compiler and objcopy for ARCH under short names; libraries in WHEEL_LIBS.
+# The compiler and objcopy for ARCH under short names; libraries in WHEEL_LIBS. zig compiles parts of the C library when it
+# links, without our options: that name of the working directory is the same in every folder, and so is what they record.
 $(WHEEL)/cc: $(O)/zig/bin/python scripts/wheel-libs.sh scripts/wheel.mk
 	$(Q)mkdir -p $(WHEEL)
 	$(Q)scripts/wheel-libs.sh $(ARCH) $(WHEEL_LIBS)
-	$(Q)printf '#!/bin/sh\nexec %s cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' \
+	$(Q)printf '#!/bin/sh\nPWD=/proc/self/cwd exec %s cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' \
 	    "$$($(abspath $(O))/zig/bin/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/zig" > $@
 	$(Q)chmod +x $@
 	$(Q)ln -sf "$$(command -v $(if $(filter $(ARCH),$(shell uname -m)),,$(ARCH)-linux-gnu-)objcopy)" $(WHEEL)/objcopy
