@@ -18,12 +18,15 @@ $(O)/zig/bin/python:
 	$(call say,VENV,$(O)/zig)
 	$(Q)$(PYTHON) -m venv $(O)/zig && $(O)/zig/bin/pip -q --disable-pip-version-check install ziglang==$(ZIG_VERSION)
 
-# The compiler and objcopy for ARCH under short names; libraries in WHEEL_LIBS.
+# The compiler and objcopy for ARCH under short names; libraries in WHEEL_LIBS. zig compiles parts of the C library and of the
+# compiler's when it links, without our options: /proc/self/cwd is a name of the working directory that is the same everywhere,
+# so the debugging information of two folders is, too. zig's cache of the user would have those parts from other folders.
 $(WHEEL)/cc: $(O)/zig/bin/python scripts/wheel-libs.sh scripts/wheel.mk
 	$(Q)mkdir -p $(WHEEL)
 	$(Q)scripts/wheel-libs.sh $(ARCH) $(WHEEL_LIBS)
-	$(Q)printf '#!/bin/sh\nexec %s cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' \
-	    "$$($(abspath $(O))/zig/bin/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/zig" > $@
+	$(Q)zig=$$(realpath -s --relative-to=. "$$($(abspath $(O))/zig/bin/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')"); \
+	    printf '#!/bin/sh\nPWD=/proc/self/cwd ZIG_LIB_DIR=/proc/self/cwd/%s/lib ZIG_GLOBAL_CACHE_DIR=/proc/self/cwd/%s exec %s cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' \
+	    "$$zig" "$$(realpath -s --relative-to=. $(O))/zig/cache" "$(CURDIR)/$$zig/zig" > $@
 	$(Q)chmod +x $@
 	$(Q)ln -sf "$$(command -v $(if $(filter $(ARCH),$(shell uname -m)),,$(ARCH)-linux-gnu-)objcopy)" $(WHEEL)/objcopy
 

@@ -225,6 +225,35 @@ part_torch() {
     check "its steps, by the optimizer" query "$scratch/torch.db" '[.steps[].n] == [6]'
 }
 
+# ---------------------------------------------------------------- the acceptance kit
+
+fetch_kit() { # a qemu without libraries, which the kernel starts for every program; and what the kit's Python needs
+    [ -e "$wheel/qemu/done" ] && return
+    rm -rf "$wheel/qemu"
+    mkdir -p "$wheel/qemu"
+    (cd "$wheel/qemu" && apt-get -qq download qemu-user-static libsqlite3-0:arm64 && dpkg -x libsqlite3-0_*.deb "$root" &&
+        dpkg --fsys-tarfile qemu-user-static_*.deb | tar -x ./usr/bin/qemu-aarch64-static && rm ./*.deb) && touch "$wheel/qemu/done"
+}
+# In a user namespace of its own, the kernel (6.7 or newer) starts arm64's programs by qemu, also those that programs start.
+under_binfmt() { # COMMAND...
+    local magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00' mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+    mkdir -p "$wheel/binfmt"
+    unshare -Urm bash -c 'mount -t binfmt_misc none "$1" && printf %s "$2" >"$1/register" && shift 2 && exec "$@"' - \
+        "$wheel/binfmt" ":arm64:M::$magic:$mask:$wheel/qemu/usr/bin/qemu-aarch64-static:F" env QEMU_LD_PREFIX="$root" "$@"
+}
+kit() { # KIT=torch_plain,two_ranks_one_run: only these checks
+    under_binfmt env PYTHON="$root/usr/bin/python3.11" PYTHONPATH="$wheel/torch-$torch" GPUSPY_BUILD="$wheel" \
+        scripts/gpu-acceptance.sh "$scratch/kit" --simulated ${KIT:+--only="$KIT"}
+}
+part_kit() {
+    if ! fetch_torch >"$scratch/pip.txt" 2>&1 || ! fetch_kit >"$scratch/apt.txt" 2>&1 ||
+        ! under_binfmt "$root/usr/bin/python3.11" -c 'import subprocess, sys; subprocess.check_call([sys.executable, "-c", ""])' >"$scratch/apt.txt" 2>&1; then
+        echo "test-arm64: the acceptance kit is left out: no PyTorch, no static qemu, or the kernel has no binfmt_misc for users: $(tail -n 1 "$scratch/apt.txt")" >&2
+        return
+    fi
+    check "the acceptance kit" kit
+}
+
 for part in $parts; do "part_$part"; done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -53,8 +53,9 @@ const struct command_text command_text_top = {
     .about =
         "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
         "memory. Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies "
-        "and waits. Also: which NVTX ranges are open. A curve shows the last five minutes; if memory grows steadily, "
-        "top prints when the GPU will be full. NVML reports utilization and temperature. Press ? for the keys.\n\nIt "
+        "and waits. Also: which NVTX ranges are open, and how high memory peaked in each, at least. A curve shows the "
+        "last five minutes; if memory grows steadily, top prints when the GPU will be full. NVML reports utilization "
+        "and temperature. Press ? for the keys.\n\nIt "
         "also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
         "selected one, as gpuspy attach does.\n\ntop only reads the recording and does not slow down the program. The "
         "last second may be missing; the first line shows the age of the data. top reads the newest rows of a long "

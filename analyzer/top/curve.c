@@ -56,6 +56,17 @@ size_t top_curve_read(const struct top_curve *c, int64_t now_ns, int64_t level, 
     return known;
 }
 
+int64_t top_curve_high(const struct top_curve *c, int64_t now_ns, int64_t level, int64_t from_ns)
+{
+    const int64_t now = bucket_of(now_ns), first = bucket_of(from_ns);
+    int64_t high = level;
+    for (int64_t bucket = now; bucket > first && bucket > now - BUCKETS; bucket--) {
+        level = arena_add_capped(level, -change_in(c, bucket));
+        high = level > high ? level : high;
+    }
+    return high;
+}
+
 double top_curve_growth(const struct top_span *points, size_t n)
 {
     double x_mean = ((double)n - 1) / 2, y_mean = 0, xx = 0, xy = 0, rest = 0;

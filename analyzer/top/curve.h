@@ -20,6 +20,8 @@ void top_curve_add(struct top_curve *c, int64_t time_ns, int64_t amount);
  * from_ns. Returns their number, at most n, and fills points[0 …], oldest first. */
 size_t top_curve_read(const struct top_curve *c, int64_t now_ns, int64_t level, int64_t from_ns, int seconds,
                       struct top_span *points, size_t n);
+/* The highest value after from_ns, at the ends of tenths of a second: at least so high was the peak. */
+int64_t top_curve_high(const struct top_curve *c, int64_t now_ns, int64_t level, int64_t from_ns);
 void top_curve_clear(struct top_curve *c);
 
 /* The line through the maxima of intervals, if it certainly rises: by more than three standard errors, and up to the

@@ -104,6 +104,20 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
     return h;
 }
 
+int64_t top_range_peak(const struct top_model *m, uint32_t source, const struct top_range *range)
+{
+    const struct top_source *s = &m->sources[source];
+    int64_t peak = RUN_UNKNOWN;
+    EACH_IN (d, s->devices) {
+        const struct top_series *series = top_series_find(m, source, d->device, top_layer_of(m, source));
+        if (!series || s->no_rates) continue;
+        const int64_t level = series->known != RUN_UNKNOWN ? series->known : series->bytes;
+        peak =
+            top_max(peak, top_curve_high(&series->curve, s->now_ns, level, top_max(range->start_ns, s->curve_from_ns)));
+    }
+    return peak;
+}
+
 enum { FORECAST_POINTS = TOP_WINDOW_S / TOP_SLOT_S, FORECAST_MOST_S = 7 * 24 * 3600 };
 
 /* The cache is available to tensors, so live memory counts, at the maximum of each five seconds. */

@@ -45,5 +45,7 @@ struct top_held {
 struct top_forecast {
     double bytes_per_s, full_s; /* full_s: until the GPU is full; NAN: the total is unknown, or it takes days */
 };
+/* What the fullest GPU held at least at the peak of a range that is open; RUN_UNKNOWN. */
+int64_t top_range_peak(const struct top_model *m, uint32_t source, const struct top_range *range);
 struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, const struct top_device *d);
 struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d);

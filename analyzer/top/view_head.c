@@ -209,9 +209,10 @@ static void process_line(struct top_line *l, uint32_t source)
     top_finish(l);
 }
 
-/* "  in load 12.3 s, lib: step 40 ms", from the outermost on. */
-static void ranges_line(struct top_line *l, const struct top_source *s)
+/* "  in load 12.3 s (peak at least 1.20 GiB), lib: step 40 ms", from the outermost on. */
+static void ranges_line(struct top_line *l, uint32_t source)
 {
+    const struct top_source *s = &l->v->tables->model->sources[source];
     char name[TOP_LINE], domain[TOP_LINE];
     top_put(l, TERMINAL_BOLD, "  in");
     for (size_t i = 0; i < s->ranges_n; i++) {
@@ -220,6 +221,8 @@ static void ranges_line(struct top_line *l, const struct top_source *s)
         terminal_clean(domain, sizeof domain, r->domain, l->v->term.utf8);
         add_head_piece(l, TERMINAL_PLAIN, "%s %s%s%s %s", i ? "," : "", domain, *domain ? ": " : "", name,
                        UNITS_SECONDS((double)top_max(s->now_ns - r->start_ns, 0) / 1e9));
+        const int64_t peak = top_range_peak(l->v->tables->model, source, r);
+        if (peak > 0) add_head_piece(l, TERMINAL_PLAIN, " (peak at least %s)", TOP_BYTES(peak));
     }
     if (s->ranges_total > s->ranges_n)
         add_head_piece(l, TERMINAL_PLAIN, " and %zu more", s->ranges_total - s->ranges_n);
@@ -281,7 +284,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         if (!s->unread_rows) add_head_growth(l, pinned, s->now_ns);
         top_finish(l);
     }
-    if (s->ranges_n && !brief) ranges_line(l, s);
+    if (s->ranges_n && !brief) ranges_line(l, source);
     if (s->failures_n) failure_line(l, s);
     if (s->lost_events) {
         top_put(l, TERMINAL_RED, "  %s lost: no space left", UNITS_PLURAL(s->lost_events, "event was", "events were"));

@@ -94,14 +94,17 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
     return list;
 }
 
-static json_t *ranges_json(const struct top_source *s)
+static json_t *ranges_json(const struct top_model *m, uint32_t source)
 {
+    const struct top_source *s = &m->sources[source];
     json_t *list = json_array();
     EACH_IN (r, s->ranges) {
         json_t *o = json_add_object(list);
         set_text(o, "name", r->name);
         set_text(o, "domain", *r->domain ? r->domain : NULL);
         set_real(o, "open_s", seconds_of_ns(top_max(s->now_ns - r->start_ns, 0)));
+        const int64_t peak = top_range_peak(m, source, r);
+        set_json(o, "peak_at_least_bytes", peak == RUN_UNKNOWN ? NULL : json_integer(peak));
     }
     return list;
 }
@@ -137,7 +140,7 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set_json(o, "devices", LIST_OF(s->devices_n, i, top_device_json(m, source, &s->devices[i])));
     set_json(o, "live", series);
     set_json(o, "failures", LIST_OF(s->failures_n, i, top_failure_json(t, &s->failures[i])));
-    set_json(o, "ranges", ranges_json(s));
+    set_json(o, "ranges", ranges_json(m, source));
     set_count(o, "ranges_total", s->ranges_total);
     set_json(o, "last_waits", waits_json(t, s));
     return o;

@@ -174,6 +174,20 @@ def test_the_ranges_that_are_open(recording, program):
     assert open_ranges(recording) == []
 
 
+def test_the_peak_of_a_range_that_is_open(recording, program):
+    """At least: the curve has a value each tenth of a second."""
+    program.do("s")
+    high = program.do("www")["weight"]
+    time.sleep(0.3)
+    left = program.do("ff")["weight"]
+    time.sleep(0.3)
+    program.do("n")
+    load, step = settled(recording)["processes"][0]["ranges"]
+    assert (load["peak_at_least_bytes"], step["peak_at_least_bytes"]) == (high, left)
+    line, = [line for line in recording.gpuspy("top", "--once", recording.database).stdout.splitlines() if line.startswith("  in load ")]
+    assert re.search(r"in load [\d.]+ m?s \(peak at least [\d.]+ [MG]iB\), step", line), line
+
+
 def test_a_failure_and_a_pid(recording, program):
     program.do("wo")
     now = settled(recording, program.process.pid)
