@@ -117,7 +117,7 @@ static struct estimate_interval profiled_outside(const struct plan *p)
 static struct estimate_interval profiled_passes(const struct plan *p)
 {
     struct estimate_interval pass = profiled_pass(p);
-    struct server_tower tower;
+    struct estimate_tower_pass tower;
 
     if (!p->model->shape.tower) return pass;
     estimate_server_tower(p, profiled_tokens(p), profiled_requests(p), &tower);

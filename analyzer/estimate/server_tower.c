@@ -58,24 +58,24 @@ static bool joins_states(const struct plan *p)
 
 /* Items that are read at once: as many as the tokens of a pass hold, at least one; Llama 3.2, which only older versions
  * serve, one for each request. */
-static double items(const struct plan *p, const struct tower *t, double tokens, double requests)
+static double items_at_once(const struct plan *p, const struct tower *t, double tokens, double requests)
 {
     return joins_states(p) ? requests : fmax(1, floor(tokens / t->item));
 }
 
 void estimate_server_tower(const struct plan *p, struct estimate_interval tokens, struct estimate_interval requests,
-                           struct server_tower *out)
+                           struct estimate_tower_pass *out)
 {
     const enum model_tower id = p->model->shape.tower;
     const struct tower *t = &towers[id];
     const double size = estimate_serving_element(p), tp = (double)p->tp;
     struct estimate_interval each = EXACTLY(layer_numbers(t, tp));
 
-    *out = (struct server_tower){0};
+    *out = (struct estimate_tower_pass){0};
     if (!t->item) return;
     if (joins_states(p)) each = estimate_interval_add(each, joined_states(t));
-    const double likely = items(p, t, tokens.likely, requests.likely) * t->item,
-                 high = items(p, t, tokens.high, requests.high) * t->item;
+    const double likely = items_at_once(p, t, tokens.likely, requests.likely) * t->item,
+                 high = items_at_once(p, t, tokens.high, requests.high) * t->item;
     /* pixels in the weights' type; high: also in float32 */
     out->pass = (struct estimate_interval){0, size * likely * t->patches * (each.likely + t->pixels),
                                            high * t->patches * (size * (each.high + t->pixels) + 4 * t->pixels)};

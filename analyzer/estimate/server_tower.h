@@ -6,9 +6,9 @@
 
 /* Bytes. `pass`: while the tower reads the largest items; `kept`: their pixels and its results, which are still there
  * while the language model is profiled. 0 without a tower. */
-struct server_tower {
+struct estimate_tower_pass {
     struct estimate_interval pass, kept;
 };
 
 void estimate_server_tower(const struct plan *p, struct estimate_interval tokens, struct estimate_interval requests,
-                           struct server_tower *out);
+                           struct estimate_tower_pass *out);
