@@ -133,6 +133,20 @@ def levels_at_the_ends_of_time(db):
     db.execute("INSERT INTO level SELECT DISTINCT series,device,?,?,?,? FROM level", (MOST - 1, MOST, 1, MOST))
 
 
+def levels_in_no_order(db):
+    db.execute("UPDATE OR IGNORE level SET start_ns='text' WHERE start_ns > ?", (10 * SECOND,))
+    db.execute("UPDATE OR IGNORE level SET start_ns=x'00' WHERE start_ns > ?", (5 * SECOND,))
+    db.execute("UPDATE level SET end_ns=1 WHERE typeof(start_ns)='blob'")
+
+
+def levels_that_round_up(db):
+    db.execute("DELETE FROM level")
+    for i in range(64):
+        db.execute("INSERT INTO level VALUES(0,0,?,?,?,?)", (i << 54, (i + 1) << 54, i << 22, i << 23))
+    db.execute("UPDATE level SET end_ns=end_ns-1 WHERE end_ns=?", (1 << 60,))
+    db.execute("INSERT INTO level VALUES(0,0,?,?,1,2)", ((1 << 60) - 1, 1 << 60))
+
+
 def types(db):
     for table, columns in TABLES.items():
         for i, column in enumerate(columns.split(",")):
@@ -167,7 +181,8 @@ def a_full_table_of_courses(db):
 
 CHANGES = [huge_counts, many_huge_counts, a_million_steps_per_row, negative_counts, first_times, kept_from_the_end_of_time,
            kept_from_the_end_of_time_and_no_times, kept_from_the_start, kept_from_a_text, ids_of_courses, kinds_of_courses,
-           unsorted_times, early_times, odd_levels, levels_at_the_ends_of_time, types, missing_tables, tables_that_never_end,
+           unsorted_times, early_times, odd_levels, levels_at_the_ends_of_time,
+           levels_in_no_order, levels_that_round_up, types, missing_tables, tables_that_never_end,
            no_rows_at_all, a_full_table_of_courses]
 
 
