@@ -259,7 +259,9 @@ static enum gs_cfi_result find_row(const struct gs_image *image, struct gs_segme
 {
     unsigned pushed;
     const enum gs_cfi_result result = gs_cfi_find(image, pc, work);
-    if (result != GS_CFI_NONE || !interrupted || !is_stub(pc, code, &pushed)) return result;
+    if (result != GS_CFI_NONE || !interrupted || !gs_image_segment(image, pc, PF_X | PF_R, &code) ||
+        !is_stub(pc, code, &pushed))
+        return result;
     work->row = (struct gs_cfi_row){
         .cfa = {.how = GS_CFI_PLUS, .reg = GS_REG_SP, .offset = (int64_t)(pushed + CALL_PUSHES)},
         .reg[GS_REG_RA] = {.how = CALL_PUSHES ? GS_CFI_AT : GS_CFI_SAME, .offset = -(int64_t)CALL_PUSHES},

@@ -112,6 +112,14 @@ bool run_removed_since(const struct run *run, const struct run_oom *oom, const s
     return true;
 }
 
+/* SQL orders by type first, and values of other types may be anything. */
+static bool follows_last_level(const struct run *run, const struct run_level *level)
+{
+    const struct run_level *last = run->levels_n ? &run->levels[run->levels_n - 1] : NULL;
+    return !last || last->process != level->process || last->layer != level->layer || last->device != level->device ||
+           last->end_ns <= level->start_ns;
+}
+
 static void load_levels(struct run *run, struct run_database *db, uint32_t process)
 {
     sqlite3_stmt *st = run_database_prepare(db, "SELECT series, device, start_ns, end_ns, low_bytes, high_bytes FROM "
@@ -127,7 +135,8 @@ static void load_levels(struct run *run, struct run_database *db, uint32_t proce
             .low_bytes = run_bounded(sqlite3_column_int64(st, 4)),
             .high_bytes = run_bounded(sqlite3_column_int64(st, 5)),
         };
-        if (series >= 0 && series < GS_SERIES_COUNT && level.end_ns > level.start_ns) *ARENA_ADD(run->levels) = level;
+        if (series >= 0 && series < GS_SERIES_COUNT && level.end_ns > level.start_ns && follows_last_level(run, &level))
+            *ARENA_ADD(run->levels) = level;
     }
     sqlite3_finalize(st);
 }
@@ -234,7 +243,8 @@ static bool find_lows(const struct run_level *level, size_t n, int64_t lows[EIGH
     for (size_t i = 0; i < n; i++) {
         const int64_t at = level[i].start_ns - start;
         if (at < 0 || end <= start) continue;
-        int64_t *low = &lows[(int)((double)at / (double)(end - start) * EIGHTHS)];
+        const int eighth = (int)((double)at / (double)(end - start) * EIGHTHS); /* rounding may reach EIGHTHS */
+        int64_t *low = &lows[eighth < EIGHTHS ? eighth : EIGHTHS - 1];
         *low = level[i].low_bytes < *low ? level[i].low_bytes : *low;
     }
     for (int i = 0; i < EIGHTHS; i++)

@@ -72,7 +72,7 @@ void run_load_removed_lows(struct run *run, struct run_database *db, uint32_t pr
     uint64_t before = 0;
     EACH_IN (r, run->removed)
         if (r->process == process && r->what == GS_REMOVED_ALLOCATION) before += r->count;
-    p->lows_are_known = before && load_lows(run, db, process) && run_meta_number(db, "courses_left_out") <= 0;
+    p->lows_are_known = load_lows(run, db, process) && run_meta_number(db, "courses_left_out") <= 0;
     if (!p->lows_are_known) return;
     p->allocations_removed = before;
     p->allocations_before = before + count_early_rows(db, p->kept_from_ns);

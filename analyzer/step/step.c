@@ -277,7 +277,7 @@ static void steps_on_alloc(void *self, const struct run_lifetime *life, const st
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE)
         return;                             /* PyTorch's allocator occasionally needs a segment */
     if (life->alloc_ns < f->kept_from_ns) { /* other events of that time were removed */
-        step_removed_add_row(&f->early, life->stack, life->alloc_ns);
+        step_removed_add_row(&f->early, life->stack, life->alloc_ns, life->free_ns >= f->kept_from_ns);
         return;
     }
     step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);

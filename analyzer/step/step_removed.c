@@ -30,15 +30,15 @@ void step_removed_add(struct step_removed_events *e, uint32_t stack, const struc
     at->lost += more->lost;
 }
 
-void step_removed_add_row(struct step_removed_events *e, uint32_t stack, int64_t ns)
+void step_removed_add_row(struct step_removed_events *e, uint32_t stack, int64_t ns, bool stayed)
 {
     step_removed_add(e, stack, &(struct step_removed_event){.count = 1, .first_ns = ns});
-    *ARENA_ADD(e->rows_ns) = ns;
+    if (stayed) *ARENA_ADD(e->stayed_ns) = ns;
 }
 
 void step_removed_free(struct step_removed_events *e)
 {
-    ARENA_RELEASE(e->of_stack, e->rows_ns);
+    ARENA_RELEASE(e->of_stack, e->stayed_ns);
     *e = (struct step_removed_events){0};
 }
 
@@ -147,7 +147,7 @@ struct clock {
  * in between. */
 static double clock_at(const struct clock *c, int64_t ns)
 {
-    const size_t rows = SORT_COUNT(c->early->rows_ns_n, i, c->early->rows_ns[i] <= ns);
+    const size_t rows = SORT_COUNT(c->early->stayed_ns_n, i, c->early->stayed_ns[i] <= ns);
     return run_allocations_by(c->run, c->process, ns) - (double)rows;
 }
 

@@ -10,7 +10,7 @@ struct step_removed_events { /* before the kept part */
         int64_t first_ns;
     } * of_stack;
     size_t of_stack_n;
-    ARENA_LIST(int64_t, rows_ns); /* of those that have rows, ascending */
+    ARENA_LIST(int64_t, stayed_ns); /* of those that the kept part begins with, ascending */
 };
 struct step_removed {
     bool known;
@@ -19,7 +19,8 @@ struct step_removed {
 };
 
 void step_removed_add(struct step_removed_events *e, uint32_t stack, const struct step_removed_event *more);
-void step_removed_add_row(struct step_removed_events *e, uint32_t stack, int64_t ns);
+/* `stayed`: it was not freed before the kept part. A removal that a kill cut short left others. */
+void step_removed_add_row(struct step_removed_events *e, uint32_t stack, int64_t ns, bool stayed);
 void step_removed_free(struct step_removed_events *e);
 /* The removed allocations, or copies and waits, of a process; with `tensors` without PyTorch's segments. */
 void step_removed_add_totals(struct step_removed_events *e, const struct run *run, uint32_t process, bool calls,

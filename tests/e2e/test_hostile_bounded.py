@@ -24,8 +24,9 @@ TABLES = {"removed": "what,kind,stack_id,count,bytes,ns,first_ns", "removed_afte
           "removed_scope": "peak_bytes,peak_ns,entry_bytes,exit_bytes,open_entry_bytes,count,ended_ns,until_ns"}
 
 
-def bounded(path):
-    """Steps of which each leaks; the first ones are removed but for what they leaked."""
+def bounded(path, removed=KEPT):
+    """Steps of which each leaks, with all rows from step KEPT on; the first `removed` ones are removed but for what they
+    leaked."""
     with Rows(path, seconds=STEPS * EACH + 1, rank=0) as r:
         db = r.db
         db.executescript((ROOT / "schema" / "keep.sql").read_text())
@@ -39,18 +40,21 @@ def bounded(path):
                 r.block(at + k / 1000, MIB, None, keep, layer=layer, address=shift + (1 << 32) + i * MIB)
                 r.block(at + k / 1000 + 0.01, 4 * MIB, 0.02, work, layer=layer, address=shift + (5 << 32) + i * 4 * MIB)
             r.sync(at + 0.05, 0.02, work)
-        db.execute("DELETE FROM allocation_row WHERE life_ns IS NOT NULL AND id <= ?", (KEPT * 4,))
-        db.execute("DELETE FROM sync WHERE id <= ?", (KEPT,))
+        db.execute("DELETE FROM allocation_row WHERE life_ns IS NOT NULL AND id <= ?", (removed * 4,))
+        db.execute("DELETE FROM sync WHERE id <= ?", (removed,))
         db.execute("INSERT INTO meta VALUES('kept_from_ns',?),('keep',?)", (int((0.5 + KEPT * EACH) * SECOND), 32 * MIB))
         for kind in kinds.values():
-            db.execute("INSERT INTO removed VALUES(0,?,?,?,?,?,?)",
-                       (kind, work, KEPT, KEPT * 4 * MIB, int(KEPT * 0.02 * SECOND), int(0.51 * SECOND)))
-            db.execute("INSERT INTO removed_after VALUES(0,?,?,?)", (kind, KEPT, KEPT * 4 * MIB))
+            if removed:
+                db.execute("INSERT INTO removed VALUES(0,?,?,?,?,?,?)",
+                           (kind, work, removed, removed * 4 * MIB, int(removed * 0.02 * SECOND), int(0.51 * SECOND)))
+                db.execute("INSERT INTO removed_after VALUES(0,?,?,?)", (kind, removed, removed * 4 * MIB))
             for bucket in range(1, 37):
                 db.execute("INSERT INTO removed_course VALUES(?,?,?,?)", (kind, keep, bucket * 32, bucket * 8 * MIB))
         for bucket in range(1, 37):
             db.execute("INSERT INTO removed_time VALUES(?,?)", (bucket * 32, int((0.5 + bucket * 8 * EACH) * SECOND)))
-        db.execute("INSERT INTO removed VALUES(2,8,?,?,0,?,?)", (work, KEPT, int(KEPT * 0.02 * SECOND), int(0.55 * SECOND)))
+        if removed:
+            db.execute("INSERT INTO removed VALUES(2,8,?,?,0,?,?)",
+                       (work, removed, int(removed * 0.02 * SECOND), int(0.55 * SECOND)))
         for i in range(KEPT):
             at = 0.5 + i * EACH
             for series in 0, 1:
@@ -129,6 +133,20 @@ def levels_at_the_ends_of_time(db):
     db.execute("INSERT INTO level SELECT DISTINCT series,device,?,?,?,? FROM level", (MOST - 1, MOST, 1, MOST))
 
 
+def levels_in_no_order(db):
+    db.execute("UPDATE OR IGNORE level SET start_ns='text' WHERE start_ns > ?", (10 * SECOND,))
+    db.execute("UPDATE OR IGNORE level SET start_ns=x'00' WHERE start_ns > ?", (5 * SECOND,))
+    db.execute("UPDATE level SET end_ns=1 WHERE typeof(start_ns)='blob'")
+
+
+def levels_that_round_up(db):
+    db.execute("DELETE FROM level")
+    for i in range(64):
+        db.execute("INSERT INTO level VALUES(0,0,?,?,?,?)", (i << 54, (i + 1) << 54, i << 22, i << 23))
+    db.execute("UPDATE level SET end_ns=end_ns-1 WHERE end_ns=?", (1 << 60,))
+    db.execute("INSERT INTO level VALUES(0,0,?,?,1,2)", ((1 << 60) - 1, 1 << 60))
+
+
 def types(db):
     for table, columns in TABLES.items():
         for i, column in enumerate(columns.split(",")):
@@ -163,7 +181,8 @@ def a_full_table_of_courses(db):
 
 CHANGES = [huge_counts, many_huge_counts, a_million_steps_per_row, negative_counts, first_times, kept_from_the_end_of_time,
            kept_from_the_end_of_time_and_no_times, kept_from_the_start, kept_from_a_text, ids_of_courses, kinds_of_courses,
-           unsorted_times, early_times, odd_levels, levels_at_the_ends_of_time, types, missing_tables, tables_that_never_end,
+           unsorted_times, early_times, odd_levels, levels_at_the_ends_of_time,
+           levels_in_no_order, levels_that_round_up, types, missing_tables, tables_that_never_end,
            no_rows_at_all, a_full_table_of_courses]
 
 

@@ -13,6 +13,7 @@ import time
 
 import pytest
 from conftest import BUILD, SECONDS, Recording, thread_sanitized
+from test_hostile_bounded import STEPS, bounded
 
 PROGRAMS = BUILD / "programs"
 
@@ -138,8 +139,7 @@ def lows_of(recording, firsts):
     return lows
 
 
-def test_what_was_live_of_each_call_path_is_that_of_the_whole_run(pair):
-    full, kept, _ = pair
+def assert_lows_are_those_of(full, kept):
     ends = [first for (first,) in kept.sql("SELECT first_id FROM removed_time ORDER BY 1")]
     assert 32 <= len(ends) <= 128
     lows = lows_of(full, [0, *ends])
@@ -152,6 +152,11 @@ def test_what_was_live_of_each_call_path_is_that_of_the_whole_run(pair):
             now = rows.get(key, {}).get(first, now)
             assert now == expected[i], (key, i)
     assert rows
+
+
+def test_what_was_live_of_each_call_path_is_that_of_the_whole_run(pair):
+    full, kept, _ = pair
+    assert_lows_are_those_of(full, kept)
 
 
 def test_the_timeline_is_of_the_whole_run(pair):
@@ -225,6 +230,15 @@ def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
     moment = full.sql("SELECT alloc_ns FROM allocation WHERE id=?", last)[0][0]
     then = {row[0] for row in full.sql("SELECT id FROM allocation WHERE id<=? AND (free_ns IS NULL OR free_ns>?)", last, moment)}
     assert live <= then and len(then - live) <= 1  # a free after the last allocation
+    assert_lows_are_those_of(full, recording)
+
+
+@pytest.mark.parametrize("removed", [0, 1, 30, 150, 299, 300])
+def test_a_removal_that_a_kill_cut_short_shows_the_same_growth(recording, removed):
+    bounded(recording.database, removed)
+    growth = recording.report()["growth"]
+    assert [(g["layer"], g["count"]) for g in growth] == [("tensor", STEPS)]
+    assert all(abs(g["steps"] - STEPS) <= 1 and g["fit"] > 0.99 for g in growth)
 
 
 def read_again_and_again(child, path, seconds, wait):
