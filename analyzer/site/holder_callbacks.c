@@ -193,7 +193,7 @@ static bool is_of_new_module(struct site_search *s, size_t i)
     const size_t loop = site_common_loop(s, i, i);
     while (from && from > code && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
     return from && loop < s->code.n &&
-           site_is_made_in(s, arena_printf(s->scratch, "%.*s", (int)(dot - from), from), loop,
+           site_is_made_in(s, arena_printf(s->scratch, "%.*s", (int)(dot - from), from), loop + 1,
                            site_code_end(&s->code, loop));
 }
 

@@ -122,9 +122,9 @@ static bool is_of_program(struct site_search *s, const char *object)
 /* Does only one statement of the file assign or empty the attribute, of whatever object? */
 static bool is_assigned_once(struct site_search *s, const char *attribute)
 {
-    const char *const resets[] = {
-        arena_printf(s->scratch, ".%s = ", attribute), arena_printf(s->scratch, ".%s.clear(", attribute),
-        arena_printf(s->scratch, ".%s.pop", attribute), arena_printf(s->scratch, ".%s[:] =", attribute)};
+    const char *const resets[] = {arena_printf(s->scratch, ".%s = ", attribute),
+                                  arena_printf(s->scratch, ".%s.clear(", attribute),
+                                  arena_printf(s->scratch, ".%s[:] =", attribute)};
     const char *deleted = arena_printf(s->scratch, ".%s", attribute);
     size_t n = 0;
     for (size_t k = 0; k < s->code.n; k++) {
