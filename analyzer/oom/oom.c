@@ -313,7 +313,7 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
     history->turns += o->last_line != *at;
     if (life->alloc_ns >= o->kept_from_ns) /* others of the time before were removed */
         oom_course_add(SITE_REACH(o->courses, run_location(o->b->run, life->location)->series, o->courses_cap),
-                       life->alloc_ns, series->allocated_bytes, series->freed_bytes);
+                       life->alloc_ns, life->bytes, series->allocated_bytes, series->freed_bytes);
     if (o->latest) oom_after_add_alloc(&o->latest->facts.after, life, *at - 1);
     const bool backward = oom_passes_add_alloc(&o->passes, o->b->run, life);
     oom_trials_add_alloc(&o->trials, o->b->run, life, backward);
@@ -526,6 +526,9 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_gr
         oom_trials_judge(o->b, &f.trials);
         oom_find_growing(o->b, c->live, c->live_n, &f);
         f.growing_turnover = growing_turnover(o, c, &f);
+        f.growing_low = f.growing_sites && c->series < o->courses_cap
+                            ? oom_course_low(&o->courses[c->series], f.heaviest_first_ns, row->time_ns)
+                            : -1;
         oom_find_demand(o->b, &f);
         oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = run_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);

@@ -106,6 +106,7 @@ struct oom_facts {
                                    failed */
     double heaviest_first_rank; /* of the latter: the share of the call path's blocks, freed or not, that came before */
     const struct result_growth *growth; /* its largest entry; NULL none */
+    int64_t growing_low;                /* the least in total soon after it began; -1 unknown */
     int64_t before_growth;              /* live in total when it began; 0 unknown */
     int64_t backward_ns;                /* of the last backward pass before the failure; RUN_UNKNOWN: there was none */
     int64_t grad_ns;                    /* likewise of torch.autograd.grad() */

@@ -477,6 +477,8 @@ static int64_t before_growth(struct site_builder *b, struct oom_facts *f, const 
     f->replaced = turns && f->growing_larger;
     if (turns) return 0;
     /* the minimum of its first eighth: the peak of a step is temporary */
+    if (f->growing_low >= 0)
+        return f->growing_low; /* by allocations: a pause, or a collection of garbage, takes time */
     double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
     for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
         int64_t bytes = t->points[p].bytes;

@@ -19,16 +19,19 @@ enum { OOM_COURSE = 128 };
 
 struct oom_course { /* all 0: no allocation yet */
     struct oom_sums {
-        int64_t ns, allocated, freed;
-    } list[OOM_COURSE]; /* of every `stride`-th allocation, ascending */
+        int64_t ns, allocated, freed, low; /* low: the least that was live since the one before */
+    } list[OOM_COURSE];                    /* of every `stride`-th allocation, ascending */
     uint32_t n;
     uint64_t times, stride;
+    int64_t low; /* since the last one; INT64_MAX: it is the last allocation */
 };
 
-/* Times must be in order. */
-void oom_course_add(struct oom_course *c, int64_t ns, int64_t allocated, int64_t freed);
+/* An allocation of `bytes`, which `allocated` includes. Times must be in order. */
+void oom_course_add(struct oom_course *c, int64_t ns, int64_t bytes, int64_t allocated, int64_t freed);
 /* Bytes freed per byte allocated in that time; NAN unknown. */
 double oom_course_turnover(const struct oom_course *c, int64_t from_ns, int64_t to_ns);
+/* The least that was live in the first eighth of the allocations of that time; -1: too few moments are known. */
+int64_t oom_course_low(const struct oom_course *c, int64_t from_ns, int64_t to_ns);
 
 /* Times must be in order. */
 void oom_history_add(struct oom_history *h, int64_t ns);

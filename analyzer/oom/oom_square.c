@@ -193,7 +193,9 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
                     "%s creates a row for each index, with one element per class: pass the indices instead "
                     "(cross_entropy, embedding and gather take them)",
                     oom_place_text(w, stack));
-    if (run_stack_is_in(w->b->run, stack, "/torch/_functorch/vmap.py", NULL))
+    if (run_stack_is_in(w->b->run, stack, "/torch/_functorch/vmap.py", NULL) &&
+        run_stack_is_in(w->b->run, stack, "/torch/_functorch/eager_transforms.py",
+                        NULL)) /* not an ensemble's outputs */
         return TEXT(w,
                     "vmap() at %s makes a result for each sample, such as a gradient as large as the model: pass fewer "
                     "samples at once, and reduce their results (sum, clip) before the next ones",

@@ -285,13 +285,29 @@ static void ranks_build(struct question_budgets *g, struct result_budget *all)
     all->ranks = ranks;
 }
 
+/* The parameters at a peak, without a copy that deepcopy() made of them, such as of moving averages. A model whose
+ * layers deepcopy() made has more of these than of others. */
+static int64_t parameters_at(const struct run *run, const struct result_peak *peak)
+{
+    const int64_t all = peak->by_category.bytes[RESULT_CATEGORY_PARAMETERS];
+    int64_t copied = 0;
+    for (size_t i = 0; i < peak->by_stack_n; i++) {
+        const struct result_by_stack *of = &peak->by_stack[i];
+        if (of->category == RESULT_CATEGORY_PARAMETERS &&
+            run_stack_is_in(run, of->stack.number, "/copy.py", "deepcopy"))
+            copied = arena_add_capped(copied, of->bytes);
+    }
+    const int64_t rest = all - copied, differ = rest > copied ? rest - copied : copied - rest;
+    return differ <= all / 100 ? rest : all; /* buffers are copied, too */
+}
+
 /* For the next command: what a model of the measured parameters needs. */
-static int64_t parameter_bytes(const struct result_report *r)
+static int64_t parameter_bytes(const struct site_builder *b)
 {
     int64_t most = 0;
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        int64_t bytes = r->peaks[i].by_category.bytes[RESULT_CATEGORY_PARAMETERS];
-        most = r->peaks[i].layer == RUN_SERIES_TENSOR && bytes > most ? bytes : most;
+    EACH_IN (peak, b->report->peaks) {
+        const int64_t bytes = peak->layer == RUN_SERIES_TENSOR ? parameters_at(b->run, peak) : 0;
+        most = bytes > most ? bytes : most;
     }
     return most;
 }
@@ -300,7 +316,7 @@ void question_budgets_build(struct site_builder *b)
 {
     struct result_budget *budget = &b->report->budget;
     const struct result_peak *peak = largest_peak(b->report);
-    budget->parameter_bytes = parameter_bytes(b->report);
+    budget->parameter_bytes = parameter_bytes(b);
     if (b->options->estimate) {
         compare_with_budget(b->budgets, peak, budget);
         if (budget->gpus > 1) ranks_build(b->budgets, budget);

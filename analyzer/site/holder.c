@@ -404,6 +404,15 @@ static void read_next_iteration(struct site_search *s)
 static const char context_advice[] = "pass tensors to ctx.save_for_backward() instead: an output that ctx itself holds "
                                      "refers to ctx, and so both are never freed";
 
+/* def forward(ctx, x) of class Square(torch.autograd.Function) */
+static bool is_function_of_autograd(const struct site_search *s)
+{
+    const size_t def = s->from ? site_code_parent(&s->code, s->from) : s->code.n;
+    const size_t class = def < s->code.n ? site_code_parent(&s->code, def) : def;
+    const char *bases = class < s->code.n ? strchr(s->code.list[class].code, '(') : NULL;
+    return bases && strstr(bases, "Function)");
+}
+
 /* node.hidden = x, trial[""] = x of an argument: the object outlives the function, and which other object refers to it
  * is not known. The last resort. */
 static void read_given_objects(struct site_search *s)
@@ -425,7 +434,7 @@ static void read_given_objects(struct site_search *s)
                                                        .code = s->code,
                                                        .at = i,
                                                        .why = "it stores the memory in an argument of the function",
-                                                       .instead = strcmp(root, "ctx") == 0 ? context_advice : NULL,
+                                                       .instead = is_function_of_autograd(s) ? context_advice : NULL,
                                                        .passed = true});
         }
     }

@@ -12,12 +12,12 @@ struct hook_scope { /* statements in which its function may be: those of a class
  * functions that it defines store. */
 static void read_hook(struct site_search *s, const char *name, size_t length, bool makes, const struct hook_scope *in)
 {
+
     for (size_t i = in->from; i < in->to; i++) {
         const char *code = s->code.list[i].code;
         if (!site_is_function(&s->code.list[i]) || strncmp(code, "def ", 4) != 0 ||
             strncmp(code + 4, name, length) != 0 || code[4 + length] != '(')
             continue;
-        s->hook = true;
         s->at = s->from = i + 1;
         s->to = site_code_end(&s->code, i);
         s->module = s->constructs = false;
@@ -28,7 +28,6 @@ static void read_hook(struct site_search *s, const char *name, size_t length, bo
             s->at = s->code.n; /* none of the statements is the call itself */
             site_read_statement(s, k);
         }
-        s->hook = false;
     }
 }
 
@@ -87,11 +86,27 @@ static struct hook_scope scope_of_class(const struct site_search *s, size_t i)
     return (struct hook_scope){outer, site_code_end(&s->code, outer)};
 }
 
-/* class Cam(base.Taps, Other): adds Cam if one of its bases is among the names. */
-static void add_subclass(struct site_search *s, const char *code, struct site_names *names)
+/* Does the class replace the constructor, or a method that the statement names: register_forward_hook(self.save)? */
+static bool class_overrides(struct site_search *s, const struct site_code *code, size_t class, const char *registers)
 {
-    const char *name = strncmp(code, "class ", 6) == 0 ? code + 6 : "", *open = name + site_name_length(name), *base;
-    if (!*name || *open != '(') return;
+    bool constructor = false, calls_base = false, other = false;
+    for (size_t k = class + 1; k < site_code_end(code, class); k++) {
+        const char *text = code->list[k].code, *name = strncmp(text, "def ", 4) == 0 ? text + 4 : "";
+        constructor = constructor || strncmp(name, "__init__(", 9) == 0;
+        calls_base = calls_base || strstr(text, ".__init__(");
+        other = other || (*name && site_find_name(registers, arena_printf(s->scratch, "self.%.*s",
+                                                                          (int)site_name_length(name), name)));
+    }
+    return other || (constructor && !calls_base);
+}
+
+/* class Cam(base.Taps, Other): adds Cam if one of its bases is among the names. */
+static void add_subclass(struct site_search *s, const struct site_code *code, size_t class, const char *registers,
+                         struct site_names *names)
+{
+    const char *text = code->list[class].code, *base;
+    const char *name = strncmp(text, "class ", 6) == 0 ? text + 6 : "", *open = name + site_name_length(name);
+    if (!*name || *open != '(' || class_overrides(s, code, class, registers)) return;
     const char *bases = arena_printf(s->scratch, "%.*s", (int)(site_closing(open) - open - 1), open + 1);
     for (size_t k = 0; *(base = site_part_of(s->scratch, bases, k)); k++)
         if (site_names_has(names, text_last_part(base)) && names->n < SITE_NAMES)
@@ -111,6 +126,12 @@ static bool calls_one_of(struct site_search *s, const struct site_code *code, co
     return calls;
 }
 
+static bool defines_class(const char *code, const char *name)
+{
+    const char *of = strncmp(code, "class ", 6) == 0 ? code + 6 : "";
+    return *of && strlen(name) == site_name_length(of) && strncmp(of, name, strlen(name)) == 0;
+}
+
 /* Do the files call the class, one that derives from it, or the function that contains statement i? */
 bool site_is_used(struct site_search *s, size_t i, const struct site_files *files)
 {
@@ -119,11 +140,17 @@ bool site_is_used(struct site_search *s, size_t i, const struct site_files *file
     if (!name || (strncmp(code, "class ", 6) != 0 && strncmp(code, "def ", 4) != 0)) return outer == i;
     struct site_names names = {.n = 0};
     site_names_add(s->scratch, &names, name + 1, site_name_length(name + 1));
-    for (size_t k = 0; k < s->code.n; k++) add_subclass(s, s->code.list[k].code, &names);
-    for (size_t f = 0; f < files->n; f++)
-        for (size_t k = 0; k < files->list[f].code.n; k++) add_subclass(s, files->list[f].code.list[k].code, &names);
+    const char *registers = s->code.list[i].code;
+    for (size_t k = 0; k < s->code.n; k++) add_subclass(s, &s->code, k, registers, &names);
     bool used = false;
-    for (size_t f = 0; f < files->n && !used; f++) used = calls_one_of(s, &files->list[f].code, &names);
+    for (size_t f = 0; f < files->n && !used; f++) {
+        const struct site_code *of = &files->list[f].code;
+        if (files->list[f].frame->file != s->frame->file &&
+            ANY_OF(l, of->list, of->n, defines_class(l->code, names.list[0])))
+            continue; /* another one of that name */
+        for (size_t k = 0; k < of->n; k++) add_subclass(s, of, k, registers, &names);
+        used = calls_one_of(s, of, &names);
+    }
     return used;
 }
 
@@ -159,6 +186,17 @@ static void drop_ended(struct site_search *s, size_t from, const struct site_fil
     s->found.n = n;
 }
 
+/* net.register_forward_hook(f) in a loop that makes net? */
+static bool is_of_new_module(struct site_search *s, size_t i)
+{
+    const char *code = s->code.list[i].code, *dot = strstr(code, ".register_"), *from = dot;
+    const size_t loop = site_common_loop(s, i, i);
+    while (from && from > code && (site_is_name_character(from[-1]) || from[-1] == '.')) from--;
+    return from && loop < s->code.n &&
+           site_is_made_in(s, arena_printf(s->scratch, "%.*s", (int)(dot - from), from), loop + 1,
+                           site_code_end(&s->code, loop));
+}
+
 /* `files`: those that use what this file registers; NULL: it uses it itself. */
 static void read_hooks(struct site_search *s, const struct site_files *files)
 {
@@ -172,6 +210,7 @@ static void read_hooks(struct site_search *s, const struct site_files *files)
         const char *dot = n ? memrchr(name, '.', n) : NULL; /* self.save, tracker.save */
         n -= dot ? (size_t)(dot + 1 - name) : 0;
         const struct hook_scope all = {0, s->code.n}, own = scope_of_class(s, i);
+        s->hook = !is_of_new_module(s, i);
         const bool self = dot && dot - name == 4 && strncmp(name, "self", 4) == 0;
         name = dot ? dot + 1 : name;
         if (site_lambda_store(s->scratch, code, s->graph && !saved))
@@ -181,6 +220,7 @@ static void read_hooks(struct site_search *s, const struct site_files *files)
         else if (n && strchr("(,)", name[n]))
             read_hook(s, name, n, name[n] == '(', self ? &own : &all);
     }
+    s->hook = false;
     if (s->found.n <= SITE_FOUND_MAX) drop_replaced(s);
     for (size_t i = 0; i < s->found.n && i < SITE_FOUND_MAX; i++)
         s->found.list[i].why = "the only hook of the program that stores its arguments";

@@ -158,7 +158,7 @@ static bool is_class_of(struct site_search *s, const char *class, const char *mo
         const char *code = s->code.list[k].code, *import = strstr(code, " import ");
         const char *alias = strncmp(code, as, strlen(as)) == 0 ? code + strlen(as) : NULL;
         is = (alias && strncmp(class, alias, strlen(alias)) == 0 && class[strlen(alias)] == '.') ||
-             (import && strncmp(code, from, strlen(from)) == 0 && strstr(import, name));
+             (import && strncmp(code, from, strlen(from)) == 0 && site_find_name(import + 8, name));
     }
     return is;
 }
@@ -192,6 +192,9 @@ static void consider_object(struct site_search *s, size_t i)
     storing = storing_of(s, class);
     last = last ? last + 1 : class;
     if (!*last || site_is_made_in(s, object, loop, site_code_end(&s->code, loop))) return;
+    const char *reset = arena_printf(s->scratch, "%s.reset()", object);
+    for (size_t k = loop; storing && k < site_code_end(&s->code, loop); k++)
+        if (strcmp(s->code.list[k].code, reset) == 0 && site_common_loop(s, k, i) == site_common_loop(s, i, i)) return;
     for (size_t k = 0; k < none && s->budget-- > 0; k++) { /* of the program: its methods are read instead */
         const char *other = s->code.list[k].code;
         const size_t word = strncmp(other, "class ", 6) == 0 ? 6 : strncmp(other, "def ", 4) == 0 ? 4 : 0;

@@ -83,8 +83,7 @@ static bool is_continued(struct site_search *s, const struct site_names *name, s
     return false;
 }
 
-/* The name in a statement, whole; NULL if it is not in it. */
-static const char *find_name(const char *code, const char *name)
+const char *site_find_name(const char *code, const char *name)
 {
     const size_t n = strlen(name);
     for (const char *p = strstr(code, name); p; p = strstr(p + 1, name))
@@ -95,8 +94,8 @@ static const char *find_name(const char *code, const char *name)
 bool site_only_adds(const char *value, const char *name)
 {
     const size_t n = strlen(name);
-    const char *p = find_name(value, name);
-    if (!p || find_name(p + n, name)) return false;
+    const char *p = site_find_name(value, name);
+    if (!p || site_find_name(p + n, name)) return false;
     return (p == value && strncmp(p + n, " + ", 3) == 0) || (!p[n] && p - value > 3 && strncmp(p - 3, " + ", 3) == 0);
 }
 
@@ -120,6 +119,22 @@ static bool is_of_program(struct site_search *s, const char *object)
     return is;
 }
 
+/* Does only one statement of the file assign or empty the attribute, of whatever object? */
+static bool is_assigned_once(struct site_search *s, const char *attribute)
+{
+    const char *const resets[] = {arena_printf(s->scratch, ".%s = ", attribute),
+                                  arena_printf(s->scratch, ".%s.clear(", attribute),
+                                  arena_printf(s->scratch, ".%s[:] =", attribute)};
+    const char *deleted = arena_printf(s->scratch, ".%s", attribute);
+    size_t n = 0;
+    for (size_t k = 0; k < s->code.n; k++) {
+        const char *code = s->code.list[k].code;
+        n += ANY_OF(r, resets, COUNT_OF(resets), strstr(code, *r)) ||
+             (strncmp(code, "del ", 4) == 0 && strstr(code, deleted));
+    }
+    return n <= 1;
+}
+
 /* if not hasattr(local, "items"): local.items = [], of a module that a hook is given, too */
 static bool is_absent(struct site_search *s, const char *code, const char *name)
 {
@@ -129,7 +144,7 @@ static bool is_absent(struct site_search *s, const char *code, const char *name)
     const char *deleted = arena_printf(s->scratch, "del %s", name),
                *removed = arena_printf(s->scratch, "delattr(%s,", object);
     return strstr(code, arena_printf(s->scratch, "not hasattr(%s,", object)) &&
-           (is_of_program(s, object) || (s->hook && site_is_parameter(s, object))) &&
+           (is_of_program(s, object) || (s->hook && site_is_parameter(s, object) && is_assigned_once(s, dot + 1))) &&
            !ANY_OF(l, s->code.list, s->code.n, strstr(l->code, deleted) || strstr(l->code, removed));
 }
 
@@ -139,7 +154,7 @@ static bool is_first_value(struct site_search *s, size_t i, const struct site_na
 {
     const size_t branch = site_code_parent(&s->code, i), none = s->code.n;
     if (branch >= none || !site_code_begins(&s->code.list[branch], "if")) return false;
-    const char *code = s->code.list[branch].code, *is = find_name(code, name->list[0]);
+    const char *code = s->code.list[branch].code, *is = site_find_name(code, name->list[0]);
     const size_t other = site_code_end(&s->code, branch), n = strlen(name->list[0]);
     const char *got = arena_printf(s->scratch, "%s = getattr(", name->list[0]);
     struct site_assignment a;
@@ -513,9 +528,10 @@ static const char *latest_advice(struct site_search *s, size_t store, const char
 /* if not self.tracks: for x in found: self.tracks.append(x) */
 static bool is_filled_once(struct site_search *s, size_t i, const char *name)
 {
-    const char *empty = arena_printf(s->scratch, "if not %s:", name);
+    const char *const empty[] = {arena_printf(s->scratch, "if not %s:", name),
+                                 arena_printf(s->scratch, "if len(%s) == 0:", name)};
     for (size_t k = site_code_parent(&s->code, i); k < s->code.n; k = site_code_parent(&s->code, k))
-        if (strcmp(s->code.list[k].code, empty) == 0) return true;
+        if (TEXT_IS_ONE_OF(s->code.list[k].code, empty)) return true;
     return false;
 }
 
@@ -550,7 +566,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const bool own =
         s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
     if (!*name || (site_is_given(s, name, is_bounded) && is_full(s, name)) || is_small_window(s, i, name) ||
-        (loop == none && (local || s->module)) ||
+        is_filled_once(s, i, name) || (loop == none && (local || s->module)) ||
         (loop != none && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */
@@ -566,23 +582,23 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
-    site_add_candidate(
-        &s->found, (struct site_candidate){.frame = s->frame,
-                                           .code = s->code,
-                                           .at = i,
-                                           .into = named ? NULL : name,
-                                           .why = what,
-                                           .keyed = keyed,
-                                           .instead = queue                                      ? queue_advice
-                                                      : site_is_given(s, name, is_bounded_deque) ? deque_advice
-                                                      : is_bounded_by_size(s, i, name)           ? bound_advice
-                                                      : strstr(code, ".append(") ? latest_advice(s, i, name)
-                                                                                 : NULL,
-                                           .weak = weak || reset || is_emptied(s, name) || is_filled_once(s, i, name) ||
-                                                   site_is_given(s, name, is_bounded_by_name) ||
-                                                   loop != site_common_loop(s, s->at, s->at),
-                                           .reset = reset,
-                                           .passed = (local && is_returned(s, name)) || own});
+    site_add_candidate(&s->found,
+                       (struct site_candidate){.frame = s->frame,
+                                               .code = s->code,
+                                               .at = i,
+                                               .into = named ? NULL : name,
+                                               .why = what,
+                                               .keyed = keyed,
+                                               .instead = queue                                      ? queue_advice
+                                                          : site_is_given(s, name, is_bounded_deque) ? deque_advice
+                                                          : is_bounded_by_size(s, i, name)           ? bound_advice
+                                                          : strstr(code, ".append(") ? latest_advice(s, i, name)
+                                                                                     : NULL,
+                                               .weak = weak || reset || is_emptied(s, name) ||
+                                                       site_is_given(s, name, is_bounded_by_name) ||
+                                                       loop != site_common_loop(s, s->at, s->at),
+                                               .reset = reset,
+                                               .passed = (local && is_returned(s, name)) || own});
 }
 
 bool site_is_constructor(const char *function)

@@ -118,6 +118,8 @@ void site_read_statement(struct site_search *s, size_t i);
 void site_read_library(struct site_search *s, size_t i);
 /* The list in `for m in members`, `for i, m in enumerate(members)`, `for m in members.values()`; its length 0: none. */
 size_t site_iterated_length(const char **in);
+/* The name in a statement, whole; NULL if it is not in it. */
+const char *site_find_name(const char *code, const char *name);
 /* The frame of a lambda or of a comprehension? */
 bool site_is_nameless(const char *function);
 bool site_open_frame(struct site_search *s, const struct run_frame *frame);

@@ -330,7 +330,9 @@ static bool is_host_range(const char *from, const char *to, bool graph)
 static bool is_property(const char *p)
 {
     static const char *const words[] = {".shape", ".size(", ".dtype", ".device", ".numel(", ".dim(", ".ndim"};
-    return ANY_OF(w, words, COUNT_OF(words), strncmp(p, *w, strlen(*w)) == 0);
+    return ANY_OF(w, words, COUNT_OF(words),
+                  strncmp(p, *w, strlen(*w)) == 0 &&
+                      (strchr(*w, '(') || !site_is_name_character(p[strlen(*w)]))); /* self.shape_code is a tensor */
 }
 
 /* x.shape[0], x.size(0), len(x), and nothing else */

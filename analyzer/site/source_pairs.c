@@ -87,8 +87,10 @@ static void read_method(struct arena *scratch, struct operand *o, const char *na
         const long at = strtol(dimension, &end, 10);
         if (end == close && end > dimension) add_dimension(o, (int)at);
     }
-    o->repeats = is_spaced_word(" repeat tile ", last, n) ? repeats_added(scratch, o, open, close)
-                                                          : o->repeats && !is_spaced_word(words, last, n);
+    static const char copying[] = " contiguous clone to cuda cpu float half bfloat16 double type ";
+    const bool ends = is_spaced_word(words, last, n) || is_spaced_word(copying, last, n) || open[-1] == '_';
+    o->repeats =
+        is_spaced_word(" repeat tile ", last, n) ? repeats_added(scratch, o, open, close) : o->repeats && !ends;
     if (is_spaced_word(words, last, n)) o->n = 0;
 }
 
@@ -262,6 +264,7 @@ bool site_statement_repeats(const struct site_statement *statement)
 {
     struct arena scratch = {0};
     bool repeats = false;
+    if (strstr(statement->code, "Parameter(")) return false; /* an optimizer writes to it */
     for (const char *p = statement->code; *p && !repeats && strlen(statement->code) <= LONGEST;) {
         const size_t n = site_name_length(p);
         repeats = n && read_operand(&scratch, p).repeats;

@@ -248,6 +248,15 @@ FAILING = {
 }
 
 
+LINE = "    void *in = gpu_alloc((size_t)width * 8192); /* LEAK */"
+INSERTS_OTHERS = [  # a container of the line, which keeps none of the blocks
+    LINE.replace("void", 'names.push_back("in"); void'),
+    LINE.replace("void", "sizes.push_back(width); void"),
+    LINE.replace("); /*", '); if (!in) names.push_back("in"); /*'),
+    LINE.replace("gpu_alloc(", 'gpu_alloc(*"names.push_back(%d)" * 0 + '),
+]
+
+
 def line_of(source, mark):
     return next(n for n, line in enumerate(source.splitlines(), 1) if re.search(rf"(//|/\*) {mark}\b", line))
 
@@ -260,6 +269,15 @@ def build(folder, source, suffix, flags):
     subprocess.run([compiler, *flags.split(), "-w", "-o", "program", f"code.{suffix}", BUILD / "sim" / "libcudart.so.13"],
                    cwd=folder, check=True)
     return folder / "program"
+
+
+@pytest.mark.parametrize("line", INSERTS_OTHERS)
+def test_a_container_of_the_line_that_keeps_no_block_is_not_named(recording, line):
+    logs = "template <class T> struct Log { void push_back(T) {} };\nstatic Log<const char *> names;\nstatic Log<int> sizes;\n"
+    source = logs + EARLY_RETURN.replace(LINE, line)
+    recording.run(build(recording.folder, source, "cpp", "-g -O0 -fpermissive"), check=False, SIMCUDA_MEMORY="1GiB")
+    (oom,) = recording.report()["oom"]
+    assert oom["blame"]["line"] == line_of(HEAD + source, "LEAK") and "keeps each of them" not in oom["advice"][0]
 
 
 @pytest.mark.parametrize("flags", ["-g -O0", "-g -O2"])

@@ -47,6 +47,15 @@ def test_cause_and_line(record, name):
         assert s.differs(done.report(with_pause(done.database, done.folder / "paused.db", .97))) == []
 
 
+def test_a_pause_does_not_hide_what_a_collection_of_garbage_freed(record):
+    """What was live when the growth began is found by the order of allocations."""
+    s = SCENARIOS["leak_ctx_output"]
+    done = record(s.path, **s.environment | {"SIMCUDA_MEMORY": "950MiB"})
+    assert s.differs(done.report()) == []
+    for share in .1, .3, .9:
+        assert s.differs(done.report(with_pause(done.database, done.folder / "paused.db", share))) == [], share
+
+
 @pytest.mark.parametrize("name", ["capacity_first_pass_nested", "capacity_first_pass_of_layers"])
 def test_layers_of_one_pass_are_not_growth(record, name):
     """Neither 'leaks' nor 'check --no-leaks' blames a program for a pass that does not fit."""

@@ -515,6 +515,23 @@ static void test_statements_that_make_large_results(void **state)
         {"h = x.unsqueeze(1).repeat(2, n, 1)", false, false, false},
         {"h = x.unsqueeze(1).repeat(1, n, 1).view(-1, d)", false, false, false},
         {"h = x.unsqueeze(1).sum(1).repeat(n, 1)", false, false, false},
+        {"h = x.unsqueeze(0).repeat(n, 1, 1).contiguous()", false, false, false},
+        {"h = x[None].repeat(n, 1, 1).to('cuda')", false, false, false},
+        {"h = x[None].repeat(n, 1, 1).cuda()", false, false, false},
+        {"w = nn.Parameter(x[None].repeat(n, 1, 1))", false, false, false},
+        {"h = x[None].repeat(n, 1, 1).add_(y)", false, false, false},
+        {"h = x[None].repeat(n, 1, 1).float()", false, false, false},
+        {"h = x.unsqueeze(1).repeat_interleave(n, 1)", false, false, false},
+        {"h = einops.repeat(x, 'b d -> b n d', n=n)", false, false, false},
+        {"h = np.tile(x[None], (n, 1))", false, false, false},
+        {"h = x.unsqueeze(0).repeat(n, 1, 1).masked_fill_(m, 0)", false, false, false},
+        {"h = x[None].repeat(1, n, 1)", false, false, false},
+        {"h = x[:, None, :].repeat(1, n, 1)", false, false, true},
+        {"h = x.unsqueeze(dim=1).repeat(1, n, 1)", false, false, true},
+        {"h = x.unsqueeze(1).tile(1, n, 1)", false, false, true},
+        {"h = x[..., None].repeat(1, 1, n)", false, false, true},
+        {"h = torch.cat([x.unsqueeze(1).repeat(1, n, 1), y], -1)", false, false, true},
+        {"h = x.unsqueeze(1).repeat(1, n, 1)[mask]", false, false, true},
     };
     static const struct {
         const char *line;
