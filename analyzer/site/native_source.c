@@ -50,15 +50,22 @@ struct name {
     bool here; /* the line that is searched is this line */
 };
 
-/* Can what the call stores be the memory? A lambda that allocates is not. A single argument that is a name is only if
- * it is the memory's, or what emplace_back constructs from. */
+/* Is the only argument a text? */
+static bool is_text_only(const char *first)
+{
+    const char *end = *first == '"' ? skip_text(first) : first;
+    return end != first && end[strspn(end, " ")] == ')';
+}
+
+/* Can what the call stores be the memory? A lambda that allocates is not, nor is a text. A single argument that is a
+ * name is only if it is the memory's, or what emplace_back constructs from. */
 static bool stores_memory(const char *arguments, const struct name *name, bool constructs)
 {
     const char *first = arguments + strspn(arguments, " \t"), *end = first;
     size_t n = 0;
     for (int depth = 1; *end && depth; end++) depth += (*end == '(') - (*end == ')');
     while (is_name(first[n])) n++;
-    if (*first == '[') return false;
+    if (*first == '[' || is_text_only(first)) return false;
     if (name->here && (constructs || !n || first[n] != ')')) return true;
     return find_word(first, end, name->text, name->length) != NULL;
 }

@@ -374,7 +374,7 @@ static bool is_native_constructor(const char *name)
 }
 
 /* A word of "make_device" or "NewBuffer", not of "newton". */
-static bool begins_with_word(const char *name, const char *word)
+static bool has_first_word(const char *name, const char *word)
 {
     const size_t n = strlen(word);
     return strncasecmp(name, word, n) == 0 && !islower((unsigned char)name[n]);
@@ -389,7 +389,7 @@ static bool is_named_as_allocator(const char *function)
     if (is_native_constructor(name) || strstr(name, "operator new")) return true;
     const char *colon = strrchr(name, ':'), *last = colon ? colon + 1 : name, *dot = strrchr(last, '.');
     last = dot && dot[1] ? dot + 1 : last; /* "main.NewBuffer" of Go */
-    return strcasestr(last, "alloc") || ANY_OF(w, words, COUNT_OF(words), begins_with_word(last, *w));
+    return strcasestr(last, "alloc") || ANY_OF(w, words, COUNT_OF(words), has_first_word(last, *w));
 }
 
 /* `by` calls `f`: from another function, both in the user's own code? */
