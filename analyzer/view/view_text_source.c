@@ -2,6 +2,7 @@
  * memory. */
 #include <stdio.h>
 #include <string.h>
+#include "schema/source_file.h"
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
@@ -27,9 +28,10 @@ static void print_excerpt_head(const struct draw_text *v, const struct result_ex
     static const char label[] = "Source";
     char raw[1024], place[1024], rest[1024], link[4096];
     const char *function = e->function ? e->function : "";
-    const char *disk = !e->from_disk ? ""
-                       : e->cell     ? ", read from disk"
-                                     : "read from disk: the recording does not have it";
+    const char *disk = !e->from_disk                  ? ""
+                       : e->cell                      ? ", read from disk"
+                       : gs_source_is_native(e->file) ? "read from disk" /* no recording has those */
+                                                      : "read from disk: the recording does not have it";
     const bool more = e->cell || e->from_disk;
     text_put(raw, sizeof raw, "%s%.*s%s%s%s%s%s%s", *function ? " " : "", (int)text_without_comprehension(function),
              function, more ? " (" : "", e->cell ? e->cell : "", disk, more ? ")" : "", e->amount ? ": " : "",
