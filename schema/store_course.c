@@ -85,7 +85,8 @@ static bool reach_stack(struct gs_courses *c, uint32_t stack)
 
 static uint32_t add_course(struct gs_courses *c, uint32_t stack, uint16_t kind)
 {
-    struct gs_course *new = c->list.count < GS_COURSES &&reach_stack(c, stack) ? GS_ARRAY_ADD(&c->list) : NULL;
+    const bool room = c->list.count < GS_COURSES;
+    struct gs_course *new = room &&reach_stack(c, stack) ? GS_ARRAY_ADD(&c->list) : NULL;
     c->left_out += !new;
     if (!new) return 0;
     *new = (struct gs_course){.stack = stack, .kind = kind, .next = c->of_stack[stack], .bucket = (uint16_t)c->bucket};
