@@ -70,15 +70,33 @@ static void add_call(struct through *t, uint32_t site, uint64_t name)
     *ARENA_ADD(t->calls) = (struct call){site, name};
 }
 
+static void add_native_site(struct through *t, const struct profile_entry *e, const struct result_site *site,
+                            uint64_t name)
+{
+    const uint32_t at = native_slot(t->s, site);
+    t->s->sites[at].weight = arena_add_capped(t->s->sites[at].weight, e->weight);
+    t->s->sites[at].count += e->count;
+    add_call(t, at, name);
+}
+
+/* All of the program's own frames, because wrappers are passed; a stack without them has the site of its innermost. */
 static void add_native(struct through *t, const struct profile_entry *e)
 {
-    struct result_site site = site_of(t->s->run, e->stack, NULL);
-    if (site.known && !site.exit) {
-        uint32_t at = native_slot(t->s, &site);
-        t->s->sites[at].weight = arena_add_capped(t->s->sites[at].weight, e->weight);
-        t->s->sites[at].count += e->count;
-        add_call(t, at, 1);
+    struct run *run = t->s->run;
+    const struct run_frame *frame;
+    uint64_t name = 1; /* memory that the line itself allocated */
+    for (uint32_t at = e->stack; (frame = run_stack_frame(run, at)) != NULL; at = run_stack_parent(run, at)) {
+        size_t places;
+        if (frame->kind != GS_FRAME_NATIVE || frame->rank != RUN_RANK_OWN) continue;
+        frame = run_frame_places(run, at, &places);
+        for (size_t i = 0; i < places; i++) {
+            const struct result_site site = site_of_frame(&frame[i]);
+            add_native_site(t, e, &site, name);
+            name = map_hash_text(0, site.function ? site.function : "");
+        }
     }
+    const struct result_site site = site_of(run, e->stack, NULL);
+    if (name == 1 && site.known && !site.exit) add_native_site(t, e, &site, name);
 }
 
 /* Of the entries with Python: their weight at their innermost Python frame, and what that line does. */

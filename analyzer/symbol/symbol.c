@@ -243,5 +243,6 @@ void symbolizer_complain(const struct symbolizer *s, bool all)
 
     for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
         if (all || problem == symbol_module_changed)
-            complain("'%s' %s; its functions are shown as addresses", path, problem);
+            complain("'%s' %s; its functions are shown as addresses%s", path, problem,
+                     problem == symbol_module_changed ? " (before the next rebuild: gpuspy symbolize)" : "");
 }

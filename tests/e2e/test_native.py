@@ -358,3 +358,22 @@ def test_a_source_file_that_is_younger_than_the_recording_is_not_shown(recording
     (recording.folder / "code.c").write_text("changed\n" * 100)
     (oom,) = json.loads(recording.gpuspy("report", "--json", recording.database).stdout)["oom"]
     assert not oom["source"] and "changed" not in json.dumps(oom["advice"])
+
+
+def test_a_diff_pairs_lines_that_moved(recording):
+    """The first recording is symbolized before the program is built anew."""
+    for name, text in (("a", KEPT_IN_VECTOR), ("b", "// one\n// two\n" + KEPT_IN_VECTOR.replace("(2 << 20)", "(3 << 20)"))):
+        program = build(recording.folder, text, "cpp", "-g -O1")
+        recording.run(program, check=False, SIMCUDA_MEMORY="1GiB", GPUSPY_DB=f"{name}.db")
+        assert recording.gpuspy("symbolize", f"{name}.db").returncode == 0
+    answer = json.loads(recording.gpuspy("diff", "--json", "a.db", "b.db").stdout)
+    assert [r["status"] for r in answer["rows"] if r["status"] in ("new", "gone")] == []
+    leak = line_of(HEAD + KEPT_IN_VECTOR, "LEAK")
+    assert {(r["site_before"]["line"], r["site_after"]["line"]) for r in answer["rows"]} >= {(leak, leak + 2)}
+
+
+def test_a_program_that_was_built_anew(recording):
+    recording.run(build(recording.folder, EARLY_RETURN, "c", "-g"), check=False, SIMCUDA_MEMORY="1GiB")
+    build(recording.folder, EARLY_RETURN + "/* more */", "c", "-g -O1")
+    done = recording.gpuspy("report", recording.database)
+    assert done.returncode == 0 and "(before the next rebuild: gpuspy symbolize)" in done.stderr
