@@ -4,7 +4,7 @@
  * together, and none of them is the line to change. Call paths that grow in one rhythm (the same first and last step,
  * counts in a proportion of small numbers) are one entry, with its lines, if at least two of them go through
  * torch.nn.Module calls, or if they have at least three different lines. Call paths of one line in one rhythm are one
- * entry in any case.
+ * entry in any case. Call paths of one native line are one entry in any rhythm.
  */
 #include "analyzer/question/growth.h"
 #include "analyzer/base/sort.h"
@@ -58,12 +58,21 @@ static bool are_steps_near(const struct step_list *steps, const struct question_
     return apart <= span / (int64_t)g->entry.count + span / 64;
 }
 
-static bool grow_together(const struct site_builder *b, const struct question_grown *x, const struct question_grown *y)
+/* std::vector adds an element by one call path, and grows by another one. */
+static bool are_at_native_line(struct site_builder *b, const struct question_grown *x, const struct question_grown *y)
+{
+    return run_stack_python(b->run, x->stack) == RUN_NONE && run_stack_python(b->run, y->stack) == RUN_NONE &&
+           site_index(b, x->stack) == site_index(b, y->stack);
+}
+
+static bool grow_together(struct site_builder *b, const struct question_grown *x, const struct question_grown *y)
 {
     const struct step_list *steps = step_list_of(b, x->entry.process);
-    return x->entry.process == y->entry.process && x->entry.device == y->entry.device &&
-           x->entry.layer == y->entry.layer && in_proportion(x->entry.count, y->entry.count) &&
-           are_steps_near(steps, x, x->first_ns, y->first_ns) && are_steps_near(steps, x, x->last_ns, y->last_ns);
+    if (x->entry.process != y->entry.process || x->entry.device != y->entry.device || x->entry.layer != y->entry.layer)
+        return false;
+    if (are_at_native_line(b, x, y)) return true;
+    return in_proportion(x->entry.count, y->entry.count) && are_steps_near(steps, x, x->first_ns, y->first_ns) &&
+           are_steps_near(steps, x, x->last_ns, y->last_ns);
 }
 
 /* The innermost call that two stacks share, RUN_NONE: none. */
@@ -124,6 +133,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
         lines[*at].count += g->entry.count;
         e.bytes = arena_add_capped(e.bytes, g->entry.bytes);
         under = common_stack(b->run, under, g->stack);
+        if (run_stack_python(b->run, g->stack) == RUN_NONE && g->entry.steps > e.steps) e.steps = g->entry.steps;
         newest = is_newer(b->run, g, &grown[newest]) ? members[i] : newest; /* the last may be incomplete */
         if (e.creates == RUN_NONE && in_backward(b->run, g->stack) &&
             site_statement_has(b, g->stack, "create_graph=True"))

@@ -377,3 +377,12 @@ def test_a_program_that_was_built_anew(recording):
     build(recording.folder, EARLY_RETURN + "/* more */", "c", "-g -O1")
     done = recording.gpuspy("report", recording.database)
     assert done.returncode == 0 and "(before the next rebuild: gpuspy symbolize)" in done.stderr
+
+
+def test_a_vector_grows_as_one_line(recording):
+    """By two call paths: one for each element, and one for those that need more room."""
+    recording.run(build(recording.folder, KEPT_IN_VECTOR.replace("i % 10 == 0", "i < 4000").replace("(2 << 20)", "(1 << 12)"), "cpp",
+                        "-g -O1"))
+    (grown,) = recording.report()["growth"]
+    assert grown["newest"]["line"] == line_of(HEAD + KEPT_IN_VECTOR, "LEAK")
+    assert grown["bytes"] >= 3900 * (4 << 12) and abs(grown["bytes_per_step"] / (4 << 12) - 1) < 0.02
