@@ -70,7 +70,7 @@ def test_the_verdict_reads_well(recording):
     assert f"a leak: CUDA allocations at train_leak.py:{line} in Model.forward stay live, 6.00 MiB per step" in " ".join(verdict.split())
     assert f"To do   train_leak.py:{line}: " in verdict
     assert re.search(r"512\.00 MiB +25 % .* context", verdict) and re.search(r"14\.00 MiB +0\.7 % .* free", verdict)
-    assert "Evidence" not in out and "Keeps growing" not in out and " ".join(out.split()).count("6.00 MiB per step") == 1
+    assert "Evidence" not in out and "Keeps growing" not in out and " ".join(out.split()).count("6.00 MiB per step") == 2  # verdict, source
     assert f"train_leak.py:{line}  Model.forward  → " in out and "libffi" not in out
     advice = out[out.index("Also to do"):out.index("\nGPU 0\n")].count("•")
     assert 1 <= advice <= 5

@@ -10,7 +10,7 @@ from conftest import BUILD, ROOT
 
 # kind in CONTRIBUTING: [(file, text there, text after the change)]
 ADDED = {
-    "a GPU, what people call it": [
+    "a GPU or another name for it": [
         ("analyzer/estimate/gpus.def", 'ALIAS("t4", "t4-16g")', 'ALIAS("t4", "t4-16g")\nALIAS("tesla-zero", "t4-16g")')],
     "an optimizer, a precision or a model": [
         ("analyzer/estimate/optimizers.def", 'OPTIMIZER("adamw", ', 'OPTIMIZER("newton", 2, 0, EVEN, FUSED, 1, 2, 1, "made up")\nOPTIMIZER("adamw", ')],
@@ -22,12 +22,12 @@ ADDED = {
         ("analyzer/question/signature.def", 'SEEN(STR, "/torch/_tensor_str.py", NULL)', 'SEEN(STR, "/torch/_tensor_str.py", NULL)\nSEEN(STR, "/new/x.py", NULL)')],
     "a library that allocates memory": [
         ("analyzer/site/owner.def", 'PASS(NAME, "libgpuspy")', 'PASS(NAME, "libgpuspy")\nPASS(NAME, "libnew")')],
-    "a rule for what tensors are": [
+    "a rule for categories of tensors": [
         ("analyzer/category/category.def", 'DOING(ZERO, "/torch/optim/", "zero_grad")', 'DOING(ZERO, "/torch/optim/", "zero_grad")\nDOING(ZERO, "/new/", "zero")')],
     "a cause of OOMs": [
         ("analyzer/result/result.h", '    X(CAPACITY, "capacity", "capacity")', '    X(MADE_UP, "made_up", "made up") X(CAPACITY, "capacity", "capacity")'),
         ("analyzer/oom/oom_cause.c", "    INFERRED(CAPACITY, NULL,", '    INFERRED(MADE_UP, is_pinned, oom_explain_pinned, "if it is not")\n    INFERRED(CAPACITY, NULL,')],
-    "a thing to do about OOMs": [
+    "a measure against OOMs": [
         ("analyzer/oom/oom_measures.c", "    {SPACE, measure_checkpoint, GUESSED, NULL},", "    {SPACE, measure_checkpoint, GUESSED, NULL},\n    {SPACE, measure_model_copies, GUESSED, NULL},")],
     "a gate of `gpuspy check`": [
         ("analyzer/check/gates.def", "GATE(OOM, ", 'GATE(NEW, "max-new", COUNT, "N", new, none, "new things", "no more than N new things")\nGATE(OOM, '),

@@ -201,7 +201,7 @@ def test_a_parents_pid_and_no_recording(recording, program):
     assert settled(recording, os.getpid())["processes"][0]["pid"] == program.process.pid
     other = subprocess.Popen(["sleep", "60"])
     done = snapshot(recording, other.pid, code=3)
-    assert "not being recorded" in done.stderr
+    assert f"to record it: gpuspy attach {other.pid}" in done.stderr
     other.kill()
     other.wait()
     assert f"process {other.pid} does not exist" in snapshot(recording, other.pid, code=3).stderr
