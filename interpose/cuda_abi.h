@@ -1,6 +1,6 @@
 /* The part of CUDA's binary interface that gpuspy needs, so that neither the library nor the simulated CUDA needs a
  * toolkit to be built. If a toolkit is installed, `make test` compiles tests/toolkit_check.c, which compares every type
- * here and every row of cuda_api.def with its headers. Values: CUDA 13.0's driver_types.h and cuda.h; unchanged since
+ * here and every row of cuda_api.def with its headers. Values: CUDA 13.5's driver_types.h and cuda.h; unchanged since
  * CUDA 11 unless noted. */
 #pragma once
 
