@@ -1,6 +1,6 @@
 /* The part of CUDA's binary interface that gpuspy needs, so that neither the library nor the simulated CUDA needs a
  * toolkit to be built. If a toolkit is installed, `make test` compiles tests/toolkit_check.c, which compares every type
- * here and every row of cuda_api.def with its headers. Values: CUDA 13.0's driver_types.h and cuda.h; unchanged since
+ * here and every row of cuda_api.def with its headers. Values: CUDA 13.5's driver_types.h and cuda.h; unchanged since
  * CUDA 11 unless noted. */
 #pragma once
 
@@ -51,6 +51,7 @@ typedef struct CUexternalMemory_st *cudaExternalMemory_t;
 typedef struct CUexternalSemaphore_st *cudaExternalSemaphore_t;
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
+typedef cuuint32_t CUlogicalEndpointId;
 
 /* Enumerations of which no value matters except those below */
 typedef int CUmem_advise, CUmemAllocationHandleType, CUmemAllocationType, CUmemRangeHandleType;
@@ -85,6 +86,9 @@ typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;
 typedef struct CUmemDecompressParams_st CUmemDecompressParams;
 typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
+typedef CUdevResourceDesc cudaDevResourceDesc_t;
+typedef struct cudaExecutionContext_st *cudaExecutionContext_t;
+struct cudaGraphRecaptureCallbackData;
 typedef union CUstreamBatchMemOpParams_union CUstreamBatchMemOpParams;
 typedef struct CUlaunchAttribute_st CUlaunchAttribute;
 typedef struct CUgraphEdgeData_st cudaGraphEdgeData;
@@ -193,6 +197,8 @@ struct cudaGraphNodeParams {
     long long reserved2;
 };
 typedef struct cudaGraphNodeParams CUgraphNodeParams;
+typedef CUresult (*CUgraphRecaptureCallback)(void *data, CUgraphNode node, const CUgraphNodeParams *originalParams,
+                                             const CUgraphNodeParams *recaptureParams, int status);
 
 typedef struct {
     dim3 gridDim, blockDim;
@@ -300,6 +306,26 @@ struct cudaMemcpy3DBatchOp {
 };
 typedef struct cudaMemcpy3DBatchOp CUDA_MEMCPY3D_BATCH_OP;
 
+/* Since CUDA 13.5 */
+typedef struct {
+    int type; /* GS_OPERAND_POINTER, GS_OPERAND_ENDPOINT */
+    union {
+        struct {
+            CUdeviceptr ptr;
+            CUmemLocation locHint;
+        } ptr;
+        struct {
+            CUlogicalEndpointId id;
+            cuuint64_t offset;
+        } le;
+    } op;
+} CUfabricCpyOperand;
+typedef struct {
+    CUfabricCpyOperand src, dst;
+    size_t size;
+    unsigned int flags;
+} CUDA_FABRIC_COPY_BATCH_OP;
+
 struct cudaExternalMemoryBufferDesc {
     unsigned long long offset, size;
     unsigned int flags, reserved[16];
@@ -349,6 +375,7 @@ enum {
     GS_POINTER_MEMORY_TYPE = 2,
     GS_OPERAND_POINTER = 1,
     GS_OPERAND_ARRAY = 2,
+    GS_OPERAND_ENDPOINT = 2, /* of fabric copies */
     GS_NODE_MEM_ALLOC = 10,
     GS_NODE_MEM_FREE = 11,
     GS_POOL_RESERVED = 5,

@@ -238,6 +238,26 @@ struct gs_batch gs_batch_3d(const struct cudaMemcpy3DBatchOp *ops, size_t count)
     return b;
 }
 
+/* A logical endpoint is memory of another GPU and has no address here. */
+static uint8_t fabric_direction(const CUfabricCpyOperand *dst, const CUfabricCpyOperand *src)
+{
+    if (dst->type == GS_OPERAND_ENDPOINT) return gs_on_device(src->op.ptr.ptr) ? GS_DIR_P2P : GS_DIR_H2D;
+    if (src->type == GS_OPERAND_ENDPOINT) return gs_on_device(dst->op.ptr.ptr) ? GS_DIR_P2P : GS_DIR_D2H;
+    return direction_between(gs_on_device(dst->op.ptr.ptr), gs_on_device(src->op.ptr.ptr));
+}
+
+struct gs_batch gs_batch_fabric(const CUDA_FABRIC_COPY_BATCH_OP *ops, size_t count)
+{
+    struct gs_batch b = {0};
+    for (size_t i = 0; ops && i < count; i++) {
+        const CUfabricCpyOperand *to = &ops[i].dst, *from = &ops[i].src;
+        const uint64_t dst = to->type == GS_OPERAND_POINTER ? to->op.ptr.ptr : 0;
+        const uint64_t src = from->type == GS_OPERAND_POINTER ? from->op.ptr.ptr : 0;
+        add_to_batch(&b, fabric_direction(to, from), dst, src, ops[i].size);
+    }
+    return b;
+}
+
 struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, size_t count,
                                   const struct cudaMemLocation *to, const size_t *first_of, size_t locations)
 {

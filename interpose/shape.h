@@ -55,5 +55,6 @@ struct gs_batch {
 /* `dsts` and `srcs`: arrays of pointers or of CUdeviceptr. */
 struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t *sizes, size_t count);
 struct gs_batch gs_batch_3d(const struct cudaMemcpy3DBatchOp *ops, size_t count);
+struct gs_batch gs_batch_fabric(const CUDA_FABRIC_COPY_BATCH_OP *ops, size_t count);
 struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, size_t count,
                                   const struct cudaMemLocation *to, const size_t *first_of, size_t locations);

@@ -1,6 +1,6 @@
 /* Prints the sizes, offsets and values that interpose/cuda_abi.h says CUDA has: compiled with that
  * file's own types, and with GPUSPY_TOOLKIT_TYPES with the toolkit's. tests/e2e/test_rows.py compares
- * the two where a toolkit stands. */
+ * the two where a toolkit stands. TOOLKIT is the version of that toolkit: an older one lacks the newest types. */
 #ifdef GPUSPY_TOOLKIT_TYPES
 #define __CUDA_API_VERSION_INTERNAL 1
 #include <cuda.h>
@@ -97,6 +97,13 @@ static void copies(void)
     AT(t, src.op.ptr.ptr) AT(t, src.op.array.array) AT(t, dst.type) AT(t, dst.op.ptr.ptr) AT(t, extent) AT(t, flags)
     OP(struct cudaMemcpy3DBatchOp)
     OP(CUDA_MEMCPY3D_BATCH_OP)
+#if TOOLKIT >= 13050
+    SIZE(CUDA_FABRIC_COPY_BATCH_OP)
+    AT(CUDA_FABRIC_COPY_BATCH_OP, src.type)
+    AT(CUDA_FABRIC_COPY_BATCH_OP, src.op.ptr.ptr)
+    AT(CUDA_FABRIC_COPY_BATCH_OP, dst)
+    AT(CUDA_FABRIC_COPY_BATCH_OP, size)
+#endif
 }
 
 static void graphs(void)
@@ -119,6 +126,10 @@ static void values(void)
 #define VALUE(ours, theirs) printf(#ours " %d\n", (int)(theirs));
 #else
 #define VALUE(ours, theirs) printf(#ours " %d\n", (int)(ours));
+#endif
+#if TOOLKIT >= 13050
+    VALUE(GS_OPERAND_ENDPOINT, CU_FABRIC_COPY_OPERAND_TYPE_LOGICAL_ENDPOINT)
+    VALUE(GS_OPERAND_POINTER, CU_FABRIC_COPY_OPERAND_TYPE_POINTER)
 #endif
     VALUE(GS_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST)
     VALUE(GS_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE)

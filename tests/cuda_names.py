@@ -12,7 +12,7 @@ SOURCE = "".join(f"#include <{name}>\n" for name in ("cuda.h", "cuda_runtime_api
 def names(include):
     text = subprocess.run(["gcc", "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", f"-I{include}", "-"], input=SOURCE,
                           text=True, check=True, stdout=subprocess.PIPE).stdout
-    return sorted(set(re.findall(r"\b(cu(?:da)?[A-Z]\w*) ?\([^;{}]*\) ?;", re.sub(r"\s+", " ", text))))
+    return sorted(set(re.findall(r"\b(cu(?:da)?[A-Z]\w*) ?\((?! ?\*)[^;{}]*\) ?;", re.sub(r"\s+", " ", text))))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,9 @@
 #define GS_FINDER(layer, name, params, args, asked, pointer) CHECK(layer, name, params)
 #define GS_FINDER_BOTH(layer, name, suffix, params, args, asked, pointer) CHECK(layer, name, params)
 #define GS_FINDER_BOTH_V(versions, layer, name, suffix, params, args, asked, pointer) IF_##versions(layer, name, params)
+#if CUDA_VERSION < 13050
+#define GPUSPY_TOOLKIT_IS_OLDER 1
+#endif
 #include "interpose/cuda_api.def"
 
 #define VALUE(name, value) _Static_assert((int)(name) == (value), #name)

@@ -42,10 +42,15 @@ static enum import_role import_call_role(const char *name)
         const char *name;
         enum gs_sync_kind kind;
     } waits[] = {
-        {"cudaStreamSynchronize", GS_SYNC_STREAM}, {"cuStreamSynchronize", GS_SYNC_STREAM},
-        {"cudaDeviceSynchronize", GS_SYNC_DEVICE}, {"cudaThreadSynchronize", GS_SYNC_DEVICE},
-        {"cuCtxSynchronize", GS_SYNC_CONTEXT},     {"cuCtxSynchronize_v2", GS_SYNC_CONTEXT},
-        {"cudaEventSynchronize", GS_SYNC_EVENT},   {"cuEventSynchronize", GS_SYNC_EVENT},
+        {"cudaStreamSynchronize", GS_SYNC_STREAM},
+        {"cuStreamSynchronize", GS_SYNC_STREAM},
+        {"cudaDeviceSynchronize", GS_SYNC_DEVICE},
+        {"cudaThreadSynchronize", GS_SYNC_DEVICE},
+        {"cuCtxSynchronize", GS_SYNC_CONTEXT},
+        {"cuCtxSynchronize_v2", GS_SYNC_CONTEXT},
+        {"cudaExecutionCtxSynchronize", GS_SYNC_CONTEXT},
+        {"cudaEventSynchronize", GS_SYNC_EVENT},
+        {"cuEventSynchronize", GS_SYNC_EVENT},
     };
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
         if (strcmp(name, waits[i].name) == 0) return (enum import_role)(IMPORT_ROLE_WAIT + waits[i].kind);

@@ -120,6 +120,7 @@ static void keep_trace_call(struct import_trace *t, const struct import_trace_ev
         {"DeviceSynchronize", IMPORT_TRACE_WAIT, GS_SYNC_DEVICE},
         {"EventSynchronize", IMPORT_TRACE_WAIT, GS_SYNC_EVENT},
         {"CtxSynchronize", IMPORT_TRACE_WAIT, GS_SYNC_CONTEXT},
+        {"ExecutionCtxSynchronize", IMPORT_TRACE_WAIT, GS_SYNC_CONTEXT},
         {"Memcpy", IMPORT_TRACE_COPY, 0},
         {"Memset", IMPORT_TRACE_FILL, 0},
         {"GraphLaunch", IMPORT_TRACE_GRAPH, 0},

@@ -169,6 +169,31 @@ for name in (b"cuMemAlloc", b"cuMemFree", b"cuNothing"):
     assert recording.python(source).stderr == "" and not recording.database.exists()
 
 
+def test_a_newer_driver_hands_out_its_newer_calls(recording):
+    """cuGetProcAddress of CUDA 13.5: each version of a name is the wrapper of that version's export."""
+    source = '''
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+find = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)(
+    ("cuGetProcAddress_v2", cuda))
+class Found(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("at", ctypes.c_void_p)]
+for base in ("cuMemcpyWithAttributesAsync", "cuMemcpy3DWithAttributesAsync", "cuFabricCpyBatchAsync", "cuGraphAddNode",
+             "cuLaunchHostFunc", "cuStreamBeginRecaptureToGraph", "cuMulticastBindMem", "cuMulticastBindAddr"):
+    for flags in 0, 2:
+        f, found = ctypes.c_void_p(), Found()
+        assert find(base.encode(), ctypes.byref(f), 13050, flags, None) == 0
+        assert ctypes.CDLL(None).dladdr(f, ctypes.byref(found)) and b"libgpuspy" in found.file, base
+        print(found.name.decode())
+'''
+    done = recording.python(source, SIMCUDA_DRIVER=13050)
+    both = lambda name: [name, name + "_ptsz"]  # noqa: E731
+    assert done.stdout.split() == [
+        *both("cuMemcpyWithAttributesAsync"), *both("cuMemcpy3DWithAttributesAsync"), *both("cuFabricCpyBatchAsync"),
+        *["cuGraphAddNode_v3"] * 2, *both("cuLaunchHostFunc_v2"), *both("cuStreamBeginRecaptureToGraph"),
+        *["cuMulticastBindMem_v2"] * 2, *["cuMulticastBindAddr_v2"] * 2]
+
+
 @pytest.mark.parametrize("killed", (False, True))
 def test_functions_handed_out_without_a_hook_are_named(recording, killed):
     if killed:

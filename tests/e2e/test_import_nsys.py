@@ -387,13 +387,14 @@ def test_each_wait_counts_once(tmp_path):
     e.wait("cudaFree_v3020", 15_000, 16_000, 4)
     e.wait("cudaMemcpy_v3020", 17_000, 18_000, 3)
     e.call("cudaThreadSynchronize_v3020", 19_000, 20_000)
+    e.call("cudaExecutionCtxSynchronize_v13010", 30_000, 31_000)
     e.call("cudaLaunchKernel_v7000", 21_000, 29_000)
     db = imported(e.done(), tmp_path)[7]
     assert db.execute("SELECT kind, api, start_ns + 1000, blocked_ns FROM syncs ORDER BY id").fetchall() == [
         ("stream", "cudaStreamSynchronize", 1000, 1000), ("device", "cudaDeviceSynchronize", 3000, 1000),
         ("event", "cudaEventSynchronize", 5000, 1000), ("context", "cuCtxSynchronize", 7000, 1000),
         ("stream", "cuStreamSynchronize", 7100, 800), ("stream", None, 11_001, 998), ("implicit", "cudaFree", 15_001, 998),
-        ("device", "cudaThreadSynchronize", 19_000, 1000)]
+        ("device", "cudaThreadSynchronize", 19_000, 1000), ("context", "cudaExecutionCtxSynchronize", 30_000, 1000)]
 
 
 @pytest.mark.parametrize("mark, pushed, started", [(34, 59, 60), (65, 70, 71)], ids=["NVTX", "NVTXT"])

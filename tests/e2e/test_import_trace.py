@@ -390,7 +390,7 @@ def test_copies_waits_and_fills(tmp_path):
     trace.copy(170, 30, 5000, "Memset (Device)", "cudaMemsetAsync")
     trace.copy(210, 30, None)
     names = {"cudaStreamSynchronize": 0, "cudaDeviceSynchronize": 1, "cuCtxSynchronize": 2, "cudaEventSynchronize": 3,
-             "hipStreamSynchronize": 0}
+             "hipStreamSynchronize": 0, "cudaExecutionCtxSynchronize": 2}
     for i, name in enumerate(names):
         trace.slice("cuda_driver" if name.startswith("cuC") else "cuda_runtime", name, 250 + 10 * i, 1.5 + i)
     trace.slice("cuda_runtime", "cudaStreamWaitEvent", 900, 5)

@@ -80,11 +80,14 @@ def test_every_name_of_cuda_has_a_row_or_a_reason():
     assert len(left) == len(set(left))
 
 
+def toolkit_version():
+    return re.search(r"#define CUDA_VERSION (\d+)", (Path(TOOLKIT) / "cuda.h").read_text())[1]
+
+
 @needs_toolkit
 def test_the_list_of_names_is_the_toolkits():
-    version = re.search(r"#define CUDA_VERSION (\d+)", (Path(TOOLKIT) / "cuda.h").read_text())[1]
-    if version != "13000":
-        pytest.skip(f"the list is CUDA 13.0's, the toolkit {version}")
+    if toolkit_version() != "13050":
+        pytest.skip(f"the list is CUDA 13.5's, the toolkit {toolkit_version()}")
     text = subprocess.run(["python3", "tests/cuda_names.py", TOOLKIT], cwd=ROOT, text=True, check=True,
                           stdout=subprocess.PIPE).stdout
     assert text == (ROOT / "tests" / "cuda13_names.txt").read_text()
@@ -93,8 +96,8 @@ def test_the_list_of_names_is_the_toolkits():
 @needs_toolkit
 def test_the_layouts_are_the_toolkits(tmp_path):
     def output(name, *options):
-        subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-I.", *options, "-o", tmp_path / name,
-                        "tests/abi_layout.c"], cwd=ROOT, check=True)
+        subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-I.", f"-DTOOLKIT={toolkit_version()}", *options,
+                        "-o", tmp_path / name, "tests/abi_layout.c"], cwd=ROOT, check=True)
         return subprocess.run([tmp_path / name], text=True, check=True, stdout=subprocess.PIPE).stdout.splitlines()
     ours, theirs = output("ours"), output("theirs", "-DGPUSPY_TOOLKIT_TYPES", f"-I{TOOLKIT}")
     assert len(ours) > 150 and ours == theirs

@@ -74,7 +74,10 @@ static void a_batch_without_its_arrays_is_empty(void **state)
     const size_t size = 1, first = 0;
     const struct cudaMemLocation here = {cudaMemLocationTypeDevice, 0};
     void *p = &p;
-    struct gs_batch b[] = {gs_batch_linear(NULL, &p, &size, 1), gs_batch_linear(&p, &p, NULL, 1), gs_batch_3d(NULL, 1),
+    struct gs_batch b[] = {gs_batch_linear(NULL, &p, &size, 1),
+                           gs_batch_linear(&p, &p, NULL, 1),
+                           gs_batch_3d(NULL, 1),
+                           gs_batch_fabric(NULL, 1),
                            gs_batch_prefetch(&p, &size, 1, NULL, &first, 1),
                            gs_batch_prefetch(&p, &size, 1, &here, &first, 0)};
     for (size_t i = 0; i < sizeof b / sizeof *b; i++)
@@ -96,6 +99,29 @@ static void a_batch_of_migrations_goes_where_its_locations_say(void **state)
     assert_int_equal(gs_location_device(&to[1]), GS_DEVICE_NONE);
 }
 
+/* No driver runs here: every pointer is the host's. */
+static void a_logical_endpoint_is_a_gpu_without_an_address(void **state)
+{
+    CUDA_FABRIC_COPY_BATCH_OP ops[3] = {{.size = 10}, {.size = 200}, {.size = 3000}};
+    for (int i = 0; i < 3; i++) {
+        ops[i].src.type = i == 1 ? GS_OPERAND_ENDPOINT : GS_OPERAND_POINTER;
+        ops[i].dst.type = i == 0 ? GS_OPERAND_ENDPOINT : GS_OPERAND_POINTER;
+        ops[i].src.op.ptr.ptr = 0x1000;
+        ops[i].dst.op.ptr.ptr = 0x2000;
+    }
+    const struct gs_batch b = gs_batch_fabric(ops, 3);
+    const uint64_t want[][3] = {[GS_DIR_H2D] = {10, 0, 0x1000},
+                                [GS_DIR_D2H] = {200, 0x2000, 0},
+                                [GS_DIR_D2D] = {0, 0, 0},
+                                [GS_DIR_P2P] = {0, 0, 0},
+                                [GS_DIR_H2H] = {3000, 0x2000, 0x1000}};
+    for (int way = 0; way <= GS_DIR_H2H; way++) {
+        assert_int_equal(b.way[way].bytes, want[way][0]);
+        assert_int_equal(b.way[way].dst, want[way][1]);
+        assert_int_equal(b.way[way].src, want[way][2]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +132,7 @@ int main(void)
         cmocka_unit_test(the_kinds_of_memory_give_the_direction),
         cmocka_unit_test(a_batch_without_its_arrays_is_empty),
         cmocka_unit_test(a_batch_of_migrations_goes_where_its_locations_say),
+        cmocka_unit_test(a_logical_endpoint_is_a_gpu_without_an_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
