@@ -348,6 +348,7 @@ struct native_function {
     unsigned calling_lines; /* of others that call it */
     uint32_t first_caller;  /* index of the function */
     bool several_callers;   /* functions */
+    bool recursive;         /* it calls a function that calls it */
     bool named, helper;
 };
 
@@ -443,8 +444,10 @@ static void count_native_caller(struct caller_counts *c, const struct run_frame 
     n->calling_lines++;
     n->several_callers = n->several_callers || (n->first_caller != RUN_NONE && n->first_caller != caller);
     n->first_caller = caller;
-    if (is_new(&c->pairs, map_hash((uint64_t)function << 32 | caller)))
-        *ARENA_ADD(c->calls) = (struct native_call){function, caller};
+    if (!is_new(&c->pairs, map_hash((uint64_t)function << 32 | caller))) return;
+    *ARENA_ADD(c->calls) = (struct native_call){function, caller};
+    if (map_get(&c->pairs, map_hash((uint64_t)caller << 32 | function)) != MAP_NEW)
+        n->recursive = c->functions[caller].recursive = true;
 }
 
 /* Of the functions at the stack's innermost address, if no Python code called them. */
@@ -464,7 +467,7 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
  * or is called from one function only. */
 static bool is_native_wrapper(const struct native_function *f)
 {
-    return f->calling_lines > f->lines &&
+    return f->calling_lines > f->lines && (f->named || !f->recursive) &&
            (f->named || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
 }
 

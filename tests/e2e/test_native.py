@@ -386,3 +386,23 @@ def test_a_vector_grows_as_one_line(recording):
     (grown,) = recording.report()["growth"]
     assert grown["newest"]["line"] == line_of(HEAD + KEPT_IN_VECTOR, "LEAK")
     assert grown["bytes"] >= 3900 * (4 << 12) and abs(grown["bytes_per_step"] / (4 << 12) - 1) < 0.02
+
+
+RECURSIVE = """
+static void *kept[4096]; static int n;
+static void visit(int depth);
+__attribute__((noinline)) static void left(int depth) { visit(depth - 1); visit(depth - 1); n++; }
+__attribute__((noinline)) static void right(int depth) { visit(depth - 1); n++; }
+__attribute__((noinline)) static void visit(int depth)
+{
+    if (depth > 0) { left(depth); right(depth); left(depth); n++; return; }
+    cudaMalloc(&kept[n++ % 4096], 1 << 20); /* LEAK */
+}
+int main(void) { for (int i = 0; i < 3; i++) { visit(3); visit(2); visit(1); } return 0; }
+"""
+
+
+def test_functions_that_call_each_other_are_no_wrappers(recording):
+    recording.run(build(recording.folder, RECURSIVE, "c", "-g -O1"))
+    text = recording.gpuspy("table", recording.database).stdout
+    assert f"code.c:{line_of(HEAD + RECURSIVE, 'LEAK')}  visit" in text and "  main" not in text
