@@ -19,7 +19,7 @@ struct series { /* marks of one name */
     uint32_t thread;
     uint64_t nested, elsewhere; /* elsewhere: on other threads */
     uint64_t counted;           /* those that table removed_scope includes, too */
-    uint64_t beside;            /* those that are no step: the table does not distinguish them */
+    uint64_t beside;            /* those outside of steps: the table does not distinguish them */
     const char *domain;
     int64_t total_ns, longest_ns, until_ns; /* until_ns: when the last of them ends */
 };

@@ -1465,7 +1465,7 @@ def test_kernels_of_gptq_may_keep_a_buffer_for_eight_long_sequences(words, insid
 
 @pytest.mark.parametrize("gpu", [(), ("--gpu", "h100-80g")])
 def test_cached_segments_of_varying_lengths_are_in_memory_that_exists(gpu):
-    """None are needed, so they are no reason to look for more memory than the largest GPU has: 7 TiB without a limit."""
+    """Cached segments never need more memory than the largest GPU has: without that limit the high end was 7 TiB."""
     base = ("--model", "llama-3-8b", "--precision", "fp32", "--batch", "4", "--seq", "8192", "--no-calibration", "--json", *gpu)
     equal, varying = (json.loads(gpuspy("estimate", *base, *more).stdout)["peak"] for more in ((), ("--varying-lengths",)))
     assert varying["high_bytes"] <= 1.05 * equal["high_bytes"] and varying["bytes"] == pytest.approx(equal["bytes"], rel=0.02)

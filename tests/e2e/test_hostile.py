@@ -281,11 +281,18 @@ def view(words, folder):
     return None
 
 
+def assert_views(calls, tmp_path):
+    """Each of the commands ends in time, without a crash and with a clear error, if any."""
+    with ThreadPoolExecutor(2) as two:
+        wrong = [w for w in two.map(lambda words: view(words, tmp_path), calls) if w]
+    assert not wrong, "\n".join(wrong)
+
+
 def through_every_view(tmp_path, good, database):
     folder = tmp_path / "folder"
     folder.mkdir(exist_ok=True)
     shutil.copy(database, folder / "run.db")
-    wrong, calls = [], []
+    calls = []
     for command in COMMANDS:
         for n, line in enumerate(VIEWS[command]):
             out = tmp_path / f"out.{command}.{n}"
@@ -293,9 +300,7 @@ def through_every_view(tmp_path, good, database):
             shutil.copy(database, mine)
             quoted = re.findall(r"'[^']*'|\S+", line)
             calls.append([command] + [w.strip("'").format(db=mine, good=good, out=out, folder=folder) for w in quoted])
-    with ThreadPoolExecutor(2) as two:
-        wrong = [w for w in two.map(lambda words: view(words, tmp_path), calls) if w]
-    assert not wrong, "\n".join(wrong)
+    assert_views(calls, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,12 @@ import random
 import shutil
 import sqlite3
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from conftest import BUILD, ROOT
 from rows import GIB, MIB, SECOND, TENSOR, Rows
-from test_hostile import view
+from test_hostile import assert_views
 
 STEPS, KEPT, EACH = 400, 300, 0.1
 VIEWS = ["report {db}", "report --json {db}", "report --html {out} {db}", "leaks --json {db}", "tree {db}",
@@ -206,9 +205,7 @@ def through_the_views(tmp_path, good, database):
     for n, line in enumerate(VIEWS):
         out = tmp_path / f"out.{n}"
         calls.append([word.format(db=database, good=good, out=out) for word in line.split()])
-    with ThreadPoolExecutor(2) as two:
-        wrong = [w for w in two.map(lambda words: view(words, tmp_path), calls) if w]
-    assert not wrong, "\n".join(wrong)
+    assert_views(calls, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -157,7 +157,7 @@ def test_without_source_the_keeping_line_is_unknown(record, tmp_path):
 
 
 def test_features_of_a_few_batches_before_and_after_a_pause(record):
-    """Each keeps the graph of a library's deep network, and hardly anything is freed: that is no loading of data."""
+    """Each keeps the graph of a library's deep network, and hardly anything is freed. gpuspy must not take that for loading data."""
     script = Path(__file__).with_name("few_batches.py")
     done = record(script, SIMCUDA_MEMORY="1GiB")
     oom = done.report(with_pause(done.database, done.folder / "paused.db", .6))["oom"][-1]

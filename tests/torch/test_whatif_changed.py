@@ -117,7 +117,7 @@ for step in range(9):
     optimizer.step()
     optimizer.zero_grad()
 """
-# The last backward pass makes the last allocations: what it frees after them is no gradient that is kept to the end.
+# The last backward pass makes the last allocations: what it frees after them must not count as gradients that are kept to the end.
 LAST = """import torch
 def batch(n): return int(n * FACTOR)
 model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda()
