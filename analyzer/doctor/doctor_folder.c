@@ -74,7 +74,7 @@ static void check_space(struct doctor *d, const char *folder)
     if (free_bytes < least)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space",
                            "record elsewhere: gpuspy run -o FOLDER/run.db; or set GPUSPY_MIN_FREE",
-                           "%s has %s free; a recording ends when less than %s is free", folder, size,
+                           "%s has %s free; a recording does not grow when less than %s is free", folder, size,
                            UNITS_BYTES(least));
     else if (free_bytes < (uint64_t)LEAST_MIB << 20)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",

@@ -357,7 +357,7 @@ def test_a_disk_on_which_a_recording_ends_at_once(tmp_path):
     try:
         (tmp_path / "filler").write_bytes(bytes(97 << 20))
         space = one(findings("/bin/ls", cwd=tmp_path, GPUSPY_DB=tmp_path / "run.db"), "space")
-        assert space["state"] == "problem" and "ends when less than 5.00 MiB is free" in space["text"] and "GPUSPY_MIN_FREE" in space["fix"]
+        assert space["state"] == "problem" and "does not grow when less than 5.00 MiB is free" in space["text"] and "GPUSPY_MIN_FREE" in space["fix"]
     finally:
         subprocess.run(["umount", "-l", tmp_path], check=True)
 
