@@ -358,9 +358,10 @@ struct category_uses *category_uses_read(struct run *run, char *error, size_t er
     struct site_builder b = {.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
     struct run_observer observers[2];
     site_helpers(run, &b.helpers);
-    step_finder_start(&b, &observers[0]);
-    struct category_uses *u = category_uses_start(&b, &observers[1]);
-    bool ok = run_replay(run, observers, 2, error, error_size);
+    size_t n = 0;
+    if (category_has_python(run)) step_finder_start(&b, &observers[n++]); /* otherwise no use depends on a step */
+    struct category_uses *u = category_uses_start(&b, &observers[n++]);
+    bool ok = run_replay(run, observers, n, error, error_size);
     step_finder_free(b.steps);
     site_builder_free(&b);
     u->arena = arena; /* it contains the steps */
