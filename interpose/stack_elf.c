@@ -237,14 +237,20 @@ static uintptr_t align_to(uintptr_t n, uintptr_t a)
     return (n + a - 1) & ~(a - 1);
 }
 
-static const uint8_t *build_id_in(uintptr_t at, uintptr_t end, uintptr_t align, uint32_t *length)
+struct note {
+    const char *name; /* of three characters at most */
+    uint32_t type;
+};
+
+static const uint8_t *find_note_in(uintptr_t at, uintptr_t end, uintptr_t align, struct note wanted, uint32_t *length)
 {
+    char name[4] = {0};
+    memcpy(name, wanted.name, strlen(wanted.name));
     while (at + sizeof(ElfW(Nhdr)) <= end) {
         const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
-        uintptr_t name = at + sizeof *n;
         uintptr_t data = at + align_to(sizeof *n + n->n_namesz, align);
         if (data + n->n_descsz > end) return NULL;
-        if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp((void *)name, "GNU", 4)) {
+        if (n->n_type == wanted.type && n->n_namesz == sizeof name && !memcmp(n + 1, name, sizeof name)) {
             *length = n->n_descsz;
             return (const uint8_t *)data;
         }
@@ -253,15 +259,27 @@ static const uint8_t *build_id_in(uintptr_t at, uintptr_t end, uintptr_t align, 
     return NULL;
 }
 
-const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length)
+static const uint8_t *find_note(const struct dl_phdr_info *info, struct note wanted, uint32_t *length)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         if (p->p_type != PT_NOTE) continue;
         uintptr_t at = info->dlpi_addr + p->p_vaddr;
-        const uint8_t *id = build_id_in(at, at + p->p_memsz, p->p_align == 8 ? 8 : 4, length);
-        if (id) return id;
+        const uint8_t *data = find_note_in(at, at + p->p_memsz, p->p_align == 8 ? 8 : 4, wanted, length);
+        if (data) return data;
     }
     *length = 0;
     return NULL;
+}
+
+const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length)
+{
+    return find_note(info, (struct note){"GNU", NT_GNU_BUILD_ID}, length);
+}
+
+bool gs_elf_is_go(const struct dl_phdr_info *info)
+{
+    enum { GO_BUILD_ID = 4 };
+    uint32_t length;
+    return find_note(info, (struct note){"Go", GO_BUILD_ID}, &length) != NULL;
 }

@@ -41,3 +41,5 @@ void *gs_elf_symbol_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic, const char *n
 bool gs_elf_names_equal(const char *a, const char *b);
 /* The bytes of the GNU build id in the loaded image, or NULL. */
 const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length);
+/* Go's linker wrote it, perhaps with the help of another one. */
+bool gs_elf_is_go(const struct dl_phdr_info *info);

@@ -150,7 +150,8 @@ union rule {
         int64_t cfa : 28, fp : 16, ra : 16;
     };
     struct {
-        uint64_t : 4, in_object : 1, : 27, loads : 32; /* UNDESCRIBED: valid until an object is loaded */
+        /* UNDESCRIBED: valid until an object is loaded */
+        uint64_t : 4, in_object : 1, keeps_fp : 1, : 26, loads : 32;
     };
 };
 
@@ -297,7 +298,7 @@ static void make_rule(const struct dl_phdr_info *info, void *to)
     } else {
         q->result = find_row(&image, code, q->pc, q->interrupted, &q->u->work);
         if (q->result == GS_CFI_NONE)
-            r.kind = UNDESCRIBED, r.in_object = 1;
+            r.kind = UNDESCRIBED, r.in_object = 1, r.keeps_fp = gs_elf_is_go(info);
         else if (q->result != GS_CFI_OK || row->reg[GS_REG_RA].how == GS_CFI_UNDEFINED)
             r.kind = OUTERMOST;
         else if (!make_simple(row, &r))
@@ -429,12 +430,14 @@ static bool leave_simple(struct gs_unwinder *u, struct gs_frame *f, union rule r
 }
 
 /* Generated code mostly keeps a frame pointer. Whether this code does becomes clear further up; at least it is on the
- * same stack. */
-static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f)
+ * same stack. Go's functions always keep one, also in the assembly function that calls C on the thread's stack: it is
+ * that of its caller, on the goroutine's stack (https://go.dev/s/regabi, src/runtime/asm_amd64.s: asmcgocall). */
+static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f, union rule r)
 {
     uintptr_t fp, ip, lo, hi;
-    if (f->fp < f->sp || f->fp % WORD || !gs_memory_around(&u->memory, f->sp, &lo, &hi) || f->fp - lo >= hi - lo ||
-        !gs_memory_word(&u->memory, f->fp, &fp) || !gs_memory_word(&u->memory, f->fp + WORD, &ip))
+    const bool same_stack = f->fp >= f->sp && gs_memory_around(&u->memory, f->sp, &lo, &hi) && f->fp - lo < hi - lo;
+    if (!f->fp || f->fp % WORD || (!same_stack && !r.keeps_fp) || !gs_memory_word(&u->memory, f->fp, &fp) ||
+        !gs_memory_word(&u->memory, f->fp + WORD, &ip))
         return false;
     *f = (struct gs_frame){.ip = ip, .sp = f->fp + 2 * WORD, .fp = fp, .place = f->fp + WORD, .fp_place = f->fp};
     return true;
@@ -461,7 +464,7 @@ static __attribute__((noinline)) bool leave_frame(struct gs_unwinder *u, struct 
     case AT_FP: left = leave_simple(u, f, r); break;
     case HANDLER: left = leave_signal(u, f); break;
     case COMPLEX: left = leave_complex(u, f); break;
-    case UNDESCRIBED: left = leave_undescribed(u, f); break;
+    case UNDESCRIBED: left = leave_undescribed(u, f, r); break;
     default: break;
     }
     if (!left) return false;
@@ -530,7 +533,7 @@ __attribute__((no_sanitize("address", "thread"))) uint32_t gs_unwind(struct gs_u
         }
         const union rule r = unwind_rule_of(u, &f, age);
         u->held[n - 1] = held_by(&f, r);
-        if (__builtin_expect(r.kind == UNDESCRIBED, 0)) {
+        if (__builtin_expect(r.kind == UNDESCRIBED && !r.keeps_fp, 0)) {
             guessed &= !r.in_object;
             sure = guessed ? sure : n;
             guessed = true;

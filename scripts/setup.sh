@@ -9,7 +9,7 @@
 set -euo pipefail
 
 build="gcc make binutils libsqlite3-dev uthash-dev libdw-dev libelf-dev libiberty-dev libjansson-dev libyaml-dev zlib1g-dev node-d3"
-tests="g++ python3-venv clang dwz libdebuginfod1 libjemalloc2 libcmocka-dev libunwind-dev python3 python3-pytest python3-pyte python3-pytest-xdist python3-pytest-forked python3-junitparser python3-torch sqlite3 valgrind git man-db zsh fish chromium chromium-driver python3-selenium clang-format golang-go libdevel-nytprof-perl python3-prometheus-client nodejs"
+tests="g++ python3-venv clang dwz libdebuginfod1 libjemalloc2 libcmocka-dev libunwind-dev python3 python3-pytest python3-pyte python3-pytest-xdist python3-pytest-forked python3-junitparser python3-torch sqlite3 valgrind git man-db zsh fish chromium chromium-driver python3-selenium clang-format golang-go gfortran libdevel-nytprof-perl python3-prometheus-client nodejs"
 bench="heaptrack"
 packages="rpm cpio lintian lmod debootstrap curl jq qemu-user binutils-aarch64-linux-gnu"
 # Only some tests want these, which skip without, and not every system has them: of each line one is enough.

@@ -219,6 +219,8 @@ static size_t literal_length(const char *p)
                                         "operator[]",
                                         "operator"};
 
+    const size_t receiver = strncmp(p, ".(*", 3) == 0 ? strcspn(p, ")") : 0; /* Go's "main.(*Server).handle" */
+    if (receiver && p[receiver]) return receiver + 1;
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strncmp(p, names[i], strlen(names[i])) == 0) return strlen(names[i]);
     return 0;

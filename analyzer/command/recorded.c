@@ -140,7 +140,7 @@ static void store_end(const struct command_recorded *r, const char *path)
     char sql[512];
     const bool killed = WIFSIGNALED(r->status);
 
-    if (!killed && !(WIFEXITED(r->status) && WEXITSTATUS(r->status))) return;
+    if (!killed && !WIFEXITED(r->status)) return;
     snprintf(sql, sizeof sql,
              "INSERT OR IGNORE INTO meta SELECT '%s', %d FROM process WHERE pid = %d AND run_id = '%s' LIMIT 1",
              killed ? "exit_signal" : "exit_status", killed ? WTERMSIG(r->status) : WEXITSTATUS(r->status), r->pid,

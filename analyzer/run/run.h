@@ -471,6 +471,11 @@ uint32_t run_stack_parent(const struct run *run, uint32_t stack); /* RUN_NONE at
 const struct run_frame *run_stack_frame(const struct run *run, uint32_t stack);
 uint8_t run_module_rank(const char *module); /* enum run_rank, of a path */
 uint32_t run_stack_depth(const struct run *run, uint32_t stack);
+/* The marker that ends a stack that is too deep; the recorder stores it as one of Python's. */
+static inline bool run_frame_is_cut(const struct run_frame *f)
+{
+    return f->kind == GS_FRAME_PYTHON && f->rank == RUN_RANK_PLUMBING;
+}
 /* The stack from its innermost Python frame on; RUN_NONE: it has none. */
 uint32_t run_stack_python(const struct run *run, uint32_t stack);
 /* Does one of its Python frames have a function with `function` in its name, in a file with `file` in its path? NULL:

@@ -112,6 +112,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
                               .file = run_column_text(run, st, 3),
                               .line = line > 0 && line < INT32_MAX ? (int)line : 0,
                               .offset = (uint64_t)sqlite3_column_int64(st, 6)};
+        if (!f.file && f.function && strcmp(f.function, "(deeper frames cut)") == 0) f.rank = RUN_RANK_PLUMBING;
         f.installed = map_get(&run->installed, (uintptr_t)f.file) != MAP_NEW;
         uint32_t module = run_ids_get(&seen->modules, run_column_int(st, 5));
         if (f.kind == GS_FRAME_NATIVE && module != RUN_NONE) {
@@ -249,9 +250,10 @@ uint32_t run_stack_parent(const struct run *run, uint32_t stack)
 
 uint32_t run_stack_python(const struct run *run, uint32_t stack)
 {
-    while (stack != RUN_NONE && run_stack_frame(run, stack)->kind != GS_FRAME_PYTHON)
+    const struct run_frame *f;
+    while ((f = run_stack_frame(run, stack)) != NULL && (f->kind != GS_FRAME_PYTHON || run_frame_is_cut(f)))
         stack = run_stack_parent(run, stack);
-    return stack;
+    return f ? stack : RUN_NONE;
 }
 
 static bool has_part(const char *text, const char *part)

@@ -3,20 +3,22 @@
 #include <ctype.h>
 #include <string.h>
 #include "analyzer/base/each.h"
+#include "analyzer/base/text.h"
 
 static bool is_name(char c)
 {
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The start of "this->levels[i].blocks", which ends before `end`. */
+/* The start of "this->levels[i].blocks" or "self.layers.entry(i).or_default()", which ends before `end`. */
 static const char *object_start(const char *line, const char *end)
 {
     const char *p = end;
     for (int depth = 0; p > line; p--) {
-        depth += (p[-1] == ']') - (p[-1] == '[');
+        depth += (p[-1] == ']' || p[-1] == ')') - (p[-1] == '[' || p[-1] == '(');
         const bool arrow = p - line >= 2 && p[-1] == '>' && p[-2] == '-';
-        if (depth < 0 || (depth == 0 && p[-1] != '[' && !is_name(p[-1]) && p[-1] != '.' && p[-1] != ':' && !arrow))
+        if (depth < 0 ||
+            (depth == 0 && p[-1] != '[' && p[-1] != '(' && !is_name(p[-1]) && p[-1] != '.' && p[-1] != ':' && !arrow))
             break;
         p -= arrow;
     }
@@ -73,8 +75,9 @@ static bool stores_memory(const char *arguments, const struct name *name, bool c
 /* "frames.push_back": the call that adds the memory to a container. *length is 0 if the line has none. */
 static const char *find_insertion(const char *line, const struct name *name, size_t *length)
 {
-    static const char *const methods[] = {"push_back", "emplace_back",     "push_front",  "emplace_front", "insert",
-                                          "emplace",   "insert_or_assign", "try_emplace", "push"};
+    static const char *const methods[] = {"push_back", "emplace_back", "push_front",       "emplace_front",
+                                          "insert",    "emplace",      "insert_or_assign", "try_emplace",
+                                          "push",      "or_insert",    "or_insert_with",   "extend"};
     for (const char *p = line, *after; *p; p++) {
         while ((after = skip_text(p)) != p) p = after;
         const size_t mark = *p == '.' ? 1 : strncmp(p, "->", 2) == 0 ? 2 : 0, n = mark ? strcspn(p + mark, "(< \t") : 0;
@@ -94,34 +97,76 @@ static const char *find_insertion(const char *line, const struct name *name, siz
 static const char *find_assignment(const char *line)
 {
     for (const char *p = line; *p && *p != '(' && *p != '{'; p++)
-        if (*p == '=' && p > line && p[1] != '=' && !strchr("=<>!+-*/|&^%", p[-1])) return p;
+        if (*p == '=' && p > line && p[1] != '=' && p[1] != '>' && !strchr("=<>!+-*/|&^%", p[-1])) return p;
     return NULL;
 }
 
-/* "cache[key]" of "cache[key] = make(n);": a container whose elements have keys. An index that wraps around replaces
- * elements. */
-static const char *find_keyed(const char *line, size_t *length)
+/* What stands to the left of `equal`, without the blanks. */
+static const char *left_end(const char *line, const char *equal)
 {
-    const char *equal = find_assignment(line), *end = equal;
-    while (end && end > line && isspace((unsigned char)end[-1])) end--;
+    while (equal > line && isspace((unsigned char)equal[-1])) equal--;
+    return equal;
+}
+
+/* "cache[key]" of "cache[key] = make(n);" and, if `name` is of an earlier line, of "cache[key] = name;": a container
+ * whose elements have keys. An index that wraps around replaces elements. */
+static const char *find_keyed(const char *line, const struct name *name, size_t *length)
+{
+    const char *equal = find_assignment(line), *end = equal ? left_end(line, equal) : NULL;
     *length = 0;
-    if (!end || end == line || end[-1] != ']' || !strchr(equal, '(')) return NULL;
+    if (!end || end == line || end[-1] != ']') return NULL;
+    if (name->here ? !strchr(equal, '(') : !find_word(equal, equal + strlen(equal), name->text, name->length))
+        return NULL;
     const char *start = object_start(line, end);
     if (memchr(start, '%', (size_t)(end - start))) return NULL;
     *length = (size_t)(end - start);
     return start;
 }
 
-/* "keep" of "GpuMat keep(1080, 1920);", "p" of "void *p = make(n);" and of
- * "CHECK(cudaMalloc(&p, n));". */
+/* "s.frames" of Go's "s.frames = append(s.frames, frame)". */
+static const char *find_append(const char *line, const struct name *name, size_t *length)
+{
+    static const char call[] = "append(";
+    const char *equal = find_assignment(line), *added = equal ? equal + 1 + strspn(equal + 1, " ") : "";
+    *length = 0;
+    if (strncmp(added, call, sizeof call - 1) != 0 || !(added = strchr(added, ','))) return NULL;
+    if (name->here ? !strchr(added, '(') : !find_word(added, added + strlen(added), name->text, name->length))
+        return NULL;
+    const char *end = left_end(line, equal), *start = object_start(line, end);
+    *length = (size_t)(end - start);
+    return start;
+}
+
+/* The call or assignment that keeps the memory, and how it goes on after *length characters. */
+static const char *find_keeper(const char *line, const struct name *name, size_t *length, const char **more)
+{
+    const char *at = find_insertion(line, name, length);
+    *more = "(…)";
+    if (!*length && (at = find_append(line, name, length))) *more = " = append(…)";
+    if (!*length && (at = find_keyed(line, name, length))) *more = " = …";
+    return at;
+}
+
+/* Rust's and Go's declarations: "block" of "let mut block: Buffer = zeros(n)?;", "kv" of "kv, err := make(n)". */
+static const char *find_declared(const char *line, const char *equal)
+{
+    static const char *const words[] = {"let ", "mut ", "var "};
+    const char *p = line + strspn(line, " \t"), *first = p;
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (strncmp(p, words[i], strlen(words[i])) == 0) p += strlen(words[i]);
+    return p != first || equal[-1] == ':' ? p : NULL;
+}
+
+/* "keep" of "GpuMat keep(1080, 1920);", "p" of "void *p = make(n);" and of "CHECK(cudaMalloc(&p, n));". */
 static struct name find_new_name(const char *line)
 {
-    const char *equal = find_assignment(line), *out = equal ? NULL : strchr(line, '&');
+    const char *equal = find_assignment(line), *out = equal ? find_declared(line, equal) : strchr(line, '&');
     const char *end = equal ? equal : line + strcspn(line, "({;");
     if (out) {
-        for (end = ++out; is_name(*end);) end++;
+        out += *out == '&';
+        for (end = out; is_name(*end);) end++;
     } else {
-        while (end > line && isspace((unsigned char)end[-1])) end--;
+        end = left_end(line, end);
         for (out = end; out > line && is_name(out[-1]);) out--;
     }
     return (struct name){out, (size_t)(end - out), true};
@@ -131,21 +176,19 @@ const char *site_native_growth_advice(struct site_builder *b, const struct resul
 {
     enum { NEXT = 8 };
     struct run_source lines;
-    const char *call = NULL, *what = "(…)";
+    const char *call = NULL, *more = "";
     size_t n = 0;
-    if (site->file && site->line && run_source_lines(b->run, site->file, site->line, 0, NEXT, &lines)) {
-        const char *end = strrchr(site->file, '.'), *line = lines.lines[0];
-        struct name name = find_new_name(line);
-        const bool cpp = end && strcmp(end, ".c") != 0;
-        call = find_insertion(line, &name, &n);
-        name.here = false;
-        if (!n && cpp && (call = find_keyed(line, &n))) what = " = …";
-        for (size_t i = 1; !n && cpp && i < lines.n && lines.lines[i][0] != '}'; i++)
-            call = find_insertion(lines.lines[i], &name, &n);
+    if (site->file && site->line && !text_ends_with(site->file, ".c") && /* C has no containers of its own */
+        run_source_lines(b->run, site->file, site->line, 0, NEXT, &lines)) {
+        struct name name = find_new_name(lines.lines[0]);
+        for (size_t i = 0; !n && i < lines.n && (!i || lines.lines[i][0] != '}'); i++) {
+            call = find_keeper(lines.lines[i], &name, &n, &more);
+            name.here = false;
+        }
     }
     return n ? arena_printf(b->arena,
-                            "`%.*s%s` keeps each of them (guess): erase those that are no longer needed, or "
+                            "`%.*s%s` keeps each of them (guess): remove those that are no longer needed, or "
                             "copy them to the host",
-                            (int)n, call, what)
+                            (int)n, call, more)
              : "free each block after its last use, also if a function returns early";
 }

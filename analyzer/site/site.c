@@ -123,6 +123,8 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
         if (frame->kind == GS_FRAME_NATIVE) {
             int rank = is_snapshot_taker(frame) ? RUN_RANK_PLUMBING : frame->rank;
             f->native[rank] = f->native[rank] == RUN_NONE ? stack : f->native[rank];
+        } else if (run_frame_is_cut(frame)) {
+            break;
         } else if (f->user != RUN_NONE) {
             if (!site_is_library(frame) && !is_generated(frame) && !is_command_line(frame)) {
                 f->user_caller = stack;
@@ -239,13 +241,13 @@ static bool is_interpreter_finalised(struct run *run, const struct found *f)
     return true;
 }
 
-/* CUDA's runtime, linked into the program (-cudart static) without debugging information, or a function that is
- * compiled from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h. */
+/* CUDA's runtime, linked into the program (-cudart static) without debugging information, a function that is compiled
+ * from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h, or a downloaded package's. */
 static bool is_system_wrapper(const struct run_frame *f)
 {
     static const char *const runtime[] = {"libcudart_static_", "cudart::", "cuda"};
     if (f->function && strcmp(f->function, "_start") == 0) return true;
-    if (f->file) return symbolizer_is_system_file(f->file);
+    if (f->file) return symbolizer_is_system_file(f->file) || symbolizer_is_package_file(f->file);
     for (size_t i = 0; f->function && i < COUNT_OF(runtime); i++) {
         const size_t length = strlen(runtime[i]);
         const bool prefix = strncmp(f->function, runtime[i], length) == 0;

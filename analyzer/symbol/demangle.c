@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/each.h"
 
 /* The demangler refuses names whose parts might not fit on the stack: from 1024 characters on, which real templates
  * exceed. Those are demangled on a large stack; names beyond `LONGEST` are not demangled. */
@@ -73,12 +74,33 @@ static char *plain_name_of(const char *name)
     return strndup(name, n ? n : strlen(name));
 }
 
+/* "__solver_MOD_advance", "_QMsolverPadvance" and "solver_mp_advance_" → "solver::advance". */
+static void demangle_fortran(char *name)
+{
+    static const struct {
+        const char *start, *between, *end; /* GNU's, LLVM's, Intel's: none has capital letters of its own */
+    } styles[] = {{"__", "_MOD_", ""}, {"_QM", "P", ""}, {"", "_mp_", "_"}};
+    EACH (s, styles, COUNT_OF(styles)) {
+        const size_t start = strlen(s->start), between = strlen(s->between), tail = strlen(s->end);
+        char *at = strncmp(name, s->start, start) == 0 ? strstr(name + start, s->between) : NULL;
+        const size_t n = at ? strlen(at + between) : 0;
+        if (n <= tail || at == name + start || strcmp(at + between + n - tail, s->end) != 0) continue;
+        const size_t module = (size_t)(at - name) - start, function = n - tail;
+        memmove(name, name + start, module);
+        memcpy(name + module, "::", 2);
+        memmove(name + module + 2, at + between, function);
+        name[module + 2 + function] = 0;
+        return;
+    }
+}
+
 char *symbol_demangle(const char *name)
 {
     char *plain = plain_name_of(name);
-    size_t length = plain ? strlen(plain) : 0;
     struct job j = {.name = plain};
 
+    if (plain) demangle_fortran(plain);
+    const size_t length = plain ? strlen(plain) : 0;
     if (!plain || length > LONGEST || plain[0] != '_' || (plain[1] != 'Z' && plain[1] != 'R')) return plain;
     if (length < SHORT)
         run_demangler(&j);

@@ -142,6 +142,14 @@ static struct loaded *load_symbols(struct symbolizer *s, const char *path, const
     return m;
 }
 
+/* In "/usr/local/go/src/runtime/", or, if built with -trimpath, in "./runtime/". */
+static bool is_gos_runtime(const char *file)
+{
+    const char *suffix = strrchr(file, '.');
+    return suffix && (!strcmp(suffix, ".go") || !strcmp(suffix, ".s")) &&
+           (strstr(file, "/src/runtime/") || !strncmp(file, "./runtime/", 10));
+}
+
 bool symbolizer_is_system_file(const char *file)
 {
     static const char *const parts[] = {"/include/c++/",
@@ -152,10 +160,26 @@ bool symbolizer_is_system_file(const char *file)
                                         "/targets/sbsa-linux/include/",
                                         "/usr/local/cuda/include/",
                                         "/include/thrust/",
-                                        "/cuda_runtime.h"};
+                                        "/cuda_runtime.h",
+                                        "cgo-gcc-prolog", /* Go's: C's side of a call, and Go's */
+                                        "_cgo_gotypes.go"};
 
-    if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/")) return true;
+    if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/") || is_gos_runtime(file))
+        return true;
     return ANY_OF(p, parts, COUNT_OF(parts), strstr(file, *p));
+}
+
+bool symbolizer_is_package_file(const char *file)
+{
+    static const char *const folders[] = {"/.cargo/registry/src/",
+                                          "/.cargo/git/checkouts/", /* Rust's */
+                                          "/go/pkg/mod/",
+                                          "@v", /* Go's: where they are, and if built with -trimpath */
+                                          "/_deps/",
+                                          "/vcpkg_installed/",
+                                          "/.conan/",
+                                          "/.conan2/"}; /* C++'s */
+    return ANY_OF(p, folders, COUNT_OF(folders), strstr(file, *p));
 }
 
 static void fill_answer(struct answer *a, struct symbol_module *module)

@@ -38,6 +38,8 @@ extern const struct run_symbol_more symbolizer_more;
 /* Is it a header that all programs use? If std::vector or cuda_runtime.h's cudaMalloc(T **) allocates, the code that
  * calls it is responsible. True for NULL. */
 bool symbolizer_is_system_file(const char *file);
+/* Is it of a package that a package manager (cargo, go, CMake, vcpkg, conan) downloaded? The user cannot change it. */
+bool symbolizer_is_package_file(const char *file);
 
 /* Modules that could not be used, for a line to the user: "cannot read", "has changed since the recording". NULL if i
  * is past the last. */

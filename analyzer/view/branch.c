@@ -220,7 +220,7 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
         return text_function(out, size, f && f->function ? f->function : "?", WHOLE, v->term.utf8);
     if (f->function) text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
     if (before && before->file && f->file && f->line > 0 && strcmp(before->file, f->file) == 0) {
-        text_put(out, size, ":%d %s", f->line, function);
+        text_put(out, size, ":%d%s%s", f->line, *function ? " " : "", function);
         return out;
     }
     if (f->kind == GS_FRAME_NATIVE && f->line <= 0 && f->function) {
@@ -239,7 +239,7 @@ static char *frame_label(const struct draw_text *v, const struct run_frame *f, c
 static bool native_line(const struct run_frame *f)
 {
     return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !is_internal_frame(f) &&
-           !symbolizer_is_system_file(f->file);
+           !symbolizer_is_system_file(f->file) && !symbolizer_is_package_file(f->file);
 }
 
 /* Is the frame named in a chain? Of a framework's own calls, which are equally uninformative, only the first. */
@@ -274,17 +274,28 @@ static const struct profile_call_node *last_named(const struct view_branch *b)
     return is_node_named(b->end, tells, b) ? b->end : tells;
 }
 
-/* Consecutive calls in one file name the file once. */
-static bool whole_label(const struct draw_text *v, const struct view_branch *b, bool file, char *out, size_t size,
-                        int columns)
+/* Of each call: file and function; without the folders; only the last call's function; none. */
+enum detail { PATHS, FILES, LINES, PLACES };
+
+static bool on_one_line(const struct run_frame *a, const struct run_frame *b)
+{
+    return a->line > 0 && a->line == b->line && a->file == b->file;
+}
+
+/* All calls of the branch, if they fit. Consecutive calls in one file name the file once. */
+static bool whole_label(const struct draw_text *v, const struct view_branch *b, enum detail detail, char *out,
+                        size_t size, int columns)
 {
     const char *arrow = v->term.utf8 ? " → " : " -> ";
     char joined[2048], part[1024];
 
     out[0] = 0;
     for (const struct profile_call_node *n = last_named(b), *before; n; n = before) {
+        struct run_frame frame = *n->frame;
         before = named_before(n, b);
-        frame_label(v, n->frame, before ? before->frame : NULL, file, part, sizeof part);
+        while (detail >= LINES && before && on_one_line(&frame, before->frame)) before = named_before(before, b);
+        if ((detail == PLACES || (detail == LINES && *out)) && frame.line > 0) frame.function = NULL;
+        frame_label(v, &frame, before ? before->frame : NULL, detail != PATHS, part, sizeof part);
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
         text_put(out, size, "%s", joined);
         if (terminal_columns(out) > columns) return false;
@@ -320,6 +331,20 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
         else
             text_put(out, size, "%.*s%s", (int)(cut ? fits : place), label, cut ? mark : "");
     }
+}
+
+/* The places of all calls, and as much of the last one's function as fits. */
+static bool places_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
+{
+    const char *mark = v->term.utf8 ? "…" : "...", *name = last_named(b)->frame->function;
+    char function[512] = "";
+    if (!whole_label(v, b, PLACES, out, size, columns)) return false;
+    const int room = columns - terminal_columns(out) - 1 - terminal_columns(mark);
+    if (!name || room <= FUNCTION_LEAST) return true;
+    text_function(function, sizeof function, name, WHOLE, v->term.utf8);
+    const size_t n = strlen(out);
+    text_put(out + n, size - n, " %.*s%s", (int)terminal_fit(function, room), function, mark);
+    return true;
 }
 
 /* The first call in the user's own code: it distinguishes branches that end in the same helper. NULL: none. */
@@ -369,8 +394,9 @@ char *view_branch_label(const struct draw_text *v, const struct view_branch *b, 
 {
     char label[2048];
 
-    if (!whole_label(v, b, false, label, sizeof label, columns) &&
-        !whole_label(v, b, true, label, sizeof label, columns))
+    if (!whole_label(v, b, PATHS, label, sizeof label, columns) &&
+        !whole_label(v, b, FILES, label, sizeof label, columns) &&
+        !whole_label(v, b, LINES, label, sizeof label, columns) && !places_label(v, b, label, sizeof label, columns))
         telling_label(v, b, label, sizeof label, columns);
     text_put(out, size, "%s", label);
     return out;
@@ -381,7 +407,7 @@ char *view_branch_name(const struct draw_text *v, const struct view_branch *b, c
     const struct run_frame *f = telling_node(b->first, b->end)->frame;
     char function[512] = "", place[1024] = "", both[1600];
 
-    if (whole_label(v, b, false, both, sizeof both, columns) || whole_label(v, b, true, both, sizeof both, columns)) {
+    if (whole_label(v, b, PATHS, both, sizeof both, columns) || whole_label(v, b, FILES, both, sizeof both, columns)) {
         text_put(out, size, "%s", both);
         return out;
     }

@@ -266,9 +266,11 @@ static void print_killed(const struct draw_text *v)
     char line[512], at[UNITS_TEXT], who[64];
 
     for (size_t i = r->processes_n; i-- > 0;) {
-        if (!r->processes[i].complete && !r->processes[i].recording && !became_another_program(r, i)) {
+        const struct run_process *p = &r->processes[i];
+        const bool succeeded = p->exit_status == 0 && !p->torn; /* by _exit, as every program in Go */
+        if (!p->complete && !p->recording && !succeeded && !became_another_program(r, i)) {
             died++;
-            torn += r->processes[i].torn;
+            torn += p->torn;
             first = i;
         }
     }

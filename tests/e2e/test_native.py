@@ -236,7 +236,7 @@ int main() {
 """
 #            program         suffix cause                advice
 FAILING = {
-    "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): erase those"),
+    "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): remove those"),
     "map": (KEPT_IN_MAP, "cpp", "leak", "`this->items.try_emplace(…)` keeps each of them (guess)"),
     "early return": (EARLY_RETURN, "c", "leak", "free each block after its last use, also if a function returns early"),
     "wrappers of wrappers": (LAYERS, "cpp", "leak", "`this->tape.push_back(…)` keeps each of them (guess)"),

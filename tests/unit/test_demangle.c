@@ -51,6 +51,21 @@ static void rust_names(void **state)
     is("_ZN3foo17h05af221e174051e9E.llvm.9D1C9369", "foo");
 }
 
+static void procedures_of_fortran_modules(void **state)
+{
+    (void)state;
+    is("__solver_MOD_advance", "solver::advance");
+    is("_QMsolverPadvance", "solver::advance");
+    is("solver_mp_advance_", "solver::advance");
+    is("MAIN__", "MAIN__");
+    is("__MOD_x", "__MOD_x");
+    is("_QM", "_QM");
+    is("_QMsolver", "_QMsolver");
+    is("_mp_x_", "_mp_x_");
+    is("solver_mp_", "solver_mp_");
+    is("gmp_mp_init", "gmp_mp_init");
+}
+
 static void other_names_stay(void **state)
 {
     static const char *const names[] = {"",  "_",          "_Z", "_R",   "_ZN",        "_RNv",      "main",
@@ -120,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpp_names),
         cmocka_unit_test(rust_names),
+        cmocka_unit_test(procedures_of_fortran_modules),
         cmocka_unit_test(other_names_stay),
         cmocka_unit_test(long_names_are_demangled),
         cmocka_unit_test(names_that_explode_stay),

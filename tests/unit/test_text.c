@@ -83,6 +83,9 @@ static void functions_are_shortened_to_what_matters(void **state)
         {"operator new(unsigned long)", "operator new"},
         {"f() [clone .isra.0]", "f"},
         {"main", "main"},
+        {"main.(*Server).handle", "main.(*Server).handle"}, /* Go's */
+        {"main.Map[go.shape.int_0]", "main.Map"},
+        {"github.com/me/gpu.(*Pool[...]).Get.func1", "github.com/me/gpu.(*Pool[...]).Get.func1"},
         {"main::{lambda(int)#1}::operator()(int) const", "main::{lambda#1}::operator()"},
         {"void f<int>(int) const::{lambda(std::function<void (int)>)#2}::operator()() const",
          "f::{lambda#2}::operator()"},
