@@ -242,15 +242,15 @@ struct note {
     uint32_t type;
 };
 
-static const uint8_t *find_note_in(uintptr_t at, uintptr_t end, uintptr_t align, struct note wanted, uint32_t *length)
+static const uint8_t *find_note_in(uintptr_t at, uintptr_t end, uintptr_t align, struct note sought, uint32_t *length)
 {
     char name[4] = {0};
-    memcpy(name, wanted.name, strlen(wanted.name));
+    memcpy(name, sought.name, strlen(sought.name));
     while (at + sizeof(ElfW(Nhdr)) <= end) {
         const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
         uintptr_t data = at + align_to(sizeof *n + n->n_namesz, align);
         if (data + n->n_descsz > end) return NULL;
-        if (n->n_type == wanted.type && n->n_namesz == sizeof name && !memcmp(n + 1, name, sizeof name)) {
+        if (n->n_type == sought.type && n->n_namesz == sizeof name && !memcmp(n + 1, name, sizeof name)) {
             *length = n->n_descsz;
             return (const uint8_t *)data;
         }
@@ -259,13 +259,13 @@ static const uint8_t *find_note_in(uintptr_t at, uintptr_t end, uintptr_t align,
     return NULL;
 }
 
-static const uint8_t *find_note(const struct dl_phdr_info *info, struct note wanted, uint32_t *length)
+static const uint8_t *find_note(const struct dl_phdr_info *info, struct note sought, uint32_t *length)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         if (p->p_type != PT_NOTE) continue;
         uintptr_t at = info->dlpi_addr + p->p_vaddr;
-        const uint8_t *data = find_note_in(at, at + p->p_memsz, p->p_align == 8 ? 8 : 4, wanted, length);
+        const uint8_t *data = find_note_in(at, at + p->p_memsz, p->p_align == 8 ? 8 : 4, sought, length);
         if (data) return data;
     }
     *length = 0;
