@@ -15,6 +15,8 @@
  *   - still rises in the last quarter of its samples: by a tenth of the whole, or by that much for as many steps,
  *   - has not paused for longer at the end than twice its longest pause before, nor for a quarter of its pieces:
  *     otherwise it has levelled off,
+ *   - is not a pool or a cache that was filled first: after the last allocation the program copied and waited less
+ *     often than while it grew, or less than WITHOUT times per block that stayed,
  *   - gains at least half a percent of the memory that is live at the end, or would in a hundred thousand steps more,
  *     by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts: locations below the functions in `loading`, in an optimizer's step, or
@@ -40,6 +42,7 @@ enum {
     MANY_STEPS = 20,
     FEW_STEPS = 3,
     LAYERS = 64,
+    WITHOUT = 4,
     MEMBERS = 3, /* of an ensemble, at least */
     TENTH = 10,
     FAR = 100000
@@ -591,6 +594,16 @@ static bool is_freed_set(const struct question_growths *g, const struct site_gro
            !run_process_at(g->b->run, process)->python_version;
 }
 
+/* The process went on to copy and to wait, without any allocation. */
+static bool was_filled_first(const struct question_growths *g, const struct site_growth *s, uint32_t process)
+{
+    const struct span *span = &g->spans[process];
+    if (span->oom || g->b->report->imported) return false;
+    const uint64_t after = run_calls_between(g->b->run, process, span->end_ns + 1, RUN_NEVER);
+    return after >= WITHOUT * s->stayed &&
+           after >= run_calls_between(g->b->run, process, s->first_ns, span->end_ns + 1);
+}
+
 /* The blocks that stay, and their bytes. */
 static void count_stayed(const struct site_growth *s, const struct samples *a, bool appended, struct result_growth *e)
 {
@@ -645,7 +658,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     if (s->stayed < MIN_STAYED && (!s->least_of || !appends_to_list(run, l->stack))) return;
     double fit;
     if (!s->least_of || s->once || is_freed_set(g, s, series->process, steps) ||
-        !is_growing(s, span, steps, &a, &fit) ||
+        !is_growing(s, span, steps, &a, &fit) || was_filled_first(g, s, series->process) ||
         (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
         series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
         return;

@@ -175,6 +175,25 @@ bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void 
     return ok;
 }
 
+uint64_t run_calls_between(const struct run *run, uint32_t process, int64_t from_ns, int64_t to_ns)
+{
+    struct run_database *db = &run->databases[run->processes[process].database];
+    const char *const tables[] = {db->copies, "sync"};
+    uint64_t n = 0;
+    for (size_t i = 0; i < COUNT_OF(tables); i++) { /* from the last one back: rows are in order of time */
+        char sql[160];
+        snprintf(sql, sizeof sql, "SELECT start_ns FROM %s ORDER BY id DESC", tables[i]);
+        sqlite3_stmt *st = run_database_prepare(db, sql);
+        while (st && sqlite3_step(st) == SQLITE_ROW) {
+            const int64_t start_ns = sqlite3_column_int64(st, 0);
+            if (start_ns < from_ns) break;
+            n += start_ns < to_ns;
+        }
+        sqlite3_finalize(st);
+    }
+    return n;
+}
+
 bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < run->processes_n; i++)

@@ -668,5 +668,7 @@ bool run_each_lasting(struct run *run, uint32_t process, const int64_t *moments,
 /* Copies and syncs, merged in order of time, one process after another. One of the two is NULL. */
 typedef void (*run_call_fn)(void *self, const struct run_copy *copy, const struct run_sync *sync);
 bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size);
+/* How many of the process's copies and waits began from one time (RUN_UNKNOWN: the first) until before another. */
+uint64_t run_calls_between(const struct run *run, uint32_t process, int64_t from_ns, int64_t to_ns);
 /* Of one process. */
 bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void *self, char *error, size_t error_size);

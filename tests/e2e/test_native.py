@@ -406,3 +406,27 @@ def test_functions_that_call_each_other_are_no_wrappers(recording):
     recording.run(build(recording.folder, RECURSIVE, "c", "-g -O1"))
     text = recording.gpuspy("table", recording.database).stdout
     assert f"code.c:{line_of(HEAD + RECURSIVE, 'LEAK')}  visit" in text and "  main" not in text
+
+
+POOL = """
+static void *pool[64]; static size_t size[64]; static int n;
+static void use(size_t bytes)
+{
+    for (int i = 0; i < n; i++) if (size[i] >= bytes) { cudaDeviceSynchronize(); return; }
+    cudaMalloc(&pool[n], size[n] = bytes); n++; /* POOL */
+    cudaDeviceSynchronize();
+}
+int main(void)
+{
+    for (int i = 1; i < FILLED; i++) use(i << 18);
+    for (int i = 1; i < AFTER; i++) cudaMemcpy(&n, pool[0], 4, 2);
+}
+"""
+
+
+@pytest.mark.parametrize("filled,after,grows", [(40, 400, False), (40, 30, True)])
+def test_a_pool_that_was_filled_first_does_not_grow(recording, filled, after, grows):
+    """Its steady state has no allocation: copies and waits show that the program went on."""
+    source = POOL.replace("FILLED", str(filled)).replace("AFTER", str(after))
+    recording.run(build(recording.folder, source, "c", "-g -O1"))
+    assert [g["newest"]["line"] for g in recording.report()["growth"]] == [line_of(HEAD + source, "POOL")] * grows
