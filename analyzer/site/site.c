@@ -35,6 +35,11 @@ bool site_is_library(const struct run_frame *frame)
     return frame->installed || gs_source_is_library(frame->file);
 }
 
+bool site_is_beyond_torch(const struct run_frame *frame)
+{
+    return frame->file && !strstr(frame->file, "/torch/");
+}
+
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
 {
     const struct run_frame *f = run_stack_frame(run, stack);
@@ -306,6 +311,8 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     find_frames(run, stack, helpers, &f);
     uint32_t at = f.user != RUN_NONE ? f.user : f.python;
     uint32_t caller = f.user != RUN_NONE ? f.user_caller : f.python_caller;
+    if (at != RUN_NONE && f.native[RUN_RANK_OWN] != RUN_NONE && !run_stack_frame(run, at)->file)
+        at = RUN_NONE; /* "(deeper frames cut)" after the program's own frames */
     if (at == RUN_NONE && f.native[0] == RUN_NONE) {
         at = at_exit(run, stack);
         site.library = site.exit = at != RUN_NONE;

@@ -406,3 +406,24 @@ def test_functions_that_call_each_other_are_no_wrappers(recording):
     recording.run(build(recording.folder, RECURSIVE, "c", "-g -O1"))
     text = recording.gpuspy("table", recording.database).stdout
     assert f"code.c:{line_of(HEAD + RECURSIVE, 'LEAK')}  visit" in text and "  main" not in text
+
+
+DEEP = """
+static void *kept[512];
+__attribute__((noinline)) static int descend(int depth, int i)
+{
+    if (depth > 0) return descend(depth - 1, i) + 1;
+    return cudaMalloc(&kept[i], 1 << 20); /* LEAK */
+}
+int main(void) { int failed = 0; for (int i = 0; i < 512 && !failed; i++) failed |= descend(200, i) != 200; return failed ? 3 : 0; }
+"""
+
+
+@pytest.mark.parametrize("memory,code", [("4GiB", 0), ("600MiB", 3)])
+def test_a_stack_whose_outer_frames_are_cut(recording, memory, code):
+    assert recording.run(build(recording.folder, DEEP, "c", "-g -O0"), check=False, SIMCUDA_MEMORY=memory).returncode == code
+    report = recording.report()
+    (stack,) = {json.dumps(s["frames"]) for s in report["peak"][0]["by_stack"]}
+    assert json.loads(stack)[-1]["function"] == "(deeper frames cut)"
+    assert [g["newest"]["line"] for g in report["growth"]] == [line_of(HEAD + DEEP, "LEAK")]
+    assert [o["blame"]["line"] for o in report["oom"]] == [line_of(HEAD + DEEP, "LEAK")] * (code != 0)
