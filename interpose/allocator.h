@@ -21,7 +21,7 @@ void gs_allocator_seen(const void *caller);
 static inline bool gs_allocator_calls(const void *caller)
 {
     const uintptr_t lo = atomic_load_explicit(&gs_allocator_lo, memory_order_acquire);
-    return (uintptr_t)caller - lo < atomic_load_explicit(&gs_allocator_hi, memory_order_relaxed) - lo;
+    return lo && (uintptr_t)caller - lo < atomic_load_explicit(&gs_allocator_hi, memory_order_relaxed) - lo;
 }
 
 /* The path of that module; NULL before the first report. */

@@ -124,6 +124,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
             "segments of many sizes"),                                                                              \
         PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                       \
                   "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),           \
+        PLAN_FLAG(type, member, "no-cache", no_cache,                                                               \
+                  "the model is called with use_cache=False: what it returns contains no keys and values"),         \
         PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                             \
                   "encoders of text: with the head for masked tokens and its loss"),                                \
         {"torch",                                                                                                   \
@@ -171,8 +173,6 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(                                                                                                     \
             type, member, "half-reduce", half_reduce,                                                                  \
             "with --sharding fsdp2: gradients are reduced in 16 bits (accelerate), not in float32 (torchtitan)"),      \
-        PLAN_FLAG(type, member, "no-cache", no_cache,                                                                  \
-                  "the model is called with use_cache=False: what it returns contains no keys and values"),            \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \

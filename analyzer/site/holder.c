@@ -599,7 +599,7 @@ static void walk_statements(struct site_search *s, uint32_t stack)
          stack = run_stack_parent(s->b->run, stack)) {
         const bool library = frame->kind == GS_FRAME_PYTHON && site_is_library(frame);
         if (library && own && follow_submission(s)) return;
-        s->given = s->given || (library && own && s->returned && !strstr(frame->file, "/torch/"));
+        s->given = s->given || (library && own && s->returned && site_is_beyond_torch(frame));
         if (site_is_nameless(frame->function) && frame->kind == GS_FRAME_PYTHON) s->lambda = frame;
         const char *inner = function;
         function = frame->kind == GS_FRAME_PYTHON ? frame->function : function;

@@ -313,7 +313,7 @@ void site_find_callbacks(struct site_search *s, uint32_t stack)
     for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON) continue;
         if (!site_is_library(frame)) break;
-        library = library || !strstr(frame->file, "/torch/");
+        library = library || site_is_beyond_torch(frame);
     }
     if (!library || !frame || !site_open_frame(s, frame)) return;
     for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {

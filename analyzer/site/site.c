@@ -35,6 +35,11 @@ bool site_is_library(const struct run_frame *frame)
     return frame->installed || gs_source_is_library(frame->file);
 }
 
+bool site_is_beyond_torch(const struct run_frame *frame)
+{
+    return frame->file && !strstr(frame->file, "/torch/");
+}
+
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
 {
     const struct run_frame *f = run_stack_frame(run, stack);

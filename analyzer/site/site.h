@@ -25,6 +25,8 @@ bool site_is_helper(const struct map *helpers, const char *function, const char 
 /* Does the Python file belong to a library? By its name; of a frame, also by what its package's installer listed. */
 bool site_is_library_file(const char *file);
 bool site_is_library(const struct run_frame *frame);
+/* Of a library's frame: it belongs to another one than PyTorch. A frame such as "(deeper frames cut)" has no file. */
+bool site_is_beyond_torch(const struct run_frame *frame);
 /* Is it installed, and not PyTorch or the like: a model's, a trainer's, a metric's package? */
 bool site_is_third_party(const struct run_frame *frame);
 /* run_frame_named, except for frames of RUN_RANK_PLUMBING: no rule needs their names, and naming one reads all

@@ -1319,6 +1319,17 @@ def test_a_checkpoint_wrapper_leaves_caches_on():
         assert name not in lines_of(*words, *other)
 
 
+def test_flags_of_several_gpus_change_nothing_on_one():
+    section = gpuspy("estimate", "--help").stdout.split(" Several GPUs:\n")[1].split("\n\n")[0]
+    flags = re.findall(r"^ +(--[a-z-]+) ", section, re.M)
+    assert "--bucket-view" in flags
+    words = ("estimate", "--model", "gpt2", "--batch", "4", "--seq", "512", "--json")
+    bare = json.loads(gpuspy(*words).stdout)["lines"]
+    for flag in flags:
+        done = gpuspy(*words, flag)
+        assert done.returncode == 2 or json.loads(done.stdout)["lines"] == bare, flag
+
+
 def test_the_high_end_has_the_whole_model_that_deepspeed_divides():
     words = ("--model", "llama-3-8b", "--precision", "bf16", "--master-weights", "--batch", "1", "--seq", "128", "--chunked-loss",
              "--drop-outputs", "--checkpointing", "full", "--offload", "optimizer", "--gpus", "8")

@@ -249,6 +249,12 @@ TESTS = [
          lambda r, last: r["l"] == 0 and r["g"] == 0, needs=[(0, 0), (0, 1), (1, 0), (1, 1)],
          code=[("interpose/mark_early.c", "atomic_store(&e->state, OPEN);"),
                ("interpose/mark_early.c", "if (!atomic_load(&gs_session_live) || !take_early_slot(e, OPEN, CLAIMED)) return true;")]),
+    Litmus("the allocator's code has an end once it has a beginning",
+         [[W("hi", 9), W("lo", 5, "rel")], [R("lo", "lo", "acq"), If(lambda r: r["lo"] != 0), R("hi", "hi")]],
+         lambda r, last: r["hi"] != 9, needs=[(0, 1), (1, 0)],
+         code=[("interpose/allocator.c", "atomic_store_explicit(&gs_allocator_lo, lo, memory_order_release);"),
+               ("interpose/allocator.h", "const uintptr_t lo = atomic_load_explicit(&gs_allocator_lo, memory_order_acquire);\n"
+                "    return lo && (uintptr_t)caller")]),
     # No fence is between the mark and the clock: GS_SLACK_NS exists because of this.
     Litmus("the clock may be read before the mark is seen",
          [[W("busy", 1), R("clock", "t")], [W("clock", 1), R("busy", "b", "acq")]],

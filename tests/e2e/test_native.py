@@ -430,3 +430,24 @@ def test_a_pool_that_was_filled_first_does_not_grow(recording, filled, after, gr
     source = POOL.replace("FILLED", str(filled)).replace("AFTER", str(after))
     recording.run(build(recording.folder, source, "c", "-g -O1"))
     assert [g["newest"]["line"] for g in recording.report()["growth"]] == [line_of(HEAD + source, "POOL")] * grows
+
+
+DEEP = """
+static void *kept[512];
+__attribute__((noinline)) static int descend(int depth, int i)
+{
+    if (depth > 0) return descend(depth - 1, i) + 1;
+    return cudaMalloc(&kept[i], 1 << 20); /* LEAK */
+}
+int main(void) { int failed = 0; for (int i = 0; i < 512 && !failed; i++) failed |= descend(200, i) != 200; return failed ? 3 : 0; }
+"""
+
+
+@pytest.mark.parametrize("memory,code", [("4GiB", 0), ("600MiB", 3)])
+def test_a_stack_whose_outer_frames_are_cut(recording, memory, code):
+    assert recording.run(build(recording.folder, DEEP, "c", "-g -O0"), check=False, SIMCUDA_MEMORY=memory).returncode == code
+    report = recording.report()
+    (stack,) = {json.dumps(s["frames"]) for s in report["peak"][0]["by_stack"]}
+    assert json.loads(stack)[-1]["function"] == "(deeper frames cut)"
+    assert [g["newest"]["line"] for g in report["growth"]] == [line_of(HEAD + DEEP, "LEAK")]
+    assert [o["blame"]["line"] for o in report["oom"]] == [line_of(HEAD + DEEP, "LEAK")] * (code != 0)
