@@ -5,9 +5,10 @@
 #include <sys/resource.h>
 #include "interpose/resolve.h"
 #include "schema/open_high.h"
+#include "schema/spool.h"
 
-#define DESCRIPTORS 12         /* gpuspy opens at most this many at once */
-#define DATA_BYTES (32u << 20) /* its heap, stacks and tables */
+#define DESCRIPTORS 12 /* gpuspy opens at most this many at once */
+#define DATA_MIB 32    /* its heap, stacks and tables */
 
 static bool memory_sanitizer, malloc_replaced;
 static _Atomic bool malloc_traced;
@@ -42,26 +43,27 @@ static bool has_high_numbers(char *why, size_t size)
     return false;
 }
 
-/* The program would lack what gpuspy takes of its limit on data. */
-static bool has_data_room(char *why, size_t size)
+/* The program would lack what gpuspy takes of its limit. Memory of that protection counts against the limit. */
+static bool has_room(int resource, const char *name, int protection, unsigned mib, char *why, size_t size)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
-    void *room = mmap(NULL, DATA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t bytes = (size_t)mib << 20;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+    void *room = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room != MAP_FAILED) {
-        munmap(room, DATA_BYTES);
+        munmap(room, bytes);
         return true;
     }
-    snprintf(why, size,
-             "the limit on data (ulimit -d) is %llu KiB, which leaves less than the %u MiB that gpuspy needs",
-             (unsigned long long)limit.rlim_cur / 1024, DATA_BYTES >> 20);
+    snprintf(why, size, "the limit on %s is %llu KiB, which leaves less than the %u MiB that gpuspy needs", name,
+             (unsigned long long)limit.rlim_cur / 1024, mib);
     return false;
 }
 
 bool gs_host_allows(bool own_files, char *why, size_t size)
 {
     if (!own_files && !has_high_numbers(why, size)) return false;
-    if (!has_data_room(why, size)) return false;
+    if (!has_room(RLIMIT_DATA, "data (ulimit -d)", PROT_READ | PROT_WRITE, DATA_MIB, why, size)) return false;
+    if (!has_room(RLIMIT_AS, "addresses (ulimit -v)", PROT_NONE, GS_ADDRESS_MIB, why, size)) return false;
     if (!memory_sanitizer) return true;
     snprintf(why, size,
              "the program is built with MemorySanitizer, which would report memory that gpuspy writes as "

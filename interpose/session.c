@@ -176,7 +176,7 @@ static bool open_files(struct gs_store **store)
                       "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
                       strerror(gs_session_spool()->private_error), GS_SPOOL_LOST_MS);
     if (*store) return true;
-    gs_deactivate("not recording: %s", error);
+    gs_deactivate("not recording: %s: %s", gs_run_path_shown(session.path.db, gs_config()), error);
     gs_spool_unlink(gs_session_spool(), session.path.spool);
     gs_spool_close(gs_session_spool());
     return false;

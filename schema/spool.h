@@ -80,6 +80,9 @@
                                   records holds one, so this also bounds how many can at once */
 #define GS_SPOOL_THREADS 65536 /* writers' numbers are below this; they are reused */
 #define GS_SPOOL_BYTES (GS_SPOOL_HEADER_BYTES + (size_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES)
+/* Address space that the recorder may take: its library, threads and spool, and what glibc reserves for threads that
+ * allocate. */
+#define GS_ADDRESS_MIB 256
 #define GS_SPOOL_MAP_WORDS (GS_SPOOL_CHUNKS / 64)
 
 enum { GS_EXCEPTION_BYTES = 640, GS_PLACE_BYTES = 512 }; /* NUL included; longer ones are cut */

@@ -20,7 +20,7 @@ static struct file {
     int fd; /* -1: unused */
     dev_t device;
     ino_t inode;
-} files[FILES_MAX];
+} files[FILES_MAX] = {[0 ... FILES_MAX - 1] = {.fd = -1}};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool guest;
 static _Atomic bool private_table; /* the descriptors are in a table that the application does not share */
@@ -79,7 +79,6 @@ static int close_known(int fd)
 
 static void init_files(void)
 {
-    for (int i = 0; i < FILES_MAX; i++) files[i].fd = -1;
     /* Statistics cost time. In the recorded process nothing has used this private SQLite yet; elsewhere SQLite may be
      * in use, then the call fails and the statistics stay on. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/base/text.h"
+#include "schema/spool.h"
 
 static bool refuse_process(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse_process(char *why, const char *format, ...)
@@ -245,9 +246,6 @@ static bool has_shadow_stack(pid_t pid)
     return shadow && shadow < features + 1 + strcspn(features + 1, "\n");
 }
 
-/* What the recorder may take: its library, threads and spool, and what glibc reserves for threads that allocate. */
-enum { ADDRESS_MIB = 256 };
-
 /* Otherwise the program's own allocations would fail. */
 static bool has_address_space(pid_t pid, char *why)
 {
@@ -255,10 +253,11 @@ static bool has_address_space(pid_t pid, char *why)
     if (prlimit(pid, RLIMIT_AS, NULL, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
     const unsigned long long used = (unsigned long long)status_number(pid, "\nVmSize:", 10, 0) << 10;
     const unsigned long long left = used < limit.rlim_cur ? (limit.rlim_cur - used) >> 20 : 0;
-    return left >= ADDRESS_MIB || refuse_process(why,
-                                                 "process %d may map only %llu MiB more (ulimit -v), and gpuspy needs "
-                                                 "up to %d MiB; start the program with a higher limit",
-                                                 (int)pid, left, ADDRESS_MIB);
+    return left >= GS_ADDRESS_MIB ||
+           refuse_process(why,
+                          "process %d may map only %llu MiB more (ulimit -v), and gpuspy needs "
+                          "up to %d MiB; start the program with a higher limit",
+                          (int)pid, left, GS_ADDRESS_MIB);
 }
 
 bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why)

@@ -28,7 +28,7 @@ def run(recording, when, number, bare=False):
 
 
 @sanitized("a sanitizer's runtime makes system calls of its own")
-@pytest.mark.parametrize("when", ["before", "after", "all"])
+@pytest.mark.parametrize("when", ["before", "after", "all", "idle"])
 def test_a_filter_never_ends_a_process_because_of_the_recorder(recording, when):
     different = {}
     for name, number in numbers().items():

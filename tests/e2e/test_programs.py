@@ -605,6 +605,20 @@ def test_a_small_disk_keeps_a_twentieth(recording):
         subprocess.run(["umount", "-l", disk], check=True)
 
 
+def test_a_disk_without_room_for_an_empty_database(recording):
+    disk = recording.folder / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "none", disk], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("may not mount a small file system here")
+    try:
+        recording.database = disk / "run.db"
+        done = storm(recording, GPUSPY_MIN_FREE="0")
+        assert (done.stdout, done.stderr) == ("10 pairs\n", "gpuspy: not recording: disk/run.db: write: the disk is full\n")
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 @pytest.mark.parametrize("mebibytes", [1, 4])
 def test_a_disk_that_fills_up(recording, mebibytes):
     disk = recording.folder / "disk"

@@ -54,9 +54,9 @@ class Place:
                 outside.SETTINGS[name][1](self, number)
             else:
                 self.behaviours.append(f"{name}={number}")
-        # The check looks functions up, which allocates, which locks. ThreadSanitizer's runtime looks up the functions that
-        # it intercepts before it is ready for the check's thread-local data, and has a check of the order of its own.
-        self.lock_order &= not self.own_malloc and "thread" not in os.environ.get("SAN", "")
+        # The check looks functions up, which allocates, which locks. A sanitizer's runtime looks up the functions that
+        # it intercepts before it is ready for the check's thread-local data; ThreadSanitizer has a check of the order, too.
+        self.lock_order &= not self.own_malloc and not os.environ.get("SAN")
         self.shared_path = folder / "shared"
         with open(self.shared_path, "w+b") as file:
             file.truncate(HEADER.size + SLOT.size * SLOTS + LOG_BYTES)
