@@ -717,7 +717,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct caching_allocator *a = proof_allocator_of(b);
     const uint64_t retries = caching_totals(a)->retries;
     apply_facts(b, oom->time_ns);
-    if (!b->refused && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
+    if (!b->refused && !oom->rejected && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;

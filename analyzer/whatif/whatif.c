@@ -60,6 +60,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
     "Another line frees tensors of this line in a later step, which may use them, as the next batch that is loaded in "
     "advance. Then the program fails without them",
+    "The size of the request that PyTorch refused (throw_on_cudamalloc_oom) is known only by PyTorch's message, which "
+    "rounds it to two decimals",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
