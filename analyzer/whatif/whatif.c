@@ -154,6 +154,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
     w->sources = (struct site_builder){.run = run, .arena = &w->arena};
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
+    w->after = arena_alloc(&w->arena, w->owners_n + 1);
     w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
     if (whatif_find_before(w, error, error_size) && prove_replay(w, error, error_size)) return w;
