@@ -110,12 +110,15 @@ struct block {
     uint64_t pool; /* found: the pool's identity, 0 the default one */
 };
 
-/* Is there a std::set at `at`? It has its comparison, then colour, root, first and last node and size. */
+/* Is there a std::set at `at`? It has its comparison, then colour, root, first and last node and size. A node begins
+ * with its colour and its parent; the root's parent is the colour's address. */
 static bool are_bits_set(const uintptr_t *words, uintptr_t at)
 {
     const uintptr_t header = at + sizeof *words, root = words[2], first = words[3], last = words[4], n = words[5];
+    uintptr_t node[2];
     if (!root) return first == header && last == header && !n;
-    return first && last && n && n < UINT32_MAX && !((root | first | last) % 8) && (n == 1) == (first == last);
+    return first && last && n && n < UINT32_MAX && !((root | first | last) % 8) && (n == 1) == (first == last) &&
+           gs_peek(root, node, sizeof node) == sizeof node && node[1] == header;
 }
 
 /* BlockPool: sets of free blocks, of which newer versions have more; is_small; the PrivatePool that it is a member of.

@@ -49,9 +49,11 @@ static bool is_driver_fragmentation(const facts *f)
     return f->device_failed && run_is_known(f->free) && f->free >= asked + GRAIN;
 }
 
-/* PyTorch itself refused, without a request to CUDA, while the device had room. */
+/* PyTorch itself refused, without a request to CUDA, while the device had room; or before it freed its cache, which
+ * would have been enough. */
 static bool is_cap(const facts *f)
 {
+    if (f->row->rejected) return !oom_stays_refused(f);
     return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && run_is_known(f->free) && f->free >= f->requested;
 }
 

@@ -156,12 +156,15 @@ struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct
     struct oom_replayed r = {0};
     if (!layout || !run_is_known(free_bytes) || f->requested <= 0) return r;
     struct whatif_piece *pieces = arena_realloc(NULL, layout->n, sizeof *pieces);
-    int64_t capacity = free_bytes;
+    int64_t segments = 0, reserved = 0;
     for (size_t i = 0; i < layout->n; i++) {
         pieces[i] = layout->pieces[i].at;
         if (pieces[i].block) pieces[i].bytes = caching_rounded(&layout->rules, pieces[i].bytes);
-        if (!pieces[i].block) capacity = arena_add_capped(capacity, pieces[i].bytes);
+        if (!pieces[i].block) segments = arena_add_capped(segments, pieces[i].bytes);
     }
+    /* PyTorch frees segments without blocks before a request fails, unless it rejects the request at once */
+    if (f->row->rejected && run_is_known(f->tensor_reserved)) reserved = f->tensor_reserved;
+    const int64_t capacity = arena_add_capped(free_bytes, reserved > segments ? reserved : segments);
     struct whatif_lane lane;
     whatif_lane_start(&lane, &layout->rules, false, capacity);
     whatif_lane_place(&lane, pieces, layout->n);

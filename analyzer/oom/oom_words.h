@@ -111,6 +111,7 @@ bool oom_keeps_optimizers(const struct oom_facts *f);
 void oom_explain_pinned(struct oom_words *w);
 void oom_explain_oversized(struct oom_words *w);
 void oom_explain_driver_fragmentation(struct oom_words *w);
+bool oom_stays_refused(const struct oom_facts *f);
 void oom_explain_cap(struct oom_words *w);
 void oom_explain_leak(struct oom_words *w);
 void oom_explain_driving(struct oom_words *w); /* a buffer that others are computed from: f->driven */

@@ -116,12 +116,42 @@ void oom_explain_driver_fragmentation(struct oom_words *w)
                     "GPUSPY_LIMIT");
 }
 
+/* Is this a request that PyTorch refused at once, although it would fail without that setting, too? */
+bool oom_stays_refused(const struct oom_facts *f)
+{
+    const struct oom_replayed r = oom_layout_replay(NULL, f, NULL, f->free);
+    if (r.known) return !r.fits;
+    return !run_is_known(f->free) || !run_is_known(f->tensor_reserved) || !run_is_known(f->tensor_allocated) ||
+           arena_add_capped(f->free, f->tensor_reserved - f->tensor_allocated) < f->requested;
+}
+
+/* Not a fraction of the GPU was the limit, but all of it: cached memory counts, too. */
+static bool exceeds_device(const struct oom_facts *f)
+{
+    return f->row->rejected && run_is_known(f->total) && run_is_known(f->tensor_reserved) &&
+           run_is_known(f->tensor_allocated) && arena_add_capped(f->tensor_reserved, f->requested) > f->total;
+}
+
+static void explain_rejected(struct oom_words *w, const struct oom_replayed *r)
+{
+    w->v->verdict = TEXT(w,
+                         "a limit of PyTorch: throw_on_cudamalloc_oom refused the request before PyTorch freed its "
+                         "cache (%s reserved, %s in tensors)",
+                         SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->tensor_allocated));
+    advise_replayed(w, OOM_EFFORT_SETTING, w->f->tensor_reserved - w->f->tensor_allocated,
+                    "with throw_on_cudamalloc_oom:False", r, "drop throw_on_cudamalloc_oom");
+}
+
 void oom_explain_cap(struct oom_words *w)
 {
-    w->v->verdict =
-        TEXT(w, "a limit of PyTorch: it refused the request although %s of the GPU were free", SIZE(w, w->f->free));
     struct run_torch_settings set = run_torch_settings(w->b->run, w->f->row->process);
     const struct oom_replayed r = oom_layout_replay(w->b, w->f, NULL, w->f->free);
+    if (exceeds_device(w->f)) {
+        explain_rejected(w, &r);
+        return;
+    }
+    w->v->verdict =
+        TEXT(w, "a limit of PyTorch: it refused the request although %s of the GPU were free", SIZE(w, w->f->free));
     if (r.known && !r.fits) return;
     const char *variable = set.variable ? set.variable : "PYTORCH_CUDA_ALLOC_CONF", *value;
     size_t length;

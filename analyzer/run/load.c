@@ -636,6 +636,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
         run_load_removed(run, l.db, (uint32_t)i);
         run_load_removed_lows(run, l.db, (uint32_t)i);
         if (p->end_ns == RUN_UNKNOWN) p->end_ns = last_event(l.db);
+        run_add_rejected(run, l.db, (uint32_t)i);
     }
     return ok;
 }

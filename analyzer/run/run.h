@@ -209,6 +209,7 @@ struct run_oom {
     int64_t time_ns;
     bool fatal;
     bool capped;   /* GPUSPY_LIMIT refused it, not the device */
+    bool rejected; /* PyTorch refused it (throw_on_cudamalloc_oom); the size is that of its message */
     bool survived; /* fatal as far as its thread's later requests show, although the program went on: set by a report */
 };
 /* Did the program end with it, as far as is known? */

@@ -179,6 +179,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size);
 struct run_removed run_removed_kind(uint8_t what, int64_t kind);   /* what enum gs_removed and its kind mean */
 int64_t run_meta_number(struct run_database *db, const char *key); /* RUN_UNKNOWN: the key is missing */
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
+void run_add_rejected(struct run *run, struct run_database *db, uint32_t process);      /* rejected.c */
 void run_load_removed_lows(struct run *run, struct run_database *db, uint32_t process); /* removed_low.c */
 void run_note_removed(struct run *run); /* when all processes are loaded */
 void run_note_levels(struct run *run);  /* after it */
@@ -203,6 +204,7 @@ bool run_load_names(struct run *run, struct run_database *db, struct run_names_s
                     size_t error_size);
 void run_names_seen_free(struct run_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
+uint32_t run_frame_add(struct run *run, const struct run_frame *f); /* its number; texts must be run_text's */
 uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame);
 /* inlined.c. Sets the functions that were inlined in a frame; n below 2: nothing. */
 void run_frame_set_inlined(struct run *run, struct run_frame *f, const struct run_symbol_place *places, size_t n);

@@ -15,7 +15,7 @@ const struct run_frame *run_operation_frame(struct run *run, const char *name)
     return f;
 }
 
-static uint32_t add_frame(struct run *run, const struct run_frame *f)
+uint32_t run_frame_add(struct run *run, const struct run_frame *f)
 {
     uint64_t hash = (uintptr_t)f->function;
     uint64_t parts[] = {(uintptr_t)f->file, (uintptr_t)f->module, (uintptr_t)f->build_id, f->offset,
@@ -122,7 +122,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
             /* On another machine a file of that name may be a different one; the machine that symbolized knew. */
             f.symbolised = symbolized && !f.build_id;
         }
-        run_ids_set(&seen->frames, sqlite3_column_int64(st, 0), add_frame(run, &f));
+        run_ids_set(&seen->frames, sqlite3_column_int64(st, 0), run_frame_add(run, &f));
     }
     return finish_stack_rows(db, st, rc, error, error_size);
 }

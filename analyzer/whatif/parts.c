@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
+#include "analyzer/site/holder_read.h"
 #include "analyzer/whatif/rules.h"
 
 static void read_settings(struct whatif *w, struct whatif_device *d)
@@ -90,6 +91,52 @@ bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32
         const struct run_frame *f = run_stack_frame(w->run, at);
         if (is_known_same(f->function, steps->site.function) && is_known_same(f->file, steps->site.file))
             *known = f->line > 0 && f->line < steps->site.line ? 1 : 2;
+    }
+    if (!*known) *known = 2;
+    return *known == 1;
+}
+
+static void find_step_loop(struct whatif *w, const struct step_list *steps)
+{
+    w->loop_steps = steps;
+    w->loop = RUN_NONE;
+    for (uint32_t at = steps->stack; at != RUN_NONE && w->loop == RUN_NONE; at = run_stack_parent(w->run, at)) {
+        struct site_code code;
+        size_t k;
+        if (!site_open_source(&w->sources, run_stack_frame(w->run, at), &code, &k)) continue;
+        for (k = site_code_parent(&code, k); k < code.n && !site_code_begins(&code.list[k], "def");
+             k = site_code_parent(&code, k)) {
+            if (!site_is_loop(&code.list[k])) continue;
+            w->loop = at;
+            w->loop_last = code.list[site_code_end(&code, k) - 1].last;
+            break;
+        }
+    }
+}
+
+/* `of_steps`, `other`: where two call paths part. Within the function of the loop, or in one that calls it. */
+static bool leaves_loop(const struct whatif *w, uint32_t of_steps, uint32_t other)
+{
+    const struct run_frame *p = run_stack_frame(w->run, of_steps), *q = run_stack_frame(w->run, other);
+    uint32_t at = w->loop;
+    if (!is_known_same(p->function, q->function) || !is_known_same(p->file, q->file)) return false;
+    while (at != RUN_NONE && at != of_steps) at = run_stack_parent(w->run, at);
+    return at != RUN_NONE && q->line > (at == w->loop ? w->loop_last : p->line);
+}
+
+bool whatif_is_after_loop(struct whatif *w, const struct step_list *steps, uint32_t stack)
+{
+    if (stack >= w->owners_n || w->imported) return false;
+    if (w->loop_steps != steps) {
+        find_step_loop(w, steps);
+        memset(w->after, 0, w->owners_n);
+    }
+    uint8_t *known = &w->after[stack];
+    for (uint32_t other = stack; !*known && other != RUN_NONE; other = run_stack_parent(w->run, other)) {
+        const uint32_t parent = run_stack_parent(w->run, other);
+        uint32_t at = steps->stack;
+        while (at != RUN_NONE && run_stack_parent(w->run, at) != parent) at = run_stack_parent(w->run, at);
+        if (at != RUN_NONE) *known = leaves_loop(w, at, other) ? 1 : 2;
     }
     if (!*known) *known = 2;
     return *known == 1;

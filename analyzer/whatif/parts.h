@@ -63,6 +63,10 @@ struct whatif {
     struct map device_at;                  /* whatif_device_key → index */
     uint8_t *owners;                       /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
     uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
+    uint8_t *after;  /* likewise: 0 not examined, 1 allocates after the loop of the steps, 2 elsewhere */
+    const struct step_list *loop_steps; /* of these … */
+    uint32_t loop;                      /* … the call path of the function with their loop; RUN_NONE unknown */
+    int loop_last;                      /* the last line of that loop */
     uint8_t *spread; /* likewise: bit 0 allocates within steps, bit 1 in the pauses between them; if there are pauses */
     size_t owners_n;
     ARENA_LIST(struct run_pending, pending); /* of all processes, by process, by free_ns */
@@ -137,6 +141,9 @@ static inline const struct step_list *whatif_steps_of(const struct whatif *w, ui
 /* Is a free that is followed by the first allocation of a step part of that step? Then its line is above the line by
  * which steps are counted, in the same function: zero_grad() at the top of the loop. */
 bool whatif_is_beginning(struct whatif *w, const struct step_list *steps, uint32_t free_stack);
+/* Does a call path leave that of the steps after their loop, as an evaluation after each epoch does? Then the last step
+ * has ended, although the next one has not begun. */
+bool whatif_is_after_loop(struct whatif *w, const struct step_list *steps, uint32_t stack);
 /* Is it certain where the steps end? A loop around an optimizer or a backward pass shows its own end, if every call of
  * it was recorded. A loop that replays a CUDA graph calls neither. */
 bool whatif_ends_are_sure(struct whatif *w);

@@ -543,13 +543,16 @@ static uint32_t allocate_as_recorded(struct beside *b, const struct run_lifetime
     return whatif_lane_allocate(&b->lane, run_live_number(b->proof->w->run, life), bytes, b->last_stream, pool);
 }
 
-/* At an event of a tensor. A step begins with its first allocation; frees before it can belong to it. */
-static inline void note_step(struct beside *b, int64_t ns)
+/* At an event of a tensor. A step begins with its first allocation; frees before it can belong to it. `stack`: of an
+ * allocation; RUN_NONE. */
+static inline void note_step(struct beside *b, int64_t ns, uint32_t stack)
 {
     struct whatif_device *d = device_at(b);
     const struct step_list *steps = whatif_steps_of(b->proof->w, d->process);
-    const size_t done = steps ? step_count_done(steps, ns) : 0;
-    if (done == b->steps_done) return;
+    size_t done = steps ? step_count_done(steps, ns) : 0;
+    if (steps && done == b->steps_done && whatif_is_after_loop(b->proof->w, steps, stack))
+        done += step_at(steps, ns) != SIZE_MAX;
+    if (done <= b->steps_done) return;
     b->steps_done = done;
     *ARENA_ADD(d->ends) = (struct whatif_moment){b->begin_ns ? b->begin_ns : ns, (int64_t)done};
 }
@@ -558,7 +561,7 @@ static void note_beginning(struct beside *b, const struct run_lifetime *life)
 {
     struct whatif *w = b->proof->w;
     const struct step_list *steps = whatif_steps_of(w, device_at(b)->process);
-    note_step(b, life->free_ns);
+    note_step(b, life->free_ns, RUN_NONE);
     if (steps && !b->begin_ns && whatif_is_beginning(w, steps, run_free_stack(w->run, life)))
         b->begin_ns = life->free_ns;
 }
@@ -590,7 +593,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     /* a snapshot has the same for both */
     d->user_pools = d->user_pools || (pool && (w->imported || life->space != GS_SPACE_POOL));
     apply_facts(b, life->alloc_ns);
-    note_step(b, life->alloc_ns);
+    note_step(b, life->alloc_ns, life->stack);
     whatif_note_pause(w, d->process, life);
     whatif_note_thread(w, d, life);
     b->begin_ns = 0;
@@ -717,7 +720,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct caching_allocator *a = proof_allocator_of(b);
     const uint64_t retries = caching_totals(a)->retries;
     apply_facts(b, oom->time_ns);
-    if (!b->refused && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
+    if (!b->refused && !oom->rejected && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;

@@ -469,6 +469,7 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
     if (t->over) return;
     advance_play(p, t, oom->time_ns);
     settle_query(p, t, true);
+    if (oom->rejected) o->doubts |= WHATIF_REJECTED;
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     const uint64_t stream = whatif_failed_stream(d, index, t->last_stream);

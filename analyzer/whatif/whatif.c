@@ -60,6 +60,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
     "Another line frees tensors of this line in a later step, which may use them, as the next batch that is loaded in "
     "advance. Then the program fails without them",
+    "The size of the request that PyTorch refused (throw_on_cudamalloc_oom) is known only by PyTorch's message, which "
+    "rounds it to two decimals",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)
@@ -152,6 +154,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
     w->sources = (struct site_builder){.run = run, .arena = &w->arena};
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
+    w->after = arena_alloc(&w->arena, w->owners_n + 1);
     w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
     if (whatif_find_before(w, error, error_size) && prove_replay(w, error, error_size)) return w;

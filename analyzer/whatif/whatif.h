@@ -49,8 +49,9 @@ enum whatif_doubt {
     WHATIF_SUMS = 4194304,          /* sizes of tensors follow what the line that is left out keeps */
     WHATIF_CAPTURE_REUSE = 8388608, /* a CUDA graph was captured under another graph_capture_record_stream_reuse */
     WHATIF_USED = 16777216,         /* a later step may use what the line that is left out keeps */
+    WHATIF_REJECTED = 33554432,     /* only a message states the size of the request that failed, rounded */
 };
-enum { WHATIF_DOUBTS = 25 };
+enum { WHATIF_DOUBTS = 26 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

@@ -345,9 +345,33 @@ def closure():
         end_step(step)
 
 
+def epochs():
+    """Each epoch ends with an evaluation, whose batches are larger."""
+    model, history = stacked(384, 6), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def evaluate():
+        with torch.no_grad():
+            return [model(torch.randn(batch(5000 + 300 * k), 384, device=device)).sum(1) for k in range(3)]
+
+    for epoch in range(3):
+        for step in range(4 * epoch, 4 * epoch + 4):
+            x = torch.randn(batch(700 + 90 * step), 384, device=device)
+            y = model(x)  # --without
+            optimizer.zero_grad()
+            y.square().mean().backward()
+            optimizer.step()
+            history.append(y)
+            if DROP:
+                history.clear()
+                del y
+            end_step(step)
+        evaluate()
+
+
 PROGRAMS = [f.__name__ for f in (
     training, inference, generation, accumulation, checkpointing, streams, two_devices, mixed, adapters, adversarial,
-    buffer, averaged, recurrent, contrast, convolutions, validation, closure)]
+    buffer, averaged, recurrent, contrast, convolutions, validation, closure, epochs)]
 
 if __name__ == "__main__":
     torch.manual_seed(0)

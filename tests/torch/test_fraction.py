@@ -93,3 +93,37 @@ def test_advice_names_the_variable_that_caps(run):
     oom, = done.report()["oom"]
     assert oom["cause"] == "allocator_cap"
     assert any("per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF" in a for a in oom["advice"]), oom["advice"]
+
+
+REJECTED = """import torch
+def work(mib):
+    return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+def step(mib):
+    x = work(mib)
+    y = x[:1000]
+    return None
+kept = work(100)
+for size in (300, 200, SIZE):
+    step(size)
+"""
+
+
+@pytest.mark.parametrize("size, cause, to_do", [(700, "allocator_cap", "drop throw_on_cudamalloc_oom"), (900, "oversized_request", "check the shape")])
+def test_a_request_that_pytorch_refuses_is_a_failure(once, tmp_path, size, cause, to_do):
+    """PyTorch 2.12 and newer report nothing of it. 300 MiB are cached, which PyTorch does not free then."""
+    script = tmp_path / "train.py"
+    script.write_text(REJECTED.replace("SIZE", str(size)))
+    def start(setting):
+        return once(f"rejected {size} {setting}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="1GiB", PYTORCH_CUDA_ALLOC_CONF=setting)
+    done = start("throw_on_cudamalloc_oom:True")
+    if "preemptively rejected" not in done.stderr:
+        pytest.skip("this version has no such key")
+    oom, = done.report()["oom"]
+    assert oom["fatal"] and oom["cause"] == cause and abs(oom["requested_bytes"] - size * MIB) < MIB / 100, oom
+    assert oom["free_bytes"] == 524 * MIB and oom["evidence"]["tensor_reserved_bytes"] == 400 * MIB, oom
+    assert to_do in oom["advice"][0], oom["advice"]
+    answer = asked(done.database, "--set", "throw_on_cudamalloc_oom:False")
+    ours, failed = answer["whatif"][0], answer["recorded"]["oom"]
+    assert answer["replay"]["exact"] and failed["site"]["line"] == 3, answer
+    assert bool(ours["request_fits"]) == (start("").code == 0), ours
+    assert any("only by PyTorch's message" in doubt for doubt in ours["doubts"]), ours

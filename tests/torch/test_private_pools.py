@@ -98,3 +98,27 @@ def test_a_graph_for_each_shape(once, tmp_path):
     oom, = (o for o in once("graph for each shape", script, SIMCUDA_MEMORY="1GiB").report()["oom"] if o["fatal"])
     assert oom["cause"] == "fragmentation" and "graphs share one" in oom["advice"][0], oom["verdict"]
     assert oom["measures"][0]["frees_bytes"] > 100 << 20
+
+
+COLLECTED = """import random, torch
+random.seed(1)
+torch.cuda.set_per_process_memory_fraction(0.9)
+pool = torch.cuda.MemPool()
+kept, pooled = [], []
+def mib(n):
+    return torch.empty(int(n * (1 << 20)), dtype=torch.uint8, device="cuda")
+for step in range(40):
+    kept = [*kept, *(mib(random.choice([.3, 1, 5, 30, 70, 130])) for _ in range(3))][-6:]
+    with torch.cuda.use_mem_pool(pool):
+        pooled = [*pooled, mib(random.choice([.5, 3, 12, 40, 90]))][-4:]
+"""
+
+
+def test_pools_are_known_while_pytorch_collects_garbage(record, tmp_path):
+    """It then counts the requests of a pool, next to the pool's sets of free blocks."""
+    script = tmp_path / "collected.py"
+    script.write_text(COLLECTED)
+    run = record(script, SIMCUDA_MEMORY="2GiB", PYTORCH_CUDA_ALLOC_CONF="garbage_collection_threshold:0.5")
+    answer = json.loads(subprocess.run([BUILD / "gpuspy", "whatif", "--json", "--set", "max_split_size_mb:512", run.database],
+                                       capture_output=True, text=True).stdout)
+    assert answer["replay"]["exact"], answer["replay"]["reason"]
