@@ -1273,6 +1273,16 @@ def test_4_bit_products_hold_their_inputs_until_the_loss_is_dropped():
         assert line(*more) is None
 
 
+def test_galore_decomposes_a_gradient_in_float32():
+    """4096 x 11008, its copy and U and V of torch.linalg.svd(); with --step in-backward while activations are live."""
+    words, name = ("--model", "llama-7b", "--precision", "bf16", "--optimizer", "galore8bit", "--batch", "1", "--seq", "256"), \
+        ("temporaries", "decomposition of a gradient")
+    assert lines_of(*words)[name][1] == 4 * (3 * 4096 * 11008 + 4096**2)
+    plan = json.loads(gpuspy("estimate", *words, "--step", "in-backward", "--json").stdout)
+    assert [l["phases"] for l in plan["lines"] if l["name"] == name[1]] == [["forward_end", "backward_end"]]
+    assert name not in lines_of(*words[:4], "--optimizer", "adamw8bit")
+
+
 def test_galores_states_in_the_replay_are_those_of_its_line():
     """The replay had Adam's whole states beside GaLore's: Qwen2.5-7B 71 % too high."""
     words = ("--model", "llama-7b", "--precision", "bf16", "--step", "in-backward", "--lora-rank", "1024", "--batch", "1", "--seq", "256", "--gpu", "h100-80g")
