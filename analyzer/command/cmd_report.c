@@ -57,8 +57,7 @@ const struct command_text command_text_report = {
     .about = "Explains a recording, also one of another tool ('gpuspy help import'): why memory ran out, what to do, "
              "which lines hold memory, wait for the GPU or copy.",
     .examples =
-        COMMAND_EXAMPLES({"gpuspy report run.db", "why memory ran out, and what to do"},
-                         {"gpuspy report", "the newest recording in this folder"},
+        COMMAND_EXAMPLES({"gpuspy report", "the newest recording in this folder"},
                          {"gpuspy report --json run.db | jq .oom", "for a script"},
                          {"gpuspy report --params 1.3B run.db", "compare with what a model of that size needs"}),
 };

@@ -306,10 +306,12 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
 static void add_denoising(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_replay_peaks v;
+    struct plan one = *p;
     char text[192];
 
     estimate_serving_beside(p, r);
-    if (!p->batch || !estimate_replay(p, INFINITY, 0, false, &v)) return;
+    one.late_zero_grad = false; /* those gradients are a line of their own */
+    if (!p->batch || !estimate_replay(&one, INFINITY, 0, false, &v)) return;
     snprintf(text, sizeof text, "batch %ju · %.0f B kept by the operations%s", (uintmax_t)p->batch,
              v.saved / (double)p->batch,
              p->checkpoint == PLAN_CHECKPOINT_FULL ? " outside of checkpointed blocks" : "");

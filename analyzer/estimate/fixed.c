@@ -627,15 +627,25 @@ static bool is_copy_of_weights(const struct estimate_line *line)
     return strncmp(line->name, "autocast's 16-bit weights", 25) == 0 || strncmp(line->name, "float8 weights", 14) == 0;
 }
 
+/* What backward's first half needs in addition to what forward left; 0 if the operations are not known. */
+static double first_of_backward(const struct plan *p)
+{
+    struct estimate_replay_peaks peaks;
+    struct plan one = *p;
+
+    one.late_zero_grad = false;
+    return estimate_replay(&one, INFINITY, 0, false, &peaks) ? fmax(0, peaks.first - peaks.saved) : 0;
+}
+
 /* A loop that calls zero_grad() between forward and backward (lightning automatic.py: after training_step) still has
  * the gradients of the step before when forward ends. They are freed before backward allocates its own tensors. */
 static void add_gradients_before(const struct plan *p, struct estimate_result *r)
 {
-    double gradients = 0, backward = 0, high;
+    double gradients = 0, backward = 0, high, likely;
     struct estimate_line *line;
 
-    if (p->inference || p->drop_outputs || p->fsdp || p->master_weights || p->model->shape.family == MODEL_DENOISER)
-        return;
+    if (p->inference || p->fsdp || p->master_weights) return;
+    if (!p->late_zero_grad && (p->drop_outputs || p->model->shape.family == MODEL_DENOISER)) return;
     EACH_IN (l, r->lines) {
         if (l->host) continue;
         if (l->part == ESTIMATE_GRADIENTS && l->phases & IN_PHASE(STEP) && !(l->phases & IN_PHASE(FORWARD)))
@@ -645,11 +655,13 @@ static void add_gradients_before(const struct plan *p, struct estimate_result *r
     }
     high = ceil(fmax(0, gradients - backward));
     if (high < 1) return;
+    likely = p->late_zero_grad ? fmin(high, ceil(fmax(0, gradients - first_of_backward(p)))) : 0;
     line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(FORWARD), "gradients of the step before",
-                        (struct estimate_interval){0, 0, high});
+                        (struct estimate_interval){likely, likely, high});
     estimate_explain(line, "lightning/pytorch/loops/optimization/automatic.py: zero_grad() after training_step",
                      "%.2f GiB of gradients, minus what backward allocates first", gradients / GIB);
-    line->why = "high: the loop calls zero_grad() after forward instead of before it";
+    line->why = p->late_zero_grad ? "how much backward allocates before its gradients depends on the loss"
+                                  : "high: the loop calls zero_grad() after forward instead of before it";
 }
 
 void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -661,9 +673,10 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
     add_workspaces(p, r);
     add_engine_workspaces(p, r);
     add_rounding(p, stage, r);
+    if (p->late_zero_grad) add_gradients_before(p, r);
     add_fragmentation(p, r);
     add_reduced_segments(p, stage, r);
     add_joined_segments(p, r);
     add_shifted_logits(p, r);
-    add_gradients_before(p, r);
+    if (!p->late_zero_grad) add_gradients_before(p, r);
 }

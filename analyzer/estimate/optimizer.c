@@ -42,10 +42,15 @@ static double soap_bytes(const struct model_tensor *t, double rows, double cols,
     return 2 * rows * cols * element + 2 * 4 * squares;
 }
 
+static bool is_projected(const struct model_tensor *t)
+{
+    return t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT;
+}
+
 static double galore_bytes(const struct estimate_optimizer *o, const struct model_tensor *t, double rows, double cols,
                            double element, uint64_t rank)
 {
-    const bool projects = t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT;
+    const bool projects = is_projected(t);
     const double large = fmax(rows, cols), small = fmin(rows, cols), r = projects ? fmin((double)rank, small) : small;
     const double states =
         strcmp(o->name, "galore8bit") == 0 ? quantised_bytes(r * large, 8, 256, 4) : 2 * r * large * element;
@@ -95,6 +100,8 @@ void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *
     sum->elements += n * share;
     sum->largest = fmax(sum->largest, n / group);
     sum->whole = fmax(sum->whole, bytes.likely + (p->master_weights ? 4 * n : 0));
+    if (o->form == OPTIMIZER_GALORE && is_projected(s->tensor)) /* the gradient, its copy, U and V */
+        sum->decomposed = fmax(sum->decomposed, 3 * n + side * side);
     if (o->form == OPTIMIZER_MUON && is_orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
         sum->orthogonal = fmax(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
     else

@@ -15,6 +15,7 @@ struct estimate_optimizer_sum {
     double elements;                 /* of this GPU's part */
     double largest;                  /* elements of the largest tensor's part */
     double whole;                    /* Muon: bytes of the states of one whole tensor, the largest */
+    double decomposed;               /* GaLore: elements of the matrices in a decomposition of the largest gradient */
     double orthogonal, rest;         /* Muon: bytes that its largest matrix needs in a step; elements that Adam steps */
 };
 /* `group`: GPUs among which each tensor's states are divided, 1: not divided. */

@@ -273,6 +273,9 @@ static bool check_step(const struct plan *p, char why[WHY])
 
     if (p->away && (p->tp > 1 || p->pp > 1 || family == MODEL_CONV || family == MODEL_DENOISER))
         return REJECT("--offload-activations: known for text models without --tp and --pp");
+    if (p->late_zero_grad && (p->step == PLAN_STEP_IN_BACKWARD || p->sharding != PLAN_SHARDING_DDP))
+        return REJECT("--late-zero-grad: known for gradients that are whole and outlive backward; leave out %s",
+                      p->step == PLAN_STEP_IN_BACKWARD ? "--step in-backward" : "--sharding");
     if (p->inference || p->step != PLAN_STEP_IN_BACKWARD) return false;
     if (p->accumulation > 1)
         return REJECT("--step: in-backward steps after each micro-batch; leave out --accumulation");
@@ -324,6 +327,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->away, "offload-activations", ""},
         {p->drop_outputs, "drop-outputs", ""},
         {p->no_cache, "no-cache", ""},
+        {p->late_zero_grad, "late-zero-grad", ""},
         {p->fused_layers, "fused-layers", ""},
         {p->fused_norms, "fused-norms", ""},
     };

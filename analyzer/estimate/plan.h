@@ -207,6 +207,7 @@ struct plan {
     unsigned varying_lengths; /* micro-batches that are longer than all before, the last has `seq`; 0: all are equal */
     bool no_cache;            /* the loop passes use_cache=False, so that outputs contain no keys and values */
     bool drop_outputs;        /* before backward the training loop drops what the model returned, except the loss */
+    bool late_zero_grad;      /* zero_grad() runs between forward and backward, not after the step */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;

@@ -475,6 +475,7 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .away = s->away,
         .varying_lengths = s->varying_lengths ? PLAN_RECORDS : 0,
         .drop_outputs = s->drop_outputs,
+        .late_zero_grad = s->late_zero_grad,
         .no_cache = s->no_cache,
         .gpus = settings_gpus(s),
         .gpus_per_node = s->per_node,

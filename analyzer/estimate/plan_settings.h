@@ -19,7 +19,7 @@ struct plan_settings {
     uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step, *torch, *transformers, *bitsandbytes;
     bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs,
-        no_cache, bucket_view, ema, varying_lengths;
+        no_cache, bucket_view, ema, varying_lengths, late_zero_grad;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
@@ -126,6 +126,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),           \
         PLAN_FLAG(type, member, "no-cache", no_cache,                                                               \
                   "the model is called with use_cache=False: what it returns contains no keys and values"),         \
+        PLAN_FLAG(type, member, "late-zero-grad", late_zero_grad,                                                   \
+                  "zero_grad() runs between forward and backward, so that forward runs beside the gradients of "     \
+                  "the step before (Lightning); default: after the step or before forward"),                         \
         PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                             \
                   "encoders of text: with the head for masked tokens and its loss"),                                \
         {"torch",                                                                                                   \

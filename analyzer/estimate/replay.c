@@ -53,6 +53,7 @@ struct pass {
     bool keeps;   /* autograd keeps tensors; not in forward of a checkpointed layer, which keeps only its input */
     size_t again; /* the first operation of the layer that is computed again; SIZE_MAX: none */
     bool refused; /* a request found no memory, even after cached segments were freed */
+    bool stepped; /* since the last micro-batch */
 };
 
 static bool give_segment(void *self, int64_t bytes, int64_t page, uint64_t *address)
@@ -444,6 +445,12 @@ static void replay_load(struct pass *c)
         make_states(c, &c->parameters[i]);
 }
 
+/* zero_grad() */
+static void free_gradients(struct pass *c)
+{
+    for (size_t i = 1; i < c->parameters_n; i++) return_block(c, &c->parameters[i].gradient);
+}
+
 static void replay_step(struct pass *c)
 {
     const struct estimate_optimizer *o = c->p->optimizer;
@@ -454,12 +461,11 @@ static void replay_step(struct pass *c)
     for (size_t i = 1; i <= n; i++) make_states(c, &c->parameters[i]);
     for (size_t i = 0; i < copies * n; i++) blocks[i] = take_block(c, c->parameters[1 + i % n].elements * c->weight);
     for (size_t i = 0; i < copies * n; i++) return_block(c, &blocks[i]);
-    for (size_t i = 1; i <= n; i++) {
-        if (c->p->zeroes_gradients) continue;
-        return_block(c, &c->parameters[i].gradient);
-        c->parameters[i].old = false;
-    }
     free(blocks);
+    c->stepped = true;
+    if (c->p->zeroes_gradients || c->p->late_zero_grad) return;
+    free_gradients(c);
+    for (size_t i = 1; i <= n; i++) c->parameters[i].old = false;
 }
 
 /* A micro-batch forward and backward. */
@@ -479,6 +485,8 @@ static void run_micro_batch(struct pass *c, uint32_t *input)
         c->nodes[k].held = c->nodes[k].kept;
         c->nodes[k].kept = NOTHING;
     }
+    if (c->stepped && c->p->late_zero_grad) free_gradients(c);
+    c->stepped = false;
     if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make_tensor(c, c->list.ops[n - 1].bytes);
     for (size_t k = n; k-- > 0;) {
         if (ends_checkpoint(c, k) && !(c->list.ops[k].flags & REPLAY_NO_GRADIENT)) compute_again(c, k);

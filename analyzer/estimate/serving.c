@@ -178,6 +178,10 @@ static void add_joined_cache(struct estimate_result *r, double cache)
                      "the prompt's cache · %.1f", JOINED_SEGMENTS);
 }
 
+#define WHY_VIEWS                                                                                               \
+    "transformers truncates to the sliding window by views, which keep the whole prompt alive until the first " \
+    "new token"
+
 static void add_cache(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -196,10 +200,13 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
 
     explain_cache(p, &c, line);
     if (parts) {
-        struct cached read = cached_of_stage(p, stage, p->prompt);
-        explain_cache(
-            p, &read,
-            estimate_add(r, ESTIMATE_CACHE, IN_PHASE(PREFILL), "KV cache of the prompt", EXACTLY(read.bytes)));
+        const struct cached read = cached_of_stage(p, stage, p->prompt);
+        const bool views = read.windowed > 0 && read.window_tokens < read.tokens;
+        const double held = views ? read.whole : read.bytes;
+        struct estimate_line *prompt = estimate_add(r, ESTIMATE_CACHE, IN_PHASE(PREFILL), "KV cache of the prompt",
+                                                    (struct estimate_interval){read.bytes, held, held});
+        explain_cache(p, &read, prompt);
+        if (views) prompt->why = WHY_VIEWS;
     }
     if (s->kv_rank) {
         double expanded = (double)estimate_serving_layers(p, stage) * c.tokens * (double)p->batch *
@@ -216,8 +223,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
                       "(vLLM without its hybrid cache manager) needs %s",
                       (uintmax_t)s->window, UNITS_BYTES(units_whole(whole)));
     else if (cut)
-        line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
-                    "the first new token";
+        line->why = WHY_VIEWS;
     if (p->cache_block || s->kv_rank || whole_at_once) return;
     if (s->joined_cache && p->prompt) add_joined_cache(r, c.bytes * (double)p->prompt / (double)p->seq);
     /* generate() holds the old tuple until the forward pass has returned a new one */

@@ -249,6 +249,22 @@ static void add_step_gradients(const struct plan *p, const struct estimate_shard
     line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
 }
 
+/* GaLore finds its projection by torch.linalg.svd() of the gradient in float32, in some steps. */
+static void add_decomposition(const struct plan *p, const struct estimate_optimizer_sum *sum, struct estimate_result *r)
+{
+    const unsigned phases = p->step == PLAN_STEP_IN_BACKWARD ? IN_PHASE(FORWARD) | IN_PHASE(BACKWARD) : IN_PHASE(STEP);
+    const double bytes = ceil(4 * sum->decomposed);
+    struct estimate_line *line;
+
+    if (bytes < 1 || p->offload != PLAN_OFFLOAD_NONE) return;
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, phases, "decomposition of a gradient",
+                        (struct estimate_interval){0, bytes, 1.5 * bytes});
+    estimate_explain(line, "GaLore galore_projector.py: torch.linalg.svd() of the gradient as float32",
+                     "%s elements of the largest projected gradient, its copy, U and V · 4 B",
+                     UNITS_COUNT(units_whole(sum->decomposed)));
+    line->why = "low: steps without a new projection; high: workspaces of cuSOLVER";
+}
+
 /* What the step allocates and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
 void estimate_states_step(const struct plan *p, const struct estimate_shard_sum *n,
                           const struct estimate_optimizer_sum *sum, double element, struct estimate_result *r)
@@ -257,6 +273,7 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
     struct estimate_interval bytes = estimate_optimizer_temporaries(p, sum, element, &how);
     struct estimate_line *line;
 
+    add_decomposition(p, sum, r);
     if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host runs the step */
     if (p->runtime == PLAN_RUNTIME_MEGATRON && p->optimizer->form == OPTIMIZER_EVEN) bytes = EXACTLY(0); /* FusedAdam */
     if (p->master_weights) {
@@ -276,6 +293,11 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
         line->why = "depends on the implementation, and on whether it processes all tensors at once";
     else if (bytes.low < bytes.high)
         line->why = "depends on the order of the tensors: the previous tensor's temporary is still live";
+    if (p->step != PLAN_STEP_IN_BACKWARD) return;
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "steps of the last tensors",
+                        (struct estimate_interval){0, 0, ceil(bytes.likely)});
+    line->why = "high: the first step in backward is one of a large tensor, while all activations are live";
+    estimate_explain(line, "torchtune training/memory.py: register_optim_in_bwd_hooks", "as the optimizer step");
 }
 
 void estimate_states_buckets(const struct plan *p, const struct estimate_shard_sum *n, unsigned each,

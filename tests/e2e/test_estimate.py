@@ -1167,6 +1167,26 @@ def test_a_prompt_that_is_shorter_than_the_context():
     assert "--prompt: training" in one_line(gpuspy("estimate", "--model", "qwen3-4b", "--prompt", "5"), 2)
 
 
+def test_the_cache_of_a_prompt_is_whole_before_the_first_new_token():
+    """transformers 5.24 on the simulated GPU: after a prompt of 4,096 tokens all of their keys and values are live, though only those
+    of the window (256) are cached, by views."""
+    shape = ("--model", "mistral-7b", "--inference", "--precision", "bf16", "--batch", "1", "--seq", "9000", "--prompt", "8192")
+    low, expected, high = lines_of(*shape)["kv_cache", "KV cache of the prompt"]
+    assert expected == high == 2 * low == 8192 * 32 * 2 * 8 * 128 * 2
+
+
+def test_gradients_of_the_step_before_are_there_during_forward():
+    """PyTorch 2.11 on the simulated GPU: estimate_reserved.json has trainings with zero_grad() between forward and backward."""
+    base = ("--model", "gpt2", "--precision", "fp32", "--batch", "2", "--seq", "512", "--optimizer", "adamw", "--drop-outputs")
+    name = ("gradients", "gradients of the step before")
+    assert name not in lines_of(*base)
+    low, expected, high = lines_of(*base, "--late-zero-grad")[name]
+    assert 0 < low == expected <= high <= 124439808 * 4
+    for more, says in ((("--step", "in-backward"), "leave out --step in-backward"), (("--gpus", "2", "--sharding", "fsdp"), "leave out --sharding")):
+        assert says in one_line(gpuspy("estimate", *base, "--late-zero-grad", *more), 2)
+    assert "--late-zero-grad applies to training" in one_line(gpuspy("estimate", "--model", "gpt2", "--inference", "--late-zero-grad"), 2)
+
+
 def test_a_tuple_cache_is_copied_as_a_whole():
     """transformers before 4.36, and the code that Qwen published with its first models."""
     name, words = ("temporaries", "the cache before the token that is generated"), ("--inference", "--batch", "4", "--seq", "1024")
@@ -1251,6 +1271,16 @@ def test_4_bit_products_hold_their_inputs_until_the_loss_is_dropped():
         assert held["phases"] == ["forward_end", "backward_end"][2 - phases:]
     for more in (("--bitsandbytes", "0.44"), (*old, "--checkpointing", "full"), (*old, "--fused-layers")):
         assert line(*more) is None
+
+
+def test_galore_decomposes_a_gradient_in_float32():
+    """4096 x 11008, its copy and U and V of torch.linalg.svd(); with --step in-backward while activations are live."""
+    words, name = ("--model", "llama-7b", "--precision", "bf16", "--optimizer", "galore8bit", "--batch", "1", "--seq", "256"), \
+        ("temporaries", "decomposition of a gradient")
+    assert lines_of(*words)[name][1] == 4 * (3 * 4096 * 11008 + 4096**2)
+    plan = json.loads(gpuspy("estimate", *words, "--step", "in-backward", "--json").stdout)
+    assert [l["phases"] for l in plan["lines"] if l["name"] == name[1]] == [["forward_end", "backward_end"]]
+    assert name not in lines_of(*words[:4], "--optimizer", "adamw8bit")
 
 
 def test_galores_states_in_the_replay_are_those_of_its_line():
