@@ -10,25 +10,26 @@
 #include <string.h>
 
 /* `names`: those of the functions, with commas. */
-static inline int run_cases(char *names, const CMUnitTestFunction *functions, size_t n, CMFixtureFunction setup,
-                            CMFixtureFunction teardown)
+static inline int run_cases(char *names, const CMUnitTestFunction *functions, size_t n, CMFixtureFunction first,
+                            CMFixtureFunction last, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
     struct CMUnitTest *cases = calloc(n, sizeof *cases);
 
-    for (size_t i = 0; i < n; i++) {
-        cases[i].name = strtok_r(names, ", ", &names);
-        cases[i].test_func = functions[i];
-    }
-    const int failed = _cmocka_run_group_tests("tests", cases, n, setup, teardown);
+    for (size_t i = 0; i < n; i++)
+        cases[i] = (struct CMUnitTest){strtok_r(names, ", ", &names), functions[i], setup, teardown, NULL};
+    const int failed = _cmocka_run_group_tests("tests", cases, n, first, last);
     free(cases);
     return failed;
 }
 
-/* setup and teardown of all cases together; NULL none. */
-#define CASES_WITHIN(setup, teardown, ...)                                                                          \
-    int main(void)                                                                                                  \
-    {                                                                                                               \
-        static const CMUnitTestFunction functions[] = {__VA_ARGS__};                                                \
-        return run_cases((char[]){#__VA_ARGS__}, functions, sizeof functions / sizeof *functions, setup, teardown); \
+/* NULL or functions that run before and after all cases together, and before and after each of them. */
+#define CASES_BETWEEN(first, last, setup, teardown, ...)                                                              \
+    int main(void)                                                                                                    \
+    {                                                                                                                 \
+        static const CMUnitTestFunction functions[] = {__VA_ARGS__};                                                  \
+        return run_cases((char[]){#__VA_ARGS__}, functions, sizeof functions / sizeof *functions, first, last, setup, \
+                         teardown);                                                                                   \
     }
-#define CASES(...) CASES_WITHIN(NULL, NULL, __VA_ARGS__)
+#define CASES(...) CASES_BETWEEN(NULL, NULL, NULL, NULL, __VA_ARGS__)
+#define CASES_WITHIN(first, last, ...) CASES_BETWEEN(first, last, NULL, NULL, __VA_ARGS__)
+#define CASES_EACH(setup, teardown, ...) CASES_BETWEEN(NULL, NULL, setup, teardown, __VA_ARGS__)
