@@ -227,7 +227,7 @@ static void segments_on_process_start(void *self, uint32_t process)
     for (size_t i = 0; i < 128; i++) a->peak[i] = (struct allocator_peak_now){0, -1};
     a->last_oom_ns = -1;
     a->end_ns = run_process_at(a->b->run, process)->last_alloc_ns;
-    allocator_flushes_process(a->flushes, process);
+    allocator_flushes_process(a->flushes);
 }
 
 /* The state at the end may be requested, too. */

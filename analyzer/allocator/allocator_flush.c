@@ -233,7 +233,7 @@ void allocator_flushes_sync(struct allocator_flushes *f, const struct run_sync *
     f->lines[at].blocked_ns = arena_add_capped(f->lines[at].blocked_ns, sync->blocked_ns);
 }
 
-void allocator_flushes_process(struct allocator_flushes *f, uint32_t process)
+void allocator_flushes_process(struct allocator_flushes *f)
 {
     map_free(&f->of_thread);
     f->of_thread = (struct map){0};

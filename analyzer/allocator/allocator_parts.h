@@ -64,7 +64,7 @@ struct allocator_affinity allocator_segment_affinity(const struct allocator_repl
 
 /* allocator_flush.c */
 struct allocator_flushes *allocator_flushes_new(struct allocator_replay *a);
-void allocator_flushes_process(struct allocator_flushes *f, uint32_t process);
+void allocator_flushes_process(struct allocator_flushes *f);
 void allocator_flushes_alloc(struct allocator_flushes *f, const struct run_lifetime *life, bool own);
 void allocator_flushes_free(struct allocator_flushes *f, const struct run_lifetime *life);
 void allocator_flushes_oom(struct allocator_flushes *f, const struct run_oom *oom);

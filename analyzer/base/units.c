@@ -30,11 +30,11 @@ char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
 }
 
 /* Three significant figures, without the exponent to which %.3g would switch. */
-static void three_figures(char *out, size_t size, double value, const char *unit)
+static void three_figures(char out[UNITS_TEXT], double value, const char *unit)
 {
     int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
 
-    snprintf(out, size, "%.*f %s", decimals, value, unit);
+    snprintf(out, UNITS_TEXT, "%.*f %s", decimals, value, unit);
 }
 
 char *units_format_rate(char out[UNITS_TEXT], double rate)
@@ -50,7 +50,7 @@ char *units_format_rate(char out[UNITS_TEXT], double rate)
         rate /= 1000;
         u++;
     }
-    three_figures(out, UNITS_TEXT, rate, unit[u]);
+    three_figures(out, rate, unit[u]);
     return out;
 }
 
@@ -75,11 +75,11 @@ char *units_format_seconds(char out[UNITS_TEXT], double s)
     } else if (s < 999.5e-9) {
         snprintf(out, UNITS_TEXT, "%.0f ns", s * 1e9);
     } else if (s < 999.5e-6) {
-        three_figures(out, UNITS_TEXT, s * 1e6, "us");
+        three_figures(out, s * 1e6, "us");
     } else if (s < 999.5e-3) {
-        three_figures(out, UNITS_TEXT, s * 1e3, "ms");
+        three_figures(out, s * 1e3, "ms");
     } else if (s < 59.95) {
-        three_figures(out, UNITS_TEXT, s, "s");
+        three_figures(out, s, "s");
     } else if (s < 3599.5) {
         uint64_t whole = (uint64_t)(s + 0.5);
         snprintf(out, UNITS_TEXT, "%u min %02u s", (unsigned)(whole / 60), (unsigned)(whole % 60));

@@ -350,18 +350,18 @@ void category_uses_free(struct category_uses *u)
     ARENA_RELEASE(u->list, u->roles, u->waiting, u);
 }
 
-struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size)
+struct category_uses *category_uses_read(struct run *run, const struct run_observer *beside, char *error,
+                                         size_t error_size)
 {
     static const struct run_options defaults;
     struct arena arena = {0};
     struct result_report report = {.run = run};
     struct site_builder b = {.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
-    struct run_observer observers[2];
+    struct run_observer observers[3] = {[2] = beside ? *beside : (struct run_observer){0}};
     site_helpers(run, &b.helpers);
-    size_t n = 0;
-    if (category_has_python(run)) step_finder_start(&b, &observers[n++]); /* otherwise no use depends on a step */
-    struct category_uses *u = category_uses_start(&b, &observers[n++]);
-    bool ok = run_replay(run, observers, n, error, error_size);
+    if (category_has_python(run)) step_finder_start(&b, &observers[0]); /* otherwise no use depends on a step */
+    struct category_uses *u = category_uses_start(&b, &observers[1]);
+    bool ok = run_replay(run, observers, COUNT_OF(observers), error, error_size);
     step_finder_free(b.steps);
     site_builder_free(&b);
     u->arena = arena; /* it contains the steps */

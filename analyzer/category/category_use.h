@@ -22,7 +22,8 @@ struct category_uses;
 struct category_uses *category_uses_start(struct site_builder *b, struct run_observer *observer);
 void category_uses_free(struct category_uses *u);
 /* Replays the run only for this. NULL and a line in `error` if a database cannot be read. */
-struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size);
+struct category_uses *category_uses_read(struct run *run, const struct run_observer *beside, char *error,
+                                         size_t error_size);
 /* The bits of a block of that process. `u` may be NULL: none. */
 unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns,
                           int64_t free_ns);

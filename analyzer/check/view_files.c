@@ -84,7 +84,7 @@ static void print_xml_text(FILE *out, const char *s)
 }
 
 /* Each result is a test. Several of one gate are distinguished by process and device. */
-static void test_name(struct check *c, const struct check_result *r, FILE *out)
+static void test_name(const struct check_result *r, FILE *out)
 {
     char who[96];
     check_who_text(r, who, sizeof who);
@@ -100,7 +100,7 @@ static void test_case(struct check *c, const struct check_result *r, FILE *out)
 {
     char amount[GATE_VALUE];
     fputs("    <testcase classname=\"gpuspy.check\" name=\"", out);
-    test_name(c, r, out);
+    test_name(r, out);
     if (r->status == CHECK_OK) {
         fputs("\" time=\"0\"/>\n", out);
         return;

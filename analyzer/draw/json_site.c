@@ -14,15 +14,11 @@ json_t *draw_json_frame(const struct run_frame *f)
     return o;
 }
 
-json_t *draw_json_trace(struct run *run, const struct result_trace *t)
+json_t *draw_json_frames(struct run *run, uint32_t stack)
 {
-    json_t *frames = json_array();
-    for (uint32_t s = t->number; s != RUN_NONE; s = run_stack_parent(run, s)) {
-        size_t n;
-        const struct run_frame *places = run_frame_places(run, s, &n);
-        for (size_t i = 0; i < n; i++) json_array_append_new(frames, draw_json_frame(&places[i]));
-    }
-    return frames;
+    size_t n;
+    const struct run_frame *places = run_frame_places(run, stack, &n);
+    return LIST(places, n, draw_json_frame);
 }
 
 json_t *draw_json_site(const struct result_site *s)

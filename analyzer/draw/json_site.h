@@ -72,8 +72,8 @@ static inline void set_bool(json_t *o, const char *key, bool value)
 #define LIST(list, n, make) LIST_OF(n, i_, make(&(list)[i_]))
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device); /* device, pid, rank */
-json_t *draw_json_trace(struct run *run, const struct result_trace *t);
 json_t *draw_json_frame(const struct run_frame *f);
+json_t *draw_json_frames(struct run *run, uint32_t stack); /* of its innermost call, inlined ones first */
 json_t *draw_json_process(const struct run_process *p);
 void draw_json_holders(json_t *o, const struct result_holder *list, size_t n); /* holder (the first), holders */
 json_t *draw_json_source(const struct result_excerpt *list, size_t n);         /* a row a line */

@@ -195,7 +195,7 @@ bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_siz
     const struct run_process *p = run_processes(c->e->run, &n);
     struct memory m = {.c = c,
                        .categorizer = category_finder_new(c->e->run),
-                       .uses = category_uses_read(c->e->run, error, error_size)};
+                       .uses = category_uses_read(c->e->run, NULL, error, error_size)};
     struct run_observer observer = {.self = &m,
                                     .process_start = counters_on_process_start,
                                     .alloc = counters_on_alloc,

@@ -311,7 +311,7 @@ bool export_snapshot(struct export *e, char *error, size_t error_size)
     s->e = e;
     s->start_us = start == RUN_UNKNOWN ? 0 : start / 1000;
     s->categorizer = category_finder_new(e->run);
-    s->uses = e->categories ? category_uses_read(e->run, error, error_size) : NULL;
+    s->uses = e->categories ? category_uses_read(e->run, NULL, error, error_size) : NULL;
     export_pickle_start(&s->p, e->out);
     bool ok = (s->uses || !e->categories) && write_snapshot(s, error, error_size);
     export_pickle_finish(&s->p);

@@ -66,16 +66,6 @@ static const char events_sql[] =
     "SELECT at, kind, seq, thread, api, device, stream, bytes, span, word, address, chain, "
     "process FROM event ORDER BY process, at, kind, seq";
 
-bool import_is_nsys(const unsigned char *head, size_t n)
-{
-    return import_nsys_is_database(head, n);
-}
-
-bool import_holds_nsys(const char *path)
-{
-    return import_nsys_has_tables(path);
-}
-
 static const char *column_text(sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);

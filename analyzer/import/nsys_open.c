@@ -10,6 +10,7 @@
 #include "analyzer/base/input.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/import/nsys_calls.h"
+#include "analyzer/import/import_nsys.h"
 #include "analyzer/import/nsys_stage.h"
 #include "schema/store.h"
 
@@ -26,7 +27,7 @@ enum {
 };
 static const int64_t unpacked_least = 64 << 20; /* always allowed */
 
-bool import_nsys_is_database(const unsigned char *head, size_t n)
+bool import_is_nsys(const unsigned char *head, size_t n)
 {
     static const unsigned char magic[16] = "SQLite format 3";
     if (n < HEADER || memcmp(head, magic, sizeof magic) != 0) return false;
@@ -195,7 +196,7 @@ static bool has_tables(sqlite3 *db)
     return has;
 }
 
-bool import_nsys_has_tables(const char *path)
+bool import_holds_nsys(const char *path)
 {
     sqlite3 *db = NULL;
     bool packed = is_packed(path); /* a packed file is checked for its tables after unpacking */

@@ -34,10 +34,6 @@ struct import_nsys {
     void *self;
 };
 
-/* Whether the file begins as a SQLite database of another program; whether it has tables of an export. */
-bool import_nsys_is_database(const unsigned char *head, size_t n);
-bool import_nsys_has_tables(const char *path);
-
 /* Opens `path`; unpacks a file that gzip packed to a file beside `to`. import_nsys_stage then converts the rows. False
  * and a line in `error` on failure. */
 bool import_nsys_open(struct import_nsys *s, const char *path, const char *to, char *error, size_t error_size);

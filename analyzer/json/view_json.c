@@ -59,6 +59,38 @@ static void set_categories(json_t *o, const struct result_by_category *c, int64_
 }
 
 static const struct result_report *now; /* only while json_report_build runs */
+static json_t *frames;                  /* lists of them, which call paths have in common */
+static struct map frames_of;            /* stack → index in `frames` */
+
+static const struct result_report *begin_report(const struct result_report *r)
+{
+    const struct result_report *before = now;
+    if (!before) frames = json_array();
+    now = r;
+    return before;
+}
+
+static void end_report(const struct result_report *before)
+{
+    now = before;
+    if (before) return;
+    json_decref(frames);
+    map_free(&frames_of);
+}
+
+static json_t *trace_json(const struct result_trace *t)
+{
+    json_t *trace = json_array();
+    for (uint32_t s = t->number; s != RUN_NONE; s = run_stack_parent(now->run, s)) {
+        uint32_t *at = map_at(&frames_of, s);
+        if (*at == MAP_NEW) {
+            *at = (uint32_t)json_array_size(frames);
+            json_array_append_new(frames, draw_json_frames(now->run, s));
+        }
+        json_array_extend(trace, json_array_get(frames, *at));
+    }
+    return trace;
+}
 
 static json_t *by_stack_json(const struct result_by_stack *s)
 {
@@ -67,7 +99,7 @@ static json_t *by_stack_json(const struct result_by_stack *s)
     set_text(o, "category", result_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
     set_json(o, "site", draw_json_site(&s->stack.site));
-    set_json(o, "frames", draw_json_trace(now->run, &s->stack));
+    set_json(o, "frames", trace_json(&s->stack));
     return o;
 }
 
@@ -166,7 +198,7 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     set_json(o, "evidence", evidence);
     set_json(o, "advice", LIST_OF(v->advice_n, i, json_string(v->advice[i])));
     json_oom(o, v);
-    set_json(o, "stack", draw_json_trace(now->run, &v->stack));
+    set_json(o, "stack", trace_json(&v->stack));
     set_json(o, "site", draw_json_site(&v->stack.site));
     set_json(o, "blame", blame_json(v));
     set_text(o, "live_layer", result_series_word(v->live_layer));
@@ -185,7 +217,7 @@ static json_t *leak_site_json(const struct result_leak *l)
     SET_MEMBERS(o, l, bytes, count, growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
     set_json(o, "site", draw_json_site(&l->stack.site));
-    set_json(o, "stack", draw_json_trace(now->run, &l->stack));
+    set_json(o, "stack", trace_json(&l->stack));
     return o;
 }
 
@@ -215,16 +247,15 @@ static json_t *growth_json(const struct result_growth *g)
     draw_json_holders(o, g->holders, g->holders_n);
     set_json(o, "source", draw_json_source(g->source, g->source_n));
     set_json(o, "site", draw_json_site(&g->stack.site));
-    set_json(o, "stack", draw_json_trace(now->run, &g->stack));
+    set_json(o, "stack", trace_json(&g->stack));
     return o;
 }
 
 json_t *json_growth(const struct result_report *r)
 {
-    const struct result_report *before = now;
-    now = r;
+    const struct result_report *before = begin_report(r);
     json_t *list = LIST(r->growth, r->growth_n, growth_json);
-    now = before;
+    end_report(before);
     return list;
 }
 
@@ -278,7 +309,7 @@ static json_t *churn_site_json(const struct result_churn *c)
     set_text(o, "pattern", c->pattern);
     set_json(o, "freed_at", c->freed.known ? draw_json_site(&c->freed) : NULL);
     set_json(o, "site", draw_json_site(&c->stack.site));
-    set_json(o, "stack", draw_json_trace(now->run, &c->stack));
+    set_json(o, "stack", trace_json(&c->stack));
     set_text(o, "advice", c->advice);
     return o;
 }
@@ -289,7 +320,7 @@ static json_t *retry_site_json(const struct result_retry *r)
     set_where(o, r->process, r->device);
     SET_MEMBERS(o, r, time_s, requested_bytes, failures, blocked_s, freed_bytes);
     set_json(o, "site", draw_json_site(&r->stack.site));
-    set_json(o, "stack", draw_json_trace(now->run, &r->stack));
+    set_json(o, "stack", trace_json(&r->stack));
     return o;
 }
 
@@ -454,7 +485,7 @@ static json_t *budgets_json(const struct result_budget *b)
 json_t *json_report_build(const struct result_report *r)
 {
     json_t *o = json_object();
-    now = r;
+    begin_report(r);
     set_json(o, "schema", json_integer(RESULT_SCHEMA));
     set_json(o, "run", run_json(r));
     set_json(o, "devices", LIST(r->devices, r->devices_n, run_device_json));
@@ -487,7 +518,7 @@ json_t *json_report_build(const struct result_report *r)
     set_json(o, "samples", LIST(r->samples, r->samples_n, samples_json));
     set_json(o, "budget", budgets_json(&r->budget));
     set_json(o, "advice", LIST(r->advice, r->advice_n, advice_json));
-    now = NULL;
+    end_report(NULL);
     return o;
 }
 

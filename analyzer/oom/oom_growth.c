@@ -51,8 +51,7 @@ static bool one_pass(struct site_builder *b, const struct oom_live *l, const str
 }
 
 /* The same for operations between layers that a script calls one by one. */
-static bool one_script_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f,
-                            bool sure)
+static bool one_script_pass(const struct site_builder *b, const struct oom_live *l, bool sure)
 {
     uint32_t stack = run_location(b->run, l->location)->stack;
     bool script = run_stack_python(b->run, stack) != RUN_NONE && !oom_is_in_pass(b->run, stack);
@@ -204,7 +203,7 @@ static bool does_growth_count(struct site_builder *b, const struct oom_live *l, 
     if (l->location >= b->growing_n || !b->growing[l->location]) return false;
     return is_appended(b, l) ||
            ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
-            (!one_script_pass(b, l, f, sure) || is_queued(b, run_location(b->run, l->location)->stack)));
+            (!one_script_pass(b, l, sure) || is_queued(b, run_location(b->run, l->location)->stack)));
 }
 
 /* The largest entry of the growth list. */

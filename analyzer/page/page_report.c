@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_shared_value(struct texts *s, struct page_writer *w, const char *key, json_t *value);
+struct shared {
+    struct texts texts;
+    struct map number_of; /* values that lists have in common, by address */
+};
+
+static void put_shared_value(struct shared *s, struct page_writer *w, const char *key, json_t *value);
 
 /* A frame, a site, or a list of frames. */
 static bool is_shared_value(const char *key, const json_t *value)
@@ -14,7 +19,7 @@ static bool is_shared_value(const char *key, const json_t *value)
     return json_array_size(value) && key && (!strcmp(key, "frames") || !strcmp(key, "stack"));
 }
 
-static void put_members(struct texts *s, struct page_writer *w, const char *key, json_t *value)
+static void put_members(struct shared *s, struct page_writer *w, const char *key, json_t *value)
 {
     if (json_is_object(value)) {
         const char *name;
@@ -32,26 +37,34 @@ static void put_members(struct texts *s, struct page_writer *w, const char *key,
     }
 }
 
-static void put_shared(struct texts *s, struct page_writer *w, const char *key, json_t *value)
+/* Its text, put once among all texts, and counted once. */
+static uint32_t number_shared(struct shared *s, struct page_writer *w, json_t *value)
 {
     const struct page_writer before = *w;
     w->follows = false;
     put_members(s, w, NULL, value);
-    const size_t known = s->n;
-    const uint32_t number = texts_number(s, w->kept + before.kept_n, w->kept_n - before.kept_n);
+    const size_t known = s->texts.n;
+    const uint32_t number = texts_number(&s->texts, w->kept + before.kept_n, w->kept_n - before.kept_n);
     w->kept_n = before.kept_n;
     w->bytes = before.bytes;
     w->follows = before.follows;
-    if (s->n == known) { /* written once, and counted once */
+    if (s->texts.n == known) {
         w->text_bytes = before.text_bytes;
         w->cut = before.cut;
     }
+    return number;
+}
+
+static void put_shared(struct shared *s, struct page_writer *w, const char *key, json_t *value)
+{
+    uint32_t number = map_get(&s->number_of, (uintptr_t)value);
+    if (number == MAP_NEW) *map_at(&s->number_of, (uintptr_t)value) = number = number_shared(s, w, value);
     page_put_open(w, key, '{');
     page_put_int(w, "$", number);
     page_put_close(w, '}');
 }
 
-static void put_shared_value(struct texts *s, struct page_writer *w, const char *key, json_t *value)
+static void put_shared_value(struct shared *s, struct page_writer *w, const char *key, json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -73,15 +86,16 @@ static void put_shared_value(struct texts *s, struct page_writer *w, const char 
 /* Keeps it in `w`. */
 static void render_report(json_t *report, struct page_writer *w)
 {
-    struct texts s = {0};
+    struct shared s = {0};
     put_shared_value(&s, w, "report", report);
     page_put_open(w, "shared", '[');
-    for (size_t i = 0; i < s.n; i++) {
+    for (size_t i = 0; i < s.texts.n; i++) {
         page_put_key(w, NULL);
-        page_put_bytes(w, s.list[i], strlen(s.list[i]));
+        page_put_bytes(w, s.texts.list[i], strlen(s.texts.list[i]));
     }
     page_put_close(w, ']');
-    texts_free(&s);
+    texts_free(&s.texts);
+    map_free(&s.number_of);
 }
 
 enum {

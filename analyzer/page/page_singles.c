@@ -10,11 +10,6 @@ enum {
         30000, /* nodes of the page's stacks: beyond it, lines that merge call paths have no single allocations */
 };
 
-struct page_candidate {
-    struct page_single single;
-    bool listed;
-};
-
 uint32_t page_singles_add(struct page_singles *s, uint32_t line)
 {
     *ARENA_ADD(s->paths) = (struct page_singles_path){.line = line, .stack = RUN_NONE, .number = MAP_NEW};
@@ -35,26 +30,32 @@ static void enqueue_path(struct page_singles *s, uint32_t path)
     }
 }
 
+static uint32_t all_candidates(const struct page_singles_path *p)
+{
+    return (uint32_t)(((uint64_t)1 << p->n) - 1);
+}
+
 /* Keeps the candidates whose bits are set. */
 static void keep_candidates(struct page_singles_path *p, uint32_t bits)
 {
+    uint32_t listed = 0;
     size_t kept = 0;
+    if (bits == all_candidates(p)) return;
     p->least = INT64_MAX;
-    p->unlisted = 0;
-    for (size_t i = 0; i < p->n; i++) {
-        if (!(bits >> i & 1)) continue;
-        if (kept < i) p->candidates[kept] = p->candidates[i];
-        p->least = p->candidates[kept].single.bytes < p->least ? p->candidates[kept].single.bytes : p->least;
-        p->unlisted += !p->candidates[kept].listed;
-        kept++;
+    for (; bits; bits &= bits - 1, kept++) {
+        const unsigned i = (unsigned)__builtin_ctz(bits);
+        p->candidates[kept] = p->candidates[i];
+        p->least = p->candidates[kept].bytes < p->least ? p->candidates[kept].bytes : p->least;
+        listed |= (p->moments_list >> i & 1) << kept;
     }
     p->n = kept;
+    p->moments_list = listed;
 }
 
 static uint32_t live_candidates(const struct page_singles_path *p, int64_t moment_ns)
 {
     uint32_t live = 0;
-    for (size_t i = 0; i < p->n; i++) live |= (uint32_t)(p->candidates[i].single.free_ns > moment_ns) << i;
+    for (size_t i = 0; i < p->n; i++) live |= (uint32_t)(p->candidates[i].free_ns > moment_ns) << i;
     return live;
 }
 
@@ -69,10 +70,10 @@ static void remove_outlived(struct page_singles_path *p)
 {
     uint32_t kept = 0;
     for (size_t i = 0; i < p->n; i++) {
-        const struct page_single *b = &p->candidates[i].single;
+        const struct page_single *b = &p->candidates[i];
         unsigned others = 0;
         for (size_t k = 0; k < p->n && others < PAGE_SINGLES_SHOWN; k++) {
-            const struct page_single *a = &p->candidates[k].single;
+            const struct page_single *a = &p->candidates[k];
             const bool same = k > i && outlives_single(b, a); /* of equal ones the first stays */
             others += k != i && outlives_single(a, b) && !same;
         }
@@ -88,25 +89,24 @@ static int64_t enough_until(const struct page_singles_path *p)
     for (size_t i = 0; i < PAGE_SINGLES_SHOWN; i++) latest[i] = INT64_MIN;
     for (size_t i = 0; i < p->n; i++) {
         size_t at = PAGE_SINGLES_SHOWN;
-        for (; at > 0 && latest[at - 1] < p->candidates[i].single.free_ns; at--)
+        for (; at > 0 && latest[at - 1] < p->candidates[i].free_ns; at--)
             if (at < PAGE_SINGLES_SHOWN) latest[at] = latest[at - 1];
-        if (at < PAGE_SINGLES_SHOWN) latest[at] = p->candidates[i].single.free_ns;
+        if (at < PAGE_SINGLES_SHOWN) latest[at] = p->candidates[i].free_ns;
     }
     return latest[PAGE_SINGLES_SHOWN - 1];
 }
 
-static struct page_candidate *smallest_single(const struct page_singles_path *p)
+static struct page_single *smallest_single(const struct page_singles_path *p)
 {
-    struct page_candidate *least = p->candidates;
-    for (size_t i = 1; i < p->n; i++)
-        least = p->candidates[i].single.bytes < least->single.bytes ? &p->candidates[i] : least;
+    struct page_single *least = p->candidates;
+    for (size_t i = 1; i < p->n; i++) least = p->candidates[i].bytes < least->bytes ? &p->candidates[i] : least;
     return least;
 }
 
 void page_singles_add_live(struct page_singles *s, uint32_t path, const struct run_lifetime *life, int64_t moment_ns)
 {
     struct page_singles_path *p = &s->paths[path];
-    struct page_candidate *to;
+    struct page_single *to;
     if (p->dropped) return;
     if (p->n == CANDIDATES) {
         if (life->bytes <= p->least && life->free_ns <= p->enough_until_ns) return;
@@ -115,12 +115,10 @@ void page_singles_add_live(struct page_singles *s, uint32_t path, const struct r
     if (p->n == CANDIDATES) remove_outlived(p);
     if (p->n < CANDIDATES)
         to = ARENA_PUSH(p->candidates, p->n, p->cap);
-    else if ((to = smallest_single(p))->single.bytes >= life->bytes)
+    else if ((to = smallest_single(p))->bytes >= life->bytes)
         return;
-    *to = (struct page_candidate){
-        .single = {path, life->stack, life->bytes, life->alloc_ns, life->free_ns},
-    };
-    p->unlisted++;
+    *to = (struct page_single){path, life->stack, life->bytes, life->alloc_ns, life->free_ns};
+    p->moments_list &= ~((uint32_t)1 << (to - p->candidates));
     p->least = p->n == 1 || life->bytes < p->least ? life->bytes : p->least;
     if (p->n == CANDIDATES) p->enough_until_ns = enough_until(p);
     enqueue_path(s, path);
@@ -130,15 +128,15 @@ void page_singles_add_live(struct page_singles *s, uint32_t path, const struct r
  * ones, those that are listed come first. */
 static uint32_t choose_singles(const struct page_singles_path *p, uint32_t live)
 {
-    uint32_t listed = 0, chosen = 0;
-    for (size_t i = 0; i < p->n; i++) listed |= (uint32_t)p->candidates[i].listed << i;
+    const uint32_t listed = p->moments_list;
+    uint32_t chosen = 0;
     if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
     for (uint32_t left = live & ~listed; left; left &= left - 1) {
         const int i = __builtin_ctz(left);
         unsigned before = 0;
         for (uint32_t others = live; others; others &= others - 1) {
             const int k = __builtin_ctz(others);
-            const int64_t bytes = p->candidates[i].single.bytes, other = p->candidates[k].single.bytes;
+            const int64_t bytes = p->candidates[i].bytes, other = p->candidates[k].bytes;
             const bool first = (listed >> k & 1) || k < i;
             before += other > bytes || (other == bytes && first);
         }
@@ -162,8 +160,7 @@ static void drop_single(struct page_singles_path *p)
 {
     free(p->candidates);
     p->candidates = NULL;
-    p->n = p->cap = p->unlisted = 0;
-    p->listed = 0;
+    p->n = p->cap = p->listed = 0;
     p->dropped = true;
 }
 
@@ -188,14 +185,12 @@ void page_singles_list(struct page_singles *s, int64_t moment_ns)
     for (size_t i = 0; i < s->queue_n; i++) {
         struct page_singles_path *p = &s->paths[s->queue[i]];
         const uint32_t live = live_candidates(p, moment_ns);
-        for (uint32_t chosen = choose_singles(p, live); chosen; chosen &= chosen - 1) {
-            struct page_candidate *c = &p->candidates[__builtin_ctz(chosen)];
-            c->listed = true;
-            p->listed++;
-            *ARENA_PUSH(s->list, s->n, s->cap) = c->single;
-        }
+        const uint32_t chosen = choose_singles(p, live);
+        for (uint32_t left = chosen; left; left &= left - 1, p->listed++)
+            *ARENA_PUSH(s->list, s->n, s->cap) = p->candidates[__builtin_ctz(left)];
+        p->moments_list |= chosen;
         keep_candidates(p, live);
-        p->queued = p->unlisted > 0; /* they are listed once larger ones have been freed */
+        p->queued = p->moments_list != all_candidates(p); /* the others are listed once larger ones have been freed */
         if (p->queued) s->queue[kept++] = s->queue[i];
     }
     s->queue_n = kept;

@@ -20,9 +20,10 @@ struct page_singles_path { /* a call path's blocks of one category */
     bool queued, dropped;
     int64_t most;  /* live bytes at most at a moment so far, which the caller sets */
     int64_t least; /* the smallest candidate */
-    struct page_candidate *candidates;
+    struct page_single *candidates;
+    uint32_t moments_list;   /* a bit for each candidate that a moment lists */
     int64_t enough_until_ns; /* with 32 candidates: until then enough larger ones are live to fill a moment's list */
-    size_t n, cap, unlisted, listed;
+    size_t n, cap, listed;
 };
 
 struct page_singles { /* of a series; zero-initialise */

@@ -5,38 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-void page_column_add(struct page_column *c, int64_t value)
+void page_column_grow(struct page_column *c)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    unsigned sign = value < 0;
-    enum { MOST = 16 };
-    if (c->cap - c->n < MOST) {
-        c->cap = c->cap ? c->cap * 2 : 256;
-        c->text = arena_realloc(c->text, c->cap, 1);
-    }
-    char *to = c->text + c->n;
-    /* the sign takes the first digit's lowest bit */
-    unsigned digit = (unsigned)(size & 15) << 1 | sign;
-    for (size >>= 4; size; size >>= 5) {
-        *to++ = digits[digit | 32];
-        digit = size & 31;
-    }
-    *to++ = digits[digit];
-    c->n = (size_t)(to - c->text);
+    c->cap = c->cap ? c->cap * 2 : 256;
+    c->text = arena_realloc(c->text, c->cap, 1);
 }
 
-void page_column_step(struct page_column *c, int64_t value)
+uint64_t page_column_divide(uint64_t a, uint64_t b)
 {
-    page_column_add(c, (int64_t)((uint64_t)value - (uint64_t)c->last));
-    c->last = value;
-}
-
-uint64_t page_column_unit(uint64_t unit, int64_t value)
-{
-    uint64_t a = unit, b = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    const bool divides = (a & (a - 1)) == 0 ? (b & (a - 1)) == 0 : b % a == 0;
-    if (a && divides) return a; /* as nearly all are; most units are powers of two */
     while (b) {
         const uint64_t rest = a % b;
         a = b;

@@ -23,13 +23,41 @@ struct page_column {
     size_t n, cap;
     int64_t last; /* of page_column_step */
 };
-void page_column_add(struct page_column *c, int64_t value);
-/* The difference from the previous value. */
-void page_column_step(struct page_column *c, int64_t value);
+void page_column_grow(struct page_column *c);
 void page_column_free(struct page_column *c);
+uint64_t page_column_divide(uint64_t a, uint64_t b); /* their greatest common divisor */
+
+static inline void page_column_add(struct page_column *c, int64_t value)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { MOST = 16 };
+    if (c->cap - c->n < MOST) page_column_grow(c);
+    const uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    char *to = c->text + c->n;
+    /* the sign takes the first digit's lowest bit */
+    unsigned digit = (unsigned)(size & 15) << 1 | (value < 0);
+    for (uint64_t left = size >> 4; left; left >>= 5) {
+        *to++ = digits[digit | 32];
+        digit = left & 31;
+    }
+    *to++ = digits[digit];
+    c->n = (size_t)(to - c->text);
+}
+
+/* The difference from the previous value. */
+static inline void page_column_step(struct page_column *c, int64_t value)
+{
+    page_column_add(c, (int64_t)((uint64_t)value - (uint64_t)c->last));
+    c->last = value;
+}
+
 /* The largest number that divides `unit` and the value without its sign; 0 divides into all. A column whose values are
- * divided by it is shorter. */
-uint64_t page_column_unit(uint64_t unit, int64_t value);
+ * divided by it is shorter. Nearly all values are multiples of the unit, and most units are powers of two. */
+static inline uint64_t page_column_unit(uint64_t unit, int64_t value)
+{
+    const uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value, low = unit - 1;
+    return unit && !(unit & low) && !(size & low) ? unit : page_column_divide(unit, size);
+}
 
 struct page_writer {
     FILE *out;              /* NULL: what is written is kept */

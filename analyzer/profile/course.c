@@ -235,12 +235,6 @@ static void fill_course_column(struct profile_course_column *k, const struct cat
     k->by_category[RESULT_CATEGORY_UNKNOWN] += sum > k->high ? k->high : k->high - sum;
 }
 
-/* For a device the tensors if it has any, else CUDA allocations; and the host's memory. */
-static bool is_worth_showing(const struct profile_courses *c, const struct profile_course *k)
-{
-    return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
-}
-
 static bool categorise_course(struct building *w, uint32_t process, char *error, size_t error_size)
 {
     struct profile_courses *c = w->c;
@@ -250,7 +244,7 @@ static bool categorise_course(struct building *w, uint32_t process, char *error,
     size_t n = 0;
 
     EACH (k, c->list, c->n) {
-        for (size_t x = 0; k->process == process && is_worth_showing(c, k) && x < c->columns_n; x++) {
+        for (size_t x = 0; k->process == process && profile_courses_lead(c, k) && x < c->columns_n; x++) {
             if (!k->columns[x].known || k->columns[x].high <= 0) continue;
             of[n] = &k->columns[x];
             moments[n++] = (struct category_moment){
@@ -319,4 +313,9 @@ const struct profile_course *profile_courses_of(const struct profile_courses *c,
                                                 enum run_series_layer layer)
 {
     return FIND_OF(l, c->list, c->n, l->process == process && l->device == device && l->layer == layer);
+}
+
+bool profile_courses_lead(const struct profile_courses *c, const struct profile_course *k)
+{
+    return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
 }

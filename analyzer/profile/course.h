@@ -60,5 +60,7 @@ void profile_courses_free(struct profile_courses *c);
 /* NULL: none. */
 const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,
                                                 enum run_series_layer layer);
+/* Is it the main one of its memory? For a device the tensors if it has any, else CUDA allocations; and the host. */
+bool profile_courses_lead(const struct profile_courses *c, const struct profile_course *course);
 /* The column that contains a time; columns_n: outside. */
 size_t profile_courses_column(const struct profile_courses *c, int64_t ns);

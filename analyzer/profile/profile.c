@@ -138,7 +138,7 @@ static void sum_on_row(void *self, const struct run_lifetime *life, uint32_t fre
 static bool sum_by_category(struct build *b, char *error, size_t error_size)
 {
     profile_sums_start(&b->sums, b->run, true);
-    b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, error, error_size);
+    b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, b->wish->beside, error, error_size);
     bool ok = b->b.report->uses != NULL;
     for (uint32_t i = 0; ok && i < RUN_COUNT(run_processes, b->run); i++) {
         b->process = i;
@@ -164,7 +164,7 @@ static bool replay_profile(struct build *b, char *error, size_t error_size)
 {
     const struct profile_request *w = b->wish;
     const bool at_moment = w->what == PROFILE_OOM || w->what == PROFILE_AT;
-    struct run_observer observers[3];
+    struct run_observer observers[4];
     size_t n = 0;
     if (w->report) step_finder_adopt(&b->b, w->report);
     if (w->what == PROFILE_ALLOCATED && (w->sums || w->categories))
@@ -177,6 +177,7 @@ static bool replay_profile(struct build *b, char *error, size_t error_size)
         step_finder_start(&b->b, &observers[n++]);
         category_uses_start(&b->b, &observers[n++]);
     }
+    if (w->beside) observers[n++] = *w->beside;
     const bool replayed = (w->what == PROFILE_END && w->uses) || (w->what == PROFILE_PEAK && w->report);
     if (!replayed && !run_replay(b->run, observers, n, error, error_size)) return false;
     if (!at_moment) take_levels(b);

@@ -53,6 +53,7 @@ struct profile_request {
     struct category_uses *uses;         /* of a report of the same run, not owned; NULL: found by another replay */
     const struct result_report *report; /* of the last replay of the run, for peaks and steps. NULL: none */
     const struct profile_sums *sums;    /* for ALLOCATED, from an observer of the last replay. NULL: another pass */
+    const struct run_observer *beside;  /* observes the replay that finds the memory. NULL: none */
 };
 
 /* The sums of all allocations of a run's locations, by category. Zero-initialise. */

@@ -38,9 +38,9 @@ static uint32_t column_uint(sqlite3_stmt *st, int column)
     return value > 0 && value < UINT32_MAX ? (uint32_t)value : 0;
 }
 
-static uint32_t read_process_number(const struct load *l, sqlite3_stmt *st, int column)
+static uint32_t read_process_number(const struct load *l, sqlite3_stmt *st)
 {
-    return run_ids_get(&l->db->processes, run_column_int(st, column));
+    return run_ids_get(&l->db->processes, run_column_int(st, 0));
 }
 
 static uint32_t read_stack_number(const struct load *l, sqlite3_stmt *st, int column)
@@ -106,7 +106,7 @@ static bool add_unseen(struct load *l, sqlite3_stmt *st)
 
 static bool add_device(struct load *l, sqlite3_stmt *st)
 {
-    struct run_device d = {.process = read_process_number(l, st, 0),
+    struct run_device d = {.process = read_process_number(l, st),
                            .device = read_device_column(st, 1),
                            .name = run_column_text(l->run, st, 2),
                            .total_bytes = read_positive(st, 3),
@@ -120,7 +120,7 @@ static bool add_device(struct load *l, sqlite3_stmt *st)
 static bool add_oom(struct load *l, sqlite3_stmt *st)
 {
     int64_t time = read_positive(st, 10);
-    struct run_oom o = {.process = read_process_number(l, st, 0),
+    struct run_oom o = {.process = read_process_number(l, st),
                         .device = read_device_column(st, 1),
                         .layer = (uint8_t)column_uint(st, 2),
                         .space = (uint8_t)column_uint(st, 3),
@@ -140,7 +140,7 @@ static bool add_oom(struct load *l, sqlite3_stmt *st)
 /* Columns that older recordings lack. */
 static bool add_physical(struct load *l, sqlite3_stmt *st)
 {
-    const uint32_t process = read_process_number(l, st, 0);
+    const uint32_t process = read_process_number(l, st);
     const int device = read_device_column(st, 1);
     EACH_IN (d, l->run->devices)
         if (d->process == process && d->device == device && d->total_bytes < read_positive(st, 2))
@@ -151,7 +151,7 @@ static bool add_physical(struct load *l, sqlite3_stmt *st)
 /* In the order of add_oom, which left some out. */
 static bool add_capped(struct load *l, sqlite3_stmt *st)
 {
-    const uint32_t process = read_process_number(l, st, 0);
+    const uint32_t process = read_process_number(l, st);
     const int64_t time = read_positive(st, 1);
     if (process == RUN_NONE) return true;
     for (size_t i = l->oom; i < l->run->ooms_n; i++) {
@@ -168,7 +168,7 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
 
 static bool add_sample_of_device(struct load *l, sqlite3_stmt *st)
 {
-    struct run_sample s = {.process = read_process_number(l, st, 0),
+    struct run_sample s = {.process = read_process_number(l, st),
                            .device = read_device_column(st, 1),
                            .time_ns = read_positive(st, 2),
                            .free_bytes = read_positive(st, 3),
@@ -179,12 +179,12 @@ static bool add_sample_of_device(struct load *l, sqlite3_stmt *st)
 static bool add_thread(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_thread t = {.process = read_process_number(l, st, 0),
+    struct run_thread t = {.process = read_process_number(l, st),
                            .number = column_uint(st, 1),
                            .tid = run_column_int(st, 3),
                            .name = run_column_text(run, st, 2)};
     if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX) *ARENA_ADD(run->threads) = t;
-    run_backward_add_thread(l->run, read_process_number(l, st, 0), run_column_int(st, 1),
+    run_backward_add_thread(l->run, read_process_number(l, st), run_column_int(st, 1),
                             (const char *)sqlite3_column_text(st, 2));
     return true;
 }
@@ -197,7 +197,7 @@ static int read_percent(sqlite3_stmt *st, int column)
 
 static bool add_device_sample(struct load *l, sqlite3_stmt *st)
 {
-    struct run_device_sample s = {.process = read_process_number(l, st, 0),
+    struct run_device_sample s = {.process = read_process_number(l, st),
                                   .device = read_device_column(st, 1),
                                   .time_ns = read_positive(st, 2),
                                   .free_bytes = read_positive(st, 3),
@@ -228,7 +228,7 @@ static bool add_mark_total(struct load *l, sqlite3_stmt *st)
 
 static bool add_reserved(struct load *l, sqlite3_stmt *st)
 {
-    struct run_reserved r = {.process = read_process_number(l, st, 0),
+    struct run_reserved r = {.process = read_process_number(l, st),
                              .device = read_device_column(st, 1),
                              .time_ns = read_positive(st, 2),
                              .bytes = read_positive(st, 3)};
@@ -238,7 +238,7 @@ static bool add_reserved(struct load *l, sqlite3_stmt *st)
 static bool add_mapping(struct load *l, sqlite3_stmt *st)
 {
     int64_t unmap = read_positive(st, 5);
-    struct run_mapping m = {.process = read_process_number(l, st, 0),
+    struct run_mapping m = {.process = read_process_number(l, st),
                             .device = read_device_column(st, 1),
                             .address = (uint64_t)sqlite3_column_int64(st, 2),
                             .bytes = run_bounded(sqlite3_column_int64(st, 3)),
@@ -251,7 +251,7 @@ static bool add_mapping(struct load *l, sqlite3_stmt *st)
 static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    struct run_graph_memory g = {.process = read_process_number(l, st, 0),
+    struct run_graph_memory g = {.process = read_process_number(l, st),
                                  .device = read_device_column(st, 1),
                                  .time_ns = read_positive(st, 2),
                                  .bytes = run_bounded(sqlite3_column_int64(st, 3))};
@@ -263,7 +263,7 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
 
 static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 {
-    struct run_pool_memory p = {.process = read_process_number(l, st, 0),
+    struct run_pool_memory p = {.process = read_process_number(l, st),
                                 .device = read_device_column(st, 1),
                                 .pool = (uint64_t)sqlite3_column_int64(st, 2),
                                 .time_ns = read_positive(st, 3),
@@ -274,7 +274,7 @@ static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    const struct run_allocator_fact f = {.process = read_process_number(l, st, 0),
+    const struct run_allocator_fact f = {.process = read_process_number(l, st),
                                          .device = read_device_column(st, 1),
                                          .time_ns = read_positive(st, 2),
                                          .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
@@ -286,7 +286,7 @@ static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
-    struct run_counted c = {.process = read_process_number(l, st, 0),
+    struct run_counted c = {.process = read_process_number(l, st),
                             .api = column_uint(st, 1),
                             .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
                             .not_ready = (uint64_t)run_bounded(sqlite3_column_int64(st, 3))};
@@ -295,7 +295,7 @@ static bool add_counted(struct load *l, sqlite3_stmt *st)
 
 static bool add_check(struct load *l, sqlite3_stmt *st)
 {
-    struct run_tensor_check c = {.process = read_process_number(l, st, 0),
+    struct run_tensor_check c = {.process = read_process_number(l, st),
                                  .layer = (uint8_t)column_uint(st, 1),
                                  .device = read_device_column(st, 2),
                                  .events = (uint64_t)run_bounded(sqlite3_column_int64(st, 3)),
@@ -390,13 +390,13 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
 
 static bool add_mapper(struct load *l, sqlite3_stmt *st)
 {
-    struct run_mapper m = {.process = read_process_number(l, st, 0), .stack = read_stack_number(l, st, 1)};
+    struct run_mapper m = {.process = read_process_number(l, st), .stack = read_stack_number(l, st, 1)};
     return ADD_ROW(mappers, m, m.process != RUN_NONE);
 }
 
 static bool add_device_context(struct load *l, sqlite3_stmt *st)
 {
-    struct run_context c = {.process = read_process_number(l, st, 0),
+    struct run_context c = {.process = read_process_number(l, st),
                             .device = read_device_column(st, 1),
                             .create_ns = read_positive(st, 2),
                             .stack = read_stack_number(l, st, 3)};

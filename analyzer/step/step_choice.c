@@ -84,14 +84,14 @@ static int by_first(const void *a, const void *b, void *tree)
                                       : (*(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1);
 }
 
-/* Visits of that kind after a time; approximate for thinned ones. */
-static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kind kind, int64_t ns, uint64_t *all)
+/* Visits of backward passes after a time; approximate for thinned ones. */
+static uint64_t passes_after(const struct step_place_tree *t, int64_t ns, uint64_t *all)
 {
     uint64_t after = 0;
     *all = 0;
     for (size_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
-        if (p->kind != kind || !p->visits) continue;
+        if (p->kind != STEP_PLACE_BACKWARD || !p->visits) continue;
         *all += p->visits;
         for (size_t k = p->times.n; k-- > 0 && times_at(&p->times, k) > ns;) after += (uint64_t)1 << p->shift;
     }
@@ -104,7 +104,7 @@ static bool moments_go_on(const struct step_place_tree *t, const struct step_mom
 {
     uint64_t all, after;
     if (!m->n) return false;
-    after = calls_after(t, STEP_PLACE_BACKWARD, m->times[m->n - 1], &all);
+    after = passes_after(t, m->times[m->n - 1], &all);
     return (double)after <= 2.0 * (double)all / (double)m->count + 1;
 }
 
@@ -151,7 +151,7 @@ struct step_moments step_moments_of_clips(struct step_place_tree *t)
 {
     struct step_moments m = step_moments_of_calls(t, STEP_PLACE_CLIP);
     uint64_t passes;
-    calls_after(t, STEP_PLACE_BACKWARD, 0, &passes);
+    passes_after(t, 0, &passes);
     if (m.count && passes && m.count > passes) /* several calls of the first step */
         m.count = 0;
     if (!m.count) return m;

@@ -409,12 +409,6 @@ static void mark_legend(const struct chart *k, struct run *run)
     }
 }
 
-/* Does a course have its own chart? A device is drawn behind its tensors. */
-static bool is_leading_course(const struct profile_courses *c, const struct profile_course *k)
-{
-    return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
-}
-
 static bool is_course_categorised(const struct profile_courses *c, const struct profile_course *k)
 {
     for (size_t x = 0; x < c->columns_n; x++)
@@ -434,7 +428,7 @@ static size_t list_charts(const struct draw_text *v, const struct profile_course
     size_t n = 0;
 
     for (size_t i = 0; i < c->n; i++) {
-        if (!is_leading_course(c, &c->list[i])) continue;
+        if (!profile_courses_lead(c, &c->list[i])) continue; /* drawn behind its tensors */
         size_t at = n++;
         for (; at > 0 && course_rank(v, out[at - 1]) > course_rank(v, &c->list[i]); at--) out[at] = out[at - 1];
         out[at] = &c->list[i];

@@ -12,7 +12,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/question/question.h"
-#include "analyzer/report/report.h"
 #include "analyzer/view/view_text_parts.h"
 
 static void fill_head(struct viewing *v)
@@ -59,7 +58,7 @@ int viewing_open(struct viewing *v, const struct command *command, int argc, cha
 
 void viewing_close(struct viewing *v)
 {
-    report_free(v->scopes);
+    arena_free(&v->arena);
     if (v->run) run_close(v->run);
     if (v->symbols) symbolizer_complain(v->symbols, false);
     symbolizer_free(v->symbols);
@@ -184,12 +183,28 @@ static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
     return end;
 }
 
-static struct result_report *scopes_report(const struct viewing *v, char *error, size_t size)
+/* Finds the peaks of NVTX ranges, as a part of the head, by an observer of a replay. */
+struct scopes_reader {
+    struct site_builder b;
+    struct run_observer observer;
+    struct question_scopes *scopes;
+};
+
+static void scopes_reader_start(struct scopes_reader *s, struct viewing *v)
 {
-    struct run_options asked = v->options;
-    asked.questions = REPORT_ASK(SCOPES);
-    asked.all = true;
-    return report_build(v->run, &asked, error, size);
+    *s = (struct scopes_reader){
+        .b = {.run = v->run, .report = &v->head, .arena = &v->arena, .top = SIZE_MAX},
+    };
+    s->scopes = question_scopes_start(&s->b, &s->observer);
+}
+
+static bool read_scopes(struct viewing *v, char *error, size_t size)
+{
+    struct scopes_reader s;
+    scopes_reader_start(&s, v);
+    const bool ok = run_replay(v->run, &s.observer, 1, error, size);
+    question_scopes_finish(s.scopes);
+    return ok;
 }
 
 /* Fills in w->title and w->moments, which the caller frees: the times at which the range's memory peaked, in each
@@ -198,8 +213,8 @@ static struct result_report *scopes_report(const struct viewing *v, char *error,
 static int choose_scope(struct viewing *v, const char *name, struct profile_request *w)
 {
     char error[1024], title[160];
-    const struct result_report *r = v->scopes = scopes_report(v, error, sizeof error);
-    if (!r) return viewing_failed(v, error);
+    const struct result_report *r = &v->head;
+    if (!read_scopes(v, error, sizeof error)) return viewing_failed(v, error);
 
     struct profile_moment *found = arena_zeroed(r->scopes_n + 1, sizeof *found);
     size_t n = 0;
@@ -238,6 +253,19 @@ static int choose_scope(struct viewing *v, const char *name, struct profile_requ
     return code;
 }
 
+/* Those of ranges are found by the same replay, except if one of them is the moment. */
+static struct profile *build_profile(struct viewing *v, struct profile_request *w, char *error, size_t size)
+{
+    const bool memory = w->what != PROFILE_WAITS && w->what != PROFILE_COPIES;
+    struct scopes_reader s;
+    if (!memory || w->moments) return profile_build(v->run, w, error, size);
+    scopes_reader_start(&s, v);
+    w->beside = &s.observer;
+    struct profile *p = profile_build(v->run, w, error, size);
+    question_scopes_finish(s.scopes);
+    return p;
+}
+
 struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code)
 {
     char error[1024] = "";
@@ -259,7 +287,7 @@ struct profile *viewing_profile(struct viewing *v, const struct view_profile_set
             *code = complain_with(EXIT_NO, "%s: %s", v->who, error);
     }
     if (w.what == PROFILE_END && !s->layer) w.layer = PROFILE_ALL; /* as the report's leaks[] */
-    struct profile *p = *code == EXIT_YES ? profile_build(v->run, &w, error, sizeof error) : NULL;
+    struct profile *p = *code == EXIT_YES ? build_profile(v, &w, error, sizeof error) : NULL;
     free(w.moments);
     if (*code != EXIT_YES) return NULL;
     if (!p) {
@@ -369,34 +397,19 @@ void view_profile_heading(const struct draw_text *t, const struct profile *p)
     text_wrap(t->out, &t->term, 2, terminal_columns(title), false, line);
 }
 
-/* One more replay, only if the run has ranges. What cannot be read is left out: the view itself was built. */
-static const struct result_report *profile_scopes(struct viewing *v, const struct profile *p)
-{
-    char error[1024];
-    size_t marks, removed;
-
-    run_marks(v->run, &marks);
-    run_removed_scopes(v->run, &removed);
-    const bool memory = strcmp(view_profile_noun(p), "waits") != 0 && strcmp(view_profile_noun(p), "copies") != 0;
-    if (!v->scopes && memory && marks + removed) v->scopes = scopes_report(v, error, sizeof error);
-    return v->scopes;
-}
-
 void view_profile_scopes(struct viewing *v, const struct draw_text *t, const struct profile *p)
 {
     char command[64];
-    const struct result_report *r = profile_scopes(v, p);
     enum run_series_layer layer = RUN_SERIES_LAYERS;
 
     EACH (e, p->entries, p->n)
         if (e->device >= 0) layer = e->layer < layer ? e->layer : layer;
     snprintf(command, sizeof command, "%s --at scope:NAME", v->who);
-    if (r) view_scope_line(t, r, layer, v->settings->choice.device, command);
+    view_scope_line(t, &v->head, layer, v->settings->choice.device, command);
 }
 
 void view_profile_json(struct viewing *v, json_t *o, const struct profile *p)
 {
-    const struct result_report *scopes = profile_scopes(v, p);
     json_t *moments = json_array();
 
     set_text(o, "title", p->title);
@@ -407,5 +420,5 @@ void view_profile_json(struct viewing *v, json_t *o, const struct profile *p)
         json_array_append_new(moments,
                               p->moments[i] == RUN_UNKNOWN ? json_null() : json_real((double)p->moments[i] / 1e9));
     set_json(o, "moments_s", moments);
-    set_json(o, "scopes", scopes ? json_scopes(scopes) : json_array());
+    set_json(o, "scopes", json_scopes(&v->head));
 }

@@ -36,9 +36,8 @@ struct viewing {
     struct symbolizer *symbols;
     struct run_options options;
     struct run *run;
-    struct result_report head; /* only processes, which the parts of text views need */
-    struct result_report
-        *scopes; /* the peaks of ranges beside a profile; NULL: the run has none, or they are not read */
+    struct result_report head; /* only processes, which the parts of text views need, and the peaks of ranges */
+    struct arena arena;        /* of these peaks */
 };
 
 /* Are the options consistent? Else false, after a line on stderr. */

@@ -88,7 +88,7 @@ bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
 {
     const struct run_observer sizes = {.self = w, .alloc = note_size}, varying = {.self = w, .alloc = note_varying};
     if (w->uses) return true;
-    w->uses = category_uses_read(w->run, error, error_size);
+    w->uses = category_uses_read(w->run, NULL, error, error_size);
     return w->uses && categorizer_of(w) && run_replay(w->run, &sizes, 1, error, error_size) &&
            run_replay(w->run, &varying, 1, error, error_size);
 }

@@ -440,18 +440,5 @@ static void test_variables(void **state)
     scenario(variables, "SIMCUDA_DEVICES=2", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_channel_formats),
-        cmocka_unit_test(test_mipmaps),
-        cmocka_unit_test(test_linear_array_copies),
-        cmocka_unit_test(test_old_forms),
-        cmocka_unit_test(test_solid_copies),
-        cmocka_unit_test(test_flat_copies),
-        cmocka_unit_test(test_variables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_cost, test_descriptors, test_channel_formats, test_mipmaps, test_linear_array_copies, test_old_forms,
+      test_solid_copies, test_flat_copies, test_variables)

@@ -221,12 +221,4 @@ static void test_context_events(void **state)
     scenario(context_events, "SIMCUDA_CLOCK=virtual", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_creation),
-        cmocka_unit_test(test_green),
-        cmocka_unit_test(test_context_events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_creation, test_green, test_context_events)

@@ -582,14 +582,5 @@ static void test_unknown(void **state)
     scenario(unknown_memory, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_waiting),          cmocka_unit_test(test_set_in_3d),
-        cmocka_unit_test(test_peers),       cmocka_unit_test(test_captured),         cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_bad_batches), cmocka_unit_test(test_solid_batch),      cmocka_unit_test(test_runtime_12),
-        cmocka_unit_test(test_hints),       cmocka_unit_test(test_hints_in_batches), cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_set_to_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_shapes, test_waiting, test_set_in_3d, test_peers, test_captured, test_batch, test_bad_batches,
+      test_solid_batch, test_runtime_12, test_hints, test_hints_in_batches, test_unknown, test_set_to_zero)

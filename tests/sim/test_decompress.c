@@ -182,12 +182,4 @@ static void test_refused(void **state)
     scenario(refused, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_formats, test_nonsense, test_refused)

@@ -278,17 +278,5 @@ static void test_questions(void **state)
     scenario(questions, "SIMCUDA_DEVICES=2", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_proc_address),
-        cmocka_unit_test(test_every_row),
-        cmocka_unit_test(test_runtime_entry_points),
-        cmocka_unit_test(test_before_init),
-        cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_context_of_thread),
-        cmocka_unit_test(test_old_forms),
-        cmocka_unit_test(test_questions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_proc_address, test_every_row, test_runtime_entry_points, test_before_init, test_contexts,
+      test_context_of_thread, test_old_forms, test_questions)

@@ -215,11 +215,4 @@ static void test_sizes(void **state)
     scenario(sizes, "SIMCUDA_MEMORY=80e9", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_injected), cmocka_unit_test(test_sticky),    cmocka_unit_test(test_old_driver_version),
-        cmocka_unit_test(test_fork),     cmocka_unit_test(test_malformed), cmocka_unit_test(test_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_injected, test_sticky, test_old_driver_version, test_fork, test_malformed, test_sizes)

@@ -699,11 +699,4 @@ static void test_launches(void **state)
     scenario(launches, "SIMCUDA_CLOCK=virtual", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay),   cmocka_unit_test(test_forbidden), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_building), cmocka_unit_test(test_values),    cmocka_unit_test(test_launches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_replay, test_forbidden, test_memory, test_building, test_values, test_launches)

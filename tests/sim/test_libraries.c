@@ -265,12 +265,5 @@ static void test_toolkit(void **state)
     expect("smoke_toolkit", "", "", "runtime 13000, cudaMalloc visible, ok\n");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),      cmocka_unit_test(test_no_driver),  cmocka_unit_test(test_three_runtimes),
-        cmocka_unit_test(test_door_sequence), cmocka_unit_test(test_old_driver), cmocka_unit_test(test_nvml),
-        cmocka_unit_test(test_ctypes),        cmocka_unit_test(test_log),        cmocka_unit_test(test_toolkit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_programs, test_no_driver, test_three_runtimes, test_door_sequence, test_old_driver, test_nvml, test_ctypes,
+      test_log, test_toolkit)

@@ -414,25 +414,6 @@ static void test_own_pool(void **state)
     scenario(own_pool, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accounting),
-        cmocka_unit_test(test_sharing_a_page),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_no_room_for_context),
-        cmocka_unit_test(test_huge_and_untouched),
-        cmocka_unit_test(test_bad_frees),
-        cmocka_unit_test(test_reset_frees_everything),
-        cmocka_unit_test(test_several_devices),
-        cmocka_unit_test(test_data_move),
-        cmocka_unit_test(test_pitched),
-        cmocka_unit_test(test_element_sets),
-        cmocka_unit_test(test_pinned_and_registered),
-        cmocka_unit_test(test_managed),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_pool_reserve_yields),
-        cmocka_unit_test(test_own_pool),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_accounting, test_sharing_a_page, test_out_of_memory, test_no_room_for_context, test_huge_and_untouched,
+      test_bad_frees, test_reset_frees_everything, test_several_devices, test_data_move, test_pitched,
+      test_element_sets, test_pinned_and_registered, test_managed, test_pools, test_pool_reserve_yields, test_own_pool)

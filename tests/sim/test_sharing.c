@@ -474,13 +474,4 @@ static void test_graphics(void **state)
     scenario(graphics, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ipc),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_external),
-        cmocka_unit_test(test_graphics),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_ipc, test_pools, test_external, test_graphics)

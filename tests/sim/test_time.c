@@ -374,20 +374,5 @@ static void test_threads(void **state)
     scenario(threads, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_synchronous_copies),
-        cmocka_unit_test(test_asynchronous_copies),
-        cmocka_unit_test(test_frees_wait),
-        cmocka_unit_test(test_streams_overlap),
-        cmocka_unit_test(test_legacy_barriers),
-        cmocka_unit_test(test_per_thread_streams),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_host_functions),
-        cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_real_clock),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_synchronous_copies, test_asynchronous_copies, test_frees_wait, test_streams_overlap, test_legacy_barriers,
+      test_per_thread_streams, test_events, test_host_functions, test_kernels, test_real_clock, test_threads)

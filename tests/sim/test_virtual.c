@@ -581,12 +581,4 @@ static void test_advice(void **state)
     scenario(advice, "SIMCUDA_DEVICES=2", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accounting), cmocka_unit_test(test_mappings), cmocka_unit_test(test_busy_unmap),
-        cmocka_unit_test(test_export),     cmocka_unit_test(test_pointers), cmocka_unit_test(test_multicast),
-        cmocka_unit_test(test_advice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_accounting, test_mappings, test_busy_unmap, test_export, test_pointers, test_multicast, test_advice)

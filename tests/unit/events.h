@@ -2,11 +2,7 @@
  * program. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>

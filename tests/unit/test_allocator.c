@@ -1,9 +1,5 @@
 /* PyTorch's segments and blocks together: pools, streams, pending frees, flushes and retries. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include "analyzer/allocator/allocator.h"
 #include "tests/unit/synthetic.h"
@@ -387,15 +383,5 @@ static void retries(void **state_)
     syn_end(&w.s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pools_and_streams), cmocka_unit_test(expandable),
-        cmocka_unit_test(pending_frees),     cmocka_unit_test(pending_unknown),
-        cmocka_unit_test(old_recordings),    cmocka_unit_test(outside),
-        cmocka_unit_test(very_many_streams), cmocka_unit_test(streams_that_disagree),
-        cmocka_unit_test(flushes),           cmocka_unit_test(right_flushes),
-        cmocka_unit_test(collections),       cmocka_unit_test(retries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(pools_and_streams, expandable, pending_frees, pending_unknown, old_recordings, outside, very_many_streams,
+      streams_that_disagree, flushes, right_flushes, collections, retries)

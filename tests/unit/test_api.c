@@ -1,9 +1,5 @@
 /* The tables generated from cuda_api.def, and the look-up by name. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -121,13 +117,6 @@ static void a_runtime_is_known_by_its_versions(void **state)
     assert_int_equal(gs_runtime_version_at(state), GS_VERSION_NONE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_may_look_up_first), /* must run first: it fills the table */
-        cmocka_unit_test(every_row_has_a_name_and_a_wrapper), cmocka_unit_test(every_name_is_found_and_is_unique),
-        cmocka_unit_test(only_exact_names_are_found),         cmocka_unit_test(the_real_dlsym_is_the_c_librarys),
-        cmocka_unit_test(a_runtime_is_known_by_its_versions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+/* threads_may_look_up_first must be the first: it fills the table. */
+CASES(threads_may_look_up_first, every_row_has_a_name_and_a_wrapper, every_name_is_found_and_is_unique,
+      only_exact_names_are_found, the_real_dlsym_is_the_c_librarys, a_runtime_is_known_by_its_versions)

@@ -1,9 +1,5 @@
 /* Attribution of autograd's threads to the caller of backward(), and the cases in which it is unknown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "tests/unit/synthetic.h"
 #include "analyzer/site/site.h"
 
@@ -304,18 +300,6 @@ static void test_sums_of_the_removed_part(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_while_the_gradient_of_the_loss_lives),
-        cmocka_unit_test(test_two_threads_in_backward_at_once),
-        cmocka_unit_test(test_after_an_exception),
-        cmocka_unit_test(test_several_outputs),
-        cmocka_unit_test(test_the_operation),
-        cmocka_unit_test(test_python_on_autograds_thread),
-        cmocka_unit_test(test_failures_copies_and_waits),
-        cmocka_unit_test(test_the_removed_part_of_a_bounded_recording),
-        cmocka_unit_test(test_sums_of_the_removed_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_while_the_gradient_of_the_loss_lives, test_two_threads_in_backward_at_once, test_after_an_exception,
+      test_several_outputs, test_the_operation, test_python_on_autograds_thread, test_failures_copies_and_waits,
+      test_the_removed_part_of_a_bounded_recording, test_sums_of_the_removed_part)

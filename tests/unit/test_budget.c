@@ -1,10 +1,6 @@
 /* Why a category differs from its estimate: each sentence for the figures that imply it, and for no others; and the
  * rows of a whole report. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include "analyzer/question/question.h"
 #include "tests/unit/synthetic.h"
@@ -302,13 +298,4 @@ static void test_each_rank(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_sentence),
-        cmocka_unit_test(test_rows_of_a_report),
-        cmocka_unit_test(test_nothing_recognised),
-        cmocka_unit_test(test_each_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_each_sentence, test_rows_of_a_report, test_nothing_recognised, test_each_rank)

@@ -1,10 +1,6 @@
 /* How often places wait in relation to the program's steps, and which of them are reported: on a GPU by time, on a
  * simulated one by count. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include "tests/unit/synthetic.h"
 
@@ -169,9 +165,4 @@ static void test_by_count(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_time), cmocka_unit_test(test_a_pause_changes_no_advice),
-                                       cmocka_unit_test(test_by_count)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_by_time, test_a_pause_changes_no_advice, test_by_count)

@@ -1,9 +1,5 @@
 /* Waits and transfers by line: patterns, thresholds, and cases that are not reported. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/question/wait.h"
@@ -408,17 +404,6 @@ static void test_a_copy_whose_wait_was_removed_is_not_pending(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_item_and_cpu),
-        cmocka_unit_test(test_a_copy_that_nothing_waits_for),
-        cmocka_unit_test(test_copies_that_wait),
-        cmocka_unit_test(test_lines_that_are_not_reported),
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_a_removal_between_a_copy_and_its_wait),
-        cmocka_unit_test(test_waits_of_a_bounded_recording_have_their_own_times),
-        cmocka_unit_test(test_a_copy_whose_wait_was_removed_is_not_pending),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_item_and_cpu, test_a_copy_that_nothing_waits_for, test_copies_that_wait, test_lines_that_are_not_reported,
+      test_kinds, test_a_removal_between_a_copy_and_its_wait, test_waits_of_a_bounded_recording_have_their_own_times,
+      test_a_copy_whose_wait_was_removed_is_not_pending)

@@ -1,9 +1,5 @@
 /* Categories of tensors: each rule on rows made by hand, tensors freed after the end, and the sums. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/category/category.h"
 #include "tests/unit/synthetic.h"
 
@@ -451,23 +447,8 @@ static void test_nothing_known_is_unknown(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_rule),
-        cmocka_unit_test(test_what_an_optimizer_frees),
-        cmocka_unit_test(test_a_move_is_judged_by_the_passes_since_the_previous_one),
-        cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
-        cmocka_unit_test(test_forward_inside_backward),
-        cmocka_unit_test(test_a_closure_is_no_optimizer),
-        cmocka_unit_test(test_what_was_live_at_a_failure),
-        cmocka_unit_test(test_a_first_backward_that_failed),
-        cmocka_unit_test(test_a_later_backward_that_failed),
-        cmocka_unit_test(test_an_optimizer_step_that_failed),
-        cmocka_unit_test(test_a_failure_that_was_no_end),
-        cmocka_unit_test(test_weights_that_no_module_holds),
-        cmocka_unit_test(test_kept_from_forward_for_several_steps),
-        cmocka_unit_test(test_nothing_known_is_unknown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_each_rule, test_what_an_optimizer_frees, test_a_move_is_judged_by_the_passes_since_the_previous_one,
+      test_the_end_of_the_last_backward_is_not_the_tear_down, test_forward_inside_backward,
+      test_a_closure_is_no_optimizer, test_what_was_live_at_a_failure, test_a_first_backward_that_failed,
+      test_a_later_backward_that_failed, test_an_optimizer_step_that_failed, test_a_failure_that_was_no_end,
+      test_weights_that_no_module_holds, test_kept_from_forward_for_several_steps, test_nothing_known_is_unknown)

@@ -1,9 +1,5 @@
 /* Limits as users type them, in arguments and in a file; sentences. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -195,12 +191,4 @@ static void test_values(void **state)
     assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], NAN, text), "?");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units),  cmocka_unit_test(test_nonsense), cmocka_unit_test(test_relative),
-        cmocka_unit_test(test_budget), cmocka_unit_test(test_file),     cmocka_unit_test(test_file_errors),
-        cmocka_unit_test(test_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_units, test_nonsense, test_relative, test_budget, test_file, test_file_errors, test_values)

@@ -1,9 +1,5 @@
 /* gpuspy top's curve: levels computed from changes, and when a growth is certain. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/top/curve.h"
 
 #define S 1000000000ll
@@ -64,12 +60,4 @@ static void growth_is_certain_or_not_reported(void **state)
     assert_true(growth(line, 4) == 10 && growth(rough, 6) > 9 && growth(rough, 6) < 11);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels_are_those_of_the_changes),
-        cmocka_unit_test(changes_older_than_five_minutes_are_dropped),
-        cmocka_unit_test(growth_is_certain_or_not_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(levels_are_those_of_the_changes, changes_older_than_five_minutes_are_dropped, growth_is_certain_or_not_reported)

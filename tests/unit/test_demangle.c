@@ -1,10 +1,6 @@
 /* Mangled names: C++ compared with the C++ runtime's own demangler, Rust with its specification (RFC 2603 for v0;
  * core::fmt's tests for legacy names). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,16 +126,5 @@ static void names_that_explode_stay(void **state)
     free(deep);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpp_names),
-        cmocka_unit_test(rust_names),
-        cmocka_unit_test(procedures_of_fortran_modules),
-        cmocka_unit_test(other_names_stay),
-        cmocka_unit_test(long_names_are_demangled),
-        cmocka_unit_test(names_that_explode_stay),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(cpp_names, rust_names, procedures_of_fortran_modules, other_names_stay, long_names_are_demangled,
+      names_that_explode_stay)

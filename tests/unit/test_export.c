@@ -1,9 +1,5 @@
 /* A device's memory as PyTorch's allocator would have traced it, from rows made by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/export/export_trace.h"
 #include "tests/unit/synthetic.h"
 
@@ -256,15 +252,5 @@ static void test_impossible_input(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments_are_those_with_blocks),
-        cmocka_unit_test(test_it_ends_at_the_moment),
-        cmocka_unit_test(test_expandable_segments),
-        cmocka_unit_test(test_a_free_that_waits),
-        cmocka_unit_test(test_without_pytorch),
-        cmocka_unit_test(test_impossible_input),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_segments_are_those_with_blocks, test_it_ends_at_the_moment, test_expandable_segments, test_a_free_that_waits,
+      test_without_pytorch, test_impossible_input)

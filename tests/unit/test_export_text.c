@@ -1,13 +1,9 @@
 /* The formats of exports: JSON strings, table cells, protocol buffers, names of frames. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "analyzer/export/export_table.h"
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/base/json_out.h"
@@ -127,11 +123,4 @@ static void test_labels(void **state)
     free(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),     cmocka_unit_test(test_csv),    cmocka_unit_test(test_lines_of_json),
-        cmocka_unit_test(test_protobuf), cmocka_unit_test(test_labels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_json, test_csv, test_lines_of_json, test_protobuf, test_labels)

@@ -1,9 +1,5 @@
 /* Memory that grows, and memory that only seems to; repeated allocations; memory that was never freed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include "tests/unit/synthetic.h"
 
@@ -414,26 +410,10 @@ static void test_a_cache_of_pinned_memory_is_not_a_leak(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_steady_leak),
-        cmocka_unit_test(test_a_leak_in_a_bounded_recording),
-        cmocka_unit_test(test_a_leak_that_begins_late_and_one_in_epochs),
-        cmocka_unit_test(test_what_does_not_grow),
-        cmocka_unit_test(test_tiny_and_few_are_not_reported),
-        cmocka_unit_test(test_every_tenth_step_is_growth_by_step),
-        cmocka_unit_test(test_a_short_training_after_a_long_start),
-        cmocka_unit_test(test_a_pause_before_the_last_allocation_ends_no_growth),
-        cmocka_unit_test(test_a_kept_graph_is_one_leak_of_many_lines),
-        cmocka_unit_test(test_once_an_epoch_is_growth_in_jumps),
-        cmocka_unit_test(test_buffers_that_a_program_frees_itself_do_not_grow),
-        cmocka_unit_test(test_what_levels_off_does_not_grow),
-        cmocka_unit_test(test_growth_that_ends_with_training_is_growth),
-        cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_segments_are_not_leaks_under_pytorch),
-        cmocka_unit_test(test_memory_of_an_extension_is_a_leak_under_pytorch),
-        cmocka_unit_test(test_a_cache_of_pinned_memory_is_not_a_leak),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_a_steady_leak, test_a_leak_in_a_bounded_recording, test_a_leak_that_begins_late_and_one_in_epochs,
+      test_what_does_not_grow, test_tiny_and_few_are_not_reported, test_every_tenth_step_is_growth_by_step,
+      test_a_short_training_after_a_long_start, test_a_pause_before_the_last_allocation_ends_no_growth,
+      test_a_kept_graph_is_one_leak_of_many_lines, test_once_an_epoch_is_growth_in_jumps,
+      test_buffers_that_a_program_frees_itself_do_not_grow, test_what_levels_off_does_not_grow,
+      test_growth_that_ends_with_training_is_growth, test_churn, test_segments_are_not_leaks_under_pytorch,
+      test_memory_of_an_extension_is_a_leak_under_pytorch, test_a_cache_of_pinned_memory_is_not_a_leak)

@@ -1,10 +1,6 @@
 /* Memory in the report that is not cudaMalloc's: pools, physical memory, memory of others and of graphs; calls that
  * were only counted; and databases of schema version 1. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <jansson.h>
 #include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"
@@ -224,12 +220,4 @@ static void test_version_1(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_space),         cmocka_unit_test(test_graph_memory),
-        cmocka_unit_test(test_holes_by_mapping), cmocka_unit_test(test_counted_calls),
-        cmocka_unit_test(test_version_1),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_by_space, test_graph_memory, test_holes_by_mapping, test_counted_calls, test_version_1)

@@ -81,12 +81,4 @@ static void a_part_released(void **state)
     ev_remove_folder(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_part_released),
-        cmocka_unit_test(a_file_cut_off),
-        cmocka_unit_test(a_signal_sent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(a_part_released, a_file_cut_off, a_signal_sent)

@@ -1,10 +1,6 @@
 /* Secrets in command lines: words that are masked, and words that only look like a secret. The rows are spellings found
  * in public scripts, documentation and argument parsers; the secrets are made up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <string.h>
 #include "interpose/arguments.h"
@@ -385,20 +381,6 @@ static void every_length_of_source_is_safe(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_options),
-        cmocka_unit_test(masks_assignments),
-        cmocka_unit_test(masks_documents),
-        cmocka_unit_test(masks_urls),
-        cmocka_unit_test(masks_formats),
-        cmocka_unit_test(look_alikes_stay),
-        cmocka_unit_test(text_is_masked_too),
-        cmocka_unit_test(every_length_is_safe),
-        cmocka_unit_test(the_program_without_its_arguments),
-        cmocka_unit_test(source_code),
-        cmocka_unit_test(every_length_of_source_is_safe),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(masks_options, masks_assignments, masks_documents, masks_urls, masks_formats, look_alikes_stay,
+      text_is_masked_too, every_length_is_safe, the_program_without_its_arguments, source_code,
+      every_length_of_source_is_safe)

@@ -1,9 +1,5 @@
 /* Which line of one recording corresponds to which line of another. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,13 +262,4 @@ static void test_symmetry(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_how),
-        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_symmetry),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_cases, test_how, test_paths, test_symmetry)

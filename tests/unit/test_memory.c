@@ -1,10 +1,6 @@
 /* The use of a device's memory at its peak: the parts add up to its size, and parts that were not measured at that
  * moment state so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "tests/unit/synthetic.h"
 
 static void start(struct syn *s, int64_t first_free)
@@ -164,15 +160,5 @@ static void test_events_are_the_recorders(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_parts_sum),
-        cmocka_unit_test(test_seen_at_an_unknown_time),
-        cmocka_unit_test(test_sampled_at_the_peak),
-        cmocka_unit_test(test_the_nearest_look),
-        cmocka_unit_test(test_tensors_cache_and_the_rest),
-        cmocka_unit_test(test_events_are_the_recorders),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_the_parts_sum, test_seen_at_an_unknown_time, test_sampled_at_the_peak, test_the_nearest_look,
+      test_tensors_cache_and_the_rest, test_events_are_the_recorders)

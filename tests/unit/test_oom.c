@@ -1,9 +1,5 @@
 /* OOM verdicts: each cause from a run that has it, and not from others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/oom/oom.h"
 #include "tests/unit/synthetic.h"
 
@@ -600,30 +596,10 @@ static void test_the_fatal_one_comes_first(void **state)
     finish(&s, r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leak),
-        cmocka_unit_test(test_a_list_emptied_by_the_tear_down_leaked_all_the_same),
-        cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_a_small_leak_is_what_is_new),
-        cmocka_unit_test(test_loading_is_not_a_leak),
-        cmocka_unit_test(test_one_forward_pass_is_not_a_leak),
-        cmocka_unit_test(test_oversized_request),
-        cmocka_unit_test(test_driver_fragmentation),
-        cmocka_unit_test(test_other_process_holds_it),
-        cmocka_unit_test(test_allocator_cap),
-        cmocka_unit_test(test_pinned_host),
-        cmocka_unit_test(test_preallocation),
-        cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
-        cmocka_unit_test(test_a_retry_is_not_fatal),
-        cmocka_unit_test(test_a_retry_is_not_part_of_the_next_failure),
-        cmocka_unit_test(test_failures_that_were_not_examined_are_unknown),
-        cmocka_unit_test(test_a_program_that_goes_on_has_handled_it),
-        cmocka_unit_test(test_how_it_ended),
-        cmocka_unit_test(test_the_capacity_sentence_is_true),
-        cmocka_unit_test(test_a_convolution_that_continues_is_not_a_failed_pass),
-        cmocka_unit_test(test_the_fatal_one_comes_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_leak, test_a_list_emptied_by_the_tear_down_leaked_all_the_same, test_capacity,
+      test_a_small_leak_is_what_is_new, test_loading_is_not_a_leak, test_one_forward_pass_is_not_a_leak,
+      test_oversized_request, test_driver_fragmentation, test_other_process_holds_it, test_allocator_cap,
+      test_pinned_host, test_preallocation, test_one_oom_of_three_rows_and_its_holes, test_a_retry_is_not_fatal,
+      test_a_retry_is_not_part_of_the_next_failure, test_failures_that_were_not_examined_are_unknown,
+      test_a_program_that_goes_on_has_handled_it, test_how_it_ended, test_the_capacity_sentence_is_true,
+      test_a_convolution_that_continues_is_not_a_failed_pass, test_the_fatal_one_comes_first)

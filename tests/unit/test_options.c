@@ -1,9 +1,5 @@
 /* Options, help, man page and completion, over the tables of all commands. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,18 +285,6 @@ static void no_option_is_there_twice(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_of_an_option),
-        cmocka_unit_test(lists_add_up_and_counts_may_be_missing),
-        cmocka_unit_test(a_program_keeps_its_options),
-        cmocka_unit_test(mistakes_get_one_line),
-        cmocka_unit_test(slips_are_near_and_nonsense_is_not),
-        cmocka_unit_test(every_option_is_in_help_man_and_completion),
-        cmocka_unit_test(help_fits_80_columns),
-        cmocka_unit_test(no_option_is_there_twice),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(every_form_of_an_option, lists_add_up_and_counts_may_be_missing, a_program_keeps_its_options,
+      mistakes_get_one_line, slips_are_near_and_nonsense_is_not, every_option_is_in_help_man_and_completion,
+      help_fits_80_columns, no_option_is_there_twice)

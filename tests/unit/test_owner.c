@@ -1,10 +1,6 @@
 /* Which library allocated device memory: by the frames of the allocation, and by PyTorch's own totals if the frames do
  * not show it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "tests/unit/synthetic.h"
 
 #define LIB "/v/lib/python3.11/site-packages/"
@@ -384,12 +380,4 @@ static void test_within_tensors(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_frames),           cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_by_totals),           cmocka_unit_test(test_in_advance),
-        cmocka_unit_test(test_a_bound_that_is_set), cmocka_unit_test(test_within_tensors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_by_frames, test_sums, test_by_totals, test_in_advance, test_a_bound_that_is_set, test_within_tensors)

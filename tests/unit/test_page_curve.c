@@ -1,10 +1,6 @@
 /* A page's curve, compared with the list of all events that it was made of. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdlib.h>
-#include <cmocka.h>
 #include "analyzer/page/page_curve.h"
 
 enum { MOST = 256 };
@@ -122,11 +118,4 @@ static void test_the_peak_failures_and_the_end_are_exact(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_short_run_has_a_moment_for_each_event),
-        cmocka_unit_test(test_the_peak_failures_and_the_end_are_exact),
-    };
-    return cmocka_run_group_tests_name("page_curve", tests, NULL, NULL);
-}
+CASES(test_a_short_run_has_a_moment_for_each_event, test_the_peak_failures_and_the_end_are_exact)

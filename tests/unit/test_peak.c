@@ -1,9 +1,5 @@
 /* Attribution of the peak: exact, compared with a brute-force calculation, and the timeline. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "tests/unit/synthetic.h"
 
 enum { STACKS = 7, LIVES = 160, ROUNDS = 60 };
@@ -186,14 +182,5 @@ static void test_top_shortens_and_states_so(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_layers_do_not_mix),
-        cmocka_unit_test(test_a_free_comes_before_an_allocation_of_the_same_time),
-        cmocka_unit_test(test_the_timeline_is_bounded),
-        cmocka_unit_test(test_top_shortens_and_states_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_exact, test_layers_do_not_mix, test_a_free_comes_before_an_allocation_of_the_same_time,
+      test_the_timeline_is_bounded, test_top_shortens_and_states_so)

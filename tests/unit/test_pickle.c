@@ -1,10 +1,6 @@
 /* The pickle writer's output can be read by Python: strings, numbers and lists are written here and read with pickle
  * and pickletools. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -179,12 +175,4 @@ static void test_of_whole_batches(void **state)
     reads_as(&p, "assert got == list(range(2000)) and data[1] == 4");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),           cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_nested_and_shared), cmocka_unit_test(test_long_lists),
-        cmocka_unit_test(test_of_whole_batches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_numbers, test_texts, test_nested_and_shared, test_long_lists, test_of_whole_batches)

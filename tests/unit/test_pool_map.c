@@ -1,8 +1,5 @@
 /* Which private pool an address belongs to: by segments, by neighbouring pages, and by time. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/whatif/pool_map.h"
 #include "schema/event.h"
@@ -102,10 +99,5 @@ static void test_pages_that_are_mapped(void **state)
     whatif_facts_free(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pages_that_are_mapped), cmocka_unit_test(test_a_segment_has_the_pool_of_its_block),
-        cmocka_unit_test(test_adjacent_pages_belong_to_one_pool), cmocka_unit_test(test_impossible_input_does_no_harm)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_pages_that_are_mapped, test_a_segment_has_the_pool_of_its_block, test_adjacent_pages_belong_to_one_pool,
+      test_impossible_input_does_no_harm)

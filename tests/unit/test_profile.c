@@ -1,9 +1,5 @@
 /* Profiles add up to the report's figures, by stack, and so do the trees made from them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/profile/call_tree.h"
 #include "analyzer/profile/statistics.h"
 #include "tests/unit/synthetic.h"
@@ -401,15 +397,5 @@ static void test_nothing(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_segments_before_the_first_tensor),
-        cmocka_unit_test(test_sums_of_a_replay),
-        cmocka_unit_test(test_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_sums, test_processes, test_frames, test_segments_before_the_first_tensor, test_sums_of_a_replay,
+      test_nothing)

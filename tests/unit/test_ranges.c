@@ -142,11 +142,4 @@ static void contents(void **state)
     gs_id_free(&m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_changes), cmocka_unit_test(many),     cmocka_unit_test(the_edges),
-        cmocka_unit_test(live_map),       cmocka_unit_test(contents),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(random_changes, many, the_edges, live_map, contents)

@@ -1,9 +1,5 @@
 /* The processes of a run together: which GPU each uses, and memory of a process on another one's GPU. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "tests/unit/synthetic.h"
 
 #define TORCH "/v/lib/python3.11/site-packages/torch/"
@@ -232,12 +228,4 @@ static void test_one_process_is_not_a_rank(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_findings),
-        cmocka_unit_test(test_imbalance),
-        cmocka_unit_test(test_one_process_is_not_a_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_findings, test_imbalance, test_one_process_is_not_a_rank)

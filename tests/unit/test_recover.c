@@ -555,17 +555,6 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_there),     cmocka_unit_test(no_database),
-        cmocka_unit_test(killed_at_random),  cmocka_unit_test(killed_while_recovering),
-        cmocka_unit_test(two_at_once),       cmocka_unit_test(still_recording),
-        cmocka_unit_test(another_recording), cmocka_unit_test(no_gpuspy_database),
-        cmocka_unit_test(finished_already),  cmocka_unit_test(damaged_spool),
-        cmocka_unit_test(lost_memory),       cmocka_unit_test(into_a_copy),
-        cmocka_unit_test(many_lives),        cmocka_unit_test(read_only),
-        cmocka_unit_test(disk_full),         cmocka_unit_test(closed_by_application),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+CASES_WITHIN(setup, teardown, nothing_there, no_database, killed_at_random, killed_while_recovering, two_at_once,
+             still_recording, another_recording, no_gpuspy_database, finished_already, damaged_spool, lost_memory,
+             into_a_copy, many_lives, read_only, disk_full, closed_by_application)

@@ -1,9 +1,5 @@
 /* Opening a run: other files instead of a run, the files that belong to it, and malicious files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -736,28 +732,10 @@ static void test_a_second_opening_keeps_the_locks_of_the_first(void **state)
     ev_remove_folder(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files_that_are_not_recordings),
-        cmocka_unit_test(test_other_databases),
-        cmocka_unit_test(test_truncated_and_damaged),
-        cmocka_unit_test(test_scribbled),
-        cmocka_unit_test(test_read_only_folder),
-        cmocka_unit_test(test_siblings),
-        cmocka_unit_test(test_a_folder_is_its_run),
-        cmocka_unit_test(test_hostile_rows),
-        cmocka_unit_test(test_deep_and_circular_stacks_end),
-        cmocka_unit_test(test_rows_out_of_order),
-        cmocka_unit_test(test_every_row_is_read_once),
-        cmocka_unit_test(test_frees_are_put_in_order),
-        cmocka_unit_test(test_an_observer_beside_receives_the_same_events),
-        cmocka_unit_test(test_an_observer_without_frees_receives_the_same_allocations),
-        cmocka_unit_test(test_rows_that_are_live_at_moments),
-        cmocka_unit_test(test_live_rows_are_read_once),
-        cmocka_unit_test(test_native_frames_are_named_once),
-        cmocka_unit_test(test_lost_events_are_reported),
-        cmocka_unit_test(test_a_second_opening_keeps_the_locks_of_the_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_files_that_are_not_recordings, test_other_databases, test_truncated_and_damaged, test_scribbled,
+      test_read_only_folder, test_siblings, test_a_folder_is_its_run, test_hostile_rows,
+      test_deep_and_circular_stacks_end, test_rows_out_of_order, test_every_row_is_read_once,
+      test_frees_are_put_in_order, test_an_observer_beside_receives_the_same_events,
+      test_an_observer_without_frees_receives_the_same_allocations, test_rows_that_are_live_at_moments,
+      test_live_rows_are_read_once, test_native_frames_are_named_once, test_lost_events_are_reported,
+      test_a_second_opening_keeps_the_locks_of_the_first)

@@ -1,9 +1,5 @@
 /* PyTorch's settings: as requested, as observed, and unknown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <math.h>
 #include "analyzer/run/settings.h"
 #include "tests/unit/synthetic.h"
@@ -207,14 +203,5 @@ static void no_caching(void **state)
     end(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conf_values),    cmocka_unit_test(nothing_set),
-        cmocka_unit_test(old_recording),  cmocka_unit_test(all_set),
-        cmocka_unit_test(seen_wins),      cmocka_unit_test(mapped_by_others),
-        cmocka_unit_test(both_variables), cmocka_unit_test(one_of_both_variables),
-        cmocka_unit_test(no_caching),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(conf_values, nothing_set, old_recording, all_set, seen_wins, mapped_by_others, both_variables,
+      one_of_both_variables, no_caching)

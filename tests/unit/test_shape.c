@@ -1,9 +1,5 @@
 /* Bytes and directions of copies given as a structure. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "interpose/recorder.h"
 #include "interpose/shape.h"
@@ -122,17 +118,6 @@ static void a_logical_endpoint_is_a_gpu_without_an_address(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_have_the_bytes_of_their_texels),
-        cmocka_unit_test(mipmaps_end_at_one_texel),
-        cmocka_unit_test(memory_that_comes_later_does_not_count),
-        cmocka_unit_test(channels_state_their_bits),
-        cmocka_unit_test(the_kinds_of_memory_give_the_direction),
-        cmocka_unit_test(a_batch_without_its_arrays_is_empty),
-        cmocka_unit_test(a_batch_of_migrations_goes_where_its_locations_say),
-        cmocka_unit_test(a_logical_endpoint_is_a_gpu_without_an_address),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(arrays_have_the_bytes_of_their_texels, mipmaps_end_at_one_texel, memory_that_comes_later_does_not_count,
+      channels_state_their_bits, the_kinds_of_memory_give_the_direction, a_batch_without_its_arrays_is_empty,
+      a_batch_of_migrations_goes_where_its_locations_say, a_logical_endpoint_is_a_gpu_without_an_address)

@@ -1,9 +1,5 @@
 /* Names in suggested commands: a shell reads them back byte by byte, and they cannot control the terminal. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,12 +104,4 @@ static void text_that_does_not_fit_is_left_out(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_as_plain_as_possible),
-        cmocka_unit_test(shells_give_them_back),
-        cmocka_unit_test(text_that_does_not_fit_is_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(words_are_as_plain_as_possible, shells_give_them_back, text_that_does_not_fit_is_left_out)

@@ -1,9 +1,5 @@
 /* From a stack to the one line that the user can change; and the holes between blocks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "tests/unit/synthetic.h"
 #include "analyzer/question/question.h"
 #include "analyzer/site/site.h"
@@ -595,26 +591,8 @@ static void test_holes(void **state)
     assert_int_equal(m.segments, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_library_files),
-        cmocka_unit_test(test_the_users_line),
-        cmocka_unit_test(test_each_list_has_its_own_via),
-        cmocka_unit_test(test_a_packages_line),
-        cmocka_unit_test(test_generated_methods),
-        cmocka_unit_test(test_only_a_library),
-        cmocka_unit_test(test_native_only),
-        cmocka_unit_test(test_callers_of_a_helper_are_distinguished),
-        cmocka_unit_test(test_a_recursive_function_is_the_place),
-        cmocka_unit_test(test_a_function_that_few_call_is_the_place),
-        cmocka_unit_test(test_finalisers),
-        cmocka_unit_test(test_interpreter_exit),
-        cmocka_unit_test(test_autograd),
-        cmocka_unit_test(test_inlined_calls_do_not_hide_a_function),
-        cmocka_unit_test(test_statements_that_make_pairs),
-        cmocka_unit_test(test_statements_that_make_large_results),
-        cmocka_unit_test(test_holes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_library_files, test_the_users_line, test_each_list_has_its_own_via, test_a_packages_line,
+      test_generated_methods, test_only_a_library, test_native_only, test_callers_of_a_helper_are_distinguished,
+      test_a_recursive_function_is_the_place, test_a_function_that_few_call_is_the_place, test_finalisers,
+      test_interpreter_exit, test_autograd, test_inlined_calls_do_not_hide_a_function, test_statements_that_make_pairs,
+      test_statements_that_make_large_results, test_holes)

@@ -595,25 +595,6 @@ static void parked_is_not_buried(void **state)
     gs_spool_close(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_and_out),
-        cmocka_unit_test(too_large),
-        cmocka_unit_test(order),
-        cmocka_unit_test(definitions),
-        cmocka_unit_test(many_definitions_without_an_event),
-        cmocka_unit_test(many_threads_one_after_another),
-        cmocka_unit_test(full),
-        cmocka_unit_test(a_chunk_given_up),
-        cmocka_unit_test(threads_at_once),
-        cmocka_unit_test(parking),
-        cmocka_unit_test(parked_is_not_buried),
-        cmocka_unit_test(one_damaged_record),
-        cmocka_unit_test(a_number_twice),
-        cmocka_unit_test(damage),
-        cmocka_unit_test(buried),
-        cmocka_unit_test(cost),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+CASES_WITHIN(setup, teardown, in_and_out, too_large, order, definitions, many_definitions_without_an_event,
+             many_threads_one_after_another, full, a_chunk_given_up, threads_at_once, parking, parked_is_not_buried,
+             one_damaged_record, a_number_twice, damage, buried, cost)

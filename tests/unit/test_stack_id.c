@@ -1,13 +1,9 @@
 /* The per-thread caches and their output: each frame and stack once, a slot's next stack under its old number, a reset
  * when the frames are full, nothing partly known when the spool has no room. A replacement for the unwinder makes up
  * the stacks; the writer is a buffer that is read back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "interpose/resolve.h"
 #include "interpose/stack_cache.h"
 #include "interpose/stack_python.h"
@@ -446,15 +442,6 @@ static void what_is_missing(void **state)
     assert_true(strlen(gs_stack_missing()) < 512);
 }
 
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(definitions_once),        TEST(a_new_epoch_forgets_stacks), TEST(an_unloaded_module_voids_addresses),
-        TEST(slots_are_defined_again), TEST(full_frames_reset),          TEST(no_room),
-        TEST(no_room_for_the_stack),   TEST(no_room_for_the_reset),      TEST(depth_of_native),
-        TEST(the_callers_place),       TEST(only_above_the_interpreter), TEST(endless_recursion),
-        TEST(what_is_missing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES_EACH(setup, teardown, definitions_once, a_new_epoch_forgets_stacks, an_unloaded_module_voids_addresses,
+           slots_are_defined_again, full_frames_reset, no_room, no_room_for_the_stack, no_room_for_the_reset,
+           depth_of_native, the_callers_place, only_above_the_interpreter, endless_recursion, what_is_missing)

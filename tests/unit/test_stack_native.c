@@ -1,11 +1,7 @@
 /* Native stacks of this program, through the real unwinder; objects that are loaded and unloaded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <gnu/libc-version.h>
@@ -382,14 +378,5 @@ static void symbols(void **state)
     assert_int_equal(compared, 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(known_stacks_are_not_unwound),
-        cmocka_unit_test(similar_paths),     cmocka_unit_test(frames_that_make_up),
-        cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),
-        cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_are_loaded_and_unloaded),
-        cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
-    };
-    return cmocka_run_group_tests(tests, open_all, close_all);
-}
+CASES_WITHIN(open_all, close_all, own_stack, known_stacks_are_not_unwound, similar_paths, frames_that_make_up,
+             another_thread, no_python_here, errno_is_kept, objects_are_loaded_and_unloaded, threads_and_loads, symbols)

@@ -1,13 +1,9 @@
 /* Line tables, texts and the walk over frames, for every row of the layout table: a small interpreter is laid out in
  * memory according to the row and read back. Real interpreters are tested in tests/python. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include "interpose/stack_python.h"
 
@@ -421,19 +417,5 @@ static void identity_in_threads(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_lnotab),
-        cmocka_unit_test(lines_linetable),
-        cmocka_unit_test(lines_locations),
-        cmocka_unit_test(texts),
-        cmocka_unit_test(layouts),
-        cmocka_unit_test(unknown_versions),
-        cmocka_unit_test(hash_distinguishes_frames),
-        cmocka_unit_test(strange_objects),
-        cmocka_unit_test(identity_in_threads),
-        cmocka_unit_test(identity_of_code),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(lines_lnotab, lines_linetable, lines_locations, texts, layouts, unknown_versions, hash_distinguishes_frames,
+      strange_objects, identity_in_threads, identity_of_code)

@@ -1,12 +1,6 @@
 /* gpuspy's stacks compared with those of libgcc and, if installed, libunwind, in every situation in which a program
  * calls CUDA. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <alloca.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -28,19 +22,14 @@
 #if defined(__x86_64__) || defined(__aarch64__)
 
 #define MOST 250
-#if defined(__SANITIZE_THREAD__)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #define THREAD_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZED
 #endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(THREAD_SANITIZED) || defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define INSTRUMENTED
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define INSTRUMENTED
-#endif
 #endif
 #ifdef __clang__
 #define ALONE __attribute__((noinline))
@@ -292,8 +281,7 @@ static void called_back(void **state)
     int numbers[40];
     for (int i = 0; i < 40; i++) numbers[i] = i * 17 % 40;
     qsort(numbers, 40, sizeof *numbers, in_order);
-    int key = 7;
-    bsearch(&key, numbers, 40, sizeof *numbers, in_order);
+    bsearch(&(int){7}, numbers, 40, sizeof *numbers, in_order);
     assert_alike();
 }
 
@@ -352,8 +340,7 @@ static void on_signal(int sig, int flags, void (*what)(int))
 #else
 static void on_signal(int sig, int flags, void (*what)(int))
 {
-    struct sigaction action = {.sa_handler = what, .sa_flags = flags};
-    sigemptyset(&action.sa_mask);
+    const struct sigaction action = {.sa_handler = what, .sa_flags = flags};
     sigaction(sig, &action, NULL);
 }
 #endif
@@ -620,8 +607,7 @@ static void on_stack(size_t size)
     assert_true(room != MAP_FAILED);
     mprotect(room + mapped, page, PROT_NONE);
     getcontext(&there);
-    there.uc_stack.ss_sp = room + mapped - size;
-    there.uc_stack.ss_size = size;
+    there.uc_stack = (stack_t){.ss_sp = room + mapped - size, .ss_size = size};
     there.uc_link = &here;
     makecontext(&there, coroutine, 0);
     swapcontext(&here, &there);
@@ -640,12 +626,11 @@ static void coroutines(void **state)
 
 /* --- objects that come and go ----------------------------------------------------------------- */
 
+#define ENTER(body) "int enter(int (*f)(void)); int enter(int (*f)(void)) { " body " }"
 static const char *const library[] = {
-    "int enter(int (*f)(void)); int enter(int (*f)(void)) { return f() + 1; }",
-    "int enter(int (*f)(void)); int enter(int (*f)(void)) { volatile char room[999]; room[5] = 1; return f() + "
-    "room[5]; }",
-    "int enter(int (*f)(void)); int enter(int (*f)(void)) { _Alignas(64) volatile char room[64]; room[5] = 1; return "
-    "f() + room[5]; }",
+    ENTER("return f() + 1;"),
+    ENTER("volatile char room[999]; room[5] = 1; return f() + room[5];"),
+    ENTER("_Alignas(64) volatile char room[64]; room[5] = 1; return f() + room[5];"),
 };
 
 static int compare_as_int(void)
@@ -791,45 +776,25 @@ static void nothing_is_left(void **state)
     assert_alike();
 }
 
-int main(void)
+static int load_libunwind(void **state)
 {
-    void *lib = NULL;
     /* libunwind's destructor of thread-specific data locks a mutex. If a thread's destructors run in a second round,
      * ThreadSanitizer has already discarded that thread's state, and its interceptor of pthread_mutex_lock crashes. */
 #ifndef THREAD_SANITIZED
-    lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
-#endif
+    void *lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
     if (lib) *(void **)&unw_backtrace = dlsym(lib, "unw_backtrace");
-#define TEST(f) cmocka_unit_test_setup(f, begin)
-    const struct CMUnitTest tests[] = {
-        TEST(depths),
-        TEST(deeper_than_requested),
-        TEST(shapes),
-        TEST(called_back),
-        TEST(unwinding_threads),
-        TEST(raised),
-        TEST(raised_on_another_stack),
-        TEST(nested),
-        TEST(interrupted_anywhere),
-        TEST(interrupted_in_plt),
-        TEST(every_instruction),
-        TEST(threads),
-        TEST(own_stack),
-        TEST(clones),
-        TEST(coroutines),
-        TEST(loaded_again),
-        TEST(during_lazy_binding),
-        TEST(code_without_entries),
-        TEST(nothing_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+#endif
+    return 0;
 }
 
-#else
+CASES_BETWEEN(load_libunwind, NULL, begin, NULL, depths, deeper_than_requested, shapes, called_back, unwinding_threads,
+              raised, raised_on_another_stack, nested, interrupted_anywhere, interrupted_in_plt, every_instruction,
+              threads, own_stack, clones, coroutines, loaded_again, during_lazy_binding, code_without_entries,
+              nothing_is_left)
 
+#else
 int main(void)
 {
     return 0;
 }
-
 #endif

@@ -1,9 +1,5 @@
 /* The program's own steps, in runs made by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/step/step.h"
 #include "analyzer/step/step_moments.h"
 #include "tests/unit/synthetic.h"
@@ -435,27 +431,11 @@ static void test_very_many_steps_are_thinned(void **state)
     finish(&s, r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_intervals),
-        cmocka_unit_test(test_gradients_of_four_passes_are_one_step),
-        cmocka_unit_test(test_optimizers_that_take_turns_make_one_step),
-        cmocka_unit_test(test_a_slow_first_round_changes_no_step),
-        cmocka_unit_test(test_an_optimizer_of_a_later_phase_adds_its_steps),
-        cmocka_unit_test(test_an_optimizer_seen_once_is_not_the_step),
-        cmocka_unit_test(test_zero_grad_ends_a_step),
-        cmocka_unit_test(test_an_evaluation_is_in_no_step),
-        cmocka_unit_test(test_a_closure_is_not_its_optimizer),
-        cmocka_unit_test(test_ranges_that_repeat_are_steps),
-        cmocka_unit_test(test_ranges_that_fill_the_time_need_not_be_even),
-        cmocka_unit_test(test_a_loop_in_c),
-        cmocka_unit_test(test_a_loop_that_becomes_even),
-        cmocka_unit_test(test_a_loop_that_only_copies),
-        cmocka_unit_test(test_one_line_with_a_whole_model_in_it),
-        cmocka_unit_test(test_steps_of_a_bounded_recording_begin_where_the_loop_does),
-        cmocka_unit_test(test_no_steps_if_nothing_repeats),
-        cmocka_unit_test(test_very_many_steps_are_thinned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_two_intervals, test_gradients_of_four_passes_are_one_step, test_optimizers_that_take_turns_make_one_step,
+      test_a_slow_first_round_changes_no_step, test_an_optimizer_of_a_later_phase_adds_its_steps,
+      test_an_optimizer_seen_once_is_not_the_step, test_zero_grad_ends_a_step, test_an_evaluation_is_in_no_step,
+      test_a_closure_is_not_its_optimizer, test_ranges_that_repeat_are_steps,
+      test_ranges_that_fill_the_time_need_not_be_even, test_a_loop_in_c, test_a_loop_that_becomes_even,
+      test_a_loop_that_only_copies, test_one_line_with_a_whole_model_in_it,
+      test_steps_of_a_bounded_recording_begin_where_the_loop_does, test_no_steps_if_nothing_repeats,
+      test_very_many_steps_are_thinned)

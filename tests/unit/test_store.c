@@ -705,27 +705,7 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lifetimes),
-        cmocka_unit_test(requests),
-        cmocka_unit_test(failed_frees),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(copies_after_many_lifetimes),
-        cmocka_unit_test(ends_take_no_space),
-        cmocka_unit_test(a_reader_does_not_end_a_bounded_recording),
-        cmocka_unit_test(ooms),
-        cmocka_unit_test(tensor_totals),
-        cmocka_unit_test(blocks_from_before_gpuspy_attached),
-        cmocka_unit_test(stacks),
-        cmocka_unit_test(the_rest),
-        cmocka_unit_test(ranges),
-        cmocka_unit_test(summary),
-        cmocka_unit_test(the_schema),
-        cmocka_unit_test(creation),
-        cmocka_unit_test(size_and_speed),
-        cmocka_unit_test(interruptions_leave_no_trace),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+CASES_WITHIN(setup, teardown, lifetimes, requests, failed_frees, copies, copies_after_many_lifetimes,
+             ends_take_no_space, a_reader_does_not_end_a_bounded_recording, ooms, tensor_totals,
+             blocks_from_before_gpuspy_attached, stacks, the_rest, ranges, summary, the_schema, creation,
+             size_and_speed, interruptions_leave_no_trace)

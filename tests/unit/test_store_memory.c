@@ -556,23 +556,6 @@ static void pending_frees(void **state)
     db_assert_text(db, "SELECT count(*) FROM allocation WHERE free_ns IS NULL", "0\n");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pending_frees),
-        cmocka_unit_test(held_by_references_and_mappings),
-        cmocka_unit_test(failures_are_taken_back),
-        cmocka_unit_test(imported_and_unknown),
-        cmocka_unit_test(a_value_given_out_again),
-        cmocka_unit_test(expandable_segment),
-        cmocka_unit_test(any_sequence),
-        cmocka_unit_test(contexts),
-        cmocka_unit_test(graphs),
-        cmocka_unit_test(no_such_graph_memory),
-        cmocka_unit_test(counted),
-        cmocka_unit_test(more_streams_than_counters),
-        cmocka_unit_test(no_counter_left),
-        cmocka_unit_test(damaged_counters),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+CASES_WITHIN(setup, teardown, pending_frees, held_by_references_and_mappings, failures_are_taken_back,
+             imported_and_unknown, a_value_given_out_again, expandable_segment, any_sequence, contexts, graphs,
+             no_such_graph_memory, counted, more_streams_than_counters, no_counter_left, damaged_counters)

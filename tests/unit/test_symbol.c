@@ -1,10 +1,6 @@
 /* Addresses → functions and lines: of a library compiled for the test, with debugging information, with a separate file
  * for it, without it, and of another build. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <dlfcn.h>
 #include <libelf.h>
 #include <gelf.h>
@@ -301,17 +297,6 @@ static void the_c_library_is_named(void **state)
     symbolizer_free(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(debugging_information_gives_lines_and_inlined_functions),
-        cmocka_unit_test(symbols_are_enough_for_the_function),
-        cmocka_unit_test(another_build_is_not_believed),
-        cmocka_unit_test(other_files_do_no_harm),
-        cmocka_unit_test(blocks_in_blocks_are_left_in_the_middle),
-        cmocka_unit_test(compressed_units_give_the_same),
-        cmocka_unit_test(the_c_library_is_named),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+CASES_WITHIN(setup, teardown, debugging_information_gives_lines_and_inlined_functions,
+             symbols_are_enough_for_the_function, another_build_is_not_believed, other_files_do_no_harm,
+             blocks_in_blocks_are_left_in_the_middle, compressed_units_give_the_same, the_c_library_is_named)

@@ -1,9 +1,5 @@
 /* A list of times must give the same as an array, however it is thinned and however far apart the times are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "analyzer/base/times.h"
 
@@ -80,11 +76,4 @@ static void test_thins_the_shortest(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_as_an_array),
-        cmocka_unit_test(test_thins_the_shortest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_reads_as_an_array, test_thins_the_shortest)

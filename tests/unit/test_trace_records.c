@@ -1,13 +1,9 @@
 /* Records are sorted equally in memory and in parts on the disk. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "analyzer/import/trace_records.h"
 
@@ -91,11 +87,4 @@ static void where_no_file_can_be(void **unused)
     import_records_free(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_pieces),
-        cmocka_unit_test(where_no_file_can_be),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(in_pieces, where_no_file_can_be)

@@ -1,9 +1,5 @@
 /* Numbers in both directions: printed and parsed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -283,20 +279,6 @@ static void decimals_are_plain(void **state)
     assert_null(units_read_decimal("nan", &n));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_binary_with_two_decimals),
-        cmocka_unit_test(times_have_three_figures),
-        cmocka_unit_test(whole_parts_stay_in_their_range),
-        cmocka_unit_test(counts_rates_and_shares),
-        cmocka_unit_test(counts_are_read_exactly),
-        cmocka_unit_test(invalid_counts_are_refused),
-        cmocka_unit_test(sizes_know_both_kinds_of_units),
-        cmocka_unit_test(rates_know_bits_and_bytes),
-        cmocka_unit_test(times_have_a_unit),
-        cmocka_unit_test(decimals_are_plain),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(bytes_are_binary_with_two_decimals, times_have_three_figures, whole_parts_stay_in_their_range,
+      counts_rates_and_shares, counts_are_read_exactly, invalid_counts_are_refused, sizes_know_both_kinds_of_units,
+      rates_know_bits_and_bytes, times_have_a_unit, decimals_are_plain)

@@ -1,9 +1,5 @@
 /* The page's data cannot end its element early, and is exact. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/page/page_writer.h"
 #include "tests/unit/page.h"
 #include "tests/unit/synthetic.h"
@@ -238,17 +234,5 @@ static void test_map(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_cannot_leave),
-        cmocka_unit_test(test_long_text_is_cut),
-        cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_small_run_has_every_event),
-        cmocka_unit_test(test_long_run_is_exact_at_the_peak),
-        cmocka_unit_test(test_hostile_names),
-        cmocka_unit_test(test_nothing_recorded),
-        cmocka_unit_test(test_map),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_text_cannot_leave, test_long_text_is_cut, test_columns, test_small_run_has_every_event,
+      test_long_run_is_exact_at_the_peak, test_hostile_names, test_nothing_recorded, test_map)

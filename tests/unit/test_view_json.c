@@ -1,9 +1,5 @@
 /* The JSON contract: every field that scripts rely on is there, and unknown is null. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <jansson.h>
 #include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
@@ -156,13 +152,4 @@ static void test_an_empty_run(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contract),
-        cmocka_unit_test(test_it_is_json_and_the_same_twice),
-        cmocka_unit_test(test_a_full_disk_is_an_error),
-        cmocka_unit_test(test_an_empty_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_contract, test_it_is_json_and_the_same_twice, test_a_full_disk_is_an_error, test_an_empty_run)

@@ -1,10 +1,6 @@
 /* The parts of the views of one recording: branches of a tree of calls, modules, classes of sizes and lifetimes, the
  * course of memory in columns, tables on narrow terminals. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,19 +271,6 @@ static void a_table_fits_whatever_the_width(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_that_only_pass_on_are_left_out),
-        cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
-        cmocka_unit_test(everything_is_kept_if_requested),
-        cmocka_unit_test(a_chain_is_named_by_ones_own_code),
-        cmocka_unit_test(small_branches_are_summed_up),
-        cmocka_unit_test(modules_have_the_names_that_import_has),
-        cmocka_unit_test(classes_meet_without_a_gap),
-        cmocka_unit_test(each_moment_has_its_column),
-        cmocka_unit_test(a_table_fits_whatever_the_width),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(frames_that_only_pass_on_are_left_out, a_program_of_cpp_is_named_by_its_lines, everything_is_kept_if_requested,
+      a_chain_is_named_by_ones_own_code, small_branches_are_summed_up, modules_have_the_names_that_import_has,
+      classes_meet_without_a_gap, each_moment_has_its_column, a_table_fits_whatever_the_width)

@@ -1,9 +1,5 @@
 /* A device's memory at an OOM: the parts add up to it, whatever is known of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 #include "analyzer/oom/waterfall.h"
 #include "tests/unit/synthetic.h"
 
@@ -153,12 +149,4 @@ static void test_a_rank_of_the_same_run_is_named(void **state)
     syn_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_facts_sum_to_the_total),
-        cmocka_unit_test(test_who_holds_what),
-        cmocka_unit_test(test_a_rank_of_the_same_run_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_any_facts_sum_to_the_total, test_who_holds_what, test_a_rank_of_the_same_run_is_named)

@@ -1,12 +1,8 @@
 /* The replayed allocator with random requests: blocks never overlap, totals are the sums of the blocks, and everything
  * is returned to the driver at the end. Whether it does the same as PyTorch's is tested with recordings in
  * tests/e2e/test_whatif.py and tests/torch/test_whatif.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/cases.h"
 #include <stdio.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -693,31 +689,13 @@ static void test_a_set_finds_the_nearest_block(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks_lie_apart),
-        cmocka_unit_test(test_pending_memory_is_nobodys),
-        cmocka_unit_test(test_segments_have_their_recorded_addresses_until_they_differ),
-        cmocka_unit_test(test_what_an_emptied_cache_would_free),
-        cmocka_unit_test(test_the_end_of_a_pool_frees_its_own_segments),
-        cmocka_unit_test(test_a_request_in_a_private_pool_frees_the_cache_since_2_13),
-        cmocka_unit_test(test_a_fraction_of_one_is_no_cap_since_2_10),
-        cmocka_unit_test(test_throw_on_cudamalloc_oom),
-        cmocka_unit_test(test_large_expandable_blocks_fail_requests_before_2_6),
-        cmocka_unit_test(test_a_retry_beside_a_private_pool_is_unsure),
-        cmocka_unit_test(test_an_expandable_segment_without_pages_ends),
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_one_division_does_not_round_before_2_4),
-        cmocka_unit_test(test_private_pools_are_expandable_since_2_5),
-        cmocka_unit_test(test_divisions_by_size),
-        cmocka_unit_test(test_large_segment_size),
-        cmocka_unit_test(test_refused_settings),
-        cmocka_unit_test(test_versions_take_settings),
-        cmocka_unit_test(test_rest_of_a_list_by_version),
-        cmocka_unit_test(test_order_of_equal_blocks_by_version),
-        cmocka_unit_test(test_what_an_expandable_segment_reserves),
-        cmocka_unit_test(test_a_set_finds_the_nearest_block),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+CASES(test_blocks_lie_apart, test_pending_memory_is_nobodys,
+      test_segments_have_their_recorded_addresses_until_they_differ, test_what_an_emptied_cache_would_free,
+      test_the_end_of_a_pool_frees_its_own_segments, test_a_request_in_a_private_pool_frees_the_cache_since_2_13,
+      test_a_fraction_of_one_is_no_cap_since_2_10, test_throw_on_cudamalloc_oom,
+      test_large_expandable_blocks_fail_requests_before_2_6, test_a_retry_beside_a_private_pool_is_unsure,
+      test_an_expandable_segment_without_pages_ends, test_rounding, test_one_division_does_not_round_before_2_4,
+      test_private_pools_are_expandable_since_2_5, test_divisions_by_size, test_large_segment_size,
+      test_refused_settings, test_versions_take_settings, test_rest_of_a_list_by_version,
+      test_order_of_equal_blocks_by_version, test_what_an_expandable_segment_reserves,
+      test_a_set_finds_the_nearest_block)
