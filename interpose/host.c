@@ -44,7 +44,7 @@ static bool has_high_numbers(char *why, size_t size)
 }
 
 /* The program would lack what gpuspy takes of its limit. Memory of that protection counts against the limit. */
-static bool has_room(int resource, const char *name, int protection, unsigned mib, char *why, size_t size)
+static bool leaves_room(int resource, const char *name, int protection, unsigned mib, char *why, size_t size)
 {
     struct rlimit limit;
     const size_t bytes = (size_t)mib << 20;
@@ -62,8 +62,8 @@ static bool has_room(int resource, const char *name, int protection, unsigned mi
 bool gs_host_allows(bool own_files, char *why, size_t size)
 {
     if (!own_files && !has_high_numbers(why, size)) return false;
-    if (!has_room(RLIMIT_DATA, "data (ulimit -d)", PROT_READ | PROT_WRITE, DATA_MIB, why, size)) return false;
-    if (!has_room(RLIMIT_AS, "addresses (ulimit -v)", PROT_NONE, GS_ADDRESS_MIB, why, size)) return false;
+    if (!leaves_room(RLIMIT_DATA, "data (ulimit -d)", PROT_READ | PROT_WRITE, DATA_MIB, why, size)) return false;
+    if (!leaves_room(RLIMIT_AS, "addresses (ulimit -v)", PROT_NONE, GS_ADDRESS_MIB, why, size)) return false;
     if (!memory_sanitizer) return true;
     snprintf(why, size,
              "the program is built with MemorySanitizer, which would report memory that gpuspy writes as "
