@@ -324,7 +324,7 @@ def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
     agrees(recording.report("--top", "200"), data, each_sums(data))
 
 
-@pytest.mark.parametrize("blocks, reported", [(0, None), (1, "1 allocation, each drawn as a separate moment."),
+@pytest.mark.parametrize("blocks, reported", [(0, None), (1, "1 allocation."),
                                           (2, "2 allocations and frees, each drawn as a separate moment.")])
 def test_the_resolution_can_count(recording, blocks, reported):
     with Rows(recording.database) as r:
