@@ -98,10 +98,10 @@ static bool name_siblings(const char *temporary, const char *to)
 /* Writes to a temporary file and renames it, so that `to` is complete or does not exist. */
 static int convert_file(const char *path, const char *to, const struct import_part *part)
 {
-    char error[768] = "";
+    char error[768] = "", named[768];
     struct stat st;
     enum import_format format = import_format_of(path);
-    const char *hint = import_hint(path);
+    const char *hint = import_hint(path, named, sizeof named);
     if (!format && access(path, R_OK) != 0)
         return complain_with(EXIT_INPUT, "import: cannot read '%s': %s", path, strerror(errno));
     if (!format && input_is_recording(path)) {

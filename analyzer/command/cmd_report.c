@@ -1,4 +1,5 @@
 /* gpuspy report: opens the recording, builds the report, hands it to a view. */
+#include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -95,17 +96,40 @@ static const char *page_name(const char *recording, char *out, size_t size)
     return out;
 }
 
-/* Opens the page in the desktop's default browser. The page stays if there is none. */
+/* Starts xdg-open in a session of its own, without its messages: Ctrl-C in this terminal does not end a browser. */
+static pid_t start_browser(const char *page)
+{
+    char *command[] = {"xdg-open", (char *)page, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    pid_t child = -1;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    if (posix_spawnp(&child, command[0], &actions, &attributes, command, environ) != 0) child = -1;
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return child;
+}
+
+/* Opens the page in the desktop's default browser. The page stays if there is none. Without a desktop, xdg-open runs
+ * the browser itself and ends with it: one that still runs after PATIENCE was found. */
 static void open_page(const char *path)
 {
-    char *real = realpath(path, NULL); /* absolute: xdg-open could take a name such as -x for an option */
-    char *command[] = {"xdg-open", real, NULL};
-    pid_t child;
+    enum { PATIENCE = 3000, PAUSE = 20 }; /* ms */
+    char *real = realpath(path, NULL);    /* absolute: xdg-open could take a name such as -x for an option */
+    const pid_t child = real ? start_browser(real) : -1;
     int status = 1;
+    pid_t ended = child < 0 ? child : 0;
 
-    if (!real || posix_spawnp(&child, command[0], NULL, NULL, command, environ) != 0 ||
-        waitpid(child, &status, 0) != child || status != 0)
-        complain("report: found no browser here; open %s on a machine that has one", path);
+    for (int ms = 0; !ended && ms < PATIENCE; ms += PAUSE) {
+        usleep(PAUSE * 1000);
+        ended = waitpid(child, &status, WNOHANG);
+    }
+    if (ended && status) complain("report: found no browser here; open %s on a machine that has one", path);
     free(real);
 }
 

@@ -139,7 +139,7 @@ void command_help_overview(const struct command *const *all, FILE *f)
 #undef HEADING
 
     fputs("Usage: gpuspy COMMAND [OPTION...]\n\nRecords a program's GPU memory, copies and waits without changing the "
-          "program,\nand explains afterwards which line of Python caused them.\n\nCommands:\n",
+          "program,\nand explains afterwards which lines of code caused them.\n\nCommands:\n",
           f);
     for (const struct command *const *c = all; *c; c++) {
         if (c == all || c[-1]->group != (*c)->group) fprintf(f, " %s:\n", headings[(*c)->group]);

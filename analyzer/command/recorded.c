@@ -160,11 +160,14 @@ static void print_failure(const struct command_recorded *run, const struct resul
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
-            const char *outcome = result_outcome_text(r, true);
+            const char *outcome = result_outcome_text(r);
             complain("process %u failed: %s; %c%s%s%s", r->processes[i].pid, how, text_first_in_clause(outcome),
                      outcome + 1,
                      run->what_if ? " before that, so gpuspy does not know whether the whole run fits" : "",
-                     result_was_killed(r) ? "; the kernel sends SIGKILL if host memory runs out (see dmesg)" : "");
+                     result_was_killed(r)       ? "; the kernel sends SIGKILL if host memory runs out (see dmesg)"
+                     : result_lacked_context(r) ? "; probably the CUDA context did not fit: nvidia-smi lists the "
+                                                  "processes that hold the GPU"
+                                                : "");
             return;
         }
 }

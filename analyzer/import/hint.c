@@ -1,10 +1,12 @@
 /* Recognises files that users confuse with recordings, and what to do instead. */
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
+#include "analyzer/base/text.h"
 #include "analyzer/import/import.h"
 #include "analyzer/import/protobuf.h"
 #include "analyzer/import/unpickle_place.h"
@@ -17,15 +19,15 @@ enum { HEAD = 256 };
 static const struct {
     const char *ending, *hint;
 } by_name[] = {
-    {".nsys-rep", "a report of Nsight Systems; export it first: nsys export --type sqlite REPORT"},
-    {".qdrep", "a report of Nsight Systems; export it first: nsys export --type sqlite REPORT"},
+    {".nsys-rep", "a report of Nsight Systems; export it first: nsys export --type sqlite FILE"},
+    {".qdrep", "a report of Nsight Systems; export it first: nsys export --type sqlite FILE"},
     {".qdstrm", "an unfinished report of Nsight Systems; convert it with QdstrmImporter, then: nsys export --type "
-                "sqlite REPORT"},
+                "sqlite FILE"},
     {".nvvp", NVPROF},
     {".nvprof", NVPROF},
     {".xplane.pb", "a profile of JAX or TensorFlow over time, which gpuspy does not read; record device memory with "
                    "jax.profiler.save_device_memory_profile(\"memory.prof\")"},
-    {".py", "a Python script; record it first: gpuspy run -- python SCRIPT"},
+    {".py", "a Python script; record it first: gpuspy run -- python FILE"},
     {".safetensors", IS_MODEL},
     {".gguf", IS_MODEL},
     {".ncu-rep", "a report of Nsight Compute, which does not record memory"},
@@ -106,7 +108,8 @@ static const char *hint_of_text(const char *text)
                : "JSON, but not a trace of torch.profiler: it has no list \"traceEvents\"";
 }
 
-const char *import_hint(const char *path)
+/* The hint of a file, in which FILE stands for its name. */
+static const char *find_hint(const char *path)
 {
     unsigned char head[HEAD + 1];
     bool broken;
@@ -128,4 +131,15 @@ const char *import_hint(const char *path)
                "jax.profiler.save_device_memory_profile(\"memory.prof\")";
     if (is_cprofile(head, got)) return "a profile of Python's cProfile, which does not record memory";
     return hint_of_text((const char *)head);
+}
+
+const char *import_hint(const char *path, char *out, size_t size)
+{
+    static const char placeholder[] = "FILE";
+    const char *hint = find_hint(path), *at = hint ? strstr(hint, placeholder) : NULL;
+    char name[PATH_MAX];
+    if (!at) return hint;
+    text_path_here(name, sizeof name, path);
+    text_put(out, size, "%.*s%s%s", (int)(at - hint), hint, name, at + sizeof placeholder - 1);
+    return out;
 }

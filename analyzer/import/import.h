@@ -19,8 +19,8 @@ enum { IMPORT_HEAD = 1024 }; /* the first bytes of a file, which state its forma
 enum import_format import_format_of(const char *path);
 
 /* What kind of file it is that gpuspy cannot read, and what to do ("a report of Nsight Systems; export it first: …"),
- * from its name or its first bytes. NULL: unknown. */
-const char *import_hint(const char *path);
+ * from its name or its first bytes; `out` is for a hint with the file's name. NULL: unknown. */
+const char *import_hint(const char *path, char *out, size_t size);
 #define IMPORT_CHECKPOINT \
     "a checkpoint of torch.save, not a recording of memory; gpuspy reads pickles of torch.cuda.memory"
 

@@ -24,7 +24,8 @@ static json_t *run_json(const struct result_report *r)
         if (r->no_memory) set_text(o, "why_no_memory", r->no_memory);
     }
     set_text(o, "loop", r->loop);
-    set_text(o, "outcome", r->ooms_n && r->ooms[0].fatal ? "Memory ran out" : result_outcome_text(r, false));
+    set_text(o, "outcome", r->ooms_n && r->ooms[0].fatal ? "Memory ran out" : result_outcome_text(r));
+    set_text(o, "outcome_hint", result_outcome_hint(r));
     return o;
 }
 

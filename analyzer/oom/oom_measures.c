@@ -435,10 +435,11 @@ static void measure_gradients(struct oom_sight *s)
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
     } else if (s->phase == OOM_FORWARD && held && zero) {
-        (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
-                       TEXT(s,
-                            "%s before the forward pass, which still holds %s of gradients, unless you accumulate them",
-                            zero, SIZE(s, held)));
+        (void)add_drop(
+            s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
+            TEXT(s,
+                 "%s before the forward pass, during which %s of gradients are still live, unless you accumulate them",
+                 zero, SIZE(s, held)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {

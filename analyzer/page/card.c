@@ -275,7 +275,8 @@ static void format_card_site(char *out, size_t size, const struct result_site *s
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
     else if (s->line > 0)
-        text_put(out, size, "%s:%d  %.*s", file, s->line, n, function);
+        text_put(out, size, "%s:%d  %.*s%s%s", file, s->line, n, function, s->operation ? " → " : "",
+                 s->operation ? s->operation : "");
     else
         text_put(out, size, "%s%s%.*s", file, *file ? "  " : "", n, function);
 }
@@ -302,6 +303,20 @@ static void put_card_lines(struct card *c, const struct result_peak *peak)
     }
 }
 
+/* How the program failed, if it did, although no allocation failed for good. */
+static void put_card_ending(struct card *c)
+{
+    char how[RUN_FAILURE_TEXT], line[RUN_FAILURE_TEXT + 256];
+    EACH_IN (p, c->report->processes) {
+        if (!run_process_failure(p, how, sizeof how)) continue;
+        const char *outcome = result_outcome_text(c->report), *hint = result_outcome_hint(c->report);
+        text_put(line, sizeof line, "%s; %c%s", how, text_first_in_clause(outcome), outcome + 1);
+        put_paragraph(c, bad, line, 2);
+        if (hint) put_paragraph(c, ink, hint, 2);
+        return;
+    }
+}
+
 static void no_failure(struct card *c)
 {
     const struct result_report *r = c->report;
@@ -318,10 +333,11 @@ static void no_failure(struct card *c)
             tensors = &r->peaks[i];
     const struct run_device *d = peak ? result_device_of(r, peak->device) : NULL;
     if (!peak)
-        text_put(title, sizeof title, "No GPU memory");
+        text_put(title, sizeof title, "No GPU memory was allocated");
     else
         text_put(title, sizeof title, "%s %s", r->no_history ? "Live" : "Peak", UNITS_BYTES((uint64_t)peak->bytes));
     put_card_title(c, accent, title);
+    put_card_ending(c);
     if (d && d->total_bytes > 0) {
         text_put(line, sizeof line, "%s of GPU %d's %s", UNITS_SHARE((double)peak->bytes / (double)d->total_bytes),
                  peak->device, UNITS_BYTES((uint64_t)d->total_bytes));

@@ -117,7 +117,9 @@ static void put_moments(FILE *f, const struct page_resolution *r)
     char number[32];
     fputs(group_digits(number, sizeof number, r->events), f);
     fputs(r->events == 1 ? " allocation" : " allocations and frees", f);
-    if (r->all) {
+    if (r->events == 1) {
+        fputc('.', f);
+    } else if (r->all) {
         fputs(", each drawn as a separate moment.", f);
     } else {
         fprintf(f,

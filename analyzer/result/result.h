@@ -600,10 +600,14 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
-/* "Memory did not run out", or what else is known about that if no failure was fatal. `of_gpu`: SIGKILL suggests that
- * another memory than the GPU's ran out, so the text names it. */
-const char *result_outcome_text(const struct result_report *r, bool of_gpu);
+/* "Memory did not run out", or what else is known about that if no failure was fatal. After SIGKILL, which
+ * suggests that host memory ran out, it names the GPU's. */
+const char *result_outcome_text(const struct result_report *r);
+/* A sentence on which other memory probably ran out, if the program's end suggests that; else NULL. */
+const char *result_outcome_hint(const struct result_report *r);
 bool result_names_memory(const char *exception);
+/* Did CUDA run out of memory in a process that had allocated none, as if its context did not fit? */
+bool result_lacked_context(const struct result_report *r);
 /* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */
 bool result_was_killed(const struct result_report *r);
 /* Is the figure of each rank's waits or copies, which the recordings lack? */

@@ -138,6 +138,27 @@ static bool failed_without_call(const struct result_report *r)
     return ANY_IN(p, r->preallocations, !p->within) || ANY_IN(p, r->processes, result_names_memory(p->exception));
 }
 
+/* A call of CUDA that gpuspy does not record as an allocation failed: one that makes a context, loads code, … */
+static bool names_cuda_memory(const char *exception)
+{
+    static const char *const words[] = {"CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY",
+                                        "cudaErrorMemoryAllocation"};
+    for (size_t i = 0; exception && i < sizeof words / sizeof *words; i++)
+        if (strstr(exception, words[i])) return true;
+    return false;
+}
+
+bool result_lacked_context(const struct result_report *r)
+{
+    EACH_IN (p, r->processes) {
+        const uint32_t process = (uint32_t)(p - r->processes);
+        if (names_cuda_memory(p->exception) && !r->imported &&
+            !ANY_IN(peak, r->peaks, peak->process == process && peak->device >= 0 && peak->bytes > 0))
+            return true;
+    }
+    return false;
+}
+
 /* PyTorch's own words, since 2.12. */
 static bool was_rejected(const struct result_report *r)
 {
@@ -160,17 +181,32 @@ bool result_was_killed(const struct result_report *r)
     return killed && !otherwise;
 }
 
-const char *result_outcome_text(const struct result_report *r, bool of_gpu)
+const char *result_outcome_text(const struct result_report *r)
 {
     return r->loop                                               ? "Stopped in a loop"
            : r->failed_unknown                                   ? "CUDA ran out of memory; the amount is unknown"
            : r->no_history || r->no_memory || r->outcome_unknown ? "Whether memory ran out is unknown"
            : r->ooms_n && r->ooms[0].handled                     ? "Memory ran out, and the program handled it"
            : was_rejected(r) ? "No CUDA call ran out of memory: PyTorch refused the request (throw_on_cudamalloc_oom)"
-           : failed_without_call(r)         ? "No CUDA call ran out of memory"
-           : r->imported                    ? "Memory did not run out while it was recorded"
-           : of_gpu && result_was_killed(r) ? "GPU memory did not run out"
-                                            : "Memory did not run out";
+           : result_lacked_context(r) ? "CUDA ran out of memory before the first allocation"
+           : ANY_IN(p, r->processes, names_cuda_memory(p->exception))
+               ? "CUDA ran out of memory, but no recorded allocation failed"
+           : failed_without_call(r) ? "No CUDA call ran out of memory"
+           : r->imported            ? "Memory did not run out while it was recorded"
+           : result_was_killed(r)   ? "GPU memory did not run out"
+                                    : "Memory did not run out";
+}
+
+const char *result_outcome_hint(const struct result_report *r)
+{
+    return r->ooms_n && r->ooms[0].fatal ? NULL
+           : result_was_killed(r) ? "The kernel sends SIGKILL if host memory, or a container's limit of it, runs out: "
+                                    "dmesg shows whether it "
+                                    "did. gpuspy records only pinned host memory."
+           : result_lacked_context(r)
+               ? "Probably the CUDA context did not fit: other processes hold the GPU (nvidia-smi lists them), or host "
+                 "memory is limited (ulimit -v)."
+               : NULL;
 }
 
 double result_bytes_or_nan(int64_t bytes)

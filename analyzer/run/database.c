@@ -118,7 +118,8 @@ static bool check_database_header(const char *path, char *error, size_t error_si
                                       : "record a run with: gpuspy run -- COMMAND");
     }
     if (got < (int64_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
-        const char *hint = import_hint(path);
+        char named[768];
+        const char *hint = import_hint(path, named, sizeof named);
         if (hint) return run_fail(error, error_size, "cannot read '%s': it is %s", path, hint);
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
         return run_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
@@ -563,7 +564,8 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
             db->path, db->path);
     }
     if (application != GS_APPLICATION_ID) {
-        const char *hint = import_hint(db->path);
+        char named[768];
+        const char *hint = import_hint(db->path, named, sizeof named);
         return run_fail(error, error_size, "cannot read '%s': it is %s", db->path,
                         hint ? hint
                              : "a SQLite database, but not a gpuspy recording; name the run.db that gpuspy wrote");

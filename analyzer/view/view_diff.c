@@ -8,8 +8,9 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/view/view_text_parts.h"
 
-enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 12 };
+enum { CELLS = 6, LINE = 1024, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 12 };
 
 /* A table with aligned numbers, whose last cell takes the rest of the line. */
 struct line {
@@ -589,24 +590,38 @@ static void side_line(const struct view_diff *v, int side, const char *label)
             terminal_style(&v->term, TERMINAL_PLAIN), path, room >= 12 ? "  " : "", room >= 12 ? command : "", state);
 }
 
-/* Commands that show by line what else became more. */
-static void view_next_diffs(const struct view_diff *v)
+/* Does a command show by line that this figure became more? */
+static bool has_next_diff(const struct diff *d, const struct diff_figure *f)
 {
     static const double least = 0.01;
-    const struct diff *d = v->diff;
-    char command[2 * 4096 + LINE], before[4096], after[4096];
-    bool any = false;
-    text_path_here(before, sizeof before, v->path[DIFF_BEFORE]);
-    text_path_here(after, sizeof after, v->path[DIFF_AFTER]);
-    EACH_IN (f, d->figures) {
-        if (!f->lines || d->wish.what != PROFILE_PEAK || d->wish.layer == RUN_SERIES_PINNED ||
-            !(f->value[1] > f->value[0] * (1 + least)))
-            continue;
-        if (!any)
-            fprintf(v->out, "\n%sNext%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-                    terminal_style(&v->term, TERMINAL_PLAIN));
-        any = true;
-        text_put(command, sizeof command, "gpuspy diff %s %s %s", f->lines, before, after);
+    return f->lines && d->wish.what == PROFILE_PEAK && d->wish.layer != RUN_SERIES_PINNED &&
+           f->value[1] > f->value[0] * (1 + least);
+}
+
+/* Commands that show by line what else became more. Names that make several of them too wide are printed once. */
+static void view_next_diffs(const struct view_diff *v)
+{
+    static const char *const names[] = {"before", "after"};
+    char command[2 * 4096 + LINE], path[2][4096], variable[2][16];
+    int n = 0, widest = 0;
+    for (int i = 0; i < 2; i++) text_path_here(path[i], sizeof path[i], v->path[i]);
+    EACH_IN (f, v->diff->figures) {
+        if (!has_next_diff(v->diff, f)) continue;
+        const int columns = terminal_columns(f->lines) + terminal_columns(path[0]) + terminal_columns(path[1]);
+        widest = columns > widest ? columns : widest;
+        n++;
+    }
+    if (!n) return;
+    fprintf(v->out, "\n%sNext%s\n", terminal_style(&v->term, TERMINAL_BOLD), terminal_style(&v->term, TERMINAL_PLAIN));
+    const bool named = n > 1 && terminal_columns("  gpuspy diff   ") + widest > v->term.width;
+    for (int i = 0; named && i < 2; i++) {
+        view_print_variable(v->out, names[i], path[i]);
+        view_refer_to(variable[i], sizeof variable[i], names[i], path[i]);
+    }
+    EACH_IN (f, v->diff->figures) {
+        if (!has_next_diff(v->diff, f)) continue;
+        text_put(command, sizeof command, "gpuspy diff %s %s %s", f->lines, named ? variable[0] : path[0],
+                 named ? variable[1] : path[1]);
         terminal_print_command(v->out, command, INDENT, v->term.width);
         fputc('\n', v->out);
     }

@@ -13,6 +13,17 @@ void view_add_command(struct view_commands *c, const char *words, const char *wh
     snprintf(c->what[c->n++], sizeof c->what[0], "%s", what);
 }
 
+/* fish has no assignment that other shells understand, but it has export. */
+void view_print_variable(FILE *out, const char *name, const char *path)
+{
+    fprintf(out, "%*sexport %s=%s\n", INDENT, "", name, path);
+}
+
+void view_refer_to(char *out, size_t size, const char *name, const char *path)
+{
+    snprintf(out, size, strpbrk(path, "'\"$\\") ? "\"$%s\"" : "$%s", name);
+}
+
 /* Explanations have their own column, or are below their commands if the lines are too short for that. A recording
  * whose name leaves no room for them is named once, in a variable of the shell. */
 void view_print_commands(const struct draw_text *v, const struct view_commands *c)
@@ -29,13 +40,12 @@ void view_print_commands(const struct draw_text *v, const struct view_commands *
         longest = words > longest ? words : longest;
         widest = what > widest ? what : widest;
     }
-    const char *variable = strpbrk(path, "'\"$\\") ? "\"$run\"" : "$run";
+    char variable[16];
+    view_refer_to(variable, sizeof variable, "run", path);
     const int room = v->term.width - terminal_columns("  gpuspy  ") - longest;
     const int most = room - GAP - widest, name = terminal_columns(path);
     if (c->n > 1 && name > most && ((int)strlen(variable) <= most || name > room)) {
-        snprintf(command, sizeof command, "run=%s", path);
-        terminal_print_command(v->out, command, INDENT, v->term.width);
-        fputc('\n', v->out);
+        view_print_variable(v->out, "run", path);
         run = variable;
     }
     const bool beside = terminal_columns(run) <= most;

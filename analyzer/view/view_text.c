@@ -291,6 +291,11 @@ static void print_killed(const struct draw_text *v)
                       : "the program was killed, crashed or called _exit at %s: the recording is complete up to its "
                         "last call",
                  at);
+    else if (died == 1)
+        snprintf(line, sizeof line,
+                 "%s (1 of %zu), was killed, crashed or called _exit (as forked workers do) at %s: its recording is "
+                 "complete up to its last call%s",
+                 who, r->processes_n, at, torn ? ", unless stated below" : "");
     else
         snprintf(line, sizeof line,
                  "%zu of %zu processes were killed, crashed or called _exit (as forked workers do), %s first (%s): "

@@ -48,6 +48,10 @@ struct view_commands {
 };
 void view_add_command(struct view_commands *c, const char *words, const char *what);
 void view_print_commands(const struct draw_text *v, const struct view_commands *c);
+/* Prints a command that gives a variable of the shell a path, which is quoted for the shell if necessary. */
+void view_print_variable(FILE *out, const char *name, const char *path);
+/* How a command refers to that variable: "$run", in quotes if the path needs them. */
+void view_refer_to(char *out, size_t size, const char *name, const char *path);
 /* Commands to type next; `left_out` names the sections that only --full shows, "" none. */
 void view_text_next(const struct draw_text *v, const char *left_out);
 

@@ -258,18 +258,9 @@ static const char *peak_moment(const struct draw_text *v, const struct result_pe
     return out;
 }
 
-/* What did not run out is memory of the GPU; SIGKILL suggests another memory. */
-static void explain_kill(const struct draw_text *v)
-{
-    if (!result_was_killed(v->report)) return;
-    draw_wrap(v, INDENT, "",
-              "The kernel sends SIGKILL if host memory, or a container's limit of it, runs out: dmesg shows whether it "
-              "did. gpuspy records only pinned host memory.");
-}
-
 static void print_outcome(const struct draw_text *v)
 {
-    const char *none = result_outcome_text(v->report, true);
+    const char *none = result_outcome_text(v->report);
     int64_t total;
     const struct result_peak *p = fullest_peak(v->report, true, &total);
     char at[128], place[96], graphs[96], raw[RUN_FAILURE_TEXT + 64], why[RUN_FAILURE_TEXT + 64],
@@ -317,16 +308,19 @@ void view_text_verdict(const struct draw_text *v)
     for (size_t i = 0; i < r->ooms_n; i++) fatal += r->ooms[i].fatal;
     if (!fatal) {
         print_outcome(v);
-        explain_kill(v);
+        if (result_outcome_hint(r)) draw_wrap(v, INDENT, "", "%s", result_outcome_hint(r));
     }
     /* One in full: the fatal one, or else the first that was survived; the others are its
      * repetitions (ranks that fail together, an allocator that retries). */
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) print_one_failure(v, &r->ooms[i]);
-    if (r->ooms_total > shown) {
+    const size_t others = r->ooms_total - shown;
+    if (others) {
         char line[128];
-        const bool one = r->ooms_total - shown == 1;
-        snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists %s",
-                 r->ooms_total - shown, one ? "" : "s", one ? "it" : "them");
+        size_t retried = 0;
+        for (size_t i = shown; i < r->ooms_n; i++) retried += r->ooms[i].outcome == RESULT_OUTCOME_RETRIED;
+        snprintf(line, sizeof line, "%zu more allocation%s failed%s: gpuspy report --json lists %s", others,
+                 others == 1 ? "" : "s", retried == others ? ", then succeeded on a retry" : "",
+                 others == 1 ? "it" : "them");
         draw_styled(v, TERMINAL_DIM, line);
     }
 }

@@ -66,7 +66,7 @@
         if (page.isTimeless()) return page.seconds(s);
         const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
         if (s < 60 || digits > 2)
-            return digits > 3 && s < 1 ? (s * 1e3).toFixed(digits - 3) + " ms" : s.toFixed(digits) + " s";
+            return digits > 1 && s < 1 ? (s * 1e3).toFixed(Math.max(0, digits - 3)) + " ms" : s.toFixed(digits) + " s";
         return clock(s, digits, step % 60 !== 0);
     };
     page.count = n => (n === null || n === undefined ? "?" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ","));

@@ -319,9 +319,9 @@
         c.lineTo(chart.width, y + 0.5);
         c.stroke();
         for (const t of ticks) {
-            const x = chart.x(t);
-            if (x < 18 || x > chart.width - 22) continue;
-            chart.label(c, page.tick(t, step), x, y + 15, page.ink.faint, "center");
+            const x = chart.x(t), words = page.tick(t, step), half = 3.5 * words.length; /* about, in pixels */
+            if (x < half || x > chart.width - half) continue;
+            chart.label(c, words, x, y + 15, page.ink.faint, "center");
         }
     }
 

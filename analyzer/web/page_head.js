@@ -57,7 +57,7 @@
             list.push("The program is still recording: the page shows what was recorded when it was written.");
         if (devices.some(d => d.simulated)) {
             list.push(
-                "A simulated GPU: no kernel ran. Memory is what the program requested; times have no meaning.");
+                "Simulated GPU: no kernel ran. Sizes are those requested; values and times have no meaning.");
         }
         const wrong = page.report.checks.find(check => check.mismatches > 0);
         if (wrong) {
@@ -106,8 +106,11 @@
             ],
         };
     }
+    const ended = process => make("span", {class: "tag bad"},
+        (process.exception ? String : page.capital)(page.clean(process.failure)));
     function verdictPeak() {
-        const {tensor, any} = heaviest(), peak = fullest() || any;
+        const {tensor, any} = heaviest(), peak = fullest() || any, {outcome, outcome_hint: hint} = page.report.run;
+        const failed = page.report.run.processes.find(p => p.failure);
         if (!peak && page.report.run.why_no_memory) {
             return {
                 tags: [make("span", {class: "tag warn"}, page.report.run.outcome)],
@@ -117,9 +120,10 @@
         }
         if (!peak) {
             return {
-                tags: [make("span", {class: "tag"}, "Nothing to show")],
+                tags: failed ? [ended(failed), make("span", {class: "tag warn"}, outcome)]
+                             : [make("span", {class: "tag"}, "Nothing to show")],
                 title: "No GPU memory was allocated while this was recorded",
-                more: [
+                more: hint ? [hint] : [
                     page.report.run.events
                         ? "CUDA calls were recorded, but none that allocated memory: did the program stay on the CPU? "
                         : "No CUDA call was recorded: did the program use a GPU at all? ",
@@ -130,21 +134,20 @@
         const info = peak.device >= 0 ? page.device(peak.device) : null, total = info && info.total_bytes;
         const of = total ? " of " + page.bytes(total) + " (" + page.share(peak.bytes / total) + ")" : "";
         const place = peak.device >= 0 ? " on " + where(peak) : " of host memory";
-        const grows = page.report.growth[0], failed = page.report.run.processes.find(p => p.failure);
+        const grows = page.report.growth[0];
         const only = page.report.run.processes.length === 1 && page.report.run.processes[0];
         const once = page.isMoment();
-        const outcome = page.report.run.outcome;
         const unseen = only && !failed && !only.complete && !only.recording;
         return {
             tags: [
                 unseen ? make("span", {class: "tag warn"}, "Killed, crashed or called _exit") : null,
-                failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
+                failed ? ended(failed) : null,
                 make("span", {class: "tag " + (failed || unseen || !/did not run out/.test(outcome) ? "warn" : "good")}, outcome),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
             title: page.whole(once ? page.bytes(peak.bytes) + of + " live" + place
                                    : "Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
-            more: tensor && tensor !== peak && once ? ["Tensors: " + page.bytes(tensor.bytes) + ", in " + page.plural(tensor.count, "block") + "."]
+            more: hint ? [hint] : tensor && tensor !== peak && once ? ["Tensors: " + page.bytes(tensor.bytes) + ", in " + page.plural(tensor.count, "block") + "."]
                                    : tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " +
                 page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."]
                                             : [],

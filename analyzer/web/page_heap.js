@@ -195,7 +195,7 @@
             (several && m.at === "oom" ? ", " + page.seconds(m.time) : "");
         page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, said(m)]), at);
         page.choice(page.byId("heap-order"), "heapOrder",
-            [["address", "By address"], ["size", "by size"], ["empty", "emptiest first"]]);
+            [["address", "By address"], ["size", "By size"], ["empty", "Emptiest first"]]);
         page.fill(page.byId("heap-zoom"),
             [[1, "−", "more bytes per row"],
                 [-1, "+", "fewer bytes per row"]].map(([by, words, title]) => make("button", {

@@ -4,7 +4,7 @@
 (function (page) {
     const live = page.live = {entries: [], rows: []};
 
-    const roots = [["top", "Root on top"], ["bottom", "at the bottom"]];
+    const roots = [["top", "Root on top"], ["bottom", "Root at the bottom"]];
     const frameChoices = [
         ["yours", "Your code", "frames of PyTorch and Python are folded"],
         ["python", "Python", "all Python frames"], ["native", "With native", "C and C++ frames, too"]

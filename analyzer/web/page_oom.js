@@ -92,11 +92,11 @@
                     oom.measures.map(
                         m => make("tr", null, make("td", null, page.sentence(m.text)),
                             make("td", {class: "n"}, m.frees_bytes === null ? "?" : page.bytes(m.frees_bytes)),
-                            make("td", {class: "desk"},
+                            make("td", {class: "desk short"},
                                 m.enough === null ? "unknown"
                                     : m.enough    ? "yes"
                                                   : "not by itself"),
-                            make("td", {class: "desk", title: m.refuted_by ? "wrong " + page.clean(m.refuted_by) : null},
+                            make("td", {class: "desk short", title: m.refuted_by ? "wrong " + page.clean(m.refuted_by) : null},
                                 m.certainty))))));
     }
 

@@ -40,7 +40,7 @@ def test_the_verdict_comes_first(leak, page):
     for advice in leak.report_["advice"][:4]:
         assert any(advice["text"].replace("`", "") in text for text in reported), (advice, reported)
     assert near(p.text("#verdict p").split("Requested ")[1], oom["requested_bytes"])
-    assert "simulated GPU" in p.text("#warnings")
+    assert "Simulated GPU" in p.text("#warnings")
     assert p.driver.title == "OOM: run.db · gpuspy"
 
 

@@ -613,6 +613,24 @@ def test_run_completes_what_was_killed(tmp_path):
     assert "; the kernel sends SIGKILL if host memory runs out (see dmesg)\n" in done.stderr
 
 
+def test_run_whose_context_does_not_fit(tmp_path):
+    """Another process holds the GPU: CUDA is out of memory before the program allocates."""
+    script = ("import ctypes, sys\n"
+              "lib = ctypes.CDLL('libcudart.so.13')\n"
+              "p = ctypes.c_void_p()\n"
+              "if len(sys.argv) > 1: lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(1 << 20))\n"
+              "elif lib.cudaSetDevice(0) != 2: sys.exit(3)\n"
+              "raise RuntimeError('CUDA error: out of memory')\n")
+    held = {"SIMCUDA_MEMORY": "2GiB", "SIMCUDA_OTHER": "1900MiB@4711"}
+    done = gpuspy("run", "--", sys.executable, "-c", script, cwd=tmp_path, env=simulated(**held))
+    assert "; CUDA ran out of memory before the first allocation; probably the CUDA context did not fit: nvidia-smi" in done.stderr
+    text = " ".join(gpuspy("report", "run.db", cwd=tmp_path).stdout.split())
+    assert "; CUDA ran out of memory before the first allocation; no GPU memory was allocated" in text
+    assert "Probably the CUDA context did not fit: other processes hold the GPU (nvidia-smi lists them)" in text
+    done = gpuspy("run", "-o", "b.db", "--", sys.executable, "-c", script, "allocate", cwd=tmp_path, env=simulated())
+    assert "; CUDA ran out of memory, but no recorded allocation failed\n" in done.stderr and "context" not in done.stderr
+
+
 def test_a_long_exception_and_what_follows_it(tmp_path):
     """Whatever the width, no line begins with the mark between the two."""
     gpuspy("run", "--", sys.executable, "-c", "import train_leak\ntrain_leak.train(2)\nraise ValueError('of a length ' * 8)",

@@ -1,9 +1,12 @@
 """gpuspy diff: compares two recordings."""
 import json
+import os
+import shutil
+import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import BUILD, ROOT
 from rows import GIB, MIB, TENSOR, Rows
 
 BEFORE = """\
@@ -284,6 +287,40 @@ lib.cudaMalloc(ctypes.byref(device), ctypes.c_size_t(4 << 20))
     by_line = recording.gpuspy("diff", "--layer", "pinned", "a b.db", "c.db").stdout
     assert "grew by 16.00 MiB" in " ".join(by_line.split()) and ":5" in by_line and "Next" not in by_line
     assert "Next" not in recording.gpuspy("diff", "c.db", "a b.db").stdout
+
+
+def test_long_names_are_printed_once(recording):
+    program = """import ctypes
+lib = ctypes.CDLL("libcudart.so.13")
+def allocate(call, size):
+    p = ctypes.c_void_p()
+    call(ctypes.byref(p), ctypes.c_size_t(size))
+    return p
+def step(device):
+    p = allocate(lib.cudaMalloc, 1 << 20)
+    for i in range(N):
+        lib.cudaMemcpy(device, pinned, ctypes.c_size_t(1 << 20), 1)
+    lib.cudaDeviceSynchronize()
+    lib.cudaFree(p)
+def main():
+    for i in range(60):
+        step(device)
+pinned = [allocate(lib.cudaMallocHost, 8 << 20) for i in range(N)][0]
+device = allocate(lib.cudaMalloc, 8 << 20)
+main()
+"""
+    names = "a name with spaces.db", "b" * 60 + ".db"
+    for name, n in zip(names, (1, 3)):
+        recording.python(program.replace("N", str(n)), GPUSPY_DB=name)
+    variables, commands = [], []
+    for line in recording.gpuspy("diff", *names).stdout.split("\nNext\n")[1].splitlines():
+        (commands if "gpuspy" in line else variables).append(line.strip())
+    assert variables == ["export before='a name with spaces.db'", f"export after={names[1]}"]
+    assert len(commands) > 1 and 'gpuspy diff --layer pinned "$before" $after' in commands
+    for shell in filter(shutil.which, ("sh", "fish")):
+        done = subprocess.run([shell, "-c", "\n".join((*variables, commands[0]))], capture_output=True, text=True,
+                              cwd=recording.folder, env=dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}"))
+        assert done.returncode == 0 and "grew by 16.00 MiB" in " ".join(done.stdout.split()), (shell, done)
 
 
 def test_one_ran_out_of_memory(recording):

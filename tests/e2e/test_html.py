@@ -8,10 +8,12 @@ import pty
 import random
 import re
 import sqlite3
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from conftest import sanitized
+from conftest import BUILD, sanitized
 from page import Page, agrees, each_sums, numbers, restored, sums
 from rows import GIB, MIB, TENSOR, Rows
 from test_reports import torch_run
@@ -324,7 +326,7 @@ def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
     agrees(recording.report("--top", "200"), data, each_sums(data))
 
 
-@pytest.mark.parametrize("blocks, reported", [(0, None), (1, "1 allocation, each drawn as a separate moment."),
+@pytest.mark.parametrize("blocks, reported", [(0, None), (1, "1 allocation."),
                                           (2, "2 allocations and frees, each drawn as a separate moment.")])
 def test_the_resolution_can_count(recording, blocks, reported):
     with Rows(recording.database) as r:
@@ -359,3 +361,25 @@ def test_call_paths_without_room_are_merged_by_line_of_code(recording):
                      data["resolution"]["text"])
     for (stack, _, merged), place in zip(series.lines, series.places):
         assert not place or (stack >= 0 and merged > 1)
+
+
+@pytest.mark.parametrize("browser, found", [("echo \"$1\" >opened; echo noise; echo noise >&2", True), ("exit 3", False), (None, False),
+                                            ("echo \"$1\" >opened; exec sleep 30", True)])
+def test_the_page_is_opened(recording, browser, found):
+    """xdg-open runs the browser itself without a desktop: gpuspy does not wait until the user closes it."""
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(.1, MIB, None, r.stack("/y.py:2 f"))
+    programs = recording.folder / "bin"
+    programs.mkdir()
+    if browser:
+        (programs / "xdg-open").write_text("#!/bin/sh\n" + browser + "\n")
+        (programs / "xdg-open").chmod(0o755)
+    (programs / "sleep").symlink_to("/bin/sleep")
+    start = time.monotonic()
+    done = subprocess.run([BUILD / "gpuspy", "report", "--open", recording.database], cwd=recording.folder, capture_output=True,
+                          text=True, env={"PATH": str(programs)})
+    assert done.returncode == 0 and time.monotonic() - start < 25 and done.stdout == "" and "noise" not in done.stderr
+    page = recording.database.with_suffix(".html")
+    assert page.exists() and ("found no browser here" in done.stderr) != found
+    assert not found or (recording.folder / "opened").read_text() == f"{page}\n"

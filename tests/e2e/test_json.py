@@ -18,8 +18,8 @@ BY_STACK = {"bytes": int, "count": int, "frames": [FRAME]}
 PHASE = {"startup", "step", "logging", "evaluation", "end", None}
 CONTRACT = {
     "schema": int,
-    "run": {"command": TEXT, "duration_s": NUMBER, "lost_events": int, "complete": FLAG,
-            "processes": [{"pid": int, "complete": FLAG}]},
+    "run": {"command": TEXT, "duration_s": NUMBER, "lost_events": int, "complete": FLAG, "outcome": TEXT,
+            "outcome_hint": (TEXT, None), "processes": [{"pid": int, "complete": FLAG}]},
     "devices": [{"index": int, "name": TEXT, "total_bytes": int}],
     "peak": [{"device": int, "layer": {"device", "tensor", "pinned", "host"}, "bytes": int, "time_s": NUMBER,
               "count": int, "by_stack": [BY_STACK], "by_category": dict, "by_owner": dict, "owners": [OWNER]}],

@@ -1,6 +1,7 @@
 """The commands that gpuspy suggests work as printed, whatever the name of the recording's file."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -15,9 +16,9 @@ NAMES = ["plain.db", "my run.db", "it's.db", 'a"b.db', "-x.db", "--help", "~.db"
 PROGRAM = "import ctypes; assert ctypes.CDLL('libcudart.so.13').cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1 << 20)) == 0"
 
 
-def type_it(recording, command):
+def type_it(recording, command, shell="sh"):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-    done = subprocess.run(["sh", "-c", command], env=dict(env, PATH=f"{BUILD}:{env['PATH']}"), cwd=recording.folder,
+    done = subprocess.run([shell, "-c", command], env=dict(env, PATH=f"{BUILD}:{env['PATH']}"), cwd=recording.folder,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.returncode == 0, (command, done.stderr)
     return done.stdout
@@ -47,7 +48,7 @@ def test_every_name_can_be_typed(recording, name):
         text = re.sub(r" \\\n *", " ", os.fsdecode(type_it(recording, line)))  # as a shell joins the lines of a long command
         if not name.endswith(b"\n"):  # its line ends in the middle
             commands = re.findall(r"^  (gpuspy (?:report|tree|leaks) .*?)(?:  +[a-z].*)?$", text, re.M)
-            named = re.search(r"^  (run=.*)\n  gpuspy", text, re.M)
+            named = re.search(r"^  (export run=.*)\n  gpuspy", text, re.M)
             assert len(commands) > 1
             for command in commands:
                 type_it(recording, f"{named[1]}; {command}" if named else command)
@@ -68,7 +69,8 @@ def test_a_long_name_is_printed_once(recording, name, width):
     assert width == 60 or re.search(r"^  gpuspy report --html \"?\$run\"?  +a page", after, re.M), after
     commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M)
     for command in commands:
-        type_it(recording, "\n".join([*re.findall(r"^  (run=.*)$", after, re.M), command]))
+        for shell in filter(shutil.which, ("sh", "bash", "zsh", "fish")):
+            type_it(recording, "\n".join([*re.findall(r"^  (export run=.*)$", after, re.M), command]), shell)
 
 
 def test_a_short_name_is_part_of_each_command(recording):

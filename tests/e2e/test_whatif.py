@@ -140,7 +140,7 @@ def test_search_ends_with_commands_to_type(tmp_path):
     after = re.sub(r" \\\n *", " ", text[text.index("\nNext"):])  # as a shell joins the lines of a long command
     commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", after, re.M)
     assert len(commands) >= 2 and any("whatif --limit" in command for command in commands), text
-    named = "".join(re.findall(r"^  (run=.*\n)", after, re.M))
+    named = "".join(re.findall(r"^  (export run=.*\n)", after, re.M))
     for command in commands:
         done = subprocess.run(["sh", "-c", named + command], cwd=tmp_path, capture_output=True, text=True,
                               env=dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}"))

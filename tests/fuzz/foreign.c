@@ -24,7 +24,8 @@ int fuzz_foreign(const uint8_t *data, size_t size, enum import_format format)
     snprintf(to, sizeof to, "%s/imported.db", fuzz_folder());
     fuzz_write(path, data, size);
     if (import_format_of(path) != format) {
-        const char *hint = import_hint(path);
+        char named[768];
+        const char *hint = import_hint(path, named, sizeof named);
         FUZZ_CHECK(!hint || !strchr(hint, '\n'), "'%s'", hint);
         return 0;
     }
