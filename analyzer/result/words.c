@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/each.h"
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",
@@ -138,6 +139,13 @@ static bool failed_without_call(const struct result_report *r)
     return ANY_IN(p, r->preallocations, !p->within) || ANY_IN(p, r->processes, result_names_memory(p->exception));
 }
 
+/* The exception that ended the program names memory, and its framework had preallocated the GPU. */
+static bool ran_out_in_pool(const struct result_report *r)
+{
+    return ANY_IN(p, r->processes, result_names_memory(p->exception)) &&
+           ANY_IN(p, r->preallocations, p->in_advance && !p->within);
+}
+
 /* PyTorch's own words, since 2.12. */
 static bool was_rejected(const struct result_report *r)
 {
@@ -146,7 +154,9 @@ static bool was_rejected(const struct result_report *r)
 
 bool result_names_memory(const char *exception)
 {
-    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
+    static const char *const words[] = {"out of memory", "MemoryError", "RESOURCE_EXHAUSTED", "ResourceExhausted",
+                                        "OOM when allocating"};
+    return exception && ANY_OF(word, words, COUNT_OF(words), strcasestr(exception, *word));
 }
 
 bool result_was_killed(const struct result_report *r)
@@ -167,6 +177,7 @@ const char *result_outcome_text(const struct result_report *r, bool of_gpu)
            : r->no_history || r->no_memory || r->outcome_unknown ? "Whether memory ran out is unknown"
            : r->ooms_n && r->ooms[0].handled                     ? "Memory ran out, and the program handled it"
            : was_rejected(r) ? "No CUDA call ran out of memory: PyTorch refused the request (throw_on_cudamalloc_oom)"
+           : ran_out_in_pool(r)             ? "Memory ran out inside the framework's own pool, without a CUDA call"
            : failed_without_call(r)         ? "No CUDA call ran out of memory"
            : r->imported                    ? "Memory did not run out while it was recorded"
            : of_gpu && result_was_killed(r) ? "GPU memory did not run out"
