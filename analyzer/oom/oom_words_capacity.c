@@ -4,6 +4,7 @@
 #include "analyzer/oom/oom_square.h"
 
 #include "analyzer/site/owner.h"
+#include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
 
 #include <stdlib.h>
@@ -422,6 +423,44 @@ static const char *explain_lines(struct oom_words *w)
 
 /* Each sentence states only what the numbers prove: "the live memory does not fit" means that it would not fit even
  * if the process had the whole GPU except for its context. */
+/* params, state = update(params, state, x): the names that the failing statement passes to a call and binds again. */
+static bool replaces_arguments(struct oom_words *w)
+{
+    uint32_t stack = w->f->stack;
+    const struct run_frame *frame;
+    struct site_code code;
+    struct site_assignment a;
+    struct site_names names = {0};
+    size_t at;
+    while ((frame = run_stack_frame(w->b->run, stack)) != NULL &&
+           (frame->kind != GS_FRAME_PYTHON || site_is_library(frame)))
+        stack = run_stack_parent(w->b->run, stack);
+    if (!frame || !site_open_source(w->b, frame, &code, &at) ||
+        !site_assignment_of(w->b->arena, code.list[at].code, &a) || a.augmented ||
+        site_file_has(w->b, frame->file, frame->line, "donate"))
+        return false;
+    site_targets_of(w->b->arena, a.targets, &names, NULL);
+    for (const char *p = strchr(a.value, '('); p && *p; p++) {
+        const size_t n = site_name_length(p);
+        if (n && site_names_has(&names, arena_printf(w->b->arena, "%.*s", (int)n, p))) return true;
+        p += n ? n - 1 : 0;
+    }
+    return false;
+}
+
+/* A compiled function of JAX allocates its results beside its arguments, unless these are donated. */
+static void advise_donation(struct oom_words *w)
+{
+    if (w->f->stack == RUN_NONE || strcmp(site_owner_word(w->b, site_owner_of(w->b, w->f->stack)), "JAX") != 0 ||
+        !replaces_arguments(w))
+        return;
+    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                    TEXT(w,
+                         "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
+                         "them (jax.jit(…, donate_argnums=…)), so that XLA reuses their memory for the results",
+                         oom_place_text(w, w->f->stack)));
+}
+
 /* CuPy frees the unused blocks of its pool before it fails; cupy.cuda.runtime.malloc does not. */
 static bool is_request_of_pool(const struct oom_words *w, const char *owner)
 {
@@ -482,5 +521,6 @@ void oom_explain_capacity(struct oom_words *w)
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));
     }
     advise_pools(w);
+    advise_donation(w);
     oom_advise_growth(w);
 }
