@@ -91,6 +91,20 @@ static bool is_plain_exception(PyObject *exception, PyObject *type)
     return is;
 }
 
+/* The text of an exception whose class a C++ library made (nanobind, as JAX's errors): its first argument, so that no
+ * code of the library runs. NULL: it is another kind of exception. */
+static PyObject *first_argument(PyObject *exception, PyObject *type)
+{
+    static const char *const of_library[] = {"nb_method", NULL}, *const is_text[] = {"str", NULL};
+    PyObject *method = attribute_value(type, "__str__");
+    PyObject *arguments = type_is(method, of_library) ? attribute_value(exception, "args") : NULL;
+    PyObject *first = arguments && py.length(arguments) > 0 ? py.item(arguments, 0) : NULL; /* borrowed */
+    PyObject *text = type_is(first, is_text) ? py.text(first) : NULL;
+    release_value(arguments);
+    release_value(method);
+    return text;
+}
+
 /* "ValueError: its first line", as at the end of Python's traceback; only the type if the text is not plain. */
 static void describe_raised(char *out, size_t size, PyObject *exception)
 {
@@ -99,6 +113,7 @@ static void describe_raised(char *out, size_t size, PyObject *exception)
     copy_text(module, sizeof module, type, "__module__");
     copy_text(name, sizeof name, type, "__qualname__");
     PyObject *message = type && is_plain_exception(exception, type) ? py.text(exception) : NULL;
+    if (type && !message) message = first_argument(exception, type);
     const char *utf8 = message ? py.utf8(message) : NULL;
     if (!utf8) py.clear();
     if (utf8) {

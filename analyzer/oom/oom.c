@@ -521,6 +521,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_gr
     if (c) {
         f.examined = true;
         f.preallocated = question_preallocated(o->b->report, row->process, row->device);
+        f.preallocates = question_preallocates(o->b, row->process, f.stack, f.requested, f.total, &f.preallocates_less);
         f.tensor_reserved = f.tensor_reserved == RUN_UNKNOWN ? c->reserved : f.tensor_reserved;
         if (f.tensor_allocated == RUN_UNKNOWN && f.layer == RUN_SERIES_TENSOR) f.tensor_allocated = f.live;
         oom_trials_judge(o->b, &f.trials);

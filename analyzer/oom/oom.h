@@ -128,8 +128,10 @@ struct oom_facts {
     uint32_t largest_stack;
     int64_t rounding; /* bytes of the live blocks that no tensor requested; RUN_UNKNOWN */
     const struct result_preallocation
-        *preallocated;     /* a framework preallocated the device, in this process; NULL none */
-    uint32_t holder_stack; /* the stack that held most */
+        *preallocated;                            /* a framework preallocated the device, in this process; NULL none */
+    const char *preallocates, *preallocates_less; /* the failed request is a framework's preallocation: its name, and
+                                                     how to make it smaller; NULL: it is not */
+    uint32_t holder_stack;                        /* the stack that held most */
     int64_t holder;
     struct allocator_heap_map map;
     const struct oom_layout *layout;           /* oom_layout.h; NULL unknown */

@@ -136,6 +136,12 @@ static bool is_cache_fragmentation(const facts *f)
            (small && pieces && !outgrown) || (arena_add_capped(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
+/* A framework's preallocation, which another process leaves no room for. */
+static bool is_refused_preallocation(const facts *f)
+{
+    return f->preallocates && f->requested <= f->total - oom_context_bytes(f) && is_other_process(f);
+}
+
 static bool is_preallocation(const facts *f)
 {
     return f->preallocated && run_is_known(f->total) &&
@@ -167,6 +173,8 @@ static const struct {
     {RESULT_CAUSE_##cause, RESULT_CERTAINTY_INFERRED, holds, explain, refuted_by},
     /* clang-format off */
     RECORDED(PINNED_HOST, is_pinned, oom_explain_pinned)
+    INFERRED(OTHER_PROCESS, is_refused_preallocation, oom_explain_refused_preallocation,
+             "if nvidia-smi shows no other process there")
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
     INFERRED(OVERSIZED_REQUEST, is_beyond_own, oom_explain_oversized,
              "if other processes held most of the GPU")

@@ -120,6 +120,7 @@ void oom_explain_optimizers(struct oom_words *w);
 void oom_explain_failed(struct oom_words *w);
 void oom_explain_other_process(struct oom_words *w);
 void oom_explain_cache_fragmentation(struct oom_words *w);
+void oom_explain_refused_preallocation(struct oom_words *w);
 void oom_explain_preallocation(struct oom_words *w);
 void oom_explain_outside(struct oom_words *w);
 void oom_explain_capacity(struct oom_words *w);

@@ -3,6 +3,8 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_square.h"
 
+#include "analyzer/site/owner.h"
+#include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
 
 #include <stdlib.h>
@@ -294,6 +296,23 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
                 from)});
 }
 
+void oom_explain_refused_preallocation(struct oom_words *w)
+{
+    const struct run_device_sample *nvml = w->f->nvml;
+    const bool named = nvml && nvml->other_pid;
+    w->v->verdict = TEXT(w, "%s preallocates %s of the GPU, of which other processes hold %s%s", w->f->preallocates,
+                         SIZE(w, w->f->requested), SIZE(w, oom_other_bytes(w->f)),
+                         named ? TEXT(w, ", most of it process %u%s%s%s", nvml->other_pid, nvml->other_name ? " (" : "",
+                                      nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : "")
+                               : "");
+    advise_in_words(
+        w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
+        TEXT(w, "in this process, and in the others if they use %s: %s", w->f->preallocates, w->f->preallocates_less));
+    advise_in_words(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f),
+                    named ? TEXT(w, "end process %u, or choose another GPU with CUDA_VISIBLE_DEVICES", nvml->other_pid)
+                          : "end the other process (nvidia-smi), or choose another GPU with CUDA_VISIBLE_DEVICES");
+}
+
 void oom_explain_preallocation(struct oom_words *w)
 {
     w->v->verdict = w->f->preallocated->sentence;
@@ -434,6 +453,69 @@ static const char *explain_lines(struct oom_words *w)
 
 /* Each sentence states only what the numbers prove: "the live memory does not fit" means that it would not fit even
  * if the process had the whole GPU except for its context. */
+/* params, state = update(params, state, x): the names that the failing statement passes to a call and binds again. */
+static bool replaces_arguments(struct oom_words *w)
+{
+    uint32_t stack = w->f->stack;
+    const struct run_frame *frame;
+    struct site_code code;
+    struct site_assignment a;
+    struct site_names names = {0};
+    size_t at;
+    while ((frame = run_stack_frame(w->b->run, stack)) != NULL &&
+           (frame->kind != GS_FRAME_PYTHON || site_is_library(frame)))
+        stack = run_stack_parent(w->b->run, stack);
+    if (!frame || !site_open_source(w->b, frame, &code, &at) ||
+        !site_assignment_of(w->b->arena, code.list[at].code, &a) || a.augmented ||
+        site_file_has(w->b, frame->file, frame->line, "donate"))
+        return false;
+    site_targets_of(w->b->arena, a.targets, &names, NULL);
+    for (const char *p = strchr(a.value, '('); p && *p; p++) {
+        const size_t n = site_name_length(p);
+        if (n && site_names_has(&names, arena_printf(w->b->arena, "%.*s", (int)n, p))) return true;
+        p += n ? n - 1 : 0;
+    }
+    return false;
+}
+
+/* A compiled function of JAX allocates its results beside its arguments, unless these are donated. */
+static void advise_donation(struct oom_words *w)
+{
+    if (w->f->stack == RUN_NONE || strcmp(site_owner_word(w->b, site_owner_of(w->b, w->f->stack)), "JAX") != 0 ||
+        !replaces_arguments(w))
+        return;
+    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                    TEXT(w,
+                         "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
+                         "them (jax.jit(…, donate_argnums=…)), so that XLA reuses their memory for the results",
+                         oom_place_text(w, w->f->stack)));
+}
+
+/* CuPy frees the unused blocks of its pool before it fails; cupy.cuda.runtime.malloc does not. */
+static bool is_request_of_pool(const struct oom_words *w, const char *owner)
+{
+    const struct run_frame *frame;
+    if (strcmp(site_owner_word(w->b, site_owner_of(w->b, w->f->stack)), owner) != 0) return false;
+    if (strcmp(owner, "CuPy") != 0) return true;
+    for (uint32_t s = w->f->stack; (frame = run_stack_frame(w->b->run, s)) != NULL; s = run_stack_parent(w->b->run, s))
+        if (frame->module && strstr(frame->module, "/cupy/cuda/memory.")) return true;
+    return false;
+}
+
+/* What another library's pool keeps unused serves no request of this kind. */
+static void advise_pools(struct oom_words *w)
+{
+    const struct result_report *r = w->b->report;
+    EACH_IN (pool, r->preallocations) {
+        if (pool->process != w->v->process || pool->device != w->f->row->device || pool->in_advance || !pool->advice ||
+            pool->bytes < w->f->requested / 2 || is_request_of_pool(w, pool->owner))
+            continue;
+        advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
+                        TEXT(w, "%s's pool keeps memory that its arrays freed, which this request cannot use: %s",
+                             pool->owner, pool->advice));
+    }
+}
+
 void oom_explain_capacity(struct oom_words *w)
 {
     const facts *f = w->f;
@@ -468,5 +550,7 @@ void oom_explain_capacity(struct oom_words *w)
             w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));
     }
+    advise_pools(w);
+    advise_donation(w);
     oom_advise_growth(w);
 }

@@ -365,6 +365,8 @@ static void find_leak_holders(struct oom_words *w)
     if (!w->v->holders_n && (f->graph == OOM_GRAPH_UNKNOWN || (f->graph == OOM_GRAPH_NONE && passes &&
                                                                !site_is_without_gradients(w->b, f->growing_stack))))
         w->v->holders_n = site_find_holders(w->b, f->growing_stack, true, &w->v->holders);
+    if (!w->v->holders_n && f->layer == RUN_SERIES_DEVICE)
+        w->v->holders_n = site_find_kept_errors(w->b, f->growing_stack, &w->v->holders);
     struct result_holder *carried; /* out, past = net(x, past), whose layers extend what they are given */
     const size_t n = f->replaced ? site_find_holders(w->b, f->growing_stack, true, &carried) : 0;
     if (!n || !carried[0].carried) return;

@@ -110,6 +110,7 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach().cpu(); "
                "or use torch.no_grad() if no backward() follows";
     if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
+    if (g->layer == RUN_SERIES_DEVICE && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
     if (g->layer == RUN_SERIES_DEVICE)
         return "drop the reference (free the block, if nothing else does), or store a copy on the host";
     return question_is_number(g->bytes / (int64_t)g->count) ? "drop the reference, or store " QUESTION_STORE_NUMBERS
@@ -215,7 +216,8 @@ static void of_time(struct advices *a)
     /* If the waits are caused by frees, the advice is the same. */
     for (size_t i = 0; i < r->churn_n && i < CHURNS && !frees_wait(r); i++) {
         const struct result_churn *c = &r->churn[i];
-        if (c->advice && !is_advised(r, c->advice) && !is_earlier_churn(r, i))
+        const bool retried = ANY_IN(x, r->retries, same_line(&x->stack.site, &c->stack.site)); /* a full pool frees */
+        if (c->advice && !retried && !is_advised(r, c->advice) && !is_earlier_churn(r, i))
             add_advice(a, "churn", 0.02, arena_printf(a->b->arena, "%s: %s", churn_lines(a, i), c->advice));
     }
 }
@@ -258,6 +260,23 @@ static void of_flushes(struct advices *a)
         if (emptying_advised(r, &f->site)) continue;
         double share = f->blocked_s / site_wall_seconds(a->b);
         add_advice(a, "churn", share > 0.02 ? share : 0.02, advice_at_site(a, &f->site, f->advice));
+    }
+}
+
+/* The exception that ended the program names memory, which the framework's own pool lacked: no CUDA call shows it. */
+static void of_pools(struct advices *a)
+{
+    const struct result_report *r = a->b->report;
+    EACH_IN (pool, r->preallocations) {
+        const struct run_process *p = &r->processes[pool->process];
+        if (!pool->in_advance || pool->within || !result_names_memory(p->exception)) continue;
+        const char *at = p->exception_place ? strrchr(p->exception_place, '/') : NULL;
+        add_advice(a, "oom", 10,
+                   arena_printf(a->b->arena,
+                                "%s: %s's pool of %s ran out; use smaller batches or arrays there, or a larger GPU. "
+                                "gpuspy run --inside-pools records which lines hold the pool's memory",
+                                at ? at + 1 : "the exception", pool->owner,
+                                site_bytes_text(a->b, (double)pool->bytes)));
     }
 }
 
@@ -364,6 +383,7 @@ void question_advice_build(struct site_builder *b)
     size_t total;
     of_recording(&a);
     of_ooms(&a);
+    of_pools(&a);
     of_growth(&a);
     of_time(&a);
     of_polling(&a);

@@ -178,8 +178,9 @@ static bool is_worth_reporting(const struct question_churns *c, const struct res
 
 static void advise_churn(const struct question_churns *c, struct result_churn *x, enum run_series_layer layer)
 {
-    if (!is_worth_reporting(c, x) || x->pattern == of_allocator) {
-        x->advice = NULL;
+    if (!is_worth_reporting(c, x) || x->pattern == of_allocator ||
+        run_setting_value(c->b->run, x->process, "GPUSPY_INSIDE_POOLS")) {
+        x->advice = NULL; /* with --inside-pools each array is a CUDA allocation */
     } else if (!x->advice) {
         x->advice = layer == RUN_SERIES_PINNED
                         ? "pin the buffer once and keep it"

@@ -38,11 +38,24 @@ uint32_t question_raised_failure(const struct run *run, uint32_t process)
     return first != RUN_NONE ? first : last;
 }
 
+/* Without its pool, JAX makes an array of an execution that failed, and raises the exception where the program reads
+ * it: what follows until then computes nothing. */
+static bool is_raised_later(const struct run *run, const struct run_oom *row)
+{
+    const char *allocator = run_setting_value(run, row->process, "XLA_PYTHON_CLIENT_ALLOCATOR");
+    const struct run_frame *f;
+    if (!allocator || strcmp(allocator, "platform") != 0) return false;
+    for (uint32_t s = row->stack; (f = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
+        if (f->module && (strstr(f->module, "xla_cuda_plugin") || strstr(f->module, "/jaxlib/"))) return true;
+    return false;
+}
+
 /* It ended cleanly. PyTorch throws, and an uncaught exception sets the exit status unless a thread ends with it; a
  * result of CUDA can be ignored, or be the last one. */
 static bool is_survived(const struct run *run, const struct run_process *p, const struct run_oom *row)
 {
-    return p->exit_status == 0 && !run_stack_is_in(run, row->stack, "threading", "_bootstrap") &&
+    return p->exit_status == 0 && !is_raised_later(run, row) &&
+           !run_stack_is_in(run, row->stack, "threading", "_bootstrap") &&
            (run_stack_python(run, row->stack) != RUN_NONE || p->last_alloc_ns > row->time_ns);
 }
 

@@ -202,6 +202,7 @@ static void show_growth_source(struct site_builder *b, struct result_growth *g)
     /* total += penalty, whose graph a line outside of all modules made */
     if (!g->holders_n && !g->graph && g->layer == RUN_SERIES_TENSOR && !site_is_without_gradients(b, g->stack.number))
         g->holders_n = site_find_holders(b, g->stack.number, true, &g->holders);
+    if (!g->holders_n) g->holders_n = site_find_kept_errors(b, g->stack.number, &g->holders);
     g->stack = site_trace(b, g->stack.number);
     site_add_excerpt(b, &source, &g->newest, "growing");
     site_add_excerpt(b, &source, &g->lines[0].site, "growing");

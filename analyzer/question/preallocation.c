@@ -180,10 +180,9 @@ static bool goes_through(const struct site_builder *b, uint32_t stack, const cha
 }
 
 /* The least that counts as preallocation: slightly less than was requested, because the device is not empty. */
-static double preallocation_least_of(const struct question_preallocations *p, const struct holder *h,
-                                     const struct ahead *row)
+static double preallocation_least_of(const struct site_builder *b, uint32_t process, const struct ahead *row)
 {
-    const char *set = share_set(p->b, h->process, row->share), *equals = set ? strchr(set, '=') : NULL;
+    const char *set = share_set(b, process, row->share), *equals = set ? strchr(set, '=') : NULL;
     double share = equals ? strtod(equals + 1, NULL) : 0;
     return share > 0 && share <= 1 ? 0.8 * share : row->least;
 }
@@ -193,7 +192,7 @@ static const struct ahead *ahead_row(const struct question_preallocations *p, co
     const char *owner = site_owner_word(p->b, h->owner);
     for (size_t i = 0; i < COUNT(ahead_rows); i++) {
         const struct ahead *row = &ahead_rows[i];
-        if (strcmp(row->owner, owner) == 0 && share >= preallocation_least_of(p, h, row) && share <= 1 &&
+        if (strcmp(row->owner, owner) == 0 && share >= preallocation_least_of(p->b, h->process, row) && share <= 1 &&
             (double)h->before <= first_piece * (double)h->largest &&
             !is_environment_pair_set(p->b, h->process, row->off) && goes_through(p->b, h->largest_stack, row->through))
             return row;
@@ -289,5 +288,20 @@ const struct result_preallocation *question_preallocated(const struct result_rep
 {
     EACH_IN (f, r->preallocations)
         if (f->process == process && f->device == device && f->in_advance && !f->within) return f;
+    return NULL;
+}
+
+const char *question_preallocates(struct site_builder *b, uint32_t process, uint32_t stack, int64_t bytes,
+                                  int64_t total, const char **less)
+{
+    const char *owner = total > 0 ? site_owner_word(b, site_owner_of(b, stack)) : "";
+    EACH (row, ahead_rows, COUNT(ahead_rows)) {
+        if (strcmp(row->owner, owner) != 0 || is_environment_pair_set(b, process, row->off) ||
+            (double)bytes < preallocation_least_of(b, process, row) * (double)total ||
+            !goes_through(b, stack, row->through))
+            continue;
+        *less = arena_printf(b->arena, "%s; %s", row->advice, row->less);
+        return row->owner;
+    }
     return NULL;
 }

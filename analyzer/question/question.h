@@ -44,6 +44,10 @@ struct question_preallocations *question_preallocations_start(struct site_builde
 void question_preallocations_finish(struct question_preallocations *p); /* after peaks, before ooms */
 /* The preallocation of the device outside of PyTorch, NULL none. */
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device);
+/* The framework that preallocates a device of `total` bytes by such a request, and how to make it ask for less; NULL:
+ * it is no such request. */
+const char *question_preallocates(struct site_builder *b, uint32_t process, uint32_t stack, int64_t bytes,
+                                  int64_t total, const char **less);
 
 /* mark.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
@@ -121,3 +125,5 @@ enum { QUESTION_ADVICE_SYNCS = 32 };
 /* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
 struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done);
 void question_advice_build(struct site_builder *b); /* last */
+/* After it: advice names the framework's own functions in a program without PyTorch. */
+void question_use_frameworks_words(struct site_builder *b);

@@ -125,6 +125,7 @@ static bool advice_build(struct site_builder *b, char *error, size_t error_size)
 {
     question_advice_build(b);
     question_loop_advice(b);
+    question_use_frameworks_words(b);
     return true;
 }
 
@@ -357,6 +358,7 @@ struct result_report *report_build(struct run *run, const struct run_options *op
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     site_helpers(run, &b.helpers);
     o->report.simulated = step_is_simulated(&b);
+    o->report.without_pools = run_setting_value(b.run, 0, "GPUSPY_INSIDE_POOLS") != NULL;
     note_report_lacks(run, &o->report);
     struct asked asked = ask_questions(&b);
     bool ok = watch_memory(&asked, error, error_size);

@@ -556,6 +556,8 @@ struct result_report {
     size_t syncs_n, syncs_total;
     size_t sync_lines_n, sync_lines_total;
     double sync_blocked_s, sync_share; /* of all waits */
+    bool other_framework;              /* JAX, CuPy, …, and no PyTorch */
+    bool without_pools;                /* gpuspy run --inside-pools recorded it */
     bool simulated;                    /* some GPU is simulated: its times mean nothing */
     bool imported;                     /* another tool made the recording: what the program did after it is unknown */
     const char *no_history;            /* why only one moment is known; NULL: all of them are */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/each.h"
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",
@@ -159,6 +160,13 @@ bool result_lacked_context(const struct result_report *r)
     return false;
 }
 
+/* The exception that ended the program names memory, and its framework had preallocated the GPU. */
+static bool ran_out_in_pool(const struct result_report *r)
+{
+    return ANY_IN(p, r->processes, result_names_memory(p->exception)) &&
+           ANY_IN(p, r->preallocations, p->in_advance && !p->within);
+}
+
 /* PyTorch's own words, since 2.12. */
 static bool was_rejected(const struct result_report *r)
 {
@@ -167,7 +175,9 @@ static bool was_rejected(const struct result_report *r)
 
 bool result_names_memory(const char *exception)
 {
-    return exception && (strstr(exception, "MemoryError") || strcasestr(exception, "out of memory"));
+    static const char *const words[] = {"out of memory", "MemoryError", "RESOURCE_EXHAUSTED", "ResourceExhausted",
+                                        "OOM when allocating"};
+    return exception && ANY_OF(word, words, COUNT_OF(words), strcasestr(exception, *word));
 }
 
 bool result_was_killed(const struct result_report *r)
@@ -191,6 +201,7 @@ const char *result_outcome_text(const struct result_report *r)
            : result_lacked_context(r) ? "CUDA ran out of memory before the first allocation"
            : ANY_IN(p, r->processes, names_cuda_memory(p->exception))
                ? "CUDA ran out of memory, but no recorded allocation failed"
+           : ran_out_in_pool(r)     ? "Memory ran out inside the framework's own pool, without a CUDA call"
            : failed_without_call(r) ? "No CUDA call ran out of memory"
            : r->imported            ? "Memory did not run out while it was recorded"
            : result_was_killed(r)   ? "GPU memory did not run out"

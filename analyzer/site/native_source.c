@@ -172,9 +172,20 @@ static struct name find_new_name(const char *line)
     return (struct name){out, (size_t)(end - out), true};
 }
 
+/* Frameworks that execute compiled functions in threads of their own, which have no line of the program. */
+static const struct {
+    const char *module, *advice;
+} of_threads[] = {
+    {"libtensorflow", "the program keeps what a tf.function returns, which TensorFlow's own threads allocate: "
+                      "tf.config.run_functions_eagerly(True) shows the line"},
+    {"xla_cuda_plugin", "the program keeps what JAX's own threads allocate: jax.disable_jit() shows the line"},
+};
+
 const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site)
 {
     enum { NEXT = 8 };
+    EACH (f, of_threads, COUNT_OF(of_threads))
+        if (site->file && strstr(site->file, f->module)) return f->advice;
     struct run_source lines;
     const char *call = NULL, *more = "";
     size_t n = 0;

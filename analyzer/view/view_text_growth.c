@@ -159,7 +159,7 @@ void view_text_retries(const struct draw_text *v)
 
     if (!shown) return;
     draw_heading(v, TERMINAL_YELLOW, "Allocations that succeeded on a retry",
-                 ", after PyTorch had freed its cached segments");
+                 r->other_framework ? "" : ", after PyTorch had freed its cached segments");
     EACH (x, r->retry_lines, shown) {
         const char *cells[] = {UNITS_COUNT(x->count), DRAW_BYTES(x->requested_bytes), UNITS_SECONDS(x->first_s),
                                UNITS_SECONDS(x->last_s)};

@@ -62,7 +62,7 @@ static inline bool view_is_row_negligible(const struct draw_text *v, size_t row,
 }
 
 /* What was preallocated or is kept in a pool, one line each (view_text_owner.c). */
-void view_text_preallocations(const struct draw_text *v, uint32_t process, int device);
+void view_text_preallocations(const struct draw_text *v, uint32_t process, int device, bool only_in_advance);
 
 /* "Never freed", "Live when the program died": the name of the list of the end (view_ending.c). */
 const char *view_end_words(const struct result_report *report);

@@ -93,3 +93,91 @@ def test_inside_jaxs_pool(recording):
     (peak,) = [p for p in recording.report()["peak"] if p["layer"] == "device"]
     held = {s["site"]["line"]: s["bytes"] for s in peak["by_site"]}
     assert held[8] == 24 * MIB
+
+
+def run_inside(recording, script, *options, **more):
+    path = recording.folder / "script.py"
+    path.write_text(script)
+    env = recording.environment(LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1,
+                                JAX_PLATFORMS="cuda", SIMCUDA_UNKNOWN="zero", **more)
+    env = {k: v for k, v in env.items() if not k.startswith(("LD_PRELOAD", "GPUSPY_"))}
+    done = subprocess.run([BUILD / "gpuspy", "run", "-o", recording.database, *options, "--", PYTHON, path], env=env,
+                          cwd=recording.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+    return done, recording.report(), recording.gpuspy("report", recording.database).stdout
+
+
+START = """
+import jax._src.hardware_utils
+jax._src.hardware_utils.has_visible_nvidia_gpu = lambda: True
+import jax
+import jax.numpy as jnp
+"""
+
+
+def test_jaxs_pool_runs_out(recording):
+    """No CUDA call fails: the exception shows it, and the report states whose pool it was."""
+    done, _, text = run_inside(recording, START + "x = jnp.ones((1 << 30,), jnp.float32)\nx.block_until_ready()\n",
+                               SIMCUDA_MEMORY="4GiB")
+    assert done.returncode == 1
+    words = " ".join(text.split())
+    assert "RESOURCE_EXHAUSTED: Out of memory" in words and "memory ran out inside the framework's own pool" in words
+    assert "script.py:6: JAX's pool of 3.00 GiB ran out" in words or "script.py:7: JAX's pool of 3.00 GiB ran out" in words
+    assert "JAX preallocated 75 % of GPU 0" in words and "XLA_PYTHON_CLIENT_PREALLOCATE=false" in words
+
+
+def test_another_process_leaves_no_room_to_preallocate(recording):
+    _, answer, text = run_inside(recording, START + "x = jnp.ones((1 << 20,), jnp.float32)\nx.block_until_ready()\n",
+                                 SIMCUDA_MEMORY="4GiB", SIMCUDA_OTHER="3GiB@4242")
+    assert answer["oom"][0]["cause"] == "other_process"
+    words = " ".join(text.split())
+    assert "JAX preallocates 3.00 GiB of the GPU, of which other processes hold 3.00 GiB" in words
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in words and "check the shape" not in words
+
+
+KEPT = START + """
+@jax.jit
+def layer(x):
+    return jnp.tanh(x)
+x = jnp.ones((1024, 2048), jnp.float32)
+history = []
+for step in range(200):
+    x = layer(x)
+    history.append(x)
+"""
+
+
+def test_jax_reports_a_failure_later(recording):
+    """A failed execution makes an array that holds the error: what follows is no part of the leak's course."""
+    _, answer, text = run_inside(recording, KEPT, "--inside-pools", SIMCUDA_MEMORY="1536MiB")
+    assert answer["oom"][0]["cause"] == "leak"
+    words = " ".join(text.split())
+    assert "history.append(x)" in words and "jax.device_get(x)" in words and "Recorded with --inside-pools" in words
+    assert "detach" not in words and "cuCtxSynchronize" not in words
+
+
+def test_words_of_numba(recording):
+    _, _, text = run_inside(recording, "import numpy\nfrom numba import cuda\nkept = []\nfor i in range(200):\n"
+                            "    d = cuda.to_device(numpy.ones(1 << 20))\n    kept.append(d)\n")
+    words = " ".join(text.split())
+    assert "kept by script.py:6 `kept.append(d)`" in words and "store x.copy_to_host(), a copy on the host" in words
+    assert "free the block" not in words
+
+
+DONATED = START + """
+@jax.jit
+def update(p, m):
+    return p * 0.9 - m, m * 0.9
+p = jnp.ones((8192, 8192), jnp.float32)
+m = jnp.ones((8192, 8192), jnp.float32)
+p, m = update(p, m)
+p.block_until_ready()
+"""
+
+
+@pytest.mark.parametrize("script, donates", [(DONATED, True), (DONATED.replace("p, m = update", "q, n = update"), False),
+                                             (DONATED + "# donate_argnums: not possible\n", True)])
+def test_results_beside_arguments(recording, script, donates):
+    """An update whose arguments it replaces: donate them; not if the program binds other names."""
+    _, answer, text = run_inside(recording, script, "--inside-pools", SIMCUDA_MEMORY="1400MiB")
+    assert answer["oom"][0]["cause"] == "capacity"
+    assert ("donate_argnums" in " ".join(answer["oom"][0]["advice"])) == donates
