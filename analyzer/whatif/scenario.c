@@ -32,6 +32,8 @@ struct track { /* a device under one scenario */
     struct map other_ends;  /* other tensors, no part of the model, by the step in which they are freed: the last step
                                that allocated one */
     uint64_t holding_steps; /* whose tensors outlive the next step, and may hold others */
+    uint64_t held_steps;    /* some of whose tensors a later one may hold that outlives the next step */
+    size_t held_n;          /* of `without`, those that a later tensor of the step may hold */
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events, requests;
     bool open, over;                   /* over: it ran out of memory */
@@ -62,7 +64,8 @@ struct play {
     struct whatif_pool_map *maps;           /* likewise, of all scenarios */
     const struct recorded_totals *recorded; /* likewise */
     uint8_t *matches;                       /* by stack: enum match */
-    const char *file;                       /* of that line */
+    uint8_t *graphs;  /* by stack: 0 not examined, 1 its tensors may have a graph after their step, 2 they have none */
+    const char *file; /* of that line */
     size_t file_length;
     int line;
 };
@@ -147,7 +150,7 @@ static inline struct track *track_of(struct play *p, uint32_t process, int devic
 /* At the end of a step, `next_ns` before the end of the next one. */
 static void drop_left_out(struct play *p, struct track *t, int64_t ns, int64_t next_ns)
 {
-    bool holds = false;
+    bool holds = false, held = false;
     for (size_t i = 0; i < t->without_n; i++) {
         if (t->without[i].free_ns <= ns) continue; /* another one may have its number now */
         const uint32_t block = whatif_lane_take(&t->lane, t->without[i].number, t->without[i].address);
@@ -157,10 +160,13 @@ static void drop_left_out(struct play *p, struct track *t, int64_t ns, int64_t n
         if (t->without[i].needed) p->scenario->outcome.doubts |= WHATIF_NEEDED;
         if (t->without[i].used) p->scenario->outcome.doubts |= WHATIF_USED;
         holds = holds || (t->without[i].holds && t->without[i].free_ns > next_ns);
+        held = held || (i < t->held_n && t->without[i].free_ns > next_ns);
     }
     t->holding_steps += holds;
+    t->held_steps += held;
     if (t->holding_steps > 1) p->scenario->outcome.doubts |= WHATIF_HOLDS; /* once: the first step's own */
-    t->without_n = 0;
+    if (t->held_steps > 1) p->scenario->outcome.doubts |= WHATIF_HELD;
+    t->without_n = t->held_n = 0;
 }
 
 /* How many steps have ended when a tensor is freed: all, if it is freed after them or never. */
@@ -178,6 +184,13 @@ static uint64_t end_of(const struct play *p, const struct track *t, const struct
     return low;
 }
 
+static bool keeps_graph(struct play *p, uint32_t stack)
+{
+    if (stack >= p->w->owners_n) return false;
+    if (!p->graphs[stack]) p->graphs[stack] = whatif_keeps_graph(&p->w->sources, stack) ? 1 : 2;
+    return p->graphs[stack] == 1;
+}
+
 /* A tensor that stays. */
 static void note_other(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
@@ -192,6 +205,7 @@ static void note_other(struct play *p, struct track *t, const struct run_lifetim
     case RESULT_CATEGORY_WORKSPACES: return;
     default: *map_at(&t->other_ends, end) = (uint32_t)t->next_end;
     }
+    if (t->held_n < t->without_n && keeps_graph(p, life->stack)) t->held_n = t->without_n;
 }
 
 /* A tensor holds an older one by its graph only if they are freed together, as far as the step shows. After the last
@@ -567,6 +581,7 @@ static bool prepare_play(struct play *p, struct whatif *w, struct whatif_scenari
     }
     if ((s->without || s->flush_every) && !whatif_ends_are_sure(w)) s->outcome.doubts |= WHATIF_STEPS;
     if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);
+    if (s->without) p->graphs = arena_alloc(&w->arena, w->owners_n + 1);
     for (size_t i = 0; i < w->devices_n; i++) {
         struct track *t = &p->tracks[i];
         const int64_t total = w->devices[i].total;

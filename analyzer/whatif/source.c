@@ -558,6 +558,14 @@ bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
     return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
 }
 
+bool whatif_keeps_graph(struct site_builder *b, uint32_t stack)
+{
+    struct site_code code;
+    size_t at;
+    const struct run_frame *f = site_open_innermost(b, stack, &code, &at);
+    return f && !site_is_without_gradients(b, stack) && !whatif_is_graphless(b, f) && !site_backward_follows(b, stack);
+}
+
 /* The head of a loop drops the variable of the last turn. */
 static bool is_loop_head(struct site_builder *b, const struct run_frame *frame)
 {

@@ -25,6 +25,8 @@ unsigned whatif_source_facts(struct run *run);
 bool whatif_is_caught(struct site_builder *b, uint32_t stack);
 /* Does the statement of this frame make or store a value that is detached from its graph? */
 bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame);
+/* May a tensor that the program's line stores keep its graph? backward() frees what a graph holds. */
+bool whatif_keeps_graph(struct site_builder *b, uint32_t stack);
 /* May the program use the tensor when it frees it? A line that allocates again, calls the function again or heads the
  * loop drops what it no longer needs. Another line that frees a tensor may have used it first. */
 bool whatif_may_be_used(struct site_builder *b, const struct run_lifetime *life, uint32_t process);

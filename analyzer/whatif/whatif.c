@@ -62,6 +62,8 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "advance. Then the program fails without them",
     "The size of the request that PyTorch refused (throw_on_cudamalloc_oom) is known only by PyTorch's message, which "
     "rounds it to two decimals",
+    "Tensors that other lines make later in the step outlive it, too. If they are computed from tensors of this line, "
+    "their graph keeps those, and less memory is freed",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

@@ -50,8 +50,9 @@ enum whatif_doubt {
     WHATIF_CAPTURE_REUSE = 8388608, /* a CUDA graph was captured under another graph_capture_record_stream_reuse */
     WHATIF_USED = 16777216,         /* a later step may use what the line that is left out keeps */
     WHATIF_REJECTED = 33554432,     /* only a message states the size of the request that failed, rounded */
+    WHATIF_HELD = 67108864, /* later tensors of the step outlive it, and may hold those of the line that is left out */
 };
-enum { WHATIF_DOUBTS = 26 };
+enum { WHATIF_DOUBTS = 27 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

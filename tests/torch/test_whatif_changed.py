@@ -218,3 +218,25 @@ def test_why_a_line_cannot_be_left_out_exactly(once, tmp_path_factory, line, cha
     assert run.code == 0, run.stderr[-2000:]
     ours = asked(run.database, "--without", f"{script.name}:{number}")["whatif"][0]
     assert ours["exact"] is not bool(doubt) and doubt in "".join(ours["doubts"]), ours
+
+
+SAVED = """import torch
+w = torch.nn.Parameter(torch.rand(3000, 512, device="cuda"))
+optimizer, kept = torch.optim.SGD([w], 0.1), []
+for step in range(8):
+    optimizer.zero_grad()
+    w.square().mean().backward()
+    optimizer.step()
+    y = torch.tanh(w)
+    z = OUTPUT
+    kept.append([y, z])
+"""
+
+
+@pytest.mark.parametrize("output, keeps", [("y * y", True), ("(y * y).sum()", True), ("(y * y).detach()", False)])
+def test_a_later_tensor_of_the_step_may_keep_what_the_line_makes(once, tmp_path, output, keeps):
+    """Its graph saves y: dropping y at the end of the step frees nothing."""
+    script = tmp_path / "later.py"
+    script.write_text(SAVED.replace("OUTPUT", output))
+    ours = asked(once(f"later {output}", script).database, "--without", "later.py:8")["whatif"][0]
+    assert any("later in the step" in doubt for doubt in ours["doubts"]) == keeps and (keeps <= (not ours["exact"])), ours
