@@ -20,6 +20,7 @@
 #include "interpose/recorder.h"
 #include "interpose/setting.h"
 #include "interpose/shield.h"
+#include "interpose/stack.h"
 #include "interpose/torch_version.h"
 #include "interpose/watcher.h"
 #include "schema/record.h"
@@ -59,6 +60,7 @@ static struct {
     _Atomic bool running;
     _Atomic bool stop;
     bool versioned;
+    size_t lacks;                     /* bytes of gs_stack_missing() that are recorded */
     uint64_t flush_asked, flush_done; /* calls of gpuspy_flush so far, and those that have been served */
     bool vanished;                    /* another program has deleted the database */
     bool full;                        /* there is no room for more rows: the recording has ended cleanly */
@@ -247,20 +249,30 @@ static int read_spool(bool final)
     return n < 0 ? -1 : total;
 }
 
-/* Once PyTorch's allocator has reported: records the version of PyTorch. Goes through the spool, so that a kill loses
- * it no more than what was reported. */
-static void write_torch_version(void)
+/* Goes through the spool, so that a kill loses it no more than what was reported. */
+static void write_fact(const char *key, const char *value)
 {
-    const char *module = drain.versioned ? NULL : gs_allocator_module();
     struct gs_writer w = {0};
-    char version[64];
-    if (!module) return;
-    drain.versioned = true;
-    if (!gs_torch_version(module, version, sizeof version)) return;
     gs_writer_open(&w, drain.spool);
     w.impatient = true;
-    gs_setting_write(&w, "torch_version", version, GS_FLAG_FACT);
+    gs_setting_write(&w, key, value, GS_FLAG_FACT);
     gs_writer_close(&w);
+}
+
+/* What becomes known while the program runs: PyTorch's version, once its allocator has reported, and what stacks lack.
+ */
+static void write_facts(void)
+{
+    const char *module = drain.versioned ? NULL : gs_allocator_module(), *lacks = gs_stack_missing();
+    char version[64];
+    if (module) {
+        drain.versioned = true;
+        if (gs_torch_version(module, version, sizeof version)) write_fact("torch_version", version);
+    }
+    if (lacks && strlen(lacks) > drain.lacks) {
+        drain.lacks = strlen(lacks);
+        write_fact("stacks_lack", lacks);
+    }
 }
 
 static const char *summary_unit(uint64_t bytes)
@@ -289,7 +301,7 @@ static void report_bound(void)
 static void finish_store(void)
 {
     struct gs_spool_header *h = drain.spool->header;
-    write_torch_version();
+    write_facts();
     gs_spool_end(drain.spool, gs_now());
     if (read_spool(true) < 0 || !commit_store()) return;
     if (drain.bound_reached && !drain.full) report_bound();
@@ -388,7 +400,7 @@ static int drain_until_stopped(void)
         const uint64_t asked = drain.flush_asked;
         const int records = read_spool(false);
         if (records < 0) break;
-        write_torch_version();
+        write_facts();
         if (!drain.more) serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
         if (drain.trimming && (!commit_store() || !trim_store())) break;
@@ -436,6 +448,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.store = store;
     drain.stop = drain.failed = drain.full = drain.vanished = drain.versioned = false;
     drain.committed_ns = drain.buried_ns = drain.disk_seen_ns = 0;
+    drain.lacks = 0;
     drain.bound_reached = drain.read_too_long = drain.trimming = drain.squeezed = false;
     drain.disk_full = false;
     drain.lost = drain.floor = drain.end_ns = 0;

@@ -12,6 +12,8 @@ CREATE TABLE meta (
                             -- without a recorded free
                             -- failed_frees: frees that CUDA refused
                             -- torch_version: the version of the loaded PyTorch, such as 2.6.0+cu124
+                            -- stacks_lack: what stacks lack and why, such as "no Python stacks: this version of
+                            -- gpuspy does not know Python 4.0.1"
                             -- exit_status: the argument of exit (0 to 255); absent if the process ended by a signal or
                             -- _exit
                             -- exit_signal: the signal that ended the process, if gpuspy run started it

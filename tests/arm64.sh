@@ -143,7 +143,7 @@ part_pages() {
 
 build_doors() {
     scripts/hide-symbols.py "$wheel/sim/libcudart_static.a" "$wheel/cudart_hidden.a" # zig's linker has no --exclude-libs
-    make -j"$jobs" --no-print-directory sim-tests $(printf "$wheel/doors/%s " {rt13,rt12,rt11,static}{,.so} {entrypoint,finder,blas}.so rdynamic plt host nesting newer/libcuda.so.1) \
+    make -j"$jobs" --no-print-directory sim-tests $(printf "${wheel#"$PWD"/}/doors/%s " {rt13,rt12,rt11,static}{,.so} {entrypoint,finder,blas}.so rdynamic plt host nesting newer/libcuda.so.1) \
         O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" LDFLAGS="-L$wheel/libs" \
         DOOR_STATIC="$wheel/cudart_hidden.a" >/dev/null || fail "the simulator's tests do not build"
 }

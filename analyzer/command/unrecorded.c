@@ -68,8 +68,11 @@ void command_print_unrecorded(const char *program, int status, bool torch_cpu, b
                           ? "; this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a "
                             "dry run without one"
                           : "";
-    /* A process that calls CUDA but cannot write its recording reports that itself; this one does not know it. */
-    static const char unless[] = ", unless one printed \"not recording\"";
+    /* A process that calls CUDA but cannot write its recording reports that itself; this one does not know it. Nor does
+     * it know what a process does whose environment was replaced. */
+    static const char unless[] =
+        ", unless one printed \"not recording\" or ran without gpuspy's LD_PRELOAD (under sudo, "
+        "in a container, or from a script that sets it)";
     char ended[160];
 
     format_outcome(status, ended, sizeof ended);

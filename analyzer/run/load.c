@@ -508,7 +508,8 @@ static const struct {
      "max(CASE key WHEN 'import.unblocked' THEN value + 0 END), "
      "max(CASE key WHEN 'import.has' THEN value END) "
      "FROM meta WHERE key LIKE 'import.%'"},
-    {add_remark, false, "meta", "SELECT value FROM meta WHERE key LIKE 'import.remark.%' ORDER BY key LIMIT 32"},
+    {add_remark, false, "meta",
+     "SELECT value FROM meta WHERE key LIKE 'import.remark.%' OR key = 'stacks_lack' ORDER BY key LIMIT 32"},
     {add_setting, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
     {add_thread, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},

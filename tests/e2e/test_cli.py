@@ -517,7 +517,8 @@ HAS_GPU = any(map(os.path.exists, ("/proc/driver/nvidia/version", "/dev/nvidiact
     (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
     (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),
     (["sh", "-c", "exit 5"], 5, "failed with status 5"),
-    (["true"], 0, "'true' succeeded, but none of its processes called CUDA, unless one printed \"not recording\"; " + (
+    (["true"], 0, "'true' succeeded, but none of its processes called CUDA, unless one printed \"not recording\" or ran without gpuspy's "
+     "LD_PRELOAD (under sudo, in a container, or from a script that sets it); " + (
         "--torch-cpu records" if HAS_GPU else "this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a dry run")),
     (["script.py"], 127, "cannot run 'script.py', which is a script; type: gpuspy run -- python script.py"),
 ])

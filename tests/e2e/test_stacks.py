@@ -108,3 +108,20 @@ def test_valgrind_finds_nothing(recording):
     program = compiled(recording, DESCRIPTORS, "-Wl,-z,now")
     done = recording.run("valgrind", "-q", "--error-exitcode=9", program, check=False)
     assert "uninitialised" not in done.stderr and done.returncode == 0, done.stderr
+
+
+UNKNOWN_PYTHON = """
+int cudaMalloc(void **, unsigned long);
+int PyCode_Type, PyUnicode_Type, PyBytes_Type, _PyRuntime;
+const char *Py_GetVersion(void) { return "4.0.1 (main)"; }
+int Py_IsInitialized(void) { return 1; }
+void *PyGILState_GetThisThreadState(void) { return 0; }
+int main(void) { void *p; return cudaMalloc(&p, 100); }
+"""
+
+
+def test_a_python_that_gpuspy_does_not_know_is_named(recording):
+    recording.run(compiled(recording, UNKNOWN_PYTHON, "-rdynamic"))
+    sentence = "no Python stacks: this version of gpuspy does not know Python 4.0.1"
+    assert sentence in recording.report()["run"]["notes"]
+    assert sentence in recording.gpuspy("report", recording.database, env={"COLUMNS": "100"}).stdout
