@@ -29,6 +29,7 @@ enum group {
     BLOCKS = 131072,
     COMPILED = 262144,
     VAE = 524288,
+    ZEROING = 1048576,
 };
 
 #define SET_TEXT(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
@@ -87,6 +88,10 @@ APPLY(fused_step)
 SET_ONE(bucket_view, p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view, bucket_view = true,
         "gradients inside DDP's buckets: gradient_as_bucket_view=True", "--bucket-view",
         "nothing: one copy less; gradients must not be detached in place")
+
+SET_ONE(zero_grad_early, !p->late_zero_grad, late_zero_grad = false,
+        "gradients freed before forward: zero_grad(set_to_none=True) after the step", "without --late-zero-grad",
+        "nothing: the same call in another place")
 
 SET_ONE(move_to_flash, p->attention != PLAN_ATTENTION_EAGER || !is_transformer(p), attention = PLAN_ATTENTION_FLASH,
         "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"",
@@ -484,6 +489,7 @@ const struct estimate_move estimate_moves[] = {
     {"step_fused", CHANGE_COST_NOTHING, STEP, 0, true, false, NULL, fused_step},
     {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation",
      bucket_view},
+    {"zero_grad_early", CHANGE_COST_NOTHING, ZEROING, 0, true, false, NULL, zero_grad_early},
     {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", move_to_flash},
     {"drop_outputs", CHANGE_COST_NOTHING, LOSS, 0, true, false, NULL, drop_outputs},
     {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", move_to_chunked_loss},

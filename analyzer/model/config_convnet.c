@@ -38,7 +38,8 @@ static void expect_gelu(struct model_reading *r)
         model_config_reject(r, "gpuspy knows this network only with hidden_act gelu; give the model's .safetensors");
 }
 
-static unsigned read_convnext_v2(struct model_reading *r)
+/* The channels of the first stage, the blocks in each and in the third; false if they have no row. */
+static bool read_convnext_stages(struct model_reading *r, uint64_t out[3])
 {
     static const uint64_t channels[STAGES] = {96, 192, 384, 768}, blocks[STAGES] = {3, 3, 9, 3};
     uint64_t c[STAGES], b[STAGES];
@@ -48,8 +49,26 @@ static unsigned read_convnext_v2(struct model_reading *r)
     expect_number(r, "patch_size", 4);
     expect_number(r, "drop_path_rate", 0);
     expect_gelu(r);
-    if (c[1] != 2 * c[0] || c[2] != 4 * c[0] || c[3] != 8 * c[0] || b[1] != b[0] || b[3] != b[0]) return 0;
-    return model_convnet_like("convnext_v2", (uint64_t[]){c[0], b[0], b[2]}, 3);
+    out[0] = c[0];
+    out[1] = b[0];
+    out[2] = b[2];
+    return c[1] == 2 * c[0] && c[2] == 4 * c[0] && c[3] == 8 * c[0] && b[1] == b[0] && b[3] == b[0];
+}
+
+static unsigned read_convnext_v2(struct model_reading *r)
+{
+    uint64_t n[3];
+
+    return read_convnext_stages(r, n) ? model_convnet_like("convnext_v2", n, 3) : 0;
+}
+
+/* The same tensors as torchvision's. */
+static unsigned read_convnext(struct model_reading *r)
+{
+    uint64_t n[3];
+
+    expect_number(r, "layer_scale_init_value", 1e-6);
+    return read_convnext_stages(r, n) && n[1] == 3 ? model_convnet_like("convnext", (uint64_t[]){n[0], n[2]}, 2) : 0;
 }
 
 static unsigned read_swin(struct model_reading *r)
@@ -92,7 +111,7 @@ bool model_config_read_convnet(struct model_reading *r)
     static const struct {
         const char *type;
         unsigned (*read)(struct model_reading *);
-    } types[] = {{"convnextv2", read_convnext_v2}, {"swin", read_swin}};
+    } types[] = {{"convnext", read_convnext}, {"convnextv2", read_convnext_v2}, {"swin", read_swin}};
     const char *type = model_config_word(r->json, "model_type");
 
     EACH (row, types, COUNT_OF(types)) {
