@@ -232,6 +232,12 @@ static void add_outer_caches(const struct plan *p, struct estimate_result *r)
                      keys, z.compute);
     line->why = held ? "low: use_cache=False, or transformers' own checkpointing"
                      : "high: a checkpoint wrapper around the layers, which leaves use_cache=True";
+    if (p->drop_outputs) return;
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "KV cache in the outputs of the step before",
+                        (struct estimate_interval){0, held ? all : 0, all});
+    estimate_explain(line, "a loop's `outputs = model(...)`: the new outputs exist before the old ones are freed",
+                     "as much as of this step");
+    line->why = "none if the loop drops the outputs";
 }
 
 /* Whisper's outputs contain the keys and values of its decoder, of which cross-attention's are of all sound. A script

@@ -39,7 +39,7 @@ static bool widens_stream(const struct plan *p, enum estimate_act_variant varian
  * (parallelize.py): what keeps the other half is unknown. */
 static bool computes_narrow(const struct plan *p, enum estimate_act_variant variant)
 {
-    return (p->flat || (p->fsdp && !p->fused_layers && !plan_is_megatron(p))) && variant != ACT_PADDED &&
+    return (p->flat || (p->fsdp && !plan_is_megatron(p))) && variant != ACT_PADDED &&
            p->precision->cast == PRECISION_CAST_AUTOCAST && estimate_shard_gathers(p);
 }
 

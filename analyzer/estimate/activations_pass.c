@@ -112,7 +112,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
     /* in registers, as float32; litgpt and Lightning Thunder compile the model and not the loss */
     const bool compiled =
-        p->fused_loss && p->fused_layers && z->variant == ACT_FUSED && p->runtime != PLAN_RUNTIME_LITGPT;
+        p->fused_loss && p->fused_layers && z->variant != ACT_PADDED && p->runtime != PLAN_RUNTIME_LITGPT;
 
     if (p->chunked_loss) { /* pieces of so few tokens that their logits are as large as the hidden states */
         double piece = fmin(logits, z->tokens * (double)m->hidden);
@@ -131,7 +131,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     /* transformers before 4.46 returned float32 logits (`logits = logits.float()`); high: an unknown version */
     const bool returns_wide = p->transformers ? p->transformers < 446 : z->variant == ACT_PADDED;
     if (m->family == MODEL_MAMBA || m->wide_logits || widened || (returns_wide && !bare)) held = 4 * logits;
-    if (z->variant == ACT_FUSED || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
+    if ((z->variant == ACT_FUSED && !p->fused_layers) || z->variant == ACT_LEAN || p->drop_outputs) held = 0;
     if (compiled) { /* the logits are kept for backward, which makes only their gradient */
         wide = 0;
         made = c;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/estimate.h"
@@ -530,6 +531,32 @@ static void add_stream_segments(const struct plan *p, struct estimate_result *r)
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 
+static bool loss_needs_most(const struct plan *p, const struct estimate_result *r)
+{
+    struct estimate_act_pass pass;
+
+    if (p->tp > 1) {
+        EACH_IN (l, r->lines)
+            if (l->phases & IN_PHASE(FORWARD) && l->part == ESTIMATE_TEMPORARIES && l->bytes.likely > 0) return false;
+        return true;
+    }
+    estimate_act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
+    return pass.at_loss;
+}
+
+/* The loss reads 16-bit logits as float32. If the loop drops them before backward, their segment stays cached: each
+ * matrix that backward of the loss makes is twice as large (loss_utils.py; torchtitan's train.py: `del pred`). */
+static double dropped_logits(const struct plan *p, const struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    if (!p->batch || !p->drop_outputs || p->fused_loss || p->chunked_loss || p->runtime == PLAN_RUNTIME_MEGATRON ||
+        p->pp > 1 || !estimate_act_has_logits(m) || estimate_act_bare_loss(m))
+        return 0;
+    const struct estimate_act_sizes z = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
+    return z.compute < 4 && loss_needs_most(p, r) ? z.compute * z.tokens * (double)m->vocab / (double)p->tp : 0;
+}
+
 /* What FSDP2's streams of their own hold at most: the gathered units (the root and two layers), the largest unit's
  * gradients that are reduced, and this GPU's part of all gradients (torch _fsdp_collectives.py). The allocator gives a
  * free segment only to the stream that made it, so that these stay reserved while forward runs on another. */
@@ -537,7 +564,7 @@ static void add_reduced_segments(const struct plan *p, uint64_t stage, struct es
 {
     const double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage);
     const double half = p->precision->cast == PRECISION_CAST_NONE ? p->precision->weights : 2;
-    double all = 0, shards = 0, counted = 0, units;
+    double all = 0, most = 0, shards = 0, counted = 0, units, logits;
     struct estimate_line *line;
 
     if (p->flat) { /* its other streams keep more than that */
@@ -546,22 +573,29 @@ static void add_reduced_segments(const struct plan *p, uint64_t stage, struct es
     }
     if (!p->fsdp || p->inference || p->offload != PLAN_OFFLOAD_NONE || estimate_shard_group(p, false) <= 1) return;
     EACH_IN (l, r->lines) {
-        if (l->phases & IN_PHASE(FORWARD)) all += l->host ? 0 : l->bytes.likely;
+        if (l->phases & IN_PHASE(FORWARD) && !l->host) {
+            all += l->bytes.likely;
+            most += l->bytes.high;
+        }
         if (l->part == ESTIMATE_GRADIENTS && strcmp(l->name, "gradients") == 0 && !(l->phases & IN_PHASE(FORWARD)))
             shards += l->bytes.likely;
         if (l->part == ESTIMATE_BUCKETS && l->phases & IN_PHASE(FORWARD)) counted += l->bytes.likely;
     }
-    units = plan_is_megatron(p) || p->fused_layers || p->adapter != PLAN_ADAPTER_NONE
+    units = p->pp > 1 || p->runtime == PLAN_RUNTIME_MEGATRON || p->adapter != PLAN_ADAPTER_NONE
                 ? 0
                 : fmax(0, (root + 2 * layer) * half + fmax(root, layer) * half - counted);
-    shards += units;
+    logits = dropped_logits(p, r);
+    shards += units + logits;
     if (p->memory > 0) shards = fmin(shards, fmax(0, p->memory - all));
     if (shards < 1) return;
+    const bool room = most + shards <= p->memory; /* for all of it, so that the allocator frees none */
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(FORWARD), "segments of FSDP's streams",
-                        (struct estimate_interval){0, floor(shards), floor(shards)});
-    estimate_explain(line, "torch/distributed/fsdp: gathers and reduce-scatters have streams of their own",
-                     "the GPU's part of the gradients, and %.2f GiB of units, at most the memory that is left",
-                     units / GIB);
+                        (struct estimate_interval){room ? floor(shards - units) : 0, floor(shards), floor(shards)});
+    estimate_explain(
+        line, "torch/distributed/fsdp: gathers and reduce-scatters have streams of their own",
+        "the GPU's part of the gradients, %.2f GiB of units, %.2f GiB of dropped 16-bit logits, at most the "
+        "memory that is left",
+        units / GIB, logits / GIB);
     line->why = "none if memory runs short: the allocator frees cached segments before it fails";
 }
 

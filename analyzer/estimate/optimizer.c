@@ -119,10 +119,12 @@ static struct estimate_interval looped_bytes(const struct estimate_optimizer *o,
     return (struct estimate_interval){o->steps == STEPS_OWN ? 0 : at_once, at_once, at_once + o->before * one};
 }
 
-static struct estimate_interval at_once(const struct estimate_optimizer *o, const struct estimate_optimizer_sum *sum,
-                                        double element)
+static struct estimate_interval at_once(const struct plan *p, const struct estimate_optimizer_sum *sum, double element)
 {
-    double bytes = o->foreach * sum->elements * element;
+    const struct estimate_optimizer *o = p->optimizer;
+    const int copies =
+        o->foreach + (p->adds_out_of_place && o->steps == STEPS_FUSED); /* PyTorch's pull request 104898 */
+    double bytes = copies * sum->elements * element;
 
     if (o->form == OPTIMIZER_MASKED) bytes += sum->largest * (element + 1);
     return EXACTLY(o->form == OPTIMIZER_FACTORED ? fmax(bytes, 8 * sum->largest) : bytes);
@@ -132,7 +134,7 @@ struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, co
                                                         double element, const char **how)
 {
     const struct estimate_optimizer *o = p->optimizer;
-    struct estimate_interval one = looped_bytes(o, sum, element), all = at_once(o, sum, element);
+    struct estimate_interval one = looped_bytes(o, sum, element), all = at_once(p, sum, element);
 
     *how = "temporaries of one tensor at a time";
     if (o->form == OPTIMIZER_MUON) {

@@ -184,10 +184,11 @@ struct plan {
     bool master_weights;
     enum plan_step step;
 
-    uint64_t batch;        /* sequences (or images) per forward pass on one GPU; 0: no activations */
-    uint64_t seq;          /* tokens per sequence (prompt and answer in inference) */
-    uint64_t accumulation; /* forward and backward passes per step */
-    const char *torch;     /* PyTorch's version; NULL: a current one */
+    uint64_t batch;         /* sequences (or images) per forward pass on one GPU; 0: no activations */
+    uint64_t seq;           /* tokens per sequence (prompt and answer in inference) */
+    uint64_t accumulation;  /* forward and backward passes per step */
+    bool adds_out_of_place; /* a foreach step of Adam has its denominator beside the square root (PyTorch before 2.1) */
+    const char *torch;      /* PyTorch's version; NULL: a current one */
     bool zeroes_gradients, keeps_softmax_input, loads_all_kernels; /* as before 2.0, 1.11, 1.13 */
     unsigned transformers;         /* its version, 4.49: 449; 0: not given, a current one */
     bool repeats_keys;             /* its sdpa repeats keys and values for each query head */

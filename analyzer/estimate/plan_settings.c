@@ -425,6 +425,7 @@ static bool read_torch(const char *command, const char *text, struct plan *p)
     if (!read_library_version(command, "torch", "1.13 or 2.4", text, false, &version)) return false;
     p->torch = text;
     p->zeroes_gradients = version && version < 200;
+    p->adds_out_of_place = version == 200; /* before it, foreach was not the default */
     p->keeps_softmax_input = version && version < 111;
     p->loads_all_kernels = version && version < 113;
     return true;
@@ -527,6 +528,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (is_setting_word(s->runtime, "litgpt") && !s->inference && !model_untie(command, m, exit_code)) return false;
     *p = plain_plan(s, m);
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
+    /* trainers on FSDP2 have torchao's float8 (torchtitan's converters, accelerate's backend AO) */
+    if (strcmp(p->precision->name, "amp-fp8") == 0 && p->fsdp && !p->flat && p->runtime != PLAN_RUNTIME_MEGATRON)
+        p->precision = estimate_precision("amp-float8");
     if (p->inference && !p->precision_given) p->precision = estimate_precision("bf16"); /* float32 only on request */
     if (!quantisation_of(command, "weights", s->weights, &p->weights) ||
         !quantisation_of(command, "text-weights", s->text_weights, &p->text_weights) ||

@@ -24,7 +24,7 @@ struct values {
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
-    const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words;
+    const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
         *megatron_strategy;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
@@ -190,9 +190,9 @@ static void put_model_name(struct estimate_recipe *r, const char *name, bool qua
  * without images computes no gradient for it. */
 static void put_frozen(struct estimate_recipe *r, const struct values *s)
 {
-    const bool tower = s->frozen_tower >= 0
-                           ? s->frozen_tower > 0
-                           : is_written_for(r, "LLaMA-Factory") || (is_written_for(r, "axolotl") && !s->processor);
+    const bool tower = s->frozen_tower >= 0 ? s->frozen_tower > 0
+                                            : is_written_for(r, "LLaMA-Factory") || is_written_for(r, "ms-swift") ||
+                                                  (is_written_for(r, "axolotl") && !s->processor);
 
     if (json_is_false(s->decoder_trained) || is_recipe_word(s->decoder_trained, "frozen"))
         put_recipe_option(r, "--frozen=text");
@@ -357,8 +357,8 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     char lower[64];
 
     if (own) name = own;
-    if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys set it */
     if (!*name) {
+        if (json_is_object(s->optimizer)) return; /* a section: its own keys set it */
         if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "Transformers"))
             put_recipe_option(r, "--optimizer=adamw"); /* TrainingArguments' default */
         return;
@@ -391,8 +391,9 @@ static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
         text += any;
         length = strcspn(text, ", ");
         if (any && (length == 0 || strncmp(text, "_proj", length) == 0)) return PLAN_LINEAR;
-        const char *shared = strstr(text, "shared_expert"); /* beside many experts that have no adapters */
-        const unsigned matrices = shared && shared < text + length ? 0 : estimate_adapter_find_matrices(text, length);
+        /* beside many experts that have no adapters; of an image tower, whose adapters are not counted */
+        const bool others = memmem(text, length, "shared_expert", 13) || memmem(text, length, "vision", 6);
+        const unsigned matrices = others ? 0 : estimate_adapter_find_matrices(text, length);
         if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
         found |= matrices;
     }
@@ -439,7 +440,7 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
                        (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
                         is_written_for(r, "TRL") || is_written_for(r, "torchtune") || is_written_for(r, "AutoModel"));
     put_recipe_option(r, "--adapter=%s", plain ? "lora" : adapter);
-    if (plain) put_recipe_option(r, "--weights=%s", is_written_for(r, "TRL") ? "nf4" : "nf4-double");
+    if (plain) put_recipe_option(r, "--weights=%s", strcmp(r->tools, "TRL") == 0 ? "nf4" : "nf4-double");
     if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
     put_recipe_dropout(r, s->dropout, adapter);
     if (is_written_for(r, "torchtune") && value_has_word(s->dtype, "16")) put_recipe_option(r, "--half-adapters");
@@ -461,7 +462,7 @@ static bool lengths_vary(const struct estimate_recipe *r, const struct values *s
     const bool pads_to_longest = is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
                                  is_written_for(r, "TRL") || is_written_for(r, "torchtune");
 
-    if (is_written_for(r, "TRL") && has_deepspeed(s)) return false;
+    if (is_written_for(r, "TRL") && !is_written_for(r, "ms-swift") && has_deepspeed(s)) return false;
     return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
 }
 
@@ -475,7 +476,8 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
 {
     const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
 
-    if (is_written_for(r, "axolotl") && *recipe_text_of(s->rl)) return recipe_text_of(s->rl);
+    if ((is_written_for(r, "axolotl") || is_written_for(r, "ms-swift")) && *recipe_text_of(s->rl))
+        return recipe_text_of(s->rl);
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
         return stage;
     if (!is_written_for(r, "torchtune") || !strstr(loss, ".rlhf.")) return NULL;
@@ -572,9 +574,10 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     else if (away)
         put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
-        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers") ||
-        is_written_for(r, "AutoModel"))
+        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
+    if (is_written_for(r, "AutoModel"))         /* train_ft.py holds its outputs; auto_model.py has use_cache=False */
+        put_recipe_option(r, "--no-cache");
     if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
         (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||
         is_recipe_word(s->attention, "local"))
@@ -613,7 +616,7 @@ static int64_t recipe_replicas(const struct values *s)
 /* DeepSpeed's device of what is offloaded. */
 static bool is_on_host(const json_t *device)
 {
-    return is_recipe_word(device, "cpu") || is_recipe_word(device, "nvme");
+    return json_is_true(device) || is_recipe_word(device, "cpu") || is_recipe_word(device, "nvme");
 }
 
 static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
@@ -641,7 +644,8 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                            : s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
                            : fsdp && grad_op              ? "fsdp-grad-op"
                            : fsdp && (s->fsdp_version == 2 || s->torch_fsdp2 > 0 || is_written_for(r, "torchtitan") ||
-                                      is_written_for(r, "torchtune") || value_has_word(s->distribution, "fsdp2"))
+                                      is_written_for(r, "torchtune") || value_has_word(s->distribution, "fsdp2") ||
+                                      is_recipe_word(s->fsdp, "fsdp2"))
                                ? "fsdp2"
                            : fsdp               ? "fsdp"
                            : s->distributed > 0 ? "zero1"
@@ -712,10 +716,12 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
         put_serving(r, s);
         return;
     }
-    if (s->layers > 0 && !has_other_layers(s) && (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
+    if ((s->layers > 0 || is_written_for(r, "ms-swift")) && !has_other_layers(s) &&
+        (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
-    put_precision(r, s, adapter != NULL);
-    if (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter) { /* evaluation or generation */
+    const bool answers = s->serves || (says_yes(s->predicts) && !says_yes(s->trains)); /* LLaMA-Factory */
+    if (!answers) put_precision(r, s, adapter != NULL);
+    if (answers || (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter)) {
         put_recipe_option(r, "--inference");
         if (s->batch > 0) put_recipe_option(r, "--batch=%" PRId64, s->batch);
         if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);

@@ -34,8 +34,6 @@ struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size
 const char *estimate_recipe_tool(const struct json_t *root);
 /* The same of a file that another one names (DeepSpeed's): relative to the folder of `from`, or to one above it. */
 struct json_t *estimate_recipe_load_named(const char *from, const char *name);
-/* The ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */
-int64_t estimate_recipe_stage_named(const char *name);
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
  */
 void estimate_recipe_torchtune_model(const char *folder, const char *component, char *out, size_t size);
@@ -45,7 +43,13 @@ void estimate_recipe_titan_model(const char *name, const char *flavor, char *out
 const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size, bool *fused);
 /* Words of a tokenizer by its type, its model or its file of words, as Megatron-LM names them; GPT-2's if unknown. */
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file);
-/* recipe_words.c: whether the end of a model's name states how its weights are stored ("Llama-2-7B-GPTQ"). `kept`: the
+/* recipe_swift.c: the key that marks a script with a training command of ms-swift, NULL if it has none; adds ms-swift's
+ * defaults to the options of such a command, or to a configuration with its names (`command` NULL). */
+const char *estimate_recipe_swift_command(const char *text);
+void estimate_recipe_fill_swift(struct json_t *root, const char *command);
+/* recipe_words.c: the ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */
+int64_t estimate_recipe_stage_named(const char *name);
+/* Whether the end of a model's name states how its weights are stored ("Llama-2-7B-GPTQ"). `kept`: the
  * bytes of the name without it; `weights`: the format, NULL if it is bitsandbytes'. */
 bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights);
 /* The kind of adapters that peft (peft_type) and LLaMA-Factory call so; NULL: none of these, or LoRA. */

@@ -338,6 +338,11 @@ static json_t *read_arguments(char *text)
             before[0] = word;
         }
     }
+    static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"}, {"NNODES", "nnodes"}};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) { /* of torchrun, where a program calls it itself */
+        const char *value = json_string_value(json_object_get(variables, counts[i][0]));
+        if (value && !json_object_get(root, counts[i][1])) json_object_set_new(root, counts[i][1], scalar_json(value));
+    }
     json_decref(variables);
     return root;
 }
@@ -629,12 +634,27 @@ static void follow_references(json_t *root, json_t *section, unsigned *left)
     }
 }
 
+/* What `accelerate launch --config_file FILE` adds to a script. */
+static void add_launched(json_t *root, const char *path)
+{
+    const char *name = json_string_value(json_object_get(root, "config_file"));
+    json_t *named = NULL;
+
+    if (name && (text_ends_with(name, ".yaml") || text_ends_with(name, ".yml") || text_ends_with(name, ".json")))
+        named = estimate_recipe_load_named(path, name);
+    if (!json_is_object(named)) return;
+    json_object_update_missing(root, named);
+    json_object_del(root, "config_file");
+    json_decref(named);
+}
+
 json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
 {
     size_t n;
     char *text = read_recipe_text(path, &n, why, why_size);
     unsigned left = VALUES_MAX;
     json_t *root = NULL;
+    const char *swift = NULL;
     json_error_t error;
 
     if (!text) return NULL;
@@ -645,11 +665,14 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
         root = read_toml(text);
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
         const bool transformers = runs_transformers(text); /* before the text is taken apart */
+        swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);
         if (root && transformers) json_object_set_new(root, "transformers_script", json_true());
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
+    if (swift && root) add_launched(root, path);
+    if (json_is_object(root)) estimate_recipe_fill_swift(root, swift);
     if (json_is_object(root) && !*estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
@@ -675,24 +698,19 @@ json_t *estimate_recipe_load_named(const char *from, const char *name)
     return root;
 }
 
-int64_t estimate_recipe_stage_named(const char *name)
-{
-    const char *at = strcasestr(name, "zero");
-
-    at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
-    if (at && (*at == '_' || *at == '-')) at++;
-    return at && *at >= '0' && *at <= '3' ? *at - '0' : -1;
-}
-
 /* The tool that a file is written for, by the first of these keys that it has. "": one that gpuspy does not know
  * (nanotron has data_stages). */
 static const struct {
     const char *key, *tool;
-} tools[] = {{"peft_type", "peft"},
+} tools[] = {{"megatron_swift", "ms-swift on Megatron-LM"},
+             {"swift_script", "ms-swift on TRL"},
+             {"peft_type", "peft"},
              {"base_model", "axolotl"},
              {"finetuning_type", "LLaMA-Factory"},
              {"stage", "LLaMA-Factory"},
              {"model_class", "LLaMA-Factory"},
+             {"infer_backend", "LLaMA-Factory"},
+             {"export_dir", "LLaMA-Factory"},
              {"peft_config", "LLaMA-Factory"},
              {"checkpointer", "torchtune"},
              {"zero_optimization", "DeepSpeed"},

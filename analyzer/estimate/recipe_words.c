@@ -109,3 +109,12 @@ bool estimate_recipe_may_matter(const char *path)
         while (part > path && (part[-1] != '.' || *part == '_')) part--;
     return ANY_OF(r, recipe_words, COUNT_OF(recipe_words), strcasestr(part, *r));
 }
+
+int64_t estimate_recipe_stage_named(const char *name)
+{
+    const char *at = strcasestr(name, "zero");
+
+    at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
+    if (at && (*at == '_' || *at == '-')) at++;
+    return at && *at >= '0' && *at <= '3' ? *at - '0' : -1;
+}

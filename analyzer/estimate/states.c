@@ -312,18 +312,32 @@ void estimate_states_buckets(const struct plan *p, const struct estimate_shard_s
                      UNITS_COUNT(units_whole(n->all)), each);
 }
 
-/* By how much the loss's backward, during which no layer is gathered, needs more than that of the layers after it: the
- * larger of the two moments counts as the beginning of backward. Under tensor and pipeline parallelism the two are not
- * distinguished. */
-static double after_loss(const struct plan *p)
+static double after_loss_of(const struct plan *p, enum estimate_act_variant variant)
 {
     struct estimate_act_pass pass;
 
     if (!p->batch || plan_is_megatron(p) || !p->model->shape.layers || p->model->shape.family == MODEL_CONV ||
         p->model->shape.family == MODEL_DENOISER)
         return 0;
-    estimate_act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
+    estimate_act_pass(p, variant, &pass);
     return pass.after_loss;
+}
+
+/* By how much the loss's backward, during which no layer is gathered, needs more than that of the layers after it: the
+ * larger of the two moments counts as the beginning of backward. Under tensor and pipeline parallelism the two are not
+ * distinguished. */
+static double after_loss(const struct plan *p)
+{
+    return after_loss_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
+}
+
+/* The least of all variants, for a high end: what is live after the loss is not live beside it. */
+static double least_after_loss(const struct plan *p)
+{
+    double least = INFINITY;
+
+    for (int variant = 0; variant < ACT_VARIANTS_N; variant++) least = fmin(least, after_loss_of(p, variant));
+    return least;
 }
 
 /* Gradients on their way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP reduces a
@@ -363,10 +377,11 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
         line->why = "Hugging Face's \"auto\" makes them as small as hidden · hidden";
     }
     if (!units) return;
+    const double most = fmin(2 * unit, others) * each - (p->fsdp ? least_after_loss(p) : 0);
     two = fmin(2 * layer, others) * unit_element(p);
     begin = fmax(0, two - fmax(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "first gradients being reduced",
-                        (struct estimate_interval){0, floor(begin), ceil(fmin(2 * unit, others) * each)});
+                        (struct estimate_interval){0, floor(begin), ceil(fmax(begin, most))});
     estimate_explain(line, "measured: FSDP's units in flight as backward begins, PyTorch 2.11",
                      "two layers of %s parameters · %.0f B, minus what the loss has freed by then",
                      UNITS_COUNT(units_whole(layer)), unit_element(p));
@@ -414,6 +429,8 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
     double high = until_backward ? n->all * p->precision->weights
                   : p->fsdp      ? fmin(root + FSDP_UNITS * unit, n->all) * each
                                  : fmax(live, two);
+    /* FSDP frees the layers before the loss, and gathers them again after it */
+    const double first = p->fsdp && !until_backward ? fmax(begin, high - least_after_loss(p)) : high;
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
 
@@ -423,7 +440,7 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
         add_gathered_until_backward(p, n, each, r);
     else {
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
-                            (struct estimate_interval){0, ceil(begin), ceil(high)});
+                            (struct estimate_interval){0, ceil(begin), ceil(first)});
         estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
                          "(%s outside of the layers + 2 layers · %s) · %.3g B, minus what the loss has freed by then",
                          outside, layer, each);

@@ -331,7 +331,7 @@ static double product_flops(const struct plan *p, enum estimate_gpu_rate *rate)
 {
     const double *tflops = p->gpu->tflops;
 
-    if (!p->inference && p->precision->cast == PRECISION_CAST_FP8)
+    if (!p->inference && (p->precision->cast == PRECISION_CAST_FP8 || strstr(p->precision->name, "float8")))
         *rate = GPU_FP8;
     else if (activation_bytes(p) == 4)
         *rate = strcmp(p->precision->name, "tf32") == 0 && tflops[GPU_TF32] > 0 ? GPU_TF32 : GPU_FP32;

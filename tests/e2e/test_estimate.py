@@ -1214,6 +1214,45 @@ def test_a_compiled_loss_keeps_only_the_logits():
     assert compiled == 8192 * 128256 * 4 and loss_only == compiled * 1.5
 
 
+TITAN = ("--model", "llama-3-8b", "--batch", "2", "--seq", "8192", "--checkpointing", "full", "--drop-outputs", "--gpus", "8", "--sharding",
+         "fsdp2")
+
+
+def test_compiled_layers_on_fsdp2_compute_in_16_bits():
+    """MixedPrecisionPolicy reads embeddings in 16 bits: 32 layers, 2 · 8192 tokens, 4096 elements of 2 bytes."""
+    for more in ((), ("--fused-layers",)):
+        assert lines_of(*TITAN, "--precision", "amp-bf16", *more)["activations", "inputs of the checkpointed layers"][1] == 32 * 16384 * 4096 * 2
+
+
+def test_dropped_logits_leave_a_segment_that_the_loss_cannot_use():
+    """Of 16 bits, before the float32 matrices of the loss's backward; of each GPU's words under tensor parallelism."""
+    name, logits = ("allocator", "segments of FSDP's streams"), 16384 * 128256 * 2
+    for more, divided in (((), 1), (("--tp", "4", "--sequence-parallel"), 4)):
+        words = [*TITAN, "--precision", "amp-bf16", *more]
+        kept = [word for word in words if word != "--drop-outputs"]
+        assert lines_of(*words)[name][1] - lines_of(*kept)[name][1] == logits // divided
+        assert lines_of(*words, "--chunked-loss")[name][1] == lines_of(*kept, "--chunked-loss")[name][1]
+    low, likely, high = lines_of(*TITAN, "--precision", "amp-bf16", "--gpu", "b200-180g")[name]
+    assert logits < low < likely == high  # this GPU has room for all of it; without a GPU the allocator may have to free it
+    assert lines_of(*TITAN, "--precision", "amp-bf16")[name][0] == 0
+
+
+def test_what_fsdp_reduces_after_the_loss_is_not_live_beside_it():
+    lines = lines_of(*TITAN, "--precision", "amp-bf16")
+    assert lines["buckets", "first gradients being reduced"] == (0, 0, 0)
+    assert lines["buckets", "gathered weights"][1:] == (2 * 128256 * 4096 * 2 + 4096 * 2,) * 2
+
+
+def test_torchao_multiplies_in_float8_and_saves_16_bits():
+    """Published peaks of torchtitan are the same with and without float8 (torchao's training.md). Transformer Engine's are not."""
+    first = "float32 weights, multiplied in float8 (Transformer Engine)"
+    for words in (TITAN, (*TITAN, "--fused-layers", "--fused-loss")):
+        assert lines_of(*words, "--precision", "amp-fp8") == lines_of(*words, "--precision", "amp-bf16") == lines_of(*words, "--precision", "amp-float8")
+    assert "multiplied in float8 (torchao)" in " ".join(gpuspy("estimate", *TITAN, "--precision", "amp-fp8").stdout.split())
+    for other in ("zero3", "fsdp"):
+        assert first in " ".join(gpuspy("estimate", *TITAN[:-1], other, "--precision", "amp-fp8").stdout.split())
+
+
 def test_deepspeed_reserves_segments_for_joined_gradients():
     """max_memory_reserved(), MiB, of two steps of DeepSpeed 0.19.8 on PyTorch 2.11 and two simulated GPUs: 251,094,528 parameters."""
     words = ("--family", "llama", "--layers", "8", "--hidden", "1536", "--heads", "12", "--ffn", "4096", "--vocab", "8000", "--context", "1024",
@@ -1345,6 +1384,8 @@ def test_a_checkpoint_wrapper_leaves_caches_on():
     assert lines_of(*words, "--sharding", "fsdp")[name] == (0, whole, whole)
     for more in (("--sharding", "fsdp", "--drop-outputs"), ("--sharding", "fsdp", "--runtime", "litgpt"), ("--sharding", "fsdp2")):
         assert lines_of(*words, *more)[name] == (0, 0, whole)
+    before = ("activations", "KV cache in the outputs of the step before")  # fsdp_llama2.py of ATorch: outputs = model(**batch)
+    assert lines_of(*words, "--sharding", "fsdp")[before] == (0, whole, whole) and before not in lines_of(*words, "--sharding", "fsdp", "--drop-outputs")
     phases = [next(l["phases"] for l in e["lines"] if l["name"] == name[1]) for e in (kept, dropped)]
     assert phases == [["forward_end", "backward_end"], ["forward_end"]]
     for other in (("--sharding", "zero3"), ("--sharding", "fsdp", "--fused-layers"), ("--sharding", "ddp"),

@@ -322,7 +322,7 @@ CASES = [
     ("Megatron-LM", "c.yaml", MEGATRON_TEST, "--family=gpt --layers=12 --hidden=512 --heads=8 --ffn=1024 --context=1024 --experts=8 --experts-used=2 "
      "--untied --vocab=131328 --runtime=megatron --precision=bf16 --master-weights --batch=4 --seq=1024 --attention=eager --tp=2 --ep=4 --expert-tp=1", []),
     ("AutoModel", "c.yaml", AUTOMODEL, "--model=meta-llama/Llama-3.1-8B --precision=bf16 --optimizer=adamw --adapter=lora --weights=nf4-double --lora-rank=16 "
-     "--lora-dropout=0.1 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --drop-outputs --chunked-loss --tp=2 --gpus=8 --sharding=fsdp2", []),
+     "--lora-dropout=0.1 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --no-cache --chunked-loss --tp=2 --gpus=8 --sharding=fsdp2", []),
     ("vLLM", "c.yaml", KUBERNETES, SERVED, []),
     ("vLLM", "c.yaml", KUBERNETES_COMMAND, SERVED, []),
     ("vLLM", "c.yaml", COMPOSE, SERVED, []),
@@ -700,3 +700,67 @@ def test_the_time_for_a_list_of_options_grows_with_its_length(tmp_path):
 
     few = min(seconds(10000) for _ in range(2))
     assert min(seconds(40000) for _ in range(2)) < 10 * few + 0.2
+
+
+SWIFT = """NPROC_PER_NODE=2 \\
+swift sft --model Qwen/Qwen2.5-7B-Instruct \\
+    --gradient_accumulation_steps $(expr 16 / $NPROC_PER_NODE) --max_length 2048 MORE
+"""
+MEGATRON_SWIFT = """n=8
+NPROC_PER_NODE=$n \\
+megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8 --sequence_parallel true \\
+    --recompute_granularity full --max_length 8192 --packing true MORE
+"""
+
+
+@pytest.mark.parametrize("text, more, options, unused", [
+    # tuner_type is lora by default, a step has 16 samples, and samples are padded to the longest one
+    (SWIFT, "", "--precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=8 --lora-dropout=0.05 --batch=1 --accumulation=8 --seq=2048 "
+     "--varying-lengths --checkpointing=full --drop-outputs --gpus=2", []),
+    (SWIFT, "--train_type full --packing true --deepspeed zero3_offload", "--precision=bf16 --master-weights --optimizer=adamw --batch=1 --accumulation=8 "
+     "--seq=2048 --checkpointing=full --drop-outputs --gpus=2 --sharding=zero3 --offload=all", []),
+    (SWIFT, "--tuner_type lora --quant_bits 4 --quant_method bnb --lora_rank 16 --rlhf_type dpo", "--precision=bf16 --optimizer=adamw --adapter=lora "
+     "--weights=nf4-double --lora-rank=16 --lora-dropout=0.05 --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs "
+     "--gpus=2", ["quant_method=bnb"]),
+    (SWIFT, "--tuner_type full --fsdp fsdp2 --gradient_checkpointing false", "--precision=amp-bf16 --optimizer=adamw --batch=1 --accumulation=8 --seq=2048 "
+     "--varying-lengths --drop-outputs --gpus=2 --sharding=fsdp2 --half-reduce", []),
+    (MEGATRON_SWIFT, "", "--runtime=megatron --precision=bf16 --master-weights --batch=1 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 "
+     "--gpus=8 --sequence-parallel --sharding=zero1", []),
+    (MEGATRON_SWIFT, "--tuner_type lora --optimizer_cpu_offload true", "--runtime=megatron --precision=bf16 --adapter=lora --lora-rank=8 --lora-dropout=0.05 "
+     "--batch=1 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 --gpus=8 --sequence-parallel --sharding=zero1 --offload=optimizer", []),
+])
+def test_the_scripts_of_ms_swift(tmp_path, text, more, options, unused):
+    """Its commands have defaults of their own: without them a LoRA would be read as a training of all parameters."""
+    (tmp_path / "train.sh").write_text(text.replace("MORE", more))
+    _, read = read_as(tmp_path, "--config", "train.sh")
+    assert read["tools"] == ("ms-swift on Megatron-LM" if text == MEGATRON_SWIFT else "ms-swift on TRL")
+    assert " ".join(read["options"][1:]) == options and read["not_considered"] == unused
+
+
+def test_a_configuration_of_ms_swift_and_scripts_that_are_none(tmp_path):
+    (tmp_path / "a.yaml").write_text("model: Qwen/Qwen2.5-7B\ntrain_type: full\nmax_length: 512\n")
+    assert read_as(tmp_path, "--config", "a.yaml")[1]["tools"] == "ms-swift on TRL"
+    (tmp_path / "b.sh").write_text("swift export --model Qwen/Qwen2.5-7B --quant_bits 4\nswiftly sft --x 1\n")
+    assert gpuspy(tmp_path, "--config", "b.sh").returncode == 3
+
+
+def test_accelerates_file_of_a_script_of_ms_swift(tmp_path):
+    (tmp_path / "fsdp2.json").write_text(json.dumps({"compute_environment": "LOCAL_MACHINE", "distributed_type": "FSDP", "num_processes": 4,
+                                                     "fsdp_config": {"fsdp_version": 2, "fsdp_activation_checkpointing": True}}))
+    (tmp_path / "train.sh").write_text('accelerate launch --config_file "./fsdp2.json" \\\n swift/cli/sft.py --model gpt2 --gradient_checkpointing false\n')
+    options = read_as(tmp_path, "--config", "train.sh")[1]["options"]
+    assert {"--gpus=4", "--sharding=fsdp2", "--checkpointing=full", "--adapter=lora"} <= set(options)
+
+
+@pytest.mark.parametrize("text", ["infer_backend: huggingface\ntemplate: qwen3_vl\n", "export_dir: out\nadapter_name_or_path: a\n",
+                                  "stage: sft\ndo_predict: true\nfinetuning_type: lora\ncutoff_len: 512\n"])
+def test_what_llama_factory_only_runs_is_no_training(tmp_path, text):
+    (tmp_path / "a.yaml").write_text("model_name_or_path: gpt2\n" + text)
+    answer, read = read_as(tmp_path, "--config", "a.yaml")
+    assert read["tools"] == "LLaMA-Factory" and read["options"][:2] == ["--model=gpt2", "--inference"] and answer["plan"]["inference"] is True
+
+
+def test_adapters_of_an_image_tower_are_not_those_of_the_language_model(tmp_path):
+    (tmp_path / "a.yaml").write_text("base_model: gpt2\nadapter: lora\nlora_target_modules:\n  - self_attn.q_proj\n  - vision_adapter.mlp.fc1\n")
+    _, read = read_as(tmp_path, "--config", "a.yaml")
+    assert "--target=q_proj" in read["options"] and "adapters of vision_adapter.mlp.fc1" in read["not_considered"]
