@@ -678,8 +678,10 @@ static void add_gradients_before(const struct plan *p, struct estimate_result *r
     double gradients = 0, backward = 0, high, likely;
     struct estimate_line *line;
 
-    if (p->inference || p->fsdp || p->master_weights) return;
-    if (!p->late_zero_grad && (p->drop_outputs || p->model->shape.family == MODEL_DENOISER)) return;
+    if (p->inference) return;
+    if (!p->late_zero_grad &&
+        (p->drop_outputs || p->fsdp || p->master_weights || p->model->shape.family == MODEL_DENOISER))
+        return;
     EACH_IN (l, r->lines) {
         if (l->host) continue;
         if (l->part == ESTIMATE_GRADIENTS && l->phases & IN_PHASE(STEP) && !(l->phases & IN_PHASE(FORWARD)))

@@ -273,9 +273,8 @@ static bool check_step(const struct plan *p, char why[WHY])
 
     if (p->away && (p->tp > 1 || p->pp > 1 || family == MODEL_CONV || family == MODEL_DENOISER))
         return REJECT("--offload-activations: known for text models without --tp and --pp");
-    if (p->late_zero_grad && (p->step == PLAN_STEP_IN_BACKWARD || p->sharding != PLAN_SHARDING_DDP))
-        return REJECT("--late-zero-grad: known for gradients that are whole and outlive backward; leave out %s",
-                      p->step == PLAN_STEP_IN_BACKWARD ? "--step in-backward" : "--sharding");
+    if (p->late_zero_grad && p->step == PLAN_STEP_IN_BACKWARD)
+        return REJECT("--late-zero-grad: with --step in-backward no gradient outlives backward; leave out one");
     if (p->inference || p->step != PLAN_STEP_IN_BACKWARD) return false;
     if (p->accumulation > 1)
         return REJECT("--step: in-backward steps after each micro-batch; leave out --accumulation");

@@ -86,6 +86,7 @@ static inline const struct plan *random_any_plan(struct random_plans *r)
         p->sharding = (enum plan_sharding)random_below(r, 4);
         p->chunked_loss = random_yes(r);
         p->bucket_view = random_yes(r);
+        p->late_zero_grad = random_yes(r) && p->step != PLAN_STEP_IN_BACKWARD;
         p->sequence_parallel = p->tp > 1 && random_yes(r);
         p->master_weights = p->precision->weights < 4 && random_yes(r);
         p->ema = random_below(r, 4) == 0;
