@@ -79,6 +79,25 @@ def no_race():
     assert not reports, reports
 
 
+# ---- the command, for tests without a recording of their own
+
+def gpuspy(*words, cwd=None, code=0, **environment):
+    done = subprocess.run([ANALYZER, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def one_line(text):
+    return " ".join(text.split())
+
+
+def imported(file, tmp_path):
+    database = tmp_path / "imported.db"
+    database.unlink(missing_ok=True)
+    gpuspy("import", file, "-o", database)
+    return sqlite3.connect(database)
+
+
 SPOOL_BYTES = "33574912"  # GS_SPOOL_BYTES
 
 

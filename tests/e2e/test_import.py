@@ -10,29 +10,15 @@ import random
 import re
 import sqlite3
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, gpuspy, imported
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "snapshots"
 REAL = sorted(SHARED.glob("*.gz")) if SHARED.is_dir() else []
 MIB = 1 << 20
-
-
-def gpuspy(*words, cwd=None, code=0, **environment):
-    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
-def imported(file, tmp_path):
-    """What `gpuspy import` made of it, as rows"""
-    database = tmp_path / "imported.db"
-    gpuspy("import", file, "-o", database)
-    return sqlite3.connect(database)
 
 
 def frame(line, name="train", file="/home/u/train.py"):

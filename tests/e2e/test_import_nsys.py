@@ -13,23 +13,13 @@ import time
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS
+from conftest import BUILD, ROOT, SECONDS, gpuspy, one_line
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "nsys"
 REAL = sorted(SHARED.glob("*.gz")) if SHARED.is_dir() else []
 UNKNOWN = "memory is unknown: an Nsight Systems export without --cuda-memory-usage=true does not record memory"
 HOST = 0x0101 << 48  # hardware and virtual machine, above the pid
-
-
-def gpuspy(*words, cwd=None, code=0, **environment):
-    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
-def one_line(text):
-    return " ".join(text.split())
 
 
 def imported(file, tmp_path):

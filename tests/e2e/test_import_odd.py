@@ -18,13 +18,9 @@ import zipfile
 
 import pytest
 
-from conftest import SAN, sanitized
+from conftest import SAN, one_line, sanitized
 from test_import_trace import Trace, imported as imported_trace, usual_trace
 from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, usual_run, write
-
-
-def one_line(text):
-    return " ".join(text.split())
 
 
 def write_json(path, events):

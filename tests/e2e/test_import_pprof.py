@@ -2,32 +2,17 @@
 import collections
 import gzip
 import json
-import os
 import random
 import re
-import sqlite3
 import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS
+from conftest import BUILD, ROOT, SECONDS, gpuspy, imported
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "jax"
 REAL = sorted(SHARED.glob("*/*.prof")) if SHARED.is_dir() else []
-
-
-def gpuspy(*words, cwd=None, code=0, **environment):
-    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
-def imported(file, tmp_path):
-    database = tmp_path / "imported.db"
-    database.unlink(missing_ok=True)
-    gpuspy("import", file, "-o", database)
-    return sqlite3.connect(database)
 
 
 # --- protobuf ------------------------------------------------------------------------------------

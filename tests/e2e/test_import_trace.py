@@ -7,12 +7,11 @@ import json
 import os
 import random
 import re
-import sqlite3
 import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS
+from conftest import BUILD, ROOT, SECONDS, gpuspy, imported, one_line
 
 TOOL = BUILD / "gpuspy"
 SHARED = ROOT.parent / "shared" / "recordings" / "traces"
@@ -20,23 +19,6 @@ REAL = sorted(SHARED.glob("*.json.gz")) if SHARED.is_dir() else []
 TIMELINES = sorted(SHARED.glob("*.raw*.gz")) if SHARED.is_dir() else []
 MIB = 1 << 20
 GPU = {"id": 0, "name": "Test GPU", "totalGlobalMem": 16 << 30}
-
-
-def gpuspy(*words, cwd=None, code=0, **environment):
-    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
-def one_line(text):
-    return " ".join(text.split())
-
-
-def imported(file, tmp_path):
-    database = tmp_path / "imported.db"
-    database.unlink(missing_ok=True)
-    gpuspy("import", file, "-o", database)
-    return sqlite3.connect(database)
 
 
 def report_of(file):
