@@ -114,14 +114,19 @@ static void find_step_loop(struct whatif *w, const struct step_list *steps)
     }
 }
 
-/* `of_steps`, `other`: where two call paths part. Within the function of the loop, or in one that calls it. */
-static bool leaves_loop(const struct whatif *w, uint32_t of_steps, uint32_t other)
+/* `of_steps`, `other`: where two call paths part. Within the function of the loop, or in one that calls it; the head of
+ * a loop calls it if it is a generator. */
+static bool leaves_loop(struct whatif *w, uint32_t of_steps, uint32_t other)
 {
     const struct run_frame *p = run_stack_frame(w->run, of_steps), *q = run_stack_frame(w->run, other);
     uint32_t at = w->loop;
+    struct site_code code;
+    size_t k;
     if (!is_known_same(p->function, q->function) || !is_known_same(p->file, q->file)) return false;
     while (at != RUN_NONE && at != of_steps) at = run_stack_parent(w->run, at);
-    return at != RUN_NONE && q->line > (at == w->loop ? w->loop_last : p->line);
+    if (at == RUN_NONE || at == w->loop) return at != RUN_NONE && q->line > w->loop_last;
+    const bool known = site_open_source(&w->sources, p, &code, &k), loop = known && site_is_loop(&code.list[k]);
+    return known && q->line > (loop ? code.list[site_code_end(&code, k) - 1].last : p->line);
 }
 
 bool whatif_is_after_loop(struct whatif *w, const struct step_list *steps, uint32_t stack)
