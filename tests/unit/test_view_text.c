@@ -525,6 +525,7 @@ static void lost_events_come_first(void **state)
 
     (void)state;
     dead.complete = false;
+    dead.exit_status = -1;
     r.processes = &dead;
     r.lost_events = 1234;
     r.lost_first_s = 2.1;
