@@ -54,6 +54,28 @@ static inline bool gs_lock_within(pthread_mutex_t *lock, long ms)
     return !pthread_mutex_timedlock(lock, &until);
 }
 
+/* Forks share such a lock, and what they must not meet takes it for itself. Waiting for it is waiting for a writer: a
+ * try is a wait until a time that is over, because the try functions of glibc before 2.30 could lose a wake-up. */
+#define GS_FORK_LOCK PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+
+static inline bool gs_share_within(pthread_rwlock_t *lock, long ms)
+{
+    struct timespec until = {0};
+    if (!pthread_rwlock_timedrdlock(lock, &until)) return true;
+    if (ms <= 0) return false;
+    until = gs_deadline(ms);
+    return !pthread_rwlock_timedrdlock(lock, &until);
+}
+
+static inline bool gs_own_within(pthread_rwlock_t *lock, long ms)
+{
+    struct timespec until = {0};
+    if (!pthread_rwlock_timedwrlock(lock, &until)) return true;
+    if (ms <= 0) return false;
+    until = gs_deadline(ms);
+    return !pthread_rwlock_timedwrlock(lock, &until);
+}
+
 /* For pthread_cond_timedwait: by the CLOCK_MONOTONIC that the program sees. */
 static inline struct timespec gs_condition_deadline(long ms)
 {

@@ -41,6 +41,7 @@
 #define BATCH 20000             /* records between two checks whether they are to be committed */
 #define STEPS 1000              /* of SQLite between two checks whether a fork waits: some 10 µs */
 #define GIVE_WAY_MS 20          /* the drain pauses for forks at most so long, then works as long: the spool fills */
+#define TURN_MS 320             /* after these pauses it waits at most so long at a time for forks that do not end */
 #define PROMPT_MS 1000          /* an end that takes longer does not hold signals back */
 #define STUCK_MS 5000           /* stop waiting at the end if nothing progresses for this long */
 #define HUNG_MS 2000            /* who waits at least this long for the lock in vain has met a file system that hangs */
@@ -53,9 +54,10 @@
 
 static struct {
     pthread_t thread;
-    pthread_mutex_t lock; /* held while the store or the reader is used */
+    pthread_mutex_t lock;  /* held while the store or the reader is used */
+    pthread_rwlock_t busy; /* after it, by the thread itself; forks share it */
     pthread_cond_t wake, flushed;
-    _Atomic unsigned waiters; /* threads that wait for the lock */
+    _Atomic unsigned waiters; /* threads that wait for either */
     uint64_t its_turn_ns;     /* until then, the drain does not give way */
     _Atomic bool running;
     _Atomic bool stop;
@@ -82,7 +84,16 @@ static struct {
     struct gs_summary summary;
     _Atomic uint64_t progress; /* increases while work is done */
     _Atomic uint64_t hung_at;  /* progress + 1 when a fork last waited without success; 0: none has */
-} drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} drain = {.lock = PTHREAD_MUTEX_INITIALIZER, .busy = GS_FORK_LOCK};
+
+/* Forks that are under way end first. Later ones wait with the drain, but not for long: a fork handler of the program
+ * may wait for a thread that forks. */
+static void await_forks(void)
+{
+    const struct timespec step = {.tv_nsec = 1000000};
+    for (long ms = GIVE_WAY_MS; !gs_own_within(&drain.busy, ms); ms = ms < TURN_MS ? ms * 2 : ms)
+        nanosleep(&step, NULL);
+}
 
 /* Between two records, or two steps of a statement: SQLite and malloc are idle here. A mutex alone would not do: who
  * releases it and takes it again is faster than the thread that this has woken. */
@@ -91,9 +102,11 @@ static void give_way(void)
     const struct timespec step = {.tv_nsec = 1000000};
     int ms = 0;
     if (!atomic_load_explicit(&drain.waiters, memory_order_relaxed) || gs_now() < drain.its_turn_ns) return;
+    pthread_rwlock_unlock(&drain.busy);
     pthread_mutex_unlock(&drain.lock);
     for (; ms < GIVE_WAY_MS && atomic_load(&drain.waiters); ms++) nanosleep(&step, NULL);
     pthread_mutex_lock(&drain.lock);
+    await_forks();
     if (ms == GIVE_WAY_MS) drain.its_turn_ns = gs_now() + GIVE_WAY_MS * 1000000ull;
 }
 
@@ -320,7 +333,10 @@ static void finish_store(void)
 static void sleep_until_woken(unsigned ms)
 {
     const struct timespec until = gs_condition_deadline(ms);
-    if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
+    if (drain.stop) return;
+    pthread_rwlock_unlock(&drain.busy);
+    pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
+    await_forks();
 }
 
 /* Each poll costs a wake-up and finds the tables of live memory outside the caches: the fewer, the cheaper an event. */
@@ -418,6 +434,7 @@ static void *run_drain(void *unused)
     if (!(gs_filter_refused & GS_FILTER_PRIORITY)) /* on Linux: of this thread only */
         setpriority(PRIO_PROCESS, (id_t)gs_system_call(SYS_gettid), NICE);
     pthread_mutex_lock(&drain.lock);
+    await_forks();
     gs_store_pauses(drain.store, STEPS, give_way_in_statement);
     const int ended_by = drain_until_stopped();
     if (!drain.failed) finish_store();
@@ -426,6 +443,7 @@ static void *run_drain(void *unused)
     close_store();
     pthread_cond_broadcast(&drain.flushed);
     const bool failed = drain.failed;
+    pthread_rwlock_unlock(&drain.busy);
     pthread_mutex_unlock(&drain.lock);
     if (ended_by >= 0) {
         gs_watcher_end_process(ended_by);
@@ -475,7 +493,7 @@ int gpuspy_flush(void)
     if (!drain.running) return 0;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
     const struct timespec until = gs_condition_deadline(STUCK_MS);
-    if (!gs_drain_lock(STUCK_MS)) {
+    if (!lock_within(STUCK_MS)) {
         errno = saved;
         return 0;
     }
@@ -541,17 +559,20 @@ bool gs_drain_vanished(void)
 }
 
 /* A thread that hangs costs the program one long wait, not one per fork. */
-bool gs_drain_lock(int ms)
+bool gs_drain_rest(int ms)
 {
     const uint64_t now = atomic_load(&drain.progress) + 1;
-    if (lock_within(atomic_load(&drain.hung_at) == now ? 0 : ms)) return true;
-    if (ms >= HUNG_MS) atomic_store(&drain.hung_at, now);
-    return false;
+    if (gs_share_within(&drain.busy, 0)) return true;
+    atomic_fetch_add(&drain.waiters, 1);
+    const bool rests = gs_share_within(&drain.busy, atomic_load(&drain.hung_at) == now ? 0 : ms);
+    atomic_fetch_sub(&drain.waiters, 1);
+    if (!rests && ms >= HUNG_MS) atomic_store(&drain.hung_at, now);
+    return rests;
 }
 
-void gs_drain_unlock(void)
+void gs_drain_go_on(void)
 {
-    pthread_mutex_unlock(&drain.lock);
+    pthread_rwlock_unlock(&drain.busy);
 }
 
 void gs_drain_forget(bool at_rest)
@@ -561,4 +582,5 @@ void gs_drain_forget(bool at_rest)
     if (at_rest) gs_store_files_forget();
     memset(&drain, 0, sizeof drain);
     pthread_mutex_init(&drain.lock, NULL);
+    drain.busy = (pthread_rwlock_t)GS_FORK_LOCK;
 }

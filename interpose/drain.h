@@ -15,8 +15,8 @@ bool gs_drain_stop(struct gs_summary *summary);
 /* After that: the spool is of no use, because its database is gone. */
 bool gs_drain_vanished(void);
 
-/* Around fork: while this is locked, SQLite is idle. False: not within this many ms. The child forgets the thread and
- * the store, which belong to its parent. */
-bool gs_drain_lock(int ms);
-void gs_drain_unlock(void);
+/* Around fork: between the two, SQLite is idle. Forks of several threads share the pause. False: the drain does not
+ * pause within this many ms. The child forgets the thread and the store, which belong to its parent. */
+bool gs_drain_rest(int ms);
+void gs_drain_go_on(void);
 void gs_drain_forget(bool at_rest);

@@ -4,7 +4,9 @@
  * a thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc, pauses before
  * any of them runs, in the wrappers of the functions that fork. A hooked call takes no lock, except the first one of
  * the process, which starts the session: the handler that was registered first takes that lock, after all others
- * have run. Code that forks without these functions (wordexp) reaches only the handlers, which wait only briefly. */
+ * have run. Code that forks without these functions (wordexp) reaches only the handlers, which wait only briefly.
+ *
+ * Forks of several threads share all of this: the handlers of one may wait for another. */
 #include "interpose/fork.h"
 
 #include <errno.h>
@@ -46,7 +48,7 @@ void gs_fork_rest(int ms)
         if (gs_session_lock(ms)) gs_session_unlock(); /* waits until a session that is being started has started */
         gs_shield_end(&shield);
         gs_nvml_lock();
-        at_rest = gs_drain_lock(ms);
+        at_rest = gs_drain_rest(ms);
         resting = true;
     }
     errno = saved;
@@ -56,7 +58,7 @@ void gs_fork_go_on(void)
 {
     const int saved = errno;
     if (depth && !--depth && resting) {
-        if (at_rest) gs_drain_unlock();
+        if (at_rest) gs_drain_go_on();
         at_rest = resting = false;
         gs_nvml_unlock();
     }

@@ -47,9 +47,9 @@ enum state { CLOSED, OPEN, OFF };
 enum stage { NO_THREAD, STARTED, RUNNING, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
-    pthread_mutex_t lock; /* held during calls of NVML and while the writer is used */
-    bool late;            /* the last samples took longer than TOO_LONG_NS: the process may have been stopped */
-    _Atomic bool slow;    /* a fork waited without success: later ones do not wait until NVML has responded */
+    pthread_rwlock_t lock; /* held during calls of NVML and while the writer is used; forks share it */
+    bool late;             /* the last samples took longer than TOO_LONG_NS: the process may have been stopped */
+    _Atomic bool slow;     /* a fork waited without success: later ones do not wait until NVML has responded */
     enum state state;
     bool listed_whole; /* process ids mean the same to NVML and to this process */
     _Atomic enum stage stage;
@@ -64,7 +64,7 @@ static struct {
     struct gs_writer writer;
     nvml_abi_device device[DEVICES];
     uint64_t missing; /* one bit per device */
-} nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} nvml = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 static __thread bool inside __attribute__((tls_model("initial-exec")));
 static __thread bool locked __attribute__((tls_model("initial-exec"))); /* locked by a fork of this thread */
 
@@ -120,10 +120,10 @@ static void open_library(void)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
     const bool found = library && find_nvml_functions(library);
-    pthread_mutex_lock(&nvml.lock);
+    pthread_rwlock_wrlock(&nvml.lock);
     nvml.state = found && call.init() == NVML_ABI_SUCCESS ? OPEN : OFF;
     nvml.listed_whole = nvml_abi_ids_are_ours();
-    pthread_mutex_unlock(&nvml.lock);
+    pthread_rwlock_unlock(&nvml.lock);
 }
 
 /* --- the processes that hold a device's memory ------------------------------------------------- */
@@ -375,9 +375,9 @@ static void *run_nvml(void *unused)
     for (bool over = false; nvml.state == OPEN && !over;) {
         wait_for_work();
         over = atomic_load(&nvml.over);
-        pthread_mutex_lock(&nvml.lock);
+        pthread_rwlock_wrlock(&nvml.lock);
         if (is_sample_due(gs_now())) sample_devices();
-        pthread_mutex_unlock(&nvml.lock);
+        pthread_rwlock_unlock(&nvml.lock);
     }
     atomic_store(&nvml.stage, ENDED);
     return NULL;
@@ -469,14 +469,14 @@ void gs_nvml_rest(void)
     if (nvml.pid != getpid() || !gs_nvml_threads()) return;
     gs_nvml_end();
     if (!reaches_stage(ENDED, PATIENCE_MS)) return; /* it hangs: this process gets no more samples */
-    pthread_mutex_lock(&nvml.lock);
+    pthread_rwlock_wrlock(&nvml.lock);
     nvml.writer = (struct gs_writer){0};
     nvml.next_ns = nvml.soonest_ns = 0;
     atomic_store(&nvml.over, false);
     atomic_store(&nvml.due, false);
     if (nvml.state == OPEN) nvml.state = CLOSED;
     atomic_store(&nvml.stage, NO_THREAD);
-    pthread_mutex_unlock(&nvml.lock);
+    pthread_rwlock_unlock(&nvml.lock);
 }
 
 unsigned gs_nvml_threads(void)
@@ -492,8 +492,7 @@ void gs_nvml_lock(void)
     if (inside) return; /* NVML starts a program of its own (nvidia-modprobe) */
     /* A child would keep the loader's locks, which NVML's thread holds while it opens the library */
     if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches_stage(OPENED, PATIENCE_MS);
-    /* first here: tests/torture recognises this lock by the file that takes it */
-    locked = !pthread_mutex_trylock(&nvml.lock) || gs_lock_within(&nvml.lock, nvml.slow ? 0 : PATIENCE_MS);
+    locked = gs_share_within(&nvml.lock, nvml.slow ? 0 : PATIENCE_MS);
     nvml.slow = !locked;
 }
 
@@ -501,7 +500,7 @@ void gs_nvml_unlock(void)
 {
     if (inside || !locked) return;
     locked = false;
-    pthread_mutex_unlock(&nvml.lock);
+    pthread_rwlock_unlock(&nvml.lock);
 }
 
 void gs_nvml_forget(void)
@@ -511,6 +510,6 @@ void gs_nvml_forget(void)
     gs_nvml_unlock();
     memset(&nvml, 0, sizeof nvml);
     nvml.state = state;
-    pthread_mutex_init(&nvml.lock, NULL);
+    nvml.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
     inside = false;
 }

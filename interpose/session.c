@@ -31,7 +31,7 @@
 #include "schema/store_files.h"
 
 static struct {
-    pthread_mutex_t lock;  /* held while a session starts, and while the process is copied */
+    pthread_rwlock_t lock; /* held while a session starts; forks share it while they copy the process */
     _Atomic bool spooling; /* the spool is mapped: calls after a failure are counted in it */
     _Atomic bool ended;    /* the database is finished: further calls are counted there */
     pthread_t ender;       /* the thread that finished it */
@@ -45,7 +45,7 @@ static struct {
     const char *attached_after; /* seconds that the process had run; NULL: it is recorded from its start */
     const char
         *forked_while; /* what a thread was doing, in a child that the fork handlers could not prepare; else NULL */
-} session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} session = {.lock = GS_FORK_LOCK};
 
 #define START_STACK (256 * 1024)
 #define OPEN_MS 5000 /* how long the program waits for the recording's file system at most */
@@ -327,8 +327,8 @@ static void leave_unprepared_child(void)
     atomic_store(&gs_session_page.here, true);
     atomic_store(&session.ended, false);
     gs_print_forget();
-    if (!recorded && !pthread_mutex_trylock(&session.lock)) { /* it has nothing of another process yet */
-        pthread_mutex_unlock(&session.lock);
+    if (!recorded && gs_own_within(&session.lock, 0)) { /* it has nothing of another process yet */
+        pthread_rwlock_unlock(&session.lock);
         return;
     }
     if (gs_attached) { /* the user attached to the parent only */
@@ -361,10 +361,10 @@ bool gs_session_begin(void)
         /* Before the lock is taken: these read the list of loaded objects, under the loader's lock for it. */
         gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
         gs_host_inspect();
-        pthread_mutex_lock(&session.lock);
+        pthread_rwlock_wrlock(&session.lock);
         const bool first = atomic_load(&gs_session_state) == GS_SESSION_NOT_YET;
         if (first) start_session();
-        pthread_mutex_unlock(&session.lock);
+        pthread_rwlock_unlock(&session.lock);
         state = atomic_load(&gs_session_state);
         if (first && state == GS_SESSION_LIVE) gs_nvml_begin(gs_session_spool());
     }
@@ -416,12 +416,12 @@ void gs_session_watch_thread(void *thread)
 
 bool gs_session_lock(int ms)
 {
-    return gs_lock_within(&session.lock, ms);
+    return gs_share_within(&session.lock, ms);
 }
 
 void gs_session_unlock(void)
 {
-    pthread_mutex_unlock(&session.lock);
+    pthread_rwlock_unlock(&session.lock);
 }
 
 /* The child has the parent's memory but not its drain, and must not write into its spool. It may start its own session
@@ -436,7 +436,7 @@ void gs_session_forked(void)
     memset(gs_session_spool(), 0, sizeof *gs_session_spool());
     gs_thread_forked();
     gs_deadly_drop(); /* another thread ended the parent */
-    pthread_mutex_init(&session.lock, NULL);
+    session.lock = (pthread_rwlock_t)GS_FORK_LOCK;
     gs_print_forget();
     gs_print_into(NULL, 0);
     atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
@@ -448,7 +448,7 @@ void gs_session_forked_at_work(const char *what)
     atomic_store(&gs_session_live, 0);
     atomic_store(&gs_session_page.here, false); /* see leave_unprepared_child */
     session.wiped = true;
-    pthread_mutex_init(&session.lock, NULL);
+    session.lock = (pthread_rwlock_t)GS_FORK_LOCK;
 }
 
 /* --- load and exit --------------------------------------------------------------------------- */
@@ -494,22 +494,22 @@ bool gs_session_records(void)
 bool gs_session_stop(const char *why)
 {
     gs_nvml_rest();
-    pthread_mutex_lock(&session.lock);
+    pthread_rwlock_wrlock(&session.lock);
     if (is_session_spool_ours()) write_stopped(why);
     const bool done = end_to_go_on();
-    pthread_mutex_unlock(&session.lock);
+    pthread_rwlock_unlock(&session.lock);
     return done && gs_watcher_rest();
 }
 
 bool gs_session_attach(const char *after_s)
 {
-    pthread_mutex_lock(&session.lock);
+    pthread_rwlock_wrlock(&session.lock);
     session.attached_after = after_s;
     const bool again = session.started;
     bool ready = !again || (gs_watcher_rest() && gs_session_new_spool());
     gs_print_forget();
     if (ready) atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
-    pthread_mutex_unlock(&session.lock);
+    pthread_rwlock_unlock(&session.lock);
     return ready && gs_session_begin();
 }
 

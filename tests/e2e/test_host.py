@@ -340,6 +340,66 @@ def test_a_child_of_a_thread_in_dl_iterate_phdr(recording):
     assert recording.sql("select bytes from allocation") == [(1000,), (3000,)]
 
 
+# --- threads that fork at the same time --------------------------------------------------------------
+
+MEETING = """
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+int cudaMalloc(void **, size_t);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+static int here, late;
+static void meet(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    pthread_mutex_lock(&lock);
+    here++;
+    pthread_cond_broadcast(&came);
+    while (here < THREADS && !late) late = pthread_cond_timedwait(&came, &lock, &until);
+    pthread_mutex_unlock(&lock);
+}
+static void *run(void *unused)
+{
+    void *pointer;
+    int status;
+    pid_t child = fork();
+    if (!child) _exit(cudaMalloc(&pointer, 2000) ? 9 : 7);
+    waitpid(child, &status, 0);
+    return (void *)(size_t)WEXITSTATUS(status);
+}
+int main(void)
+{
+    pthread_t threads[THREADS];
+    void *pointer, *status;
+    long sum = 0;
+    if (BEFORE && cudaMalloc(&pointer, 1000)) return 1;
+    pthread_atfork(meet, 0, 0);
+    for (int i = 0; i < THREADS; i++) pthread_create(threads + i, 0, run, 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], &status), sum += (long)status;
+    printf("%ld %s\\n", sum, late ? "apart" : "together");
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_fork_handlers_of_several_threads_run_at_the_same_time(recording, before):
+    """One may wait for another. Forks do not wait for each other, and each child that can call CUDA is recorded."""
+    (recording.folder / "meeting.c").write_text(MEETING)
+    subprocess.run(["gcc", f"-DBEFORE={before}", "-DTHREADS=16", "-o", recording.folder / "meeting",
+                    recording.folder / "meeting.c", f"-L{BUILD}/sim", "-l:libcudart.so.13", "-lpthread"], check=True)
+    bare, done = (recording.run(recording.folder / "meeting", **more) for more in ({"LD_PRELOAD": ""}, {}))
+    if "apart" in bare.stdout:
+        pytest.skip("this C library runs the handlers of one fork at a time")
+    assert done.stdout == bare.stdout
+    assert "not recording" not in done.stderr
+
+
 # --- Python's development mode ---------------------------------------------------------------------
 
 @sanitized("a sanitizer's malloc takes part")

@@ -462,10 +462,10 @@ def compare_files(bare, recorded):
 
 
 def source_line(address):
-    """The source line of an address in libgpuspy.so."""
+    """The source line of an address in libgpuspy.so, with those that it is inlined into."""
     if not shutil.which("addr2line"):
         return address
-    return subprocess.run(["addr2line", "-fpse", BUILD / "libgpuspy.so", address], text=True,
+    return subprocess.run(["addr2line", "-fpsie", BUILD / "libgpuspy.so", address], text=True,
                           stdout=subprocess.PIPE).stdout.strip()
 
 

@@ -1,8 +1,8 @@
 /* Checks the order of gpuspy's locks and the loader's. It is preloaded after libgpuspy.so, under a name that begins
- * with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here. It intercepts the mutexes that
- * code of libgpuspy.so locks and the calls into the loader. It appends a line to the file LOCKORDER_OUT for each pair
- * of locks that is taken in both orders, by a path of any length, and for each loader call made while a lock of
- * gpuspy's is held. At the end it writes how many locks and calls it saw. */
+ * with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here. It intercepts the mutexes and
+ * shared locks that code of libgpuspy.so locks and the calls into the loader. It appends a line to the file
+ * LOCKORDER_OUT for each pair of locks that is taken in both orders, by a path of any length, and for each loader call
+ * made while a lock of gpuspy's is held. At the end it writes how many locks and calls it saw. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -52,6 +52,9 @@ static void *real(const char *name)
 
 static int (*real_lock)(pthread_mutex_t *), (*real_unlock)(pthread_mutex_t *), (*real_trylock)(pthread_mutex_t *);
 static int (*real_timedlock)(pthread_mutex_t *, const struct timespec *);
+static int (*real_own)(pthread_rwlock_t *), (*real_give)(pthread_rwlock_t *);
+static int (*real_own_within)(pthread_rwlock_t *, const struct timespec *);
+static int (*real_share_within)(pthread_rwlock_t *, const struct timespec *);
 static void *(*real_dlopen)(const char *, int), *(*real_dlsym)(void *, const char *);
 static int (*real_dlclose)(void *), (*real_dladdr)(const void *, Dl_info *);
 static int (*real_phdr)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
@@ -84,6 +87,10 @@ static void __attribute__((constructor)) load(void)
     *(void **)&real_unlock = real("pthread_mutex_unlock");
     *(void **)&real_trylock = real("pthread_mutex_trylock");
     *(void **)&real_timedlock = real("pthread_mutex_timedlock");
+    *(void **)&real_own = real("pthread_rwlock_wrlock");
+    *(void **)&real_give = real("pthread_rwlock_unlock");
+    *(void **)&real_own_within = real("pthread_rwlock_timedwrlock");
+    *(void **)&real_share_within = real("pthread_rwlock_timedrdlock");
     *(void **)&real_dlopen = real("dlopen");
     *(void **)&real_dlsym = real("dlsym");
     *(void **)&real_dlclose = real("dlclose");
@@ -220,6 +227,36 @@ int pthread_mutex_timedlock(pthread_mutex_t *mutex, const struct timespec *until
     if (!real_timedlock) *(void **)&real_timedlock = real("pthread_mutex_timedlock");
     const int failed = real_timedlock(mutex, until);
     if (!failed) hold(mutex, CALLER, false);
+    return failed;
+}
+
+int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
+{
+    if (!real_own) *(void **)&real_own = real("pthread_rwlock_wrlock");
+    hold(lock, CALLER, true);
+    return real_own(lock);
+}
+
+int pthread_rwlock_unlock(pthread_rwlock_t *lock)
+{
+    if (!real_give) *(void **)&real_give = real("pthread_rwlock_unlock");
+    if (held_count) release(lock);
+    return real_give(lock);
+}
+
+int pthread_rwlock_timedwrlock(pthread_rwlock_t *lock, const struct timespec *until)
+{
+    if (!real_own_within) *(void **)&real_own_within = real("pthread_rwlock_timedwrlock");
+    const int failed = real_own_within(lock, until);
+    if (!failed) hold(lock, CALLER, false);
+    return failed;
+}
+
+int pthread_rwlock_timedrdlock(pthread_rwlock_t *lock, const struct timespec *until)
+{
+    if (!real_share_within) *(void **)&real_share_within = real("pthread_rwlock_timedrdlock");
+    const int failed = real_share_within(lock, until);
+    if (!failed) hold(lock, CALLER, false);
     return failed;
 }
 
