@@ -247,6 +247,8 @@ static bool check_adapters(const struct plan *p, char why[WHY])
                       model_family_word(p->model->shape.family));
     if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->cp > 1)
         return REJECT("--cp: gpuspy does not know how GPUs divide virtual tokens; use --sharding");
+    if (p->separate && (p->adapter == PLAN_ADAPTER_NONE || !p->flat))
+        return REJECT("--separate-adapters: applies to --adapter with --sharding fsdp");
     if (p->half_adapters && (p->adapter == PLAN_ADAPTER_NONE || p->precision->weights != 2))
         return REJECT("--half-adapters: needs --adapter and --precision bf16 or fp16");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)

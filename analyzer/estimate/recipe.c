@@ -719,7 +719,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     if ((s->layers > 0 || is_written_for(r, "ms-swift")) && !has_other_layers(s) &&
         (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
-    const bool answers = s->serves || (says_yes(s->predicts) && !says_yes(s->trains)); /* LLaMA-Factory */
+    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
     if (!answers) put_precision(r, s, adapter != NULL);
     if (answers || (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter)) {
         put_recipe_option(r, "--inference");

@@ -1190,6 +1190,38 @@ def test_gradients_of_the_step_before_are_there_during_forward():
     assert "--late-zero-grad applies to training" in one_line(gpuspy("estimate", "--model", "gpt2", "--inference", "--late-zero-grad"), 2)
 
 
+def test_every_flag_is_in_the_json_plan():
+    """A flag that changes figures and is not in "plan" leaves a reader of the JSON without the reason."""
+    bases = ("--model gpt2 --batch 2 --seq 512 --precision bf16", "--model bert-base-uncased --batch 2 --seq 512",
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp2",
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp --adapter lora --weights nf4",
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --tp 2")
+    flags = re.findall(r"^ +(--[a-z-]+)  ", gpuspy("estimate", "--help").stdout.partition("Training:")[2].partition("Inference:")[0], re.M)
+    assert {"--late-zero-grad", "--no-cache", "--half-reduce", "--separate-adapters", "--half-adapters"} <= set(flags)
+    lacking = set(flags)
+    for base in bases:
+        bare = json.loads(gpuspy("estimate", *base.split(), "--json").stdout)["plan"]
+        for flag in sorted(lacking):
+            done = gpuspy("estimate", *base.split(), "--json", flag)
+            if done.returncode == 0 and json.loads(done.stdout)["plan"] != bare:
+                lacking.discard(flag)
+    assert lacking <= {"--one-kernel-gelu"}  # of the model, not of the plan
+
+
+def test_separate_adapters_need_adapters_and_fsdp():
+    base, what = ("estimate", "--model", "gpt2", "--batch", "2", "--seq", "512"), "--separate-adapters: applies to --adapter with --sharding fsdp"
+    for more in ((), ("--adapter", "lora"), ("--gpus", "2", "--sharding", "fsdp"), ("--adapter", "lora", "--gpus", "2", "--sharding", "fsdp2"),
+                 ("--adapter", "lora", "--gpus", "2", "--sharding", "zero3")):
+        assert what in one_line(gpuspy(*base, *more, "--separate-adapters"), 2), more
+    assert gpuspy(*base, "--adapter", "lora", "--gpus", "2", "--sharding", "fsdp", "--separate-adapters").returncode == 0
+
+
+def test_a_late_zero_grad_frees_nothing_before_pytorch_2():
+    """Until 2.0 zero_grad() fills with zeros, so that it matters not when it runs."""
+    base = ("--model", "resnet50", "--batch", "8", "--torch", "1.13", "--step", "loop")
+    assert lines_of(*base, "--late-zero-grad") == lines_of(*base)
+
+
 def test_a_tuple_cache_is_copied_as_a_whole():
     """transformers before 4.36, and the code that Qwen published with its first models."""
     name, words = ("temporaries", "the cache before the token that is generated"), ("--inference", "--batch", "4", "--seq", "1024")
@@ -1394,7 +1426,7 @@ def test_a_checkpoint_wrapper_leaves_caches_on():
 
 
 def test_flags_of_several_gpus_change_nothing_on_one():
-    section = gpuspy("estimate", "--help").stdout.split(" Several GPUs:\n")[1].split("\n\n")[0]
+    section = gpuspy("estimate", "--help").stdout.split(" Several GPUs, offloading:\n")[1].split("\n\n")[0]
     flags = re.findall(r"^ +(--[a-z-]+) ", section, re.M)
     assert "--bucket-view" in flags
     words = ("estimate", "--model", "gpt2", "--batch", "4", "--seq", "512", "--json")
