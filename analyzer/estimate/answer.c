@@ -127,6 +127,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
     } words[] = {
         {p->attention != PLAN_ATTENTION_FLASH, "attention", attentions[p->attention]},
         {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", checkpoints[p->checkpoint]},
+        {p->by_module, "checkpoint-modules", NULL},
         {p->step != PLAN_STEP_FOREACH, "step", steps[p->step]},
         {p->fused_layers, "fused-layers", NULL},
         {p->fused_norms, "fused-norms", NULL},

@@ -18,8 +18,8 @@ struct plan_settings {
     /* training */
     uint64_t batch, seq, accumulation, remade, remade_every;
     const char *attention, *checkpointing, *step, *torch, *transformers, *bitsandbytes;
-    bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, drop_outputs,
-        no_cache, bucket_view, ema, varying_lengths, late_zero_grad;
+    bool not_reentrant, fused_layers, fused_norms, fused_loss, chunked_loss, one_kernel_gelu, away, by_module,
+        drop_outputs, no_cache, bucket_view, ema, varying_lengths, late_zero_grad;
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
@@ -80,6 +80,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                    "only every Nth layer is checkpointed (torchtitan)"),                                               \
         PLAN_COUNT(type, member, "checkpointed-layers", remade, "N",                                                   \
                    "only N layers of each pipeline stage are checkpointed (Megatron-LM: --recompute-num-layers)"),     \
+        PLAN_FLAG(type, member, "checkpoint-modules", by_module,                                                       \
+                  "with --checkpointing full: norms, attention and MLP of a layer are checkpointed one by one (NeMo "  \
+                  "AutoModel)"),                                                                                       \
         PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
                   "layers are compiled or use fused kernels, without dropout: less is saved for backward"),            \

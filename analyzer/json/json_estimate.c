@@ -120,11 +120,17 @@ static json_t *plan_json(const struct estimate_answer *a)
     const struct {
         const char *key;
         bool given;
-    } flags[] = {{"fused_norms", p->fused_norms},       {"fused_loss", p->fused_loss},
-                 {"offload_activations", p->away},      {"varying_lengths", p->varying_lengths > 0},
-                 {"drop_outputs", p->drop_outputs},     {"no_cache", p->no_cache},
-                 {"late_zero_grad", p->late_zero_grad}, {"half_adapters", p->half_adapters},
-                 {"half_reduce", p->half_reduce},       {"masked_lm", p->model->shape.masked_lm}};
+    } flags[] = {{"checkpoint_modules", p->by_module},
+                 {"fused_norms", p->fused_norms},
+                 {"fused_loss", p->fused_loss},
+                 {"offload_activations", p->away},
+                 {"varying_lengths", p->varying_lengths > 0},
+                 {"drop_outputs", p->drop_outputs},
+                 {"no_cache", p->no_cache},
+                 {"late_zero_grad", p->late_zero_grad},
+                 {"half_adapters", p->half_adapters},
+                 {"half_reduce", p->half_reduce},
+                 {"masked_lm", p->model->shape.masked_lm}};
     EACH (f, flags, COUNT_OF(flags)) json_object_set_new(o, f->key, json_boolean(f->given));
     json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));

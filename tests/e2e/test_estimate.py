@@ -1192,7 +1192,7 @@ def test_gradients_of_the_step_before_are_there_during_forward():
 
 def test_every_flag_is_in_the_json_plan():
     """A flag that changes figures and is not in "plan" leaves a reader of the JSON without the reason."""
-    bases = ("--model gpt2 --batch 2 --seq 512 --precision bf16", "--model bert-base-uncased --batch 2 --seq 512",
+    bases = ("--model llama-3.2-1b --batch 2 --seq 512 --checkpointing full", "--model gpt2 --batch 2 --seq 512 --precision bf16", "--model bert-base-uncased --batch 2 --seq 512",
              "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp2",
              "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp --adapter lora --weights nf4",
              "--model gpt2 --batch 2 --seq 512 --gpus 4 --tp 2")
@@ -1214,6 +1214,19 @@ def test_separate_adapters_need_adapters_and_fsdp():
                  ("--adapter", "lora", "--gpus", "2", "--sharding", "zero3")):
         assert what in one_line(gpuspy(*base, *more, "--separate-adapters"), 2), more
     assert gpuspy(*base, "--adapter", "lora", "--gpus", "2", "--sharding", "fsdp", "--separate-adapters").returncode == 0
+
+
+def test_modules_that_are_checkpointed_one_by_one():
+    """NeMo AutoModel's parallelizer.py wraps both norms, attention and the MLP: each keeps its input."""
+    words = ("--model", "llama-3.2-1b", "--precision", "bf16", "--batch", "8", "--seq", "2048", "--fused-layers", "--checkpointing", "full")
+    name = ("activations", "inputs of the checkpointed layers")
+    one, four = (lines_of(*words, *more)[name] for more in ((), ("--checkpoint-modules",)))
+    assert one == (16 * 8 * 2048 * 2048 * 2,) * 3 and four == tuple(4 * x for x in one)
+    peaks = [json.loads(gpuspy("estimate", *words, "--chunked-loss", *more, "--json").stdout)["peak"]["bytes"] for more in ((), ("--checkpoint-modules",))]
+    assert peaks[0] < peaks[1] < peaks[0] + 3 * one[0]  # it computes half a layer again at a time
+    assert "add --checkpointing full" in one_line(gpuspy("estimate", *words[:-2], "--checkpoint-modules"), 2)
+    for model in ("resnet50", "mamba-130m", "t5-small"):
+        assert gpuspy("estimate", "--model", model, "--batch", "1", "--checkpointing", "full", "--checkpoint-modules").returncode == 2, model
 
 
 def test_offloaded_gradients_of_fsdp_stay_until_backward_ends():
