@@ -42,8 +42,8 @@ const struct command_text command_text_estimate = {
         OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
         PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
         ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
-        OPTIONS_HEADING("Several GPUs"), PLAN_PARALLEL_OPTIONS(struct settings, plan), OPTIONS_HEADING("Adapters"),
-        PLAN_ADAPTER_OPTIONS(struct settings, plan), OPTIONS_HEADING("Inference"),
+        OPTIONS_HEADING("Several GPUs, offloading"), PLAN_PARALLEL_OPTIONS(struct settings, plan),
+        OPTIONS_HEADING("Adapters"), PLAN_ADAPTER_OPTIONS(struct settings, plan), OPTIONS_HEADING("Inference"),
         PLAN_INFERENCE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Diffusion"),
         PLAN_DIFFUSION_OPTIONS(struct settings, plan), OPTIONS_HEADING("GPU"),
         PLAN_DEVICE_OPTIONS(struct settings, plan),
@@ -190,6 +190,35 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
     return exit_code;
 }
 
+/* Whether the command line gives `word` another value than `value`. */
+static bool is_replaced(const char *word, const char *value)
+{
+    return word && strcmp(word, value) != 0;
+}
+
+/* Whether an option of the configuration only qualifies another one, which the command line replaces. */
+static bool qualifies_replaced(const struct plan_settings *s, const char *option)
+{
+    const bool whole = s->adapter && strcmp(s->adapter, "none") == 0; /* nothing is frozen, so not quantised */
+    const bool checkpoints = is_replaced(s->checkpointing, "full"), one = s->tp == 1;
+    const char *precision = s->model.precision == estimate_default_precision ? NULL : s->model.precision;
+    const struct {
+        const char *option;
+        bool replaced;
+    } rows[] = {{"--weights=", whole},
+                {"--half-adapters", whole},
+                {"--modules-to-save=", whole},
+                {"--separate-adapters", whole || (is_replaced(s->sharding, "fsdp") && is_replaced(s->sharding, "fsdp-grad-op"))},
+                {"--half-reduce", is_replaced(s->sharding, "fsdp2")},
+                {"--checkpoint-modules", checkpoints},
+                {"--checkpoint-every=", checkpoints},
+                {"--checkpointed-layers=", checkpoints},
+                {"--sequence-parallel", one},
+                {"--master-weights", is_replaced(precision, "bf16") && is_replaced(precision, "fp16")}};
+
+    return ANY_OF(row, rows, COUNT_OF(rows), row->replaced && strncmp(option, row->option, strlen(row->option)) == 0);
+}
+
 /* The arguments that --config adds, followed by the command line without --config: later options take precedence.
  * NULL after a line on stderr. The caller frees the list, not the words. */
 static char **expand_recipe(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe,
@@ -209,12 +238,10 @@ static char **expand_recipe(const struct settings *s, int *argc, char **argv, st
         return NULL;
     }
     char **all = arena_zeroed(recipe->options_n + (size_t)*argc + 1, sizeof *all);
-    const bool whole =
-        s->plan.adapter && strcmp(s->plan.adapter, "none") == 0; /* nothing is frozen, so not quantised */
     bool has_gpus = false; /* those of the command line, or of one replica of them */
     for (size_t i = 0; i < recipe->options_n; i++) {
         has_gpus = has_gpus || (gpus && strncmp(recipe->option[i], "--gpus=", 7) == 0);
-        if (!whole || strncmp(recipe->option[i], "--weights=", 10) != 0) all[n++] = recipe->option[i];
+        if (!qualifies_replaced(&s->plan, recipe->option[i])) all[n++] = recipe->option[i];
     }
     for (int i = 0; i < *argc; i++) {
         const bool alone = strcmp(argv[i], "--config") == 0 || (has_gpus && strcmp(argv[i], "--gpus") == 0);

@@ -186,8 +186,9 @@ static void add_eager(const struct plan *p, struct estimate_result *r)
                        m->family == MODEL_WHISPER && g == ACT_CONV ? "sound and its two convolutions" : titles[g],
                        OF(saved[g]), WHY_EAGER, text);
     }
-    snprintf(text, sizeof text, "%ju layers · %.0f tokens · %ju · %.0f B", (uintmax_t)plan_remade_layers(p, m->layers),
-             z.tokens, (uintmax_t)m->hidden, z.stream);
+    snprintf(text, sizeof text, "%ju layers · %s%.0f tokens · %ju · %.0f B",
+             (uintmax_t)plan_remade_layers(p, m->layers), p->by_module ? "4 modules · " : "", z.tokens,
+             (uintmax_t)m->hidden, z.stream);
     if (m->family == MODEL_WHISPER || m->family == MODEL_CLIP) of_two_stacks(p, ACT_NORM, text, sizeof text);
     add_activation(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL,
                    text);

@@ -58,6 +58,7 @@ enum { ACT_OPS_MAX = 32 * MODEL_BLOCKS_MAX };
 struct estimate_act_tape {
     struct estimate_act_op ops[ACT_OPS_MAX]; /* in the order of forward */
     size_t n;
+    size_t mlp; /* the first operation of a layer's second half, the norm of its MLP */
 };
 
 /* What a tape depends on: bytes per element of the residual stream, of the inputs of matrix multiplications, and of a

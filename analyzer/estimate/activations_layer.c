@@ -658,6 +658,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     if (m->norms == 4) put_norm(p, z, &h, width, z->compute, t);
     scale_output(p, z, t);
     if (m->no_mlp) moe = false;
+    t->mlp = t->n;
     if ((m->norms != 1 && !m->no_mlp) || m->mixer == MODEL_MIXER_NONE) /* Falcon's MLP reads attention's norm */
         put_norm(p, z, &h, width, z->stream, t);
     if ((m->norms != 1 || z->amp || is_base_frozen(p) || m->mixer == MODEL_MIXER_NONE) && !m->no_mlp)

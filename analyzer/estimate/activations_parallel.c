@@ -190,7 +190,7 @@ static void add_stage_layers(const struct plan *p, const struct estimate_act_siz
         again = fmax(0, live - input / shared - operations_kept(p, ACT_EAGER));
     }
     const double remade = full ? (double)plan_remade_layers(p, estimate_shard_layers(p, stage)) : 0;
-    const double total = flight * (remade * input / shared + (layers - remade) * one);
+    const double total = flight * (remade * plan_kept_inputs(p) * input / shared + (layers - remade) * one);
     const double doubt = p->runtime == PLAN_RUNTIME_MEGATRON ? DOUBT_MEGATRON : DOUBT;
     struct estimate_line *line;
 

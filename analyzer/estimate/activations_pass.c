@@ -248,7 +248,7 @@ static void save_layers(const struct layers *l, struct estimate_act_pass *out)
     const double dense = (double)plan_remade_layers(l->p, (uint64_t)l->dense_n),
                  moe = (double)plan_remade_layers(l->p, l->m->layers) - dense;
 
-    out->inputs = dense * l->encoder_stream + moe * l->stream;
+    out->inputs = plan_kept_inputs(l->p) * (dense * l->encoder_stream + moe * l->stream);
     for (int g = 0; g < ACT_GROUPS_N; g++)
         out->saved[g] = dense * l->of_dense.group[g] + moe * l->of_moe.group[g] +
                         (l->dense_n - dense) * estimate_act_group_saved(&l->dense, g) +
@@ -294,6 +294,18 @@ static bool hooks_keep_inputs(const struct plan *p, enum estimate_act_variant va
     return p->transformers ? p->transformers < 453 : variant == ACT_PADDED;
 }
 
+/* Half of a layer whose modules are checkpointed one by one: a norm, and attention or the MLP. */
+static void walk_half(struct layers *l, struct walk *w, const struct estimate_act_tape *t, size_t from, size_t to,
+                      double apart)
+{
+    l->group.n = to - from;
+    memcpy(l->group.ops, t->ops + from, l->group.n * sizeof *t->ops);
+    w->live -= plan_kept_inputs(l->p) / 2 * l->stream - apart;
+    walk_forward(w, &l->group, &l->z);
+    walk_backward(w, &l->group, &l->z);
+    w->live -= apart;
+}
+
 /* Backward of all layers and the embedding. The embedding's gradient is dense. If the output layer is tied, the two are
  * added before they reach the parameter: out of place, unless autocast's cast gave the output layer's gradient a tensor
  * of its own. */
@@ -327,6 +339,11 @@ static void walk_layers(struct layers *l, struct walk *w)
             apart = 0;
         }
         if (again && w->when != BETWEEN) see_groups(l, w, t, apart);
+        if (again && l->p->by_module) {
+            walk_half(l, w, t, t->mlp, t->n, apart);
+            walk_half(l, w, t, 0, t->mlp, apart);
+            continue;
+        }
         if (again) { /* kept results are part of what is recomputed, or are freed then */
             w->live -= (moe ? l->stream : l->encoder_stream) - apart + (moe ? &l->of_moe : &l->of_dense)->sum;
             walk_forward(w, t, z);

@@ -99,7 +99,7 @@ static bool compare_with_gpu(const struct estimate_answer *a, const struct estim
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const frozen[] = {PLAN_FROZEN(WORD)};
+                         *const frozen[] = {PLAN_FROZEN(WORD)}, *const saved[] = {PLAN_SAVED(WORD)};
 #undef WORD
 
 /* " --model gpt2 --batch 8 --seq 1024": what the estimate depends on, as options of gpuspy report. Empty if it has no
@@ -127,12 +127,14 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
     } words[] = {
         {p->attention != PLAN_ATTENTION_FLASH, "attention", attentions[p->attention]},
         {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", checkpoints[p->checkpoint]},
+        {p->by_module, "checkpoint-modules", NULL},
         {p->step != PLAN_STEP_FOREACH, "step", steps[p->step]},
         {p->fused_layers, "fused-layers", NULL},
         {p->fused_norms, "fused-norms", NULL},
         {p->fused_loss, "fused-loss", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
         {p->away, "offload-activations", NULL},
+        {p->varying_lengths, "varying-lengths", NULL},
         {p->drop_outputs, "drop-outputs", NULL},
         {p->late_zero_grad, "late-zero-grad", NULL},
         {p->no_cache, "no-cache", NULL},
@@ -146,6 +148,8 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->adapter != PLAN_ADAPTER_NONE && p->targets != estimate_adapter_usual_matrices(p), "target",
          estimate_adapter_name_matrices(p->targets, targets)},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
+        {p->saved != PLAN_SAVED_NONE, "modules-to-save", saved[p->saved]},
+        {p->half_adapters, "half-adapters", NULL},
         {p->dropout != PLAN_DROPOUT_UNKNOWN, "lora-dropout", p->dropout == PLAN_DROPOUT_SOME ? "0.05" : "0"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)

@@ -368,7 +368,9 @@ void estimate_calibration_key(struct estimate_calibration_row *row, const struct
     snprintf(row->precision, sizeof row->precision, "%s", p->precision->name);
     snprintf(row->attention, sizeof row->attention, "%s", attentions[p->attention]);
     snprintf(row->checkpointing, sizeof row->checkpointing, "%s",
-             p->remade || p->remade_every ? "some layers" : checkpoints[p->checkpoint]);
+             p->by_module                   ? "modules"
+             : p->remade || p->remade_every ? "some layers"
+                                            : checkpoints[p->checkpoint]);
     snprintf(row->more, sizeof row->more, "%s%s%s%s%s",
              p->fused_layers  ? "fused "
              : p->fused_norms ? "norms "

@@ -100,6 +100,11 @@ static bool check_remade(const struct plan *p, char why[WHY])
     const enum model_family family = p->model->shape.family;
     const char *option = p->remade_every ? "checkpoint-every" : "checkpointed-layers";
 
+    if (p->by_module && p->checkpoint != PLAN_CHECKPOINT_FULL)
+        return REJECT("--checkpoint-modules: add --checkpointing full");
+    if (p->by_module && ((family != MODEL_LLAMA && family != MODEL_GPT) || p->model->shape.linear_layers ||
+                         p->model->shape.blocks_n || p->model->shape.norms == 1))
+        return REJECT("--checkpoint-modules: known for text decoders whose layers are attention and an MLP");
     if (!p->remade && !p->remade_every) return false;
     if (p->remade && p->remade_every) return REJECT("--checkpointed-layers and --checkpoint-every: give one of them");
     if (p->checkpoint != PLAN_CHECKPOINT_FULL) return REJECT("--%s: add --checkpointing full", option);
@@ -247,6 +252,8 @@ static bool check_adapters(const struct plan *p, char why[WHY])
                       model_family_word(p->model->shape.family));
     if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->cp > 1)
         return REJECT("--cp: gpuspy does not know how GPUs divide virtual tokens; use --sharding");
+    if (p->separate && (p->adapter == PLAN_ADAPTER_NONE || !p->flat))
+        return REJECT("--separate-adapters: applies to --adapter with --sharding fsdp");
     if (p->half_adapters && (p->adapter == PLAN_ADAPTER_NONE || p->precision->weights != 2))
         return REJECT("--half-adapters: needs --adapter and --precision bf16 or fp16");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)
@@ -324,6 +331,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->fused_loss, "fused-loss", ""},
         {p->chunked_loss, "chunked-loss", ""},
         {p->away, "offload-activations", ""},
+        {p->by_module, "checkpoint-modules", ""},
         {p->drop_outputs, "drop-outputs", ""},
         {p->no_cache, "no-cache", ""},
         {p->late_zero_grad, "late-zero-grad", ""},

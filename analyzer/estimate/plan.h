@@ -207,6 +207,7 @@ struct plan {
     bool away;             /* saved activations are in host memory until backward needs them */
     unsigned varying_lengths; /* micro-batches that are longer than all before, the last has `seq`; 0: all are equal */
     bool no_cache;            /* the loop passes use_cache=False, so that outputs contain no keys and values */
+    bool by_module;           /* a checkpointed layer's norms, attention and MLP are checkpointed one by one */
     bool drop_outputs;        /* before backward the training loop drops what the model returned, except the loss */
     bool late_zero_grad;      /* zero_grad() runs between forward and backward, not after the step */
 
@@ -307,6 +308,12 @@ static inline uint64_t plan_remade_layers(const struct plan *p, uint64_t layers)
 
     for (uint64_t i = 0; i < layers; i++) n += plan_remakes_layer(p, i);
     return n;
+}
+
+/* Inputs that a checkpointed layer keeps. */
+static inline double plan_kept_inputs(const struct plan *p)
+{
+    return p->by_module ? 4 : 1; /* of two norms, attention and MLP */
 }
 
 /* The longest sequence that a learned table of positions allows; 0: no such table. OPT's table has two rows that no

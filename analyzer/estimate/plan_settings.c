@@ -474,6 +474,7 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .fused_loss = s->fused_loss,
         .chunked_loss = s->chunked_loss,
         .away = s->away,
+        .by_module = s->by_module,
         .varying_lengths = s->varying_lengths ? PLAN_RECORDS : 0,
         .drop_outputs = s->drop_outputs,
         .late_zero_grad = s->late_zero_grad,

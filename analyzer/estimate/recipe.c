@@ -333,10 +333,7 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
 
 static void put_step(struct estimate_recipe *r, bool fused, bool in_backward)
 {
-    if (in_backward)
-        put_recipe_option(r, "--step=in-backward");
-    else if (fused)
-        put_recipe_option(r, "--step=fused");
+    if (in_backward || fused) put_recipe_option(r, "--step=%s", in_backward ? "in-backward" : "fused");
 }
 
 /* Instead of the trainer's (LLaMA-Factory's trainer_utils.py: create_custom_optimizer). */
@@ -568,6 +565,9 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
               !json_is_false(s->checkpointing)))
         put_recipe_option(r, "--checkpointing=full"); /* the default of these two */
     if (whole) put_some_layers(r, s);
+    if (is_written_for(r, "AutoModel") && s->checkpointing_on > 0 &&
+        estimate_recipe_by_module(recipe_text_of(s->model)))
+        put_recipe_option(r, "--checkpoint-modules");
     const bool away = s->away > 0 || strcasecmp(mode, "offload") == 0;
     if (away && (s->tp > 1 || s->pp > 1))
         leave_out(r, "offloaded activations");
@@ -719,7 +719,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     if ((s->layers > 0 || is_written_for(r, "ms-swift")) && !has_other_layers(s) &&
         (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
-    const bool answers = s->serves || (says_yes(s->predicts) && !says_yes(s->trains)); /* LLaMA-Factory */
+    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
     if (!answers) put_precision(r, s, adapter != NULL);
     if (answers || (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter)) {
         put_recipe_option(r, "--inference");

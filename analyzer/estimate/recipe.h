@@ -52,6 +52,8 @@ int64_t estimate_recipe_stage_named(const char *name);
 /* Whether the end of a model's name states how its weights are stored ("Llama-2-7B-GPTQ"). `kept`: the
  * bytes of the name without it; `weights`: the format, NULL if it is bitsandbytes'. */
 bool estimate_recipe_stored(const char *name, size_t *kept, const char **weights);
+/* Whether NeMo AutoModel has its own code for this model, and then checkpoints a layer's modules one by one. */
+bool estimate_recipe_by_module(const char *model);
 /* The kind of adapters that peft (peft_type) and LLaMA-Factory call so; NULL: none of these, or LoRA. */
 const char *estimate_recipe_adapter(const char *name);
 /* Whether a batch of a training of this name holds the chosen and the rejected answer to each prompt, as in the

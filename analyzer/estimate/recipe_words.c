@@ -118,3 +118,13 @@ int64_t estimate_recipe_stage_named(const char *name)
     if (at && (*at == '_' || *at == '-')) at++;
     return at && *at >= '0' && *at <= '3' ? *at - '0' : -1;
 }
+
+/* AutoModel's _transformers/registry.py; parallelizer.py lets transformers checkpoint the layers of other dense models.
+ */
+bool estimate_recipe_by_module(const char *model)
+{
+    static const char *const others[] = {"vl", "vision", "moe", "omni", "llama-4", "nemotron"};
+
+    return (strcasestr(model, "llama") || strcasestr(model, "qwen2")) &&
+           !ANY_OF(o, others, COUNT_OF(others), strcasestr(model, *o));
+}

@@ -485,7 +485,7 @@ static void run_micro_batch(struct pass *c, uint32_t *input)
         c->nodes[k].held = c->nodes[k].kept;
         c->nodes[k].kept = NOTHING;
     }
-    if (c->stepped && c->p->late_zero_grad) free_gradients(c);
+    if (c->stepped && c->p->late_zero_grad && !c->p->zeroes_gradients) free_gradients(c);
     c->stepped = false;
     if (!c->nodes[n - 1].gradient) c->nodes[n - 1].gradient = make_tensor(c, c->list.ops[n - 1].bytes);
     for (size_t k = n; k-- > 0;) {

@@ -103,6 +103,29 @@ static double vae_element(const struct plan *p)
                : element_bytes(p);
 }
 
+/* diffusers before 0.33 masked HunyuanVideo's text by a mask of all pairs of tokens, which a fused kernel reads in the
+ * type of the queries; later versions have a mask of keys. */
+static void add_mask_of_pairs(const struct plan *p, struct estimate_result *r)
+{
+    size_t n = 0;
+    struct model_op *ops = model_denoiser_ops(p->model, &n);
+    struct estimate_line *line;
+    uint64_t keys = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (ops[i].kind == MODEL_OP_ATTENTION && ops[i].keys > keys) keys = ops[i].keys;
+    free(ops);
+    if (!p->batch || !keys) return;
+    const unsigned phases = p->inference ? IN_PHASE(DENOISE) : IN_PHASE(FORWARD) | IN_PHASE(BACKWARD);
+    const double pairs = (double)p->batch * (p->guided ? 2 : 1) * (double)keys * (double)keys;
+    line = estimate_add(
+        r, ESTIMATE_TEMPORARIES, phases, "mask of all pairs of tokens",
+        (struct estimate_interval){0, 0, pairs * (1 + (p->precision->weights == 4 && p->inference ? 4 : 2))});
+    line->why = "high: diffusers before 0.33; later versions mask keys";
+    estimate_explain(line, "diffusers 0.32 transformer_hunyuan_video.py: attention_mask; PyTorch's attention.cpp",
+                     "%ju tokens, squared, as booleans and in the type of the queries", (uintmax_t)keys);
+}
+
 void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
 {
     const struct model_pipeline *around = model_pipeline_of(p->model);
@@ -119,6 +142,7 @@ void estimate_serving_beside(const struct plan *p, struct estimate_result *r)
     const struct component table = {"table of positions", IN_PHASE(DENOISE) | (all & IN_TRAINING), numbers,
                                     EXACTLY(numbers * e), numbers * e};
 
+    if (p->model->shape.denoiser.kind == MODEL_DENOISER_HUNYUAN) add_mask_of_pairs(p, r);
     if (numbers > 0) add_component(p, &table, NULL, r);
     if (has_text(p) && around->text) add_component(p, &text, p->text_weights, r);
     if (has_vae(p)) add_component(p, &vae, NULL, r);

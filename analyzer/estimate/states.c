@@ -158,6 +158,17 @@ static void add_fleeting_gradients(const struct plan *p, const struct estimate_o
                      p->precision->gradients);
 }
 
+/* FSDP's first version copies each shard of gradients to the host and keeps it on the GPU until backward ends. */
+static void add_gradients_on_their_way(const struct plan *p, double shard, struct estimate_result *r)
+{
+    struct estimate_line *line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD), "gradients not yet freed",
+                                              EXACTLY(ceil(shard * p->precision->gradients)));
+
+    estimate_explain(line, "torch/distributed/fsdp/_runtime_utils.py: _saved_grad_shard, until post-backward's end",
+                     "%s of this GPU's parameters · %u B, also those that --offload has copied to the host",
+                     UNITS_COUNT(units_whole(shard)), p->precision->gradients);
+}
+
 static void add_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && estimate_shard_group(p, false) > 1;
@@ -172,6 +183,7 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, views ? "gradients, views of DDP's buckets" : "gradients",
                         EXACTLY(ceil(part_of(n, divided) * each)));
     line->host = away;
+    if (away && p->flat) add_gradients_on_their_way(p, part_of(n, divided), r);
     snprintf(text, sizeof text, "%u B%s", each,
              p->accumulation > 1   ? ", kept across the micro-batches of a step"
              : p->zeroes_gradients ? ", zeroed in the step"

@@ -117,8 +117,21 @@ static json_t *plan_json(const struct estimate_answer *a)
     json_object_set_new(o, "last_stage_layers", estimate_count_json(p->last_layers));
     json_object_set_new(o, "checkpointed_layers", estimate_count_json(p->remade));
     json_object_set_new(o, "checkpoint_every", estimate_count_json(p->remade_every));
-    json_object_set_new(o, "fused_loss", json_boolean(p->fused_loss));
-    json_object_set_new(o, "drop_outputs", json_boolean(p->drop_outputs));
+    const struct {
+        const char *key;
+        bool given;
+    } flags[] = {{"checkpoint_modules", p->by_module},
+                 {"fused_norms", p->fused_norms},
+                 {"fused_loss", p->fused_loss},
+                 {"offload_activations", p->away},
+                 {"varying_lengths", p->varying_lengths > 0},
+                 {"drop_outputs", p->drop_outputs},
+                 {"no_cache", p->no_cache},
+                 {"late_zero_grad", p->late_zero_grad},
+                 {"half_adapters", p->half_adapters},
+                 {"half_reduce", p->half_reduce},
+                 {"masked_lm", p->model->shape.masked_lm}};
+    EACH (f, flags, COUNT_OF(flags)) json_object_set_new(o, f->key, json_boolean(f->given));
     json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
     json_object_set_new(o, "prompt", estimate_count_json(p->prompt));
     json_object_set_new(o, "torch", json_clean_text(p->torch));

@@ -85,6 +85,15 @@ def test_other_unets_are_refused(keys, word, tmp_path):
     assert word in refused("--model", tmp_path / "config.json")
 
 
+def test_the_mask_of_old_versions_is_in_the_high_end():
+    """FastVideo's table (720 x 1280, 45 frames): 5 GiB above what later versions of diffusers need."""
+    words = "--inference --batch 1 --image 720 --width 1280 --frames 45 --precision bf16"
+    line = {x["name"]: x for x in answer("--model", "hunyuanvideo", words)["lines"]}["mask of all pairs of tokens"]
+    tokens = 12 * 45 * 80 + 256
+    assert line["bytes"] == 0 and line["high_bytes"] == 3 * tokens ** 2
+    assert all(x["name"] != "mask of all pairs of tokens" for x in answer("--model", "flux.1-dev", "--inference --batch 1")["lines"])
+
+
 def test_other_classes_are_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"_class_name": "AutoencoderKL"}')
     assert "AutoencoderKL" in refused("--model", tmp_path / "config.json")

@@ -1190,6 +1190,61 @@ def test_gradients_of_the_step_before_are_there_during_forward():
     assert "--late-zero-grad applies to training" in one_line(gpuspy("estimate", "--model", "gpt2", "--inference", "--late-zero-grad"), 2)
 
 
+def test_every_flag_is_in_the_json_plan():
+    """A flag that changes figures and is not in "plan" leaves a reader of the JSON without the reason."""
+    bases = ("--model llama-3.2-1b --batch 2 --seq 512 --checkpointing full", "--model gpt2 --batch 2 --seq 512 --precision bf16", "--model bert-base-uncased --batch 2 --seq 512",
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp2",
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp --adapter lora --weights nf4",
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --tp 2")
+    flags = re.findall(r"^ +(--[a-z-]+)  ", gpuspy("estimate", "--help").stdout.partition("Training:")[2].partition("Inference:")[0], re.M)
+    assert {"--late-zero-grad", "--no-cache", "--half-reduce", "--separate-adapters", "--half-adapters"} <= set(flags)
+    lacking = set(flags)
+    for base in bases:
+        bare = json.loads(gpuspy("estimate", *base.split(), "--json").stdout)["plan"]
+        for flag in sorted(lacking):
+            done = gpuspy("estimate", *base.split(), "--json", flag)
+            if done.returncode == 0 and json.loads(done.stdout)["plan"] != bare:
+                lacking.discard(flag)
+    assert lacking <= {"--one-kernel-gelu"}  # of the model, not of the plan
+
+
+def test_separate_adapters_need_adapters_and_fsdp():
+    base, what = ("estimate", "--model", "gpt2", "--batch", "2", "--seq", "512"), "--separate-adapters: applies to --adapter with --sharding fsdp"
+    for more in ((), ("--adapter", "lora"), ("--gpus", "2", "--sharding", "fsdp"), ("--adapter", "lora", "--gpus", "2", "--sharding", "fsdp2"),
+                 ("--adapter", "lora", "--gpus", "2", "--sharding", "zero3")):
+        assert what in one_line(gpuspy(*base, *more, "--separate-adapters"), 2), more
+    assert gpuspy(*base, "--adapter", "lora", "--gpus", "2", "--sharding", "fsdp", "--separate-adapters").returncode == 0
+
+
+def test_modules_that_are_checkpointed_one_by_one():
+    """NeMo AutoModel's parallelizer.py wraps both norms, attention and the MLP: each keeps its input."""
+    words = ("--model", "llama-3.2-1b", "--precision", "bf16", "--batch", "8", "--seq", "2048", "--fused-layers", "--checkpointing", "full")
+    name = ("activations", "inputs of the checkpointed layers")
+    one, four = (lines_of(*words, *more)[name] for more in ((), ("--checkpoint-modules",)))
+    assert one == (16 * 8 * 2048 * 2048 * 2,) * 3 and four == tuple(4 * x for x in one)
+    peaks = [json.loads(gpuspy("estimate", *words, "--chunked-loss", *more, "--json").stdout)["peak"]["bytes"] for more in ((), ("--checkpoint-modules",))]
+    assert peaks[0] < peaks[1] < peaks[0] + 3 * one[0]  # it computes half a layer again at a time
+    assert "add --checkpointing full" in one_line(gpuspy("estimate", *words[:-2], "--checkpoint-modules"), 2)
+    for model in ("resnet50", "mamba-130m", "t5-small"):
+        assert gpuspy("estimate", "--model", model, "--batch", "1", "--checkpointing", "full", "--checkpoint-modules").returncode == 2, model
+
+
+def test_offloaded_gradients_of_fsdp_stay_until_backward_ends():
+    """_saved_grad_shard; Lightning's guide to FSDP measured 1.9 GiB more with offloading than without these."""
+    words = ("--family", "gpt", "--layers", "75", "--hidden", "1024", "--heads", "64", "--ffn", "4096", "--vocab", "33278", "--context", "64",
+             "--untied", "--precision", "fp32", "--batch", "1", "--seq", "35", "--gpus", "2", "--offload", "all", "--sharding")
+    name, own = ("gradients", "gradients not yet freed"), ("gradients", "gradients")
+    lines = lines_of(*words, "fsdp")
+    assert lines[name] == lines[own]
+    assert all(name not in lines_of(*words, other) for other in ("fsdp2", "zero3"))
+
+
+def test_a_late_zero_grad_frees_nothing_before_pytorch_2():
+    """Until 2.0 zero_grad() fills with zeros, so that it matters not when it runs."""
+    base = ("--model", "resnet50", "--batch", "8", "--torch", "1.13", "--step", "loop")
+    assert lines_of(*base, "--late-zero-grad") == lines_of(*base)
+
+
 def test_a_tuple_cache_is_copied_as_a_whole():
     """transformers before 4.36, and the code that Qwen published with its first models."""
     name, words = ("temporaries", "the cache before the token that is generated"), ("--inference", "--batch", "4", "--seq", "1024")
@@ -1394,7 +1449,7 @@ def test_a_checkpoint_wrapper_leaves_caches_on():
 
 
 def test_flags_of_several_gpus_change_nothing_on_one():
-    section = gpuspy("estimate", "--help").stdout.split(" Several GPUs:\n")[1].split("\n\n")[0]
+    section = gpuspy("estimate", "--help").stdout.split(" Several GPUs, offloading:\n")[1].split("\n\n")[0]
     flags = re.findall(r"^ +(--[a-z-]+) ", section, re.M)
     assert "--bucket-view" in flags
     words = ("estimate", "--model", "gpt2", "--batch", "4", "--seq", "512", "--json")

@@ -322,7 +322,7 @@ CASES = [
     ("Megatron-LM", "c.yaml", MEGATRON_TEST, "--family=gpt --layers=12 --hidden=512 --heads=8 --ffn=1024 --context=1024 --experts=8 --experts-used=2 "
      "--untied --vocab=131328 --runtime=megatron --precision=bf16 --master-weights --batch=4 --seq=1024 --attention=eager --tp=2 --ep=4 --expert-tp=1", []),
     ("AutoModel", "c.yaml", AUTOMODEL, "--model=meta-llama/Llama-3.1-8B --precision=bf16 --optimizer=adamw --adapter=lora --weights=nf4-double --lora-rank=16 "
-     "--lora-dropout=0.1 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --no-cache --chunked-loss --tp=2 --gpus=8 --sharding=fsdp2", []),
+     "--lora-dropout=0.1 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --checkpoint-modules --no-cache --chunked-loss --tp=2 --gpus=8 --sharding=fsdp2", []),
     ("vLLM", "c.yaml", KUBERNETES, SERVED, []),
     ("vLLM", "c.yaml", KUBERNETES_COMMAND, SERVED, []),
     ("vLLM", "c.yaml", COMPOSE, SERVED, []),
@@ -377,6 +377,18 @@ def test_options_override_the_configuration(tmp_path):
     assert "--lora-dropout=0.05" in config["options"] and answer["plan"]["lora_dropout"] is True
     assert "--no-reentrant" in config["options"] or "--sharding=fsdp" not in config["options"]
     assert read_as(tmp_path, "--config=d.yml", "--adapter", "none")[0]["plan"]["lora_dropout"] is None
+
+
+@pytest.mark.parametrize("text, gone, words", [
+    ("fsdp_config: {fsdp_version: 2}\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nmodel_name_or_path: gpt2\n", "--half-reduce", "--sharding zero3"),
+    (AUTOMODEL.replace("peft: {", "unused: {").replace("quantization: {load_in_4bit: true}", ""), "--checkpoint-modules", "--checkpointing none"),
+    (AXOLOTL, "--separate-adapters", "--adapter none --offload none")])
+def test_an_option_goes_with_the_one_that_it_qualifies(text, gone, words, tmp_path):
+    (tmp_path / "c.yaml").write_text(text)
+    more = ("--batch=1", "--seq=128")
+    assert gone in read_as(tmp_path, "--config=c.yaml", *more)[1]["options"]
+    answer, _ = read_as(tmp_path, "--config=c.yaml", *more, *words.split())
+    assert answer["plan"][gone[2:].replace("-", "_")] is False
 
 
 def test_the_gpus_of_the_command_line_divide_the_global_batch(tmp_path):
