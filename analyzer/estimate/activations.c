@@ -237,7 +237,7 @@ static void add_outer_caches(const struct plan *p, struct estimate_result *r)
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "KV cache in the outputs of the step before",
                         (struct estimate_interval){0, held ? all : 0, all});
     estimate_explain(line, "a loop's `outputs = model(...)`: the new outputs exist before the old ones are freed",
-                     "as much as of this step");
+                     "as large as the cache of this step");
     line->why = "none if the loop drops the outputs";
 }
 

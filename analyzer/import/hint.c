@@ -115,8 +115,8 @@ static const char *find_hint(const char *path)
     bool broken;
     const size_t length = strlen(path), got = read_hint_head(path, head, &broken);
     struct stat st;
-    if (!got && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0)
-        return "empty; the recording never began, or its disk was full";
+    const bool empty = !got && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+    if (empty && !text_ends_with(path, ".py")) return "empty; the recording never began, or its disk was full";
     if (broken) return "packed by gzip, but empty or damaged; copy it again from where it was recorded";
     for (size_t i = 0; i < sizeof by_name / sizeof *by_name; i++) {
         const size_t n = strlen(by_name[i].ending);

@@ -224,8 +224,8 @@ static void evidence_text(struct oom_words *w, const char *key, const char *what
 static void collect_nvml(struct oom_words *w, const struct run_device_sample *nvml)
 {
     evidence_bytes(w, "other_bytes", "held by other processes (NVML)", nvml->other_bytes);
-    if (nvml->other_pid) add_evidence(w, "other_pid", "the largest of them", nvml->other_pid);
-    if (nvml->other_name) evidence_text(w, "other_name", "which is", nvml->other_name);
+    if (nvml->other_pid) add_evidence(w, "other_pid", "the largest other process", nvml->other_pid);
+    if (nvml->other_name) evidence_text(w, "other_name", "its name", nvml->other_name);
     evidence_bytes(w, "own_bytes", "held by this process (NVML)", nvml->own_bytes);
     add_evidence(w, "said_s", "time of NVML's figures", site_seconds(nvml->time_ns));
 }
@@ -234,21 +234,22 @@ static void collect_after(struct oom_words *w, const struct oom_after *a)
 {
     w->v->outcome_why = oom_after_text(w);
     if (a->exit_status >= 0) add_evidence(w, "exit_status", "the exit status of the program", a->exit_status);
-    if (oom_after_rows_are_missing(w)) evidence_text(w, "after_counts", "the counts of what followed are", "at least");
+    if (oom_after_rows_are_missing(w)) evidence_text(w, "after_counts", "the counts of what followed", "at least");
     add_evidence(w, "allocations_after", "allocations that followed", (double)a->times);
-    add_evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
+    add_evidence(w, "again_after", "those on call paths that had allocated before", (double)a->again);
     if (run_is_known(a->steps)) add_evidence(w, "steps_after", "steps that ended later", (double)a->steps);
 }
 
 static void collect_growing(struct oom_words *w, const facts *f)
 {
     const struct oom_rhythm r = oom_rhythm(f);
-    evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
+    evidence_bytes(w, "growing_bytes", "live, of lines that grow steadily", f->growing);
     add_evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
     add_evidence(w, "growing_sites", "growing lines", f->growing_sites);
-    evidence_text(w, "growing_site", "foremost", oom_place_text(w, f->growing_stack));
+    evidence_text(w, "growing_site", "the line that grows most", oom_place_text(w, f->growing_stack));
     if (f->graph == OOM_GRAPH_INFERRED)
-        evidence_text(w, "graph_site", "what is kept with its graph", site_text_with_caller(w->b, &f->growth->newest));
+        evidence_text(w, "graph_site", "the line whose tensors keep their graph",
+                      site_text_with_caller(w->b, &f->growth->newest));
     evidence_bytes(w, "earlier_bytes", "the most that was live before, besides the growth", f->earlier);
     add_evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
     add_evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
@@ -278,7 +279,7 @@ static void collect_evidence(struct oom_words *w)
         add_evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
         evidence_bytes(w, "largest_holder_bytes", "the most that one call path holds", f->holder);
-        evidence_text(w, "largest_holder_site", "which is", oom_place_text(w, f->holder_stack));
+        evidence_text(w, "largest_holder_site", "that call path", oom_place_text(w, f->holder_stack));
     }
     evidence_bytes(w, "asked_bytes", "the request to CUDA",
                    f->device_requested > f->requested ? f->device_requested : f->requested);
@@ -287,7 +288,7 @@ static void collect_evidence(struct oom_words *w)
     if (f->graphs) evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
     if (f->nvml) collect_nvml(w, f->nvml);
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
-    evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen", f->outside_first);
+    evidence_bytes(w, "outside_first_bytes", "outside of them when the device was first seen", f->outside_first);
     evidence_bytes(w, "tensor_allocated_bytes", "in PyTorch's tensors", f->tensor_allocated);
     evidence_bytes(w, "tensor_reserved_bytes", "reserved by PyTorch", f->tensor_reserved);
     if (f->map.segments)
@@ -295,8 +296,8 @@ static void collect_evidence(struct oom_words *w)
     const struct result_by_owner *direct = oom_direct_owner(w->v);
     if (direct && f->layer == RUN_SERIES_TENSOR) {
         evidence_bytes(w, "direct_bytes", "largest owner outside PyTorch's allocator", direct->bytes);
-        evidence_text(w, "direct_owner", "by", direct->owner);
-        evidence_text(w, "direct_site", "at", site_text_with_caller(w->b, &direct->site));
+        evidence_text(w, "direct_owner", "that owner", direct->owner);
+        evidence_text(w, "direct_site", "its line", site_text_with_caller(w->b, &direct->site));
     }
     if (f->examined && f->outcome != RESULT_OUTCOME_RETRIED) collect_after(w, &f->after);
     if (f->largest > 0) evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);

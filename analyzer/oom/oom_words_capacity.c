@@ -300,7 +300,7 @@ void oom_explain_refused_preallocation(struct oom_words *w)
 {
     const struct run_device_sample *nvml = w->f->nvml;
     const bool named = nvml && nvml->other_pid;
-    w->v->verdict = TEXT(w, "%s preallocates %s of the GPU, of which other processes hold %s%s", w->f->preallocates,
+    w->v->verdict = TEXT(w, "%s preallocates %s, but other processes hold %s of the GPU%s", w->f->preallocates,
                          SIZE(w, w->f->requested), SIZE(w, oom_other_bytes(w->f)),
                          named ? TEXT(w, ", most of it process %u%s%s%s", nvml->other_pid, nvml->other_name ? " (" : "",
                                       nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : "")

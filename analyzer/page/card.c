@@ -242,13 +242,15 @@ static void put_failure(struct card *c, const struct result_oom_verdict *o)
                              : o->handled ? "Out of memory, handled,"
                                           : "Succeeded on a retry,";
     char title[128], asked[UNITS_TEXT], at[UNITS_TEXT], line[256], free_[UNITS_TEXT] = "?";
-    char bytes[UNITS_TEXT], segment[UNITS_TEXT + 16] = "";
+    char bytes[UNITS_TEXT], segment[UNITS_TEXT + 16] = "", rank[32] = "";
+    const int64_t of = c->report->processes[o->process].rank;
 
     units_format_seconds(at, o->time_s);
+    if (of != RUN_UNKNOWN) text_put(rank, sizeof rank, "rank %lld, ", (long long)of);
     if (o->space == GS_SPACE_PINNED)
         text_put(title, sizeof title, "%s: pinned host memory, at %s", o->fatal ? what : "Handled", at);
     else
-        text_put(title, sizeof title, "%s on GPU %d at %s", what, o->device, at);
+        text_put(title, sizeof title, "%s on %sGPU %d at %s", what, rank, o->device, at);
     put_card_title(c, bad, title);
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
     units_format_bytes(asked, (uint64_t)o->requested_bytes);

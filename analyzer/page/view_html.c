@@ -81,6 +81,20 @@ static void put_causes(struct page_writer *w)
     page_put_close(w, '}');
 }
 
+/* The labels of the figures that led to verdicts, by key. */
+static void put_evidence(const struct result_report *report, struct page_writer *w)
+{
+    json_t *labels = json_object();
+    const char *key;
+    json_t *label;
+    EACH_IN (o, report->ooms)
+        EACH_IN (e, o->evidence) json_object_set_new(labels, e->key, json_string(e->what));
+    page_put_open(w, "evidence", '{');
+    json_object_foreach(labels, key, label) page_put_text(w, key, json_string_value(label));
+    page_put_close(w, '}');
+    json_decref(labels);
+}
+
 static size_t put_report(const struct result_report *report, struct page_writer *w)
 {
     json_t *json = json_report_build(report);
@@ -222,6 +236,7 @@ static bool put_page_data(struct page *page, const struct result_report *report,
     page_put_text(&w, "source", source);
     put_categories(&w);
     put_causes(&w);
+    put_evidence(report, &w);
     left.lists = put_report(report, &w);
     page_series_put(page->serieses, stacks, &w, &left.series);
     left.places = page_calls_put(page->calls, stacks, &w);

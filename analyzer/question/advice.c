@@ -130,7 +130,7 @@ static void of_growth(struct advices *a)
         const char *kept = g->creates == RUN_NONE ? site_kept_text(a->b->arena, "", g->holders, g->holders_n) : NULL;
         const struct run_process *p = &processes[g->process];
         const char *least = p->kept_from_ns && !p->lows_are_known ? "at least " : "";
-        add_advice(a, "leak", share,
+        add_advice(a, "leak", r->simulated ? 1 + share : share, /* above waits, whose times have no meaning */
                    advice_at_site(a, &g->stack.site,
                                   arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s%s",
                                                site_bytes_text(a->b, g->bytes_per_step),

@@ -95,8 +95,8 @@ struct result_advice question_advice_of_waits(struct site_builder *b, size_t fro
     const char *where = list_of(&a, ", ", wait_place_of), *what = list_of(&a, " / ", wait_function_of),
                *pace = wait_pace_of(&a);
     const char *advice = a.list[0]->advice;
-    if (b->report->simulated && a.list[0]->pace.phase != RESULT_PHASE_UNKNOWN) {
-        /* Without times. Below an OOM, above the smallest shares, ordered by frequency. */
+    if (b->report->simulated) {
+        /* Without times. Below memory, above the smallest shares, ordered by frequency. */
         return (struct result_advice){
             .topic = "sync",
             .impact = 0.02 + 0.1 * calls / (calls + 10),

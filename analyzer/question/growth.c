@@ -594,11 +594,11 @@ static bool is_freed_set(const struct question_growths *g, const struct site_gro
            !run_process_at(g->b->run, process)->python_version;
 }
 
-/* The process went on to copy and to wait, without any allocation. */
+/* Its blocks stay, and the process went on to copy and to wait, without any allocation. */
 static bool was_filled_first(const struct question_growths *g, const struct site_growth *s, uint32_t process)
 {
     const struct span *span = &g->spans[process];
-    if (span->oom || g->b->report->imported) return false;
+    if (span->oom || g->b->report->imported || s->stayed < s->times / 2) return false;
     const uint64_t after = run_calls_between(g->b->run, process, span->end_ns + 1, RUN_NEVER);
     return after >= WITHOUT * s->stayed &&
            after >= run_calls_between(g->b->run, process, s->first_ns, span->end_ns + 1);

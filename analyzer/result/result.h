@@ -157,10 +157,10 @@ struct result_preallocation {
 #define RESULT_ENUM_CAUSE(s, w, t) RESULT_CAUSE_##s,
 enum result_cause { RESULT_OOM_CAUSES(RESULT_ENUM_CAUSE) RESULT_CAUSES_N };
 
-/* A number or a word that led to a verdict. `what` is a part of a sentence. */
+/* A number or a word that led to a verdict. */
 struct result_evidence {
     const char *key;  /* JSON key, ends in _bytes for bytes, _s for seconds */
-    const char *what; /* "growing call sites hold" */
+    const char *what; /* its label on the page */
     bool is_text;
     double value; /* NAN: unknown */
     const char *text;

@@ -4,7 +4,7 @@
  *   const m = gpuspyModel(JSON.parse(text));
  *
  *   m.report      what `gpuspy report --json` prints; parts of it are shared: do not change it
- *   m.source, m.gpuspy, m.resolution.text, m.categories = [word]; m.causes = {word: title}
+ *   m.source, m.gpuspy, m.resolution.text, m.categories = [word]; m.causes = {word: title}; m.evidence = {key: label}
  *   m.series      [{ index, process, pid, rank, device, layer, label, n, peak,
  *                    start, time: when the bucket begins, and when it held most; seconds
  *                    high, low: the most and the least live in it; bytes
@@ -98,7 +98,7 @@ function gpuspyModel(data) {
 
   const m = {
     report: restore(data.report), source: data.source, gpuspy: data.gpuspy,
-    resolution: data.resolution, categories: data.categories, causes: data.causes,
+    resolution: data.resolution, categories: data.categories, causes: data.causes, evidence: data.evidence,
   };
 
   // ---- stacks

@@ -40,6 +40,16 @@
     /* From this time on a bounded recording has all rows; before it, all at peaks and failures. 0: from the start. */
     page.keptFrom = () => Math.max(0, ...page.report.run.processes.map(p => p.kept_from_s || 0));
 
+    /* Several warnings take one line, so that the verdict stays near the top. */
+    function folded(list) {
+        if (list.length < 2) return list.map(text => make("li", null, text));
+        const [first, ...rest] = list;
+        return make("li", null, make("details", null,
+            make("summary", null, make("span", {class: "first"}, first),
+                make("span", {class: "more"}, "and " + page.plural(rest.length, "more note"))),
+            rest.map(text => make("p", null, text))));
+    }
+
     function warnings() {
         const {run, devices} = page.report, list = [];
         if (run.lost_events) {
@@ -69,7 +79,7 @@
         const calm = page.report.preallocations.concat(page.report.rank_findings)
                          .map(f => [page.sentence(begin(f.text)), f.advice ? [". ", page.sentence(begin(f.advice))] : null, "."]);
         const node = page.byId("warnings");
-        page.fill(node, list.map(text => make("li", null, text)), calm.map(text => make("li", {class: "calm"}, text)));
+        page.fill(node, folded(list), calm.map(text => make("li", {class: "calm"}, text)));
         node.hidden = !list.length && !calm.length;
     }
 

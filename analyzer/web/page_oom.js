@@ -100,7 +100,6 @@
                                 m.certainty))))));
     }
 
-    const words = key => page.capital(page.clean(key).replace(/_(bytes|s)$/, "").replace(/_/g, " "));
     function value(key, v) {
         if (typeof v === "string") return page.sentence(v);
         if (key.endsWith("_bytes") || key.startsWith("bytes_per")) return page.bytes(v);
@@ -112,7 +111,7 @@
     function evidence(oom) {
         const pairs = Object.entries(oom.evidence).filter(([, v]) => v !== null);
         const list = some => make("dl", {class: "pairs"},
-            some.map(([key, v]) => [make("dt", null, words(key)), make("dd", null, value(key, v))]));
+            some.map(([key, v]) => [make("dt", null, page.capital(page.model.evidence[key])), make("dd", null, value(key, v))]));
         return make("div", null, make("h3", null, "Evidence"), list(pairs.slice(0, FIRST)),
             pairs.length > FIRST
                 ? make("details", null,

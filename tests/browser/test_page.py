@@ -59,6 +59,25 @@ def test_lost_events_and_notes_come_first(leak, page):
     assert p.js("return document.getElementById('warnings').compareDocumentPosition(document.getElementById('verdict')) & 4")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_several_notes_take_one_line_until_they_are_opened(leak, page, width):
+    end = leak.report_["run"]["duration_s"]
+    noted = leak.changed(f"notes{width}", ("INSERT INTO meta VALUES ('kept_from_ns', ?), ('keep', 33554432)", int(end * 6e8)))
+    p = page(noted.html(), width=width, height=900)
+    shown = "const w = document.getElementById('warnings'); return [w.innerText, w.offsetHeight]"
+    text, high = p.js(shown)
+    assert "and 2 more notes" in text and "Simulated GPU" not in text and high < 70, (text, high)
+    p.find("#warnings summary").click()
+    text, _ = p.js(shown)
+    assert "Simulated GPU" in text and "except at peaks and failures" in text and "more notes" not in text
+
+
+def test_figures_of_the_evidence_have_words(leak, page):
+    p = page(leak.page)
+    labels = p.js("return Array.from(document.querySelectorAll('#oom dt')).map(e => e.textContent)")
+    assert {"The request to CUDA", "Live at that moment", "The line that grows most"} <= set(labels), labels
+
+
 # ---------------------------------------------------------------- the chart
 
 def test_the_peak_is_the_reports(leak, train, page):

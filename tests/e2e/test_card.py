@@ -36,6 +36,16 @@ def test_a_failure(recording):
     assert "GPU 0: 24.00 GiB" in shown[action + 1:] and any("context, other processes (at the failure)" in line for line in shown), shown
 
 
+def test_a_failure_of_a_rank(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, 20 * GIB)
+        r.oom(2, 8 * GIB, 3 * GIB, 24 * GIB, stack=r.stack("/home/me/train.py:9 step"))
+        r.db.execute("UPDATE process SET rank = 3")
+    card(recording, "--card", "out.svg")
+    assert texts(recording.folder / "out.svg")[0] == "OUT OF MEMORY on rank 3, GPU 0 at 2.00 s"
+
+
 def test_pinned_host_memory(recording):
     """The GPU and its size have no part in it."""
     with Rows(recording.database) as r:

@@ -130,7 +130,7 @@ def test_another_process_leaves_no_room_to_preallocate(recording):
                                  SIMCUDA_MEMORY="4GiB", SIMCUDA_OTHER="3GiB@4242")
     assert answer["oom"][0]["cause"] == "other_process"
     words = " ".join(text.split())
-    assert "JAX preallocates 3.00 GiB of the GPU, of which other processes hold 3.00 GiB" in words
+    assert "JAX preallocates 3.00 GiB, but other processes hold 3.00 GiB of the GPU" in words
     assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in words and "check the shape" not in words
 
 

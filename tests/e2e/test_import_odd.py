@@ -262,6 +262,7 @@ MISTAKES = {
     "report1.qdstrm": (b"x" * 300, "QdstrmImporter"),
     "host.xplane.pb": (b"\n\xe3\xdc\x07\x12\x0e/host:metadata", "save_device_memory_profile"),
     "train.py": (b"import torch\n", "it is a Python script; record it first: gpuspy run -- python train.py"),
+    "empty.py": (b"", "it is a Python script; record it first: gpuspy run -- python empty.py"),
     "kernel.ncu-rep": (b"NVR" * 300, "a report of Nsight Compute"),
     "a.nvvp": (nvprof(), "a recording of nvprof"),
     "nvprof.sqlite": (nvprof(), "it is a SQLite database, but not a gpuspy recording"),
