@@ -453,29 +453,43 @@ static const char *explain_lines(struct oom_words *w)
 
 /* Each sentence states only what the numbers prove: "the live memory does not fit" means that it would not fit even
  * if the process had the whole GPU except for its context. */
-/* params, state = update(params, state, x): the names that the failing statement passes to a call and binds again. */
+/* x = f(x): a compiled function of the program that is the whole value, and an argument that the statement binds
+ * again. The operations of JAX itself donate nothing. */
+static bool is_replacing_call(struct oom_words *w, const struct site_assignment *a)
+{
+    static const char *const own[] = {"jnp.", "jax.", "lax.", "np.", "numpy."};
+    struct site_names names = {0};
+    const size_t callee = site_name_length(a->value);
+    if (a->augmented || !callee || a->value[callee] != '(' || !site_closes_at_end(a->value + callee) ||
+        ANY_OF(module, own, COUNT_OF(own), strncmp(a->value, *module, strlen(*module)) == 0))
+        return false;
+    site_targets_of(w->b->arena, a->targets, &names, NULL);
+    const char *p = a->value + callee + 1, *inside = arena_printf(w->b->arena, "%.*s", (int)strlen(p) - 1, p), *part;
+    for (size_t i = 0; *(part = site_part_of(w->b->arena, inside, i)); i++) {
+        part += strspn(part, " ");
+        const size_t n = site_name_length(part);
+        const char *value = part[n] == '=' ? part + n + 1 : part;
+        if (site_name_length(value) && !value[site_name_length(value)] && site_names_has(&names, value)) return true;
+    }
+    return false;
+}
+
+/* Does the failing statement pass arrays to a compiled function and bind its results to their names? */
 static bool replaces_arguments(struct oom_words *w)
 {
     uint32_t stack = w->f->stack;
     const struct run_frame *frame;
     struct site_code code;
     struct site_assignment a;
-    struct site_names names = {0};
     size_t at;
-    while ((frame = run_stack_frame(w->b->run, stack)) != NULL &&
-           (frame->kind != GS_FRAME_PYTHON || site_is_library(frame)))
-        stack = run_stack_parent(w->b->run, stack);
-    if (!frame || !site_open_source(w->b, frame, &code, &at) ||
-        !site_assignment_of(w->b->arena, code.list[at].code, &a) || a.augmented ||
-        site_file_has(w->b, frame->file, frame->line, "donate"))
-        return false;
-    site_targets_of(w->b->arena, a.targets, &names, NULL);
-    for (const char *p = strchr(a.value, '('); p && *p; p++) {
-        const size_t n = site_name_length(p);
-        if (n && site_names_has(&names, arena_printf(w->b->arena, "%.*s", (int)n, p))) return true;
-        p += n ? n - 1 : 0;
+    for (; (frame = run_stack_frame(w->b->run, stack)) != NULL; stack = run_stack_parent(w->b->run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON) continue;
+        if (!site_is_library(frame)) break;
+        if (!strstr(frame->file, "/jax/_src/") || strstr(frame->file, "/jax/_src/numpy/")) return false;
     }
-    return false;
+    return frame && site_open_source(w->b, frame, &code, &at) &&
+           site_assignment_of(w->b->arena, code.list[at].code, &a) &&
+           !site_file_has(w->b, frame->file, frame->line, "donate") && is_replacing_call(w, &a);
 }
 
 /* A compiled function of JAX allocates its results beside its arguments, unless these are donated. */
@@ -487,7 +501,8 @@ static void advise_donation(struct oom_words *w)
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                     TEXT(w,
                          "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
-                         "them (jax.jit(…, donate_argnums=…)), so that XLA reuses their memory for the results",
+                         "those that have a result's shape and type (jax.jit(…, donate_argnums=…)), so that XLA reuses "
+                         "their memory",
                          oom_place_text(w, w->f->stack)));
 }
 

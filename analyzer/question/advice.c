@@ -263,13 +263,13 @@ static void of_flushes(struct advices *a)
     }
 }
 
-/* The exception that ended the program names memory, which the framework's own pool lacked: no CUDA call shows it. */
+/* The exception that ended the process names memory that the framework's own pool lacked: no CUDA call shows it. */
 static void of_pools(struct advices *a)
 {
     const struct result_report *r = a->b->report;
     EACH_IN (pool, r->preallocations) {
         const struct run_process *p = &r->processes[pool->process];
-        if (!pool->in_advance || pool->within || !result_names_memory(p->exception)) continue;
+        if (!pool->in_advance || pool->within || !result_names_pool(p->exception)) continue;
         const char *at = p->exception_place ? strrchr(p->exception_place, '/') : NULL;
         add_advice(a, "oom", 10,
                    arena_printf(a->b->arena,

@@ -2,6 +2,7 @@
 #include "analyzer/question/question.h"
 
 #include <string.h>
+#include "analyzer/base/each.h"
 
 enum framework { JAX, CUPY, TENSORFLOW, NUMBA, OTHERS, FRAMEWORKS, PYTORCH = FRAMEWORKS };
 
@@ -13,30 +14,53 @@ static const struct idiom {
 #undef IDIOM
 };
 
-/* By a part of a Python file's path. A program that calls PyTorch keeps PyTorch's words, whatever else it calls; of
- * the others the first in this list counts. */
+/* By the package in which a frame's file is. A program that uses PyTorch on the GPU keeps PyTorch's words, whatever
+ * else it calls; of the others the first in this list counts. */
 static const struct {
-    const char *part;
+    const char *package;
     enum framework framework;
-} files[] = {{"/torch/", PYTORCH},      {"/jax/", JAX},    {"/tensorflow/", TENSORFLOW}, {"/cupy/", CUPY},
-             {"/cupy_backends/", CUPY}, {"/cupyx/", CUPY}, {"/numba/", NUMBA},           {"/numba_cuda/", NUMBA},
-             {"/rmm/", OTHERS},         {"/warp/", OTHERS}};
-enum { FILES = sizeof files / sizeof *files };
+} packages[] = {
+    {"/torch/", PYTORCH},         {"/jax/", JAX},          {"/jaxlib/", JAX},         {"/jax_plugins/", JAX},
+    {"/tensorflow/", TENSORFLOW}, {"/cupy/", CUPY},        {"/cupy_backends/", CUPY}, {"/cupyx/", CUPY},
+    {"/numba/", NUMBA},           {"/numba_cuda/", NUMBA}, {"/rmm/", OTHERS},         {"/warp/", OTHERS},
+    {"/pycuda/", OTHERS}};
+enum { PACKAGES = sizeof packages / sizeof *packages };
 
-/* PYTORCH also if no frame shows a framework. */
-static enum framework framework_of(const struct run *run)
+/* The row of a frame's package; PACKAGES: none. A folder of the program may have a framework's name, and so may the one
+ * that contains the environment. */
+static size_t package_of(const struct run_frame *f)
 {
-    size_t best = FILES, processes_n;
-    const struct run_process *p = run_processes(run, &processes_n);
-    for (size_t i = 0; i < processes_n; i++)
-        if (p[i].torch_version) return PYTORCH;
-    for (size_t s = 0; s < run_stack_count(run); s++) {
-        const struct run_frame *f = run_stack_frame(run, (uint32_t)s);
-        const char *path = !f ? NULL : f->kind == GS_FRAME_PYTHON ? f->file : f->module;
-        for (size_t i = 0; path && i < best; i++)
-            if (strstr(path, files[i].part)) best = i;
+    static const char installed[] = "-packages";
+    const char *in = NULL, *path = f->kind == GS_FRAME_PYTHON ? f->file : f->module;
+    for (const char *p = path; p && (p = strstr(p, installed)) != NULL;) in = p += strlen(installed);
+    size_t i = in ? 0 : PACKAGES;
+    while (i < PACKAGES && strncmp(in, packages[i].package, strlen(packages[i].package)) != 0) i++;
+    return i;
+}
+
+/* PYTORCH also if no frame shows a framework. The innermost framework of a call path makes the call: JAX's arrays may
+ * be made within PyTorch's DataLoader, which uses no GPU. */
+static enum framework framework_of(const struct site_builder *b)
+{
+    const struct run *run = b->run;
+    const size_t n = run_stack_count(run);
+    bool *called = arena_alloc(b->arena, n + 1); /* it is another one's caller */
+    size_t best = PACKAGES;
+    memset(called, 0, n + 1);
+    if (ANY_IN(peak, b->report->peaks, peak->layer == RUN_SERIES_TENSOR && peak->device >= 0)) return PYTORCH;
+    for (size_t s = 0; s < n; s++) {
+        const uint32_t parent = run_stack_parent(run, (uint32_t)s);
+        if (parent < n) called[parent] = true;
     }
-    return best < FILES ? files[best].framework : PYTORCH;
+    for (size_t i = 0; i < n; i++) {
+        const struct run_frame *f;
+        size_t at = PACKAGES;
+        for (uint32_t s = (uint32_t)i; !called[i] && at == PACKAGES && (f = run_stack_frame(run, s)) != NULL;
+             s = run_stack_parent(run, s))
+            at = package_of(f);
+        best = at < best ? at : best;
+    }
+    return best < PACKAGES ? packages[best].framework : PYTORCH;
 }
 
 static const char *in_words_of(struct arena *arena, enum framework framework, const char *text)
@@ -52,7 +76,7 @@ static const char *in_words_of(struct arena *arena, enum framework framework, co
 void question_use_frameworks_words(struct site_builder *b)
 {
     struct result_report *r = b->report;
-    const enum framework framework = framework_of(b->run);
+    const enum framework framework = framework_of(b);
     r->other_framework = framework != PYTORCH;
     if (!r->other_framework) return;
 #define TRANSLATE(list, n, field) \
@@ -63,6 +87,7 @@ void question_use_frameworks_words(struct site_builder *b)
         for (size_t i = 0; i < v->advice_n; i++) v->advice[i] = in_words_of(b->arena, framework, v->advice[i]);
     }
     TRANSLATE(r->advice, r->advice_n, text);
+    TRANSLATE(r->rank_findings, r->rank_findings_n, advice);
     TRANSLATE(r->syncs, r->syncs_n, advice);
     TRANSLATE(r->sync_lines, r->sync_lines_n, advice);
     TRANSLATE(r->transfers, r->transfers_n, advice);

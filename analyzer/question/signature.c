@@ -19,7 +19,7 @@ _Static_assert(FACTS <= 64, "a bit each");
 #define S(shape) (1u << QUESTION_SHAPE_##shape)
 #define W(kind) S(kind)
 #define BACK (S(SCALAR) | S(READ))
-#define OUT (BACK | S(LATE_OUT) | S(BLOCKING_OUT))
+#define OUT (BACK | S(LATE_OUT) | S(BLOCKING_OUT) | S(PINNED_OUT))
 #define UP (S(UP_PAGEABLE) | S(UP_PINNED))
 #define ANY_SHAPE (~0u)
 #define OPERATOR_NAME operator_name

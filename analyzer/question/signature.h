@@ -20,6 +20,8 @@ enum question_shape {
     QUESTION_SHAPE_LATE_OUT,
     QUESTION_SHAPE_BLOCKING_IN,
     QUESTION_SHAPE_BLOCKING_OUT,
+    QUESTION_SHAPE_PINNED_IN, /* synchronous, of memory that is pinned */
+    QUESTION_SHAPE_PINNED_OUT,
     QUESTION_SHAPE_LATER, /* a wait for an earlier asynchronous copy from the GPU */
     QUESTION_SHAPES
 };

@@ -51,7 +51,7 @@ static bool copy_holds_host(const struct run_copy *c)
 static void report_copies(struct question_waits *w, const struct run_copy *c, uint64_t count, int64_t blocked_ns,
                           int64_t bytes)
 {
-    bool in = c->direction == GS_DIR_H2D;
+    const bool in = c->direction == GS_DIR_H2D, pinned = c->host_memory == GS_HOSTMEM_PINNED;
     if (copy_holds_host(c)) {
         w->each(w->self,
                 &(struct question_wait){.process = c->process,
@@ -61,6 +61,7 @@ static void report_copies(struct question_waits *w, const struct run_copy *c, ui
                                         .device = c->device,
                                         .kind = GS_SYNC_IMPLICIT,
                                         .shape = c->async ? (in ? QUESTION_SHAPE_LATE_IN : QUESTION_SHAPE_LATE_OUT)
+                                                 : pinned ? (in ? QUESTION_SHAPE_PINNED_IN : QUESTION_SHAPE_PINNED_OUT)
                                                  : in     ? QUESTION_SHAPE_BLOCKING_IN
                                                           : QUESTION_SHAPE_BLOCKING_OUT,
                                         .start_ns = c->start_ns,

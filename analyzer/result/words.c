@@ -151,6 +151,7 @@ static bool names_cuda_memory(const char *exception)
 
 bool result_lacked_context(const struct result_report *r)
 {
+    if (r->ooms_n) return false;
     EACH_IN (p, r->processes) {
         const uint32_t process = (uint32_t)(p - r->processes);
         if (names_cuda_memory(p->exception) && !r->imported &&
@@ -160,11 +161,24 @@ bool result_lacked_context(const struct result_report *r)
     return false;
 }
 
-/* The exception that ended the program names memory, and its framework had preallocated the GPU. */
+/* The words of XLA (JAX), TensorFlow and RMM. A server's quota and a gRPC message that is too long are
+ * RESOURCE_EXHAUSTED as well; TensorFlow also names the host's memory. */
+bool result_names_pool(const char *exception)
+{
+    static const char *const memory[] = {"memory", "allocat"};
+    if (!exception || strstr(exception, "device:CPU")) return false;
+    if (strstr(exception, "ResourceExhaustedError") || strstr(exception, "OOM when allocating") ||
+        strstr(exception, "pool size exceeded"))
+        return true;
+    return strstr(exception, "RESOURCE_EXHAUSTED") && ANY_OF(word, memory, COUNT_OF(memory), strstr(exception, *word));
+}
+
+/* The exception that ended a process names the memory of a framework that had preallocated the GPU in it. */
 static bool ran_out_in_pool(const struct result_report *r)
 {
-    return ANY_IN(p, r->processes, result_names_memory(p->exception)) &&
-           ANY_IN(p, r->preallocations, p->in_advance && !p->within);
+    return ANY_IN(p, r->preallocations,
+                  p->in_advance && !p->within && p->process < r->processes_n &&
+                      result_names_pool(r->processes[p->process].exception));
 }
 
 /* PyTorch's own words, since 2.12. */
@@ -175,9 +189,9 @@ static bool was_rejected(const struct result_report *r)
 
 bool result_names_memory(const char *exception)
 {
-    static const char *const words[] = {"out of memory", "MemoryError", "RESOURCE_EXHAUSTED", "ResourceExhausted",
-                                        "OOM when allocating"};
-    return exception && ANY_OF(word, words, COUNT_OF(words), strcasestr(exception, *word));
+    static const char *const words[] = {"out of memory", "MemoryError"};
+    return result_names_pool(exception) ||
+           (exception && ANY_OF(word, words, COUNT_OF(words), strcasestr(exception, *word)));
 }
 
 bool result_was_killed(const struct result_report *r)

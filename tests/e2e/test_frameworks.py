@@ -125,6 +125,18 @@ def test_jaxs_pool_runs_out(recording):
     assert "JAX preallocated 75 % of GPU 0" in words and "XLA_PYTHON_CLIENT_PREALLOCATE=false" in words
 
 
+@pytest.mark.parametrize("error", [
+    "MemoryError('Unable to allocate 512 TiB for an array')",  # the host's, of NumPy
+    "Exception('RESOURCE_EXHAUSTED: Received message larger than max (8392712 vs. 4194304)')",  # gRPC
+    "type('ResourceExhausted', (Exception,), {})('429 Quota exceeded for quota metric')",  # a server's quota
+    "Exception('OOM when allocating tensor with shape[8] and type float on /job:localhost/device:CPU:0 by allocator mklcpu')",
+])
+def test_exceptions_that_are_not_of_the_pool(recording, error):
+    _, _, text = run_inside(recording, START + f"jnp.ones((1 << 20,)).block_until_ready()\nraise {error}\n")
+    words = " ".join(text.split())
+    assert "exited with status 1; no CUDA call ran out of memory" in words and "ran out;" not in words
+
+
 def test_another_process_leaves_no_room_to_preallocate(recording):
     _, answer, text = run_inside(recording, START + "x = jnp.ones((1 << 20,), jnp.float32)\nx.block_until_ready()\n",
                                  SIMCUDA_MEMORY="4GiB", SIMCUDA_OTHER="3GiB@4242")
@@ -174,10 +186,33 @@ p.block_until_ready()
 """
 
 
-@pytest.mark.parametrize("script, donates", [(DONATED, True), (DONATED.replace("p, m = update", "q, n = update"), False),
-                                             (DONATED + "# donate_argnums: not possible\n", True)])
+UPDATE = "p, m = update(p, m)"
+KEYWORD = DONATED.replace("def update(p, m)", "def update(p, scale)").replace("p * 0.9 - m, m * 0.9", "p * scale, p + scale")
+
+
+@pytest.mark.parametrize("script, donates", [
+    (DONATED, True),
+    (DONATED.replace(UPDATE, "p, m = update(p=p, m=m)"), True),
+    (DONATED.replace(UPDATE, "q, n = update(p, m)"), False),
+    (DONATED.replace(UPDATE, "p = p + update(p, m)[0]"), False),  # it reads p afterwards
+    (DONATED.replace(UPDATE, "p = jnp.concatenate([p, m])"), False),  # JAX's own operation
+    (KEYWORD.replace(UPDATE, "p, scale = update(p, scale=0.5)"), True),
+    (KEYWORD.replace(UPDATE, "scale = update(p, scale=0.5)"), False),  # the parameter's name is no argument
+    (DONATED + "# donate_argnums: not possible\n", True),
+])
 def test_results_beside_arguments(recording, script, donates):
     """An update whose arguments it replaces: donate them; not if the program binds other names."""
     _, answer, text = run_inside(recording, script, "--inside-pools", SIMCUDA_MEMORY="1400MiB")
     assert answer["oom"][0]["cause"] == "capacity"
     assert ("donate_argnums" in " ".join(answer["oom"][0]["advice"])) == donates
+
+
+def test_folder_with_a_frameworks_name(recording):
+    """A script of Numba in a folder "jax" gets Numba's words."""
+    folder = recording.folder / "jax"
+    folder.mkdir()
+    (folder / "script.py").write_text("import numpy\nfrom numba import cuda\nkept = []\nfor i in range(200):\n"
+                                      "    kept.append(cuda.to_device(numpy.ones(1 << 20)))\n")
+    recording.run(PYTHON, folder / "script.py", LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}")
+    text = " ".join(recording.gpuspy("report", recording.database).stdout.split())
+    assert "x.copy_to_host()" in text and "jax" not in text.replace("jax/script.py", "")
