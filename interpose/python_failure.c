@@ -105,6 +105,18 @@ static PyObject *first_argument(PyObject *exception, PyObject *type)
     return text;
 }
 
+/* The text of TensorFlow's errors, whose __str__ is Python code: the attribute that it stores. NULL: another exception.
+ */
+static PyObject *stored_message(PyObject *exception, const char *module)
+{
+    static const char *const is_text[] = {"str", NULL};
+    PyObject *stored =
+        strcmp(module, "tensorflow.python.framework.errors_impl") == 0 ? attribute_value(exception, "_message") : NULL;
+    PyObject *text = type_is(stored, is_text) ? py.text(stored) : NULL;
+    release_value(stored);
+    return text;
+}
+
 /* "ValueError: its first line", as at the end of Python's traceback; only the type if the text is not plain. */
 static void describe_raised(char *out, size_t size, PyObject *exception)
 {
@@ -114,9 +126,12 @@ static void describe_raised(char *out, size_t size, PyObject *exception)
     copy_text(name, sizeof name, type, "__qualname__");
     PyObject *message = type && is_plain_exception(exception, type) ? py.text(exception) : NULL;
     if (type && !message) message = first_argument(exception, type);
+    if (!message) message = stored_message(exception, module);
     const char *utf8 = message ? py.utf8(message) : NULL;
     if (!utf8) py.clear();
     if (utf8) {
+        const char *node = strncmp(utf8, "{{function_node ", 16) == 0 ? strstr(utf8, "}} ") : NULL; /* of TensorFlow */
+        utf8 = node ? node + 3 : utf8;
         utf8 += strspn(utf8, " \t\r\n");
         snprintf(text, sizeof text, "%.*s", (int)strcspn(utf8, "\r\n"), utf8);
     }

@@ -166,7 +166,7 @@ bool result_lacked_context(const struct result_report *r)
 bool result_names_pool(const char *exception)
 {
     static const char *const memory[] = {"memory", "allocat"};
-    if (!exception || strstr(exception, "device:CPU")) return false;
+    if (!exception || strstr(exception, "device:CPU:0 by allocator")) return false;
     if (strstr(exception, "ResourceExhaustedError") || strstr(exception, "OOM when allocating") ||
         strstr(exception, "pool size exceeded"))
         return true;

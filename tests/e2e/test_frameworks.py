@@ -129,7 +129,7 @@ def test_jaxs_pool_runs_out(recording):
     "MemoryError('Unable to allocate 512 TiB for an array')",  # the host's, of NumPy
     "Exception('RESOURCE_EXHAUSTED: Received message larger than max (8392712 vs. 4194304)')",  # gRPC
     "type('ResourceExhausted', (Exception,), {})('429 Quota exceeded for quota metric')",  # a server's quota
-    "Exception('OOM when allocating tensor with shape[8] and type float on /job:localhost/device:CPU:0 by allocator mklcpu')",
+    "Exception('OOM when allocating tensor with shape[8] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu')",
 ])
 def test_exceptions_that_are_not_of_the_pool(recording, error):
     _, _, text = run_inside(recording, START + f"jnp.ones((1 << 20,)).block_until_ready()\nraise {error}\n")

@@ -4,6 +4,7 @@ import os
 import re
 import sqlite3
 import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -345,3 +346,26 @@ def test_the_memory_of_a_graph_is_not_nothing(recording):
     subprocess.run(["gcc", "-g", f"-I{ROOT}", "-o", "graph", "graph.c", BUILD / "sim" / "libcudart.so.13"], cwd=recording.folder, check=True)
     recording.run(recording.folder / "graph")
     assert "no GPU memory was allocated but 16.00 MiB for graphs" in " ".join(text(recording, recording.database).split())
+
+
+COPIES = """
+import ctypes
+cuda = ctypes.CDLL("libcudart.so.12")
+host, device, n = ctypes.c_void_p(), ctypes.c_void_p(), 16 << 20
+cuda.cudaMallocHost(ctypes.byref(host), ctypes.c_size_t(n))
+cuda.cudaMalloc(ctypes.byref(device), ctypes.c_size_t(n))
+for i in range(60):
+    cuda.cudaMemcpy(device, host, ctypes.c_size_t(n), 1)
+for i in range(60):
+    cuda.cudaMemcpy(host, device, ctypes.c_size_t(n), 2)
+"""
+
+
+def test_blocking_copies_of_pinned_memory(recording):
+    """What is pinned already is not advised to be pinned."""
+    path = recording.folder / "script.py"
+    path.write_text(COPIES)
+    recording.run(sys.executable, path, LD_LIBRARY_PATH=BUILD / "sim")
+    advice = {s["site"]["line"]: s["advice"] for s in recording.report()["sync"]}
+    assert advice[8] == "the memory is pinned already: copy with cudaMemcpyAsync, which does not wait"
+    assert "with cudaMemcpyAsync (the memory is pinned already)" in advice[10]

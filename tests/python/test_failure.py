@@ -32,6 +32,10 @@ ENDINGS = [  # what the program does, the exception that is recorded
     ("raises(RuntimeError('CUDA out of memory. Rejected'))", "RuntimeError: CUDA out of memory. Rejected"),
     ("raises(RuntimeError('CUDA out of memory. preemptively rejected'))", "RuntimeError: CUDA out of memory. preemptively rejected"),
     ("raises(Own('text'))", "Own"),
+    ("Own.__module__ = 'tensorflow.python.framework.errors_impl'\ne = Own('text')\n"
+     "e._message = '{{function_node __wrapped__Fill}} shapes differ'\nraises(e)",
+     "tensorflow.python.framework.errors_impl.Own: shapes differ"),
+    ("raises(ValueError('{{ x }} is undefined'))", "ValueError: {{ x }} is undefined"),
     ("raises(RuntimeError(Own('text')))", "RuntimeError"),
     ("raises(RuntimeError('bad token hf_' + 'a1B2' * 9))", "RuntimeError: bad token ***"),
     ("raises(RuntimeError('x' * 5000))", "RuntimeError: " + "x" * 511),
