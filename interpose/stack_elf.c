@@ -277,9 +277,10 @@ const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length
     return find_note(info, (struct note){"GNU", NT_GNU_BUILD_ID}, length);
 }
 
+/* Reproducible builds have no build ID (-ldflags=-buildid=), but C calls Go by this name. */
 bool gs_elf_is_go(const struct dl_phdr_info *info)
 {
     enum { GO_BUILD_ID = 4 };
     uint32_t length;
-    return find_note(info, (struct note){"Go", GO_BUILD_ID}, &length) != NULL;
+    return find_note(info, (struct note){"Go", GO_BUILD_ID}, &length) || gs_elf_symbol(info, "crosscall2");
 }

@@ -2,6 +2,7 @@
 #include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/native_source.h"
 #include "analyzer/site/source_input.h"
 
 #include <string.h>
@@ -86,6 +87,7 @@ void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struc
 {
     if (!v->measures) v->measures = arena_alloc(b->arena, CANDIDATES * sizeof *v->measures);
     if (v->measures_n == CANDIDATES) return;
+    m.text = site_cpp_words(b, v->process, m.text);
     if (run_is_known(m.frees_bytes)) {
         bool most = m.enough == OOM_MEASURE_AT_MOST || m.enough == OOM_MEASURE_MOST_BUT_NOT;
         bool covers = m.frees_bytes >= oom_needed_bytes(v->facts);

@@ -265,7 +265,7 @@ struct line {
     double first_rank;           /* of the first one: the share of all its blocks that came before */
     uint32_t stack;              /* likewise */
     uint64_t count, times;       /* of its live blocks; times: including those that were freed */
-    uint64_t turns;              /* as in oom_live */
+    uint64_t turns;              /* as in oom_live; these three without Python of all call paths */
     bool varies;                 /* of the same: its blocks differ in size */
     bool larger;                 /* … and the live ones are larger than those that were freed */
     bool continued;              /* the failed request would have replaced its block by a larger one */
@@ -273,8 +273,9 @@ struct line {
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
 #define LARGER 1.01
-static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack, bool continued)
+static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack, bool continued, bool native)
 {
+    const struct line before = *line;
     line->bytes = arena_add_capped(line->bytes, l->bytes);
     if (l->bytes > line->heaviest || !line->count) {
         line->heaviest = l->bytes;
@@ -289,6 +290,10 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->continued = continued;
         line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
     }
+    if (!native) return;
+    line->count = before.count + l->count;
+    line->times = before.times + l->times;
+    line->turns = before.turns + l->turns;
 }
 
 static bool is_moved_module(const struct run *run, uint32_t stack)
@@ -393,13 +398,62 @@ static void find_driven(struct site_builder *b, const struct oom_live *live, siz
     f->driven = named ? f->driven : 0;
 }
 
+static void set_heaviest(const struct site_builder *b, const struct line *heaviest, struct oom_facts *f)
+{
+    if (!heaviest) return;
+    f->growing_heaviest = heaviest->bytes;
+    f->heaviest_first_ns = heaviest->first_ns;
+    f->heaviest_first_rank = heaviest->first_rank;
+    f->growing_middle_ns = heaviest->middle_ns;
+    f->growing_stack = heaviest->stack;
+    f->growing_count = heaviest->count;
+    f->growing_times = heaviest->times;
+    f->growing_turns = turns_of(b, f, heaviest);
+    f->growing_varies = heaviest->varies;
+    f->growing_native = run_stack_python(b->run, heaviest->stack) == RUN_NONE;
+    f->growing_larger = heaviest->larger;
+    f->growing_continued = heaviest->continued;
+    f->adds_modules = f->growing_states && !is_state(b->run, heaviest->stack);
+}
+
+struct growing_lines {
+    struct map index; /* site → line */
+    ARENA_LIST(struct line, lines);
+    uint32_t *stacks; /* of the call paths that were counted */
+    int64_t last_ns;
+};
+
+static void count_growing_path(struct site_builder *b, const struct oom_live *l, bool kept, bool continued,
+                               struct growing_lines *g, struct oom_facts *f)
+{
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    const bool native = run_stack_python(b->run, stack) == RUN_NONE && f->layer != RUN_SERIES_TENSOR;
+    add_growth_path(MAP_ROW_IN(&g->index, site_index(b, stack), g->lines, (struct line){0}), l, stack, continued,
+                    native);
+    add_growing(b, l, stack, kept, f);
+    g->stacks[f->growing_stacks_n++] = stack;
+    g->last_ns = l->last_ns > g->last_ns ? l->last_ns : g->last_ns;
+}
+
+/* A container of C++ that makes room for more elements allocates by another call path, too rarely to grow by itself. It
+ * belongs to the line if its blocks are as large and not all came before the line's first one. */
+static bool is_of_growing_line(struct site_builder *b, const struct oom_live *l, struct growing_lines *g,
+                               const struct oom_facts *f)
+{
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    if (f->layer == RUN_SERIES_TENSOR || !l->count || run_stack_python(b->run, stack) != RUN_NONE) return false;
+    const uint32_t at = map_get(&g->index, site_index(b, stack));
+    if (at == MAP_NEW) return false;
+    const struct line *line = &g->lines[at];
+    const double mean = (double)line->bytes / (double)line->count, own = (double)l->bytes / (double)l->count;
+    return l->last_ns > line->first_ns && own < 2 * mean && mean < 2 * own;
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
-    struct map index = {0}; /* site → line */
-    struct line *lines = NULL;
-    size_t lines_n = 0, lines_cap = 0;
-    uint32_t *stacks = arena_alloc(b->arena, n * sizeof *stacks);
-    int64_t last_ns = 0, widest = 0;
+    struct growing_lines g = {.stacks = arena_alloc(b->arena, n * sizeof *g.stacks)};
+    bool *counted = arena_zeroed(n, sizeof *counted);
+    int64_t widest = 0;
     f->growing_first_ns = RUN_NEVER;
     for (size_t i = 0; i < n; i++) {
         const struct oom_live *l = &live[i];
@@ -413,39 +467,24 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->widened = stack;
         }
         const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
-        if (!kept && !does_growth_count(b, l, continued, f)) continue;
-        stacks[f->growing_stacks_n++] = stack;
-        add_growth_path(MAP_ROW_IN(&index, site_index(b, stack), lines, (struct line){0}), l, stack, continued);
-        add_growing(b, l, stack, kept, f);
-        last_ns = l->last_ns > last_ns ? l->last_ns : last_ns;
+        counted[i] = kept || does_growth_count(b, l, continued, f);
+        if (counted[i]) count_growing_path(b, l, kept, continued, &g, f);
     }
-    const struct line *heaviest = heaviest_line(b->run, lines, lines_n);
-    if (heaviest) {
-        f->growing_heaviest = heaviest->bytes;
-        f->heaviest_first_ns = heaviest->first_ns;
-        f->heaviest_first_rank = heaviest->first_rank;
-        f->growing_middle_ns = heaviest->middle_ns;
-        f->growing_stack = heaviest->stack;
-        f->growing_count = heaviest->count;
-        f->growing_times = heaviest->times;
-        f->growing_turns = turns_of(b, f, heaviest);
-        f->growing_varies = heaviest->varies;
-        f->growing_native = run_stack_python(b->run, heaviest->stack) == RUN_NONE;
-        f->growing_larger = heaviest->larger;
-        f->growing_continued = heaviest->continued;
-        f->adds_modules = f->growing_states && !is_state(b->run, heaviest->stack);
-    }
-    f->growing_last_ns = last_ns;
+    for (size_t i = 0; i < n && g.lines_n; i++)
+        if (!counted[i] && is_of_growing_line(b, &live[i], &g, f)) count_growing_path(b, &live[i], false, false, &g, f);
+    free(counted);
+    set_heaviest(b, heaviest_line(b->run, g.lines, g.lines_n), f);
+    f->growing_last_ns = g.last_ns;
     const struct step_list *steps = oom_steps_of(b, f);
-    f->growing_earlier = heaviest && f->growing_first_ns < run_process_at(b->run, f->row->process)->kept_from_ns &&
+    f->growing_earlier = g.lines_n && f->growing_first_ns < run_process_at(b->run, f->row->process)->kept_from_ns &&
                          (!steps || steps->removed_unknown);
-    f->growing_end_ns = growing_end_of(f, last_ns);
-    SORT(stacks, f->growing_stacks_n, sort_uint32_up);
-    f->growing_stacks = stacks;
+    f->growing_end_ns = growing_end_of(f, g.last_ns);
+    SORT(g.stacks, f->growing_stacks_n, sort_uint32_up);
+    f->growing_stacks = g.stacks;
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the blocks of the current pass do */
-    f->growing_sites = (unsigned)lines_n;
-    free(lines);
-    map_free(&index);
+    f->growing_sites = (unsigned)g.lines_n;
+    free(g.lines);
+    map_free(&g.index);
     f->growth = f->growing_sites ? foremost_growth(b, f) : NULL;
     if (f->growth && f->growing_kept > f->growing / 2 && f->growth->bytes < f->growing / 2)
         f->growth = NULL; /* of the inputs of these passes */

@@ -137,7 +137,7 @@ static void of_growth(struct advices *a)
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line allocates", least,
                                                site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
-                                               advice_of_growth(a->b, g))));
+                                               site_cpp_words(a->b, g->process, advice_of_growth(a->b, g)))));
     }
 }
 

@@ -1,6 +1,7 @@
 /* Which failure ended the program. In threads it is the first of those at one place: a pool finishes its other items,
  * which fail likewise, before the program sees the exception, and other threads fail until they have all ended. What
- * the results of the earlier items hold is freed meanwhile, so only the first failure shows it. */
+ * the results of the earlier items hold is freed meanwhile, so only the first failure shows it. A server in Go or C++
+ * answers with an error, and its next requests fail likewise. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -59,6 +60,15 @@ static bool is_survived(const struct run *run, const struct run_process *p, cons
            (run_stack_python(run, row->stack) != RUN_NONE || p->last_alloc_ns > row->time_ns);
 }
 
+/* Do both show one failure, at one place? `later` comes after it. */
+static bool is_same_failure(const struct run *run, const struct run_oom *row, const struct run_oom *later)
+{
+    const uint32_t python = run_stack_python(run, row->stack);
+    return row->layer == later->layer && python == run_stack_python(run, later->stack) &&
+           (python == RUN_NONE ? row->stack == later->stack
+                               : run_stack_is_in(run, row->stack, "threading", "_bootstrap"));
+}
+
 uint32_t question_ending_failure(const struct run *run, uint32_t process)
 {
     size_t n, processes_n;
@@ -69,11 +79,7 @@ uint32_t question_ending_failure(const struct run *run, uint32_t process)
     uint32_t end = RUN_NONE;
     for (size_t i = n; i-- > 0;) {
         if (rows[i].process != process || !rows[i].fatal || is_survived(run, p, &rows[i])) continue;
-        if (end == RUN_NONE)
-            end = (uint32_t)i;
-        else if (rows[i].layer == rows[end].layer && run_stack_is_in(run, rows[i].stack, "threading", "_bootstrap") &&
-                 run_stack_python(run, rows[i].stack) == run_stack_python(run, rows[end].stack))
-            end = (uint32_t)i;
+        if (end == RUN_NONE || is_same_failure(run, &rows[i], &rows[end])) end = (uint32_t)i;
     }
     return end;
 }

@@ -93,11 +93,14 @@ static const char *find_insertion(const char *line, const struct name *name, siz
     return NULL;
 }
 
-/* The "=" of an assignment, before the line's first call; NULL: none. */
+/* The "=" of an assignment, before the line's first call outside of an index; NULL: none. */
 static const char *find_assignment(const char *line)
 {
-    for (const char *p = line; *p && *p != '(' && *p != '{'; p++)
-        if (*p == '=' && p > line && p[1] != '=' && p[1] != '>' && !strchr("=<>!+-*/|&^%", p[-1])) return p;
+    int depth = 0;
+    for (const char *p = line; *p && (depth || (*p != '(' && *p != '{')); p++) {
+        depth += (*p == '[') - (*p == ']' && depth);
+        if (!depth && *p == '=' && p > line && p[1] != '=' && p[1] != '>' && !strchr("=<>!+-*/|&^%", p[-1])) return p;
+    }
     return NULL;
 }
 
@@ -172,6 +175,15 @@ static struct name find_new_name(const char *line)
     return (struct name){out, (size_t)(end - out), true};
 }
 
+/* "p" of "int e = cudaMalloc(&p, n);": the call returns its status and writes the memory's address to an argument. */
+static struct name find_out_argument(const char *line)
+{
+    const char *equal = find_assignment(line), *call = equal ? strchr(equal, '(') : NULL;
+    const char *out = call ? strchr(call, '&') : NULL, *first = out ? out + 1 : "", *end = first;
+    while (is_name(*end)) end++;
+    return (struct name){first, (size_t)(end - first), true};
+}
+
 /* Frameworks that execute compiled functions in threads of their own, which have no line of the program. */
 static const struct {
     const char *module, *advice;
@@ -181,25 +193,59 @@ static const struct {
     {"xla_cuda_plugin", "the program keeps what JAX's own threads allocate: jax.disable_jit() shows the line"},
 };
 
-const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site)
+/* The call or assignment near the site's line that keeps the memory. *length is 0 if there is none. */
+static const char *find_keeper_of(const struct run_source *lines, struct name name, size_t *length, const char **more)
+{
+    const char *call = NULL;
+    *length = 0;
+    for (size_t i = 0; !*length && i < lines->n && (!i || lines->lines[i][0] != '}'); i++) {
+        call = find_keeper(lines->lines[i], &name, length, more);
+        name.here = false;
+    }
+    return call;
+}
+
+const char *site_native_keeper(struct site_builder *b, const struct result_site *site)
 {
     enum { NEXT = 8 };
+    struct run_source lines;
+    const char *call, *more;
+    size_t n;
+    if (!site->file || !site->line || text_ends_with(site->file, ".c") || /* C has no containers of its own */
+        !run_source_lines(b->run, site->file, site->line, 0, NEXT, &lines))
+        return NULL;
+    const struct name out = find_out_argument(lines.lines[0]);
+    call = out.length ? find_keeper_of(&lines, out, &n, &more) : NULL;
+    if (!call || !n) call = find_keeper_of(&lines, find_new_name(lines.lines[0]), &n, &more);
+    return n ? arena_printf(b->arena, "`%.*s%s` keeps each of them (guess)", (int)n, call, more) : NULL;
+}
+
+const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site)
+{
     EACH (f, of_threads, COUNT_OF(of_threads))
         if (site->file && strstr(site->file, f->module)) return f->advice;
-    struct run_source lines;
-    const char *call = NULL, *more = "";
-    size_t n = 0;
-    if (site->file && site->line && !text_ends_with(site->file, ".c") && /* C has no containers of its own */
-        run_source_lines(b->run, site->file, site->line, 0, NEXT, &lines)) {
-        struct name name = find_new_name(lines.lines[0]);
-        for (size_t i = 0; !n && i < lines.n && (!i || lines.lines[i][0] != '}'); i++) {
-            call = find_keeper(lines.lines[i], &name, &n, &more);
-            name.here = false;
+    const char *keeper = site_native_keeper(b, site);
+    return keeper
+               ? arena_printf(b->arena, "%s: remove those that are no longer needed, or copy them to the host", keeper)
+               : "free each block after its last use, also if a function returns early";
+}
+
+const char *site_cpp_words(struct site_builder *b, uint32_t process, const char *text)
+{
+    static const struct {
+        const char *python, *cpp;
+    } words[] = {{"torch.inference_mode()", "c10::InferenceMode"},
+                 {"torch.no_grad()", "torch::NoGradGuard"},
+                 {" (.tolist() of several values)", ""},
+                 {".item()", ".item<float>()"}};
+    if (!text || b->report->imported || run_process_at(b->run, process)->python_version) return text;
+    EACH (w, words, COUNT_OF(words)) {
+        const char *rest = text;
+        for (const char *at; (at = strstr(rest, w->python)) != NULL;) {
+            const size_t done = (size_t)(at - text) + strlen(w->cpp);
+            text = arena_printf(b->arena, "%.*s%s%s", (int)(at - text), text, w->cpp, at + strlen(w->python));
+            rest = text + done;
         }
     }
-    return n ? arena_printf(b->arena,
-                            "`%.*s%s` keeps each of them (guess): remove those that are no longer needed, or "
-                            "copy them to the host",
-                            (int)n, call, more)
-             : "free each block after its last use, also if a function returns early";
+    return text;
 }

@@ -6,3 +6,10 @@
 /* What to do about CUDA allocations that grow at a native site: "`frames.push_back(…)` keeps them (guess): …" if the
  * line adds to a container of C++, else "free each block after its last use, …". In the arena. */
 const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site);
+
+/* "`losses.push_back(…)` keeps each of them (guess)"; NULL: the source text near the site shows none. In the arena. */
+const char *site_native_keeper(struct site_builder *b, const struct result_site *site);
+
+/* An advice about PyTorch in the words of the process's language: in a process without Python "torch::NoGradGuard" in
+ * place of "torch.no_grad()". In the arena, or `text` itself. */
+const char *site_cpp_words(struct site_builder *b, uint32_t process, const char *text);

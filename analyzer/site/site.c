@@ -246,11 +246,12 @@ static bool is_interpreter_finalised(struct run *run, const struct found *f)
     return true;
 }
 
-/* CUDA's runtime, linked into the program (-cudart static) without debugging information, a function that is compiled
- * from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h, or a downloaded package's. */
+/* CUDA's runtime, linked into the program (-cudart static) without debugging information, C's side of a call from Go, a
+ * function that is compiled from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h, or a
+ * downloaded package's. */
 static bool is_system_wrapper(const struct run_frame *f)
 {
-    static const char *const runtime[] = {"libcudart_static_", "cudart::", "cuda"};
+    static const char *const runtime[] = {"libcudart_static_", "cudart::", "_cgo_", "cuda"};
     if (f->function && strcmp(f->function, "_start") == 0) return true;
     if (f->file) return symbolizer_is_system_file(f->file) || symbolizer_is_package_file(f->file);
     for (size_t i = 0; f->function && i < COUNT_OF(runtime); i++) {
@@ -287,6 +288,15 @@ static const struct run_frame *next_own(struct own_frames *o)
     }
 }
 
+/* "main.load.func1", in which cgo calls C for the line of "main.load". */
+static bool is_cgo_closure(const struct run_frame *f, const struct run_frame *by)
+{
+    static const char suffix[] = ".func";
+    const size_t n = f && by && f->function && by->function ? strlen(by->function) : 0;
+    return n && f->line && f->line == by->line && f->file == by->file && !strncmp(f->function, by->function, n) &&
+           !strncmp(f->function + n, suffix, sizeof suffix - 1);
+}
+
 /* The innermost frame of the program's own that is neither a wrapper nor a helper, for a stack without Python. NULL:
  * there are only wrappers. */
 static const struct run_frame *own_frame(struct run *run, uint32_t stack, const struct map *helpers,
@@ -296,6 +306,10 @@ static const struct run_frame *own_frame(struct run *run, uint32_t stack, const 
     struct own_frames o = {.run = run, .next = stack};
     const struct run_frame *first = next_own(&o), *second = first ? next_own(&o) : NULL, *f = first, *by = second;
     int passed = 0;
+    if (is_cgo_closure(f, by)) {
+        first = f = by;
+        second = by = next_own(&o);
+    }
     for (; f && f->function && helpers && site_is_helper(helpers, f->function, f->file); passed++) {
         f = by;
         by = f ? next_own(&o) : NULL;
@@ -388,16 +402,26 @@ static bool has_first_word(const char *name, const char *word)
     return strncasecmp(name, word, n) == 0 && !islower((unsigned char)name[n]);
 }
 
+/* The last word of "array_create" or "tryNew". */
+static bool has_last_word(const char *name, const char *word)
+{
+    const size_t length = strlen(name), n = strlen(word);
+    if (length <= n || strcasecmp(name + length - n, word) != 0) return false;
+    const char *at = name + length - n;
+    return at[-1] == '_' || (isupper((unsigned char)*at) && islower((unsigned char)at[-1]));
+}
+
 /* Functions that return new memory, by their names: constructors, "operator new", "gpu_alloc", "make_device". */
 static bool is_named_as_allocator(const char *function)
 {
-    static const char *const words[] = {"new", "make", "create"};
+    static const char *const words[] = {"new", "make", "create", "acquire", "zeros", "empty"};
     char name[256];
     text_function(name, sizeof name, function, sizeof name - 1, true);
     if (is_native_constructor(name) || strstr(name, "operator new")) return true;
     const char *colon = strrchr(name, ':'), *last = colon ? colon + 1 : name, *dot = strrchr(last, '.');
     last = dot && dot[1] ? dot + 1 : last; /* "main.NewBuffer" of Go */
-    return strcasestr(last, "alloc") || ANY_OF(w, words, COUNT_OF(words), has_first_word(last, *w));
+    return strcasestr(last, "alloc") ||
+           ANY_OF(w, words, COUNT_OF(words), has_first_word(last, *w) || has_last_word(last, *w));
 }
 
 /* `by` calls `f`: from another function, both in the user's own code? */

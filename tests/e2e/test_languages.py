@@ -23,6 +23,7 @@ LEAKS = [
     ("go", [], "main.(*Server).handle", "`s.sessions[id] = …` keeps each of them"),
     ("go", ["-gcflags=-N -l"], "main.(*Server).handle", "`s.sessions[id] = …` keeps each of them"),
     ("go", ["-trimpath"], "main.(*Server).handle", ""),
+    ("go", ["-ldflags=-buildid="], "main.(*Server).handle", "`s.sessions[id] = …` keeps each of them"),
     ("f90", ["-g"], "solver::advance", "free each block after its last use"),
     ("f90", ["-g", "-O2"], "solver::advance", "free each block after its last use"),
 ]
@@ -57,6 +58,36 @@ def test_a_leak_is_at_the_users_line(recording, suffix, flags, function, keeper)
         assert re.search(rf"▸ +{line} │ ", text)
     tree = recording.gpuspy("tree", recording.database).stdout
     assert re.search(rf":{line}\b", tree) and not re.search(r"goexit|asmcgocall|_Cfunc_|_cgo_|lang_start|_MOD_", tree)
+
+
+@pytest.mark.parametrize("name, suffix, function, keeper", [
+    ("closure", "rs", "closure::main::{{closure}}", "`r.borrow_mut().push(…)` keeps each of them"),
+    ("derived", "f90", "solver::step", "free each block after its last use"),
+])
+def test_a_wrapper_that_one_function_calls_at_two_lines(recording, name, suffix, function, keeper):
+    """By its name, such as try_new or array_create; what only it calls is a part of it."""
+    recording.run(build(recording.folder, name, suffix, ["-g"]), check=False, SIMCUDA_MEMORY="1GiB",
+                  LD_LIBRARY_PATH=BUILD / "sim")
+    (oom,) = recording.report()["oom"]
+    assert (oom["blame"]["line"], oom["blame"]["function"]) == (line_of(f"{name}.{suffix}", "LEAK"), function)
+    assert keeper in oom["advice"][0]
+
+
+def test_a_server_that_answers_failed_requests(recording):
+    """Its folder src/runtime, in one with an @v, is not Go's. Each of its requests fails after the first failure."""
+    folder = recording.folder / "proj@v2"
+    shutil.copytree(PROGRAMS / "server", folder)
+    if not shutil.which("go"):
+        pytest.skip("no go")
+    environment = {**os.environ, "CGO_LDFLAGS": f"-L{BUILD}/sim -lcudart", "GOCACHE": str(recording.folder / "cache")}
+    subprocess.run(["go", "build", "-o", "program", "."], cwd=folder, env=environment, check=True)
+    done = recording.run(folder / "program", check=False, SIMCUDA_MEMORY="1GiB", LD_LIBRARY_PATH=BUILD / "sim")
+    assert done.returncode == 3
+    first = min(recording.report()["oom"], key=lambda oom: oom["time_s"])
+    line = line_of("server/src/runtime/engine.go", "LEAK")
+    assert (first["cause"], first["blame"]["line"]) == ("leak", line)
+    assert first["blame"]["function"] == "proj/src/runtime.(*Engine).Step"
+    assert "`e.kv[int(i)] = …` keeps each of them" in first["advice"][0]
 
 
 def test_goroutines_are_not_disturbed_and_have_stacks(recording):

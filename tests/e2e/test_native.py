@@ -388,6 +388,17 @@ def test_a_vector_grows_as_one_line(recording):
     assert grown["bytes"] >= 3900 * (4 << 12) and abs(grown["bytes_per_step"] / (4 << 12) - 1) < 0.02
 
 
+def test_an_ooms_leak_counts_all_call_paths_of_its_line(recording):
+    """At -O1 elements that need more room are made by another call path."""
+    done = recording.run(build(recording.folder, KEPT_IN_VECTOR.replace("i % 10 == 0", "true"), "cpp", "-g -O1"), check=False,
+                         SIMCUDA_MEMORY="2GiB")
+    assert done.returncode == 3
+    (oom,) = recording.report()["oom"]
+    ((size,),) = recording.sql("SELECT sum(bytes) FROM allocation, (SELECT min(time_ns) AS failed FROM oom) WHERE "
+                               "bytes = 8388608 AND alloc_ns < failed AND ifnull(free_ns, failed) >= failed")
+    assert oom["evidence"]["growing_bytes"] == size > 1 << 30
+
+
 RECURSIVE = """
 static void *kept[4096]; static int n;
 static void visit(int depth);
