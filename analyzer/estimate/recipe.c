@@ -548,25 +548,25 @@ static void put_some_layers(struct estimate_recipe *r, const struct values *s)
 static void put_activations(struct estimate_recipe *r, const struct values *s)
 {
     const int every = atoi(recipe_text_of(s->remade_every));
-
     const char *mode = recipe_text_of(s->checkpointing);
     const bool whole = json_is_true(s->checkpointing) || !strcasecmp(mode, "full") || !strcasecmp(mode, "true") ||
                        !strcasecmp(mode, "offload") || !strcasecmp(mode, "unsloth");
 
-    if (s->selective > 0 || (strcasecmp(mode, "selective") == 0 && !is_written_for(r, "torchtitan")))
+    const bool operations = is_written_for(r, "torchtitan") || is_written_for(r, "AutoModel");
+
+    if (s->selective > 0 || (!strcasecmp(mode, "selective") && !operations))
         put_recipe_option(r, "--checkpointing=selective");
     else if (strcasecmp(mode, "selective") == 0 && every > 0) {
         put_recipe_option(r, "--checkpointing=full");
         if (every > 1) put_recipe_option(r, "--checkpoint-every=%d", every);
-    } else if (strcasecmp(mode, "selective") == 0)
+    } else if (!strcasecmp(mode, "selective"))
         put_recipe_option(r, "--checkpointing=selective-op");
     else if (whole || s->checkpointing_on > 0 ||
              ((is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL")) && s->checkpointing_on != 0 &&
               !json_is_false(s->checkpointing)))
         put_recipe_option(r, "--checkpointing=full"); /* the default of these two */
     if (whole) put_some_layers(r, s);
-    if (is_written_for(r, "AutoModel") && s->checkpointing_on > 0 &&
-        estimate_recipe_by_module(recipe_text_of(s->model)))
+    if (is_written_for(r, "AutoModel") && whole && estimate_recipe_by_module(recipe_text_of(s->model)))
         put_recipe_option(r, "--checkpoint-modules");
     const bool away = s->away > 0 || strcasecmp(mode, "offload") == 0;
     if (away && (s->tp > 1 || s->pp > 1))

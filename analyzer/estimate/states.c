@@ -196,7 +196,7 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
         line->why = "the buckets exist twice in some steps, once in others";
     }
     if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
-    estimate_states_no_sync(p, n, reduced_element(p), away ? 0 : ceil(part_of(n, divided) * each), r);
+    estimate_states_no_sync(p, n, reduced_element(p), away && !p->flat ? 0 : ceil(part_of(n, divided) * each), r);
 }
 
 static void add_states(const struct plan *p, const struct estimate_shard_sum *n,

@@ -1237,6 +1237,8 @@ def test_offloaded_gradients_of_fsdp_stay_until_backward_ends():
     lines = lines_of(*words, "fsdp")
     assert lines[name] == lines[own]
     assert all(name not in lines_of(*words, other) for other in ("fsdp2", "zero3"))
+    whole = lines_of(*words, "fsdp", "--accumulation", "4")
+    assert whole["gradients", "gradients that stay whole"][1] + whole[name][1] == 2 * whole[own][1]  # not beside the shard
 
 
 def test_a_late_zero_grad_frees_nothing_before_pytorch_2():

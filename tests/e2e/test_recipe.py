@@ -379,6 +379,17 @@ def test_options_override_the_configuration(tmp_path):
     assert read_as(tmp_path, "--config=d.yml", "--adapter", "none")[0]["plan"]["lora_dropout"] is None
 
 
+@pytest.mark.parametrize("model, word, options", [
+    ("meta-llama/Llama-3.1-8B", "true", ["--checkpointing=full", "--checkpoint-modules"]), ("google/gemma-3-1b-it", "true", ["--checkpointing=full"]),
+    ("meta-llama/Llama-3.1-8B", "full", ["--checkpointing=full", "--checkpoint-modules"]), ("Qwen/Qwen2.5-7B", "selective", ["--checkpointing=selective-op"]),
+    ("Qwen/Qwen2.5-7B", "false", [])])
+def test_automodels_checkpointing(model, word, options, tmp_path):
+    """Selective keeps what torchtitan's keeps (components/distributed/activation_checkpointing.py)."""
+    text = AUTOMODEL.replace("meta-llama/Llama-3.1-8B", model).replace("activation_checkpointing: true", f"activation_checkpointing: {word}")
+    (tmp_path / "c.yaml").write_text(text.replace("tp_size: 2", "tp_size: 1"))
+    assert [x for x in read_as(tmp_path, "--config=c.yaml")[1]["options"] if "checkpoint" in x] == options
+
+
 @pytest.mark.parametrize("text, gone, words", [
     ("fsdp_config: {fsdp_version: 2}\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nmodel_name_or_path: gpt2\n", "--half-reduce", "--sharding zero3"),
     (AUTOMODEL.replace("peft: {", "unused: {").replace("quantization: {load_in_4bit: true}", ""), "--checkpoint-modules", "--checkpointing none"),
