@@ -302,7 +302,9 @@ static void start_session(void)
     if (!host_allows(true)) return;
     prepare_once();
     if (open_and_drain_elsewhere()) go_live();
-    if (atomic_load(&gs_session_state) != GS_SESSION_LIVE) gs_watcher_stop();
+    if (atomic_load(&gs_session_state) == GS_SESSION_LIVE) return;
+    gs_watcher_stop();
+    gs_watcher_rest(); /* the program may be about to need the thread that it was allowed to start */
 }
 
 /* A destructor that runs after gpuspy's may still allocate or free. Its thread is the one that ends the process, so it

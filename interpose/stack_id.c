@@ -10,9 +10,10 @@ static uint32_t native_depth = GS_NATIVE_DEPTH;
 
 void gs_stack_init(unsigned what, unsigned depth)
 {
+    const uint32_t most = depth ? depth : GS_NATIVE_DEPTH;
     enabled = what;
-    native_depth = depth ? depth : GS_NATIVE_DEPTH;
-    if (native_depth > GS_NATIVE_DEPTH_MAX) native_depth = GS_NATIVE_DEPTH_MAX;
+    /* at once: while a second thread makes its first call, the first may already be recording */
+    native_depth = most < GS_NATIVE_DEPTH_MAX ? most : GS_NATIVE_DEPTH_MAX;
     gs_modules_open();
     if (what & GS_STACK_NATIVE && !GS_UNWINDS)
         gs_stack_lacks("no native stacks: gpuspy cannot unwind the stacks of this processor");

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ enum { EMPTY, FILLING, FULL };
 static struct {
     sem_t wake;
     _Atomic bool running, stop, ended;
+    _Atomic long thread; /* its number, once it runs */
     void (*end_session)(void);
     _Atomic int end;
     _Atomic int line_state;
@@ -220,6 +222,7 @@ void gs_watcher_end_process(int number)
 static void *run_watcher(void *unused)
 {
     gs_system_call(SYS_prctl, PR_SET_NAME, "gpuspy-watch");
+    atomic_store(&watcher.thread, gs_system_call(SYS_gettid));
     while (!atomic_load(&watcher.stop)) {
         while (sem_wait(&watcher.wake) && errno == EINTR) continue;
         print_watched_line();
@@ -254,11 +257,19 @@ void gs_watcher_stop(void)
     sem_post(&watcher.wake);
 }
 
+/* Also for the kernel, which counts it against the limit of the program's user (RLIMIT_NPROC) for a moment longer. */
+static bool has_thread_ended(void)
+{
+    char task[64];
+    struct stat status;
+    snprintf(task, sizeof task, "/proc/self/task/%ld", atomic_load(&watcher.thread));
+    return atomic_load(&watcher.ended) && gs_path_status(task, &status) != 0;
+}
+
 bool gs_watcher_rest(void)
 {
     const struct timespec step = {.tv_nsec = 1000000};
-    for (int ms = REST_MS; atomic_load(&watcher.stop) && !atomic_load(&watcher.ended) && ms > 0; ms--)
-        nanosleep(&step, NULL);
+    for (int ms = REST_MS; atomic_load(&watcher.stop) && !has_thread_ended() && ms > 0; ms--) nanosleep(&step, NULL);
     return !atomic_load(&watcher.running) && (!atomic_load(&watcher.stop) || atomic_load(&watcher.ended));
 }
 

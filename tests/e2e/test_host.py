@@ -400,6 +400,42 @@ def test_fork_handlers_of_several_threads_run_at_the_same_time(recording, before
     assert "not recording" not in done.stderr
 
 
+# --- a limit on threads ------------------------------------------------------------------------------
+
+FEW_THREADS = """
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+int cudaMalloc(void **, size_t);
+static void *end(void *unused) { return unused; }
+int main(void)
+{
+    const struct rlimit two = {2, 2};
+    const uid_t user = 1000000 + getpid(); /* who has no other process */
+    pthread_t thread;
+    void *pointer;
+    if (setrlimit(RLIMIT_NPROC, &two) || setresuid(user, user, user) || cudaMalloc(&pointer, 1000)) return 1;
+    printf("%s\\n", strerror(pthread_create(&thread, 0, end, 0)));
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who has no other process")
+def test_a_start_that_fails_takes_no_thread_of_the_program(recording):
+    """When the first CUDA call returns, the thread that gpuspy could start no longer counts against the limit."""
+    (recording.folder / "few.c").write_text(FEW_THREADS)
+    subprocess.run(["gcc", "-o", recording.folder / "few", recording.folder / "few.c", f"-L{BUILD}/sim", "-l:libcudart.so.13",
+                    "-lpthread"], check=True)
+    for _ in range(8):
+        done = recording.run(recording.folder / "few")
+        assert (done.stdout, own_lines(done.stderr)) == ("Success\n", [
+            "gpuspy: not recording: cannot start a thread: Resource temporarily unavailable"])
+
+
 # --- Python's development mode ---------------------------------------------------------------------
 
 @sanitized("a sanitizer's malloc takes part")
