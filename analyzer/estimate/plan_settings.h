@@ -127,8 +127,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "no-cache", no_cache,                                                               \
                   "the model is called with use_cache=False: what it returns contains no keys and values"),         \
         PLAN_FLAG(type, member, "late-zero-grad", late_zero_grad,                                                   \
-                  "zero_grad() runs between forward and backward, so that forward runs beside the gradients of "     \
-                  "the step before (Lightning); default: after the step or before forward"),                         \
+                  "zero_grad() runs between forward and backward, so that forward runs beside the gradients of "    \
+                  "the step before (Lightning); default: after the step or before forward"),                        \
         PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                             \
                   "encoders of text: with the head for masked tokens and its loss"),                                \
         {"torch",                                                                                                   \
