@@ -232,13 +232,14 @@ static uint32_t model_call(const struct run *run, uint32_t stack)
     return call;
 }
 
+static const double of_graph = 0.25; /* of the memory that a pass allocates, at least */
+
 /* A graph keeps much of the memory that the model's call allocated; outputs that the program keeps are the smallest
  * part: a half and a fifth for two linear layers and their activations. If that call is unknown, nothing contradicts a
  * graph. */
 static bool inner_kept(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                        const struct oom_facts *f)
 {
-    static const double of_graph = 0.25;
     uint32_t call = model_call(b->run, f->growing_stack);
     int64_t kept = 0, made = 0;
     for (size_t i = 0; call != RUN_NONE && i < n; i++)
@@ -308,6 +309,53 @@ static const struct result_growth *ending_in_number(struct site_builder *b, cons
     return g;
 }
 
+/* The line that called the pass whose result the program computes with at this place: of the lines of the same call of
+ * a function that call passes, the last one before it. RUN_NONE: it calls none. */
+static uint32_t pass_before(const struct oom_passes *p, const struct run *run, uint32_t place)
+{
+    const struct run_frame *at = run_stack_frame(run, place);
+    int line = 0;
+    uint32_t found = RUN_NONE;
+    for (uint32_t i = 0; at && i < run_location_count(run) && i < p->made_cap; i++) {
+        const uint32_t stack = p->made[i] ? run_location(run, i)->stack : RUN_NONE,
+                       caller = stack == RUN_NONE ? RUN_NONE : site_pass_caller(run, stack);
+        const struct run_frame *frame = caller == RUN_NONE ? NULL : run_stack_frame(run, caller);
+        if (!frame || frame->line > at->line || frame->line < line ||
+            run_stack_parent(run, caller) != run_stack_parent(run, place))
+            continue;
+        line = frame->line;
+        found = caller;
+    }
+    return found;
+}
+
+/* A loss that the program keeps after backward() has lost its graph: backward() freed it, and little of its pass is
+ * live. Then the graph is that of another pass, and its result is what the program keeps. */
+static const struct result_growth *ending_in_other(struct site_builder *b, const struct oom_passes *p,
+                                                   const struct oom_live *live, size_t n, const struct oom_facts *f)
+{
+    const struct result_growth *g = f->growth;
+    const uint32_t place = run_stack_python(b->run, g->newest_stack), own = site_pass_caller(b->run, f->growing_stack);
+    const uint32_t other = question_is_number(g->newest_bytes) && place != RUN_NONE && own != RUN_NONE
+                               ? pass_before(p, b->run, place)
+                               : RUN_NONE;
+    int64_t kept = 0, made = 0;
+    if (other == RUN_NONE || other == own) return g;
+    for (size_t i = 0; i < n; i++)
+        kept += site_pass_caller(b->run, run_location(b->run, live[i].location)->stack) == other ? live[i].bytes : 0;
+    bool ended = false;
+    for (uint32_t i = 0; i < run_location_count(b->run) && i < p->made_cap; i++) {
+        if (!p->made[i] || site_pass_caller(b->run, run_location(b->run, i)->stack) != other) continue;
+        made += p->made[i];
+        ended = ended || (i < p->freed_cap && p->freed[i]) || (i < p->silent_cap && p->silent_ns[i]);
+    }
+    if (!ended || (double)kept >= of_graph * (double)made) return g;
+    struct result_growth *ends = arena_alloc(b->arena, sizeof *ends);
+    *ends = *g;
+    ends->newest = site_of_call(b, own);
+    return ends;
+}
+
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f)
 {
@@ -329,7 +377,10 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
                        site_is_before_backward(b, f->growing_stack); /* of meta-learning, all on the same batch */
     f->graph = freed || input || (since && steps) ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
-    if (f->graph == OOM_GRAPH_INFERRED) f->growth = ending_in_number(b, live, n, f);
+    if (f->graph == OOM_GRAPH_INFERRED) {
+        f->growth = ending_in_number(b, live, n, f);
+        f->growth = ending_in_other(b, p, live, n, f);
+    }
     const enum site_loss loss = since && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
     const bool states = is_evaluation(b, f->growing_stack, loss);
     bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES) ||
