@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/command/commands.h"
@@ -188,7 +189,19 @@ static void set_run_environment(const struct settings *s, struct launch *l, cons
     launch_set(l, "GPUSPY_QUIET", "1");
 }
 
-/* A failure to print the summary does not change the exit status, which is the program's. */
+/* In a process of its own: even a crash of it does not change the exit status, which is the program's. */
+static void print_summary_apart(const struct command_recorded *r)
+{
+    int status = 0;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child <= 0) command_print_recorded(r);
+    if (child == 0) exit(0);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    if (WIFSIGNALED(status))
+        complain("the summary crashed (signal %d); try 'gpuspy report', and report the crash", WTERMSIG(status));
+}
+
 static int record_command(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
 {
     struct command_recorded r = {.db = on_this_host,
@@ -209,7 +222,7 @@ static int record_command(const struct settings *s, struct launch *l, const char
     if (!launch_wait(l, &code)) return code;
     r.pid = l->pid;
     r.status = l->status;
-    if (!s->no_summary) command_print_recorded(&r);
+    if (!s->no_summary) print_summary_apart(&r);
     if (s->simulate && !s->no_summary) launch_lacks_complain();
     if (s->on_oom) setenv(LAUNCH_ON_OOM, s->on_oom, 1);
     if (getenv(LAUNCH_ON_OOM) && *getenv(LAUNCH_ON_OOM)) command_finish_on_oom(&r);

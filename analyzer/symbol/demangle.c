@@ -74,22 +74,22 @@ static char *plain_name_of(const char *name)
     return strndup(name, n ? n : strlen(name));
 }
 
-/* "__solver_MOD_advance", "_QMsolverPadvance" and "solver_mp_advance_" → "solver::advance". */
+/* "__solver_MOD_advance" and "_QMsolverPadvance" → "solver::advance". Intel's "solver_mp_advance_" could be a name in
+ * C. */
 static void demangle_fortran(char *name)
 {
     static const struct {
-        const char *start, *between, *end; /* GNU's, LLVM's, Intel's: none has capital letters of its own */
-    } styles[] = {{"__", "_MOD_", ""}, {"_QM", "P", ""}, {"", "_mp_", "_"}};
+        const char *start, *between; /* GNU's, LLVM's: names have no capital letters of their own */
+    } styles[] = {{"__", "_MOD_"}, {"_QM", "P"}};
     EACH (s, styles, COUNT_OF(styles)) {
-        const size_t start = strlen(s->start), between = strlen(s->between), tail = strlen(s->end);
+        const size_t start = strlen(s->start), between = strlen(s->between);
         char *at = strncmp(name, s->start, start) == 0 ? strstr(name + start, s->between) : NULL;
         const size_t n = at ? strlen(at + between) : 0;
-        if (n <= tail || at == name + start || strcmp(at + between + n - tail, s->end) != 0) continue;
-        const size_t module = (size_t)(at - name) - start, function = n - tail;
+        if (!n || at == name + start) continue;
+        const size_t module = (size_t)(at - name) - start;
         memmove(name, name + start, module);
         memcpy(name + module, "::", 2);
-        memmove(name + module + 2, at + between, function);
-        name[module + 2 + function] = 0;
+        memmove(name + module + 2, at + between, n + 1);
         return;
     }
 }

@@ -2,7 +2,7 @@
  * names. */
 #pragma once
 
-/* C++ (Itanium ABI), Rust (v0 and legacy, without the hash) and procedures of Fortran modules (GNU's, LLVM's and
- * Intel's compilers) demangled, anything else unchanged; the symbol's version ("@@GLIBC_2.34") and LLVM's suffix
- * (".llvm.123") are removed. Free the result; NULL only if memory ran out. Any bytes are safe. */
+/* C++ (Itanium ABI), Rust (v0 and legacy, without the hash) and procedures of Fortran modules (GNU's and LLVM's
+ * compilers) demangled, anything else unchanged; the symbol's version ("@@GLIBC_2.34") and LLVM's suffix (".llvm.123")
+ * are removed. Free the result; NULL only if memory ran out. Any bytes are safe. */
 char *symbol_demangle(const char *name);

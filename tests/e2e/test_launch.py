@@ -170,3 +170,20 @@ def test_run_does_not_deny_the_calls_of_a_program_that_could_not_be_recorded(tmp
                           cwd=tmp_path, env={**env, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 0
     assert "gpuspy: not recording: " in done.stderr and "called CUDA, unless one printed \"not recording\"" in done.stderr
+
+
+CRASH = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+void *opendir(const char *path) { if (!strcmp(program_invocation_short_name, "gpuspy")) raise(SIGSEGV); return 0; }
+"""
+
+
+def test_a_crash_of_the_summary_keeps_the_programs_status(tmp_path):
+    (tmp_path / "crash.c").write_text(CRASH)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "crash.so", "crash.c"], cwd=tmp_path, check=True)
+    done = subprocess.run([BUILD / "gpuspy", "run", "--", "sh", "-c", "exit 7"], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=SECONDS, env={**os.environ, "LD_PRELOAD": str(tmp_path / "crash.so")})
+    assert (done.returncode, "the summary crashed (signal 11)" in done.stderr) == (7, True)

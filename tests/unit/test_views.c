@@ -106,8 +106,7 @@ static void a_program_of_cpp_is_named_by_its_lines(void **state)
     assert_int_equal(top->n, 0);
     assert_string_equal(view_branch_label(&v, top, text, sizeof text, 80),
                         "solver.cpp:9 main → :5 solve → grid.cpp:3 grid");
-    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 40),
-                        "solver.cpp:9 → :5 → grid.cpp:3 grid");
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 40), "solver.cpp:9 → :5 → grid.cpp:3 grid");
     assert_string_equal(view_branch_label(&v, top, text, sizeof text, 30), "solver.cpp:9 → :5 → grid.cpp:3");
     assert_string_equal(view_branch_label(&v, top, text, sizeof text, 20), "solver.cpp:9 main");
     arena_free(&arena);
