@@ -54,8 +54,8 @@ static inline bool gs_lock_within(pthread_mutex_t *lock, long ms)
     return !pthread_mutex_timedlock(lock, &until);
 }
 
-/* Forks share such a lock, and what they must not meet takes it for itself. Waiting for it is waiting for a writer: a
- * try is a wait until a time that is over, because the try functions of glibc before 2.30 could lose a wake-up. */
+/* Forks share such a lock; a thread that must not work during a fork takes it alone. A try is a wait until a time that
+ * has passed, because the try functions of glibc before 2.30 could lose a wake-up. */
 #define GS_FORK_LOCK PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 
 static inline bool gs_share_within(pthread_rwlock_t *lock, long ms)

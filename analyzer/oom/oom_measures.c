@@ -4,8 +4,7 @@
  * it would not have mattered to the request. The basis of the amounts:
  *   activations and inputs grow with the batch; parameters, gradients and optimizer states do not;
  *   checkpointing n activations in √n pieces keeps 2 √n of them (Chen et al. 2016, arXiv:1604.06174);
- *   an 8-bit optimizer keeps 1 byte and 1/256 of a 4-byte scale instead of fp32's 4 (Dettmers et al. 2022, "8-bit
- *     optimizers via block-wise quantization");
+ *   an 8-bit optimizer keeps 1 byte and 1/256 of a 4-byte scale instead of fp32's 4 (Dettmers et al. 2022);
  *   ZeRO's first stage keeps 1/n of the optimizer states on each of n ranks (Rajbhandari et al. 2020);
  *   segments that grow free the pages of a hole (heap_map.c).
  */

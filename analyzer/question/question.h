@@ -45,7 +45,7 @@ void question_preallocations_finish(struct question_preallocations *p); /* after
 /* The preallocation of the device outside of PyTorch, NULL none. */
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device);
 /* The framework that preallocates a device of `total` bytes by such a request, and how to make it ask for less; NULL:
- * it is no such request. */
+ * none does. */
 const char *question_preallocates(struct site_builder *b, uint32_t process, uint32_t stack, int64_t bytes,
                                   int64_t total, const char **less);
 

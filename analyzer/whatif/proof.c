@@ -543,8 +543,7 @@ static uint32_t allocate_as_recorded(struct beside *b, const struct run_lifetime
     return whatif_lane_allocate(&b->lane, run_live_number(b->proof->w->run, life), bytes, b->last_stream, pool);
 }
 
-/* At an event of a tensor. A step begins with its first allocation; frees before it can belong to it. `stack`: of an
- * allocation; RUN_NONE. */
+/* At an event of a tensor; `stack`: of an allocation. Frees before a step's first allocation can belong to the step. */
 static inline void note_step(struct beside *b, int64_t ns, uint32_t stack)
 {
     struct whatif_device *d = device_at(b);

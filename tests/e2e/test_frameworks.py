@@ -159,7 +159,7 @@ for step in range(200):
 
 
 def test_jax_reports_a_failure_later(recording):
-    """A failed execution makes an array that holds the error: what follows is no part of the leak's course."""
+    """A failed execution makes an array that holds the error: later allocations do not belong to the leak."""
     _, answer, text = run_inside(recording, KEPT, "--inside-pools", SIMCUDA_MEMORY="1536MiB")
     assert answer["oom"][0]["cause"] == "leak"
     words = " ".join(text.split())
@@ -197,7 +197,7 @@ KEYWORD = DONATED.replace("def update(p, m)", "def update(p, scale)").replace("p
     (DONATED.replace(UPDATE, "p = p + update(p, m)[0]"), False),  # it reads p afterwards
     (DONATED.replace(UPDATE, "p = jnp.concatenate([p, m])"), False),  # JAX's own operation
     (KEYWORD.replace(UPDATE, "p, scale = update(p, scale=0.5)"), True),
-    (KEYWORD.replace(UPDATE, "scale = update(p, scale=0.5)"), False),  # the parameter's name is no argument
+    (KEYWORD.replace(UPDATE, "scale = update(p, scale=0.5)"), False),  # only the parameter has that name
     (DONATED + "# donate_argnums: not possible\n", True),
 ])
 def test_results_beside_arguments(recording, script, donates):
