@@ -24,7 +24,7 @@ struct command_example {
     const char *meaning; /* what it does; the list ends where this and line are NULL */
 };
 
-/* The two lists of a struct command_text, with their ends. */
+/* The lists of a struct command_text, with their ends. */
 #define COMMAND_EXAMPLES(...)        \
     (const struct command_example[]) \
     {                                \
@@ -46,6 +46,7 @@ struct command_text {
     const struct option_row *options;       /* ends with a row without name */
     const char *about;                      /* paragraphs separated by blank lines; wrapped when shown */
     const struct command_example *examples; /* ends with {0} */
+    const struct command_example *synonyms; /* or NULL; line: "a|b", other tools' options; meaning: what to type */
     bool program_follows;                   /* options end at the first operand */
 };
 

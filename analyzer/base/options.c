@@ -312,6 +312,14 @@ static void list_commands_with(const struct command *self, const char *name, siz
             at += (size_t)snprintf(out + at, size - at, "%sgpuspy %s", at ? ", " : "", (*c)->name);
 }
 
+/* What to type instead of another tool's option, spelt with dashes or underscores; NULL: it is not known. */
+static const char *meaning_of(const struct command_example *synonyms, char *typed)
+{
+    for (char *c = typed; *c; c++) *c = *c == '_' ? '-' : *c;
+    while (synonyms && synonyms->line && !options_is_word(typed, synonyms->line)) synonyms++;
+    return synonyms ? synonyms->meaning : NULL;
+}
+
 static int reject_unknown_option(const struct line *l, const char *word, const char *name, size_t length)
 {
     char words[2048], typed[WORD_MAX + 1], near[WORD_MAX + 1], others[256];
@@ -321,7 +329,10 @@ static int reject_unknown_option(const struct line *l, const char *word, const c
         if (r->kind != OPTION_HEADING) at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
     list_commands_with(l->command, name, length, others, sizeof others);
-    if (*others)
+    const char *const meaning = length <= WORD_MAX ? meaning_of(l->command->text->synonyms, typed) : NULL;
+    if (meaning)
+        complain("%s: unknown option '%s'; did you mean '%s'?", l->command->name, word, meaning);
+    else if (*others)
         complain("%s: unknown option '%s'; these commands have it: %s", l->command->name, word, others);
     else if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
         complain("%s: unknown option '%s'; did you mean '--%s'?", l->command->name, word, near);

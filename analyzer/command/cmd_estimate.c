@@ -82,6 +82,29 @@ const struct command_text command_text_estimate = {
         {"gpuspy estimate --model llama-3-8b --serve vllm --seq 8192 --gpu h100-80g",
          "vLLM's KV cache: how many requests at once"},
         {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"}),
+    .synonyms = COMMAND_EXAMPLES(
+        {"lora", "--adapter lora"}, {"qlora|use-qlora", "--adapter qlora"}, {"r|rank|lora-r", "--lora-rank"},
+        {"4bit|load-in-4bit|bnb-4bit|nf4", "--weights nf4"}, {"8bit|load-in-8bit|int8", "--weights int8"},
+        {"quantize|quantization|quant|q", "--weights"}, {"fp32|float32", "--precision fp32"},
+        {"fp16|float16|half", "--precision fp16|amp-fp16"}, {"bf16|bfloat16", "--precision bf16|amp-bf16"},
+        {"dtype|torch-dtype|mixed-precision|amp", "--precision"}, {"fp8", "--precision fp8"},
+        {"batch-size|bs|b|per-device-train-batch-size|micro-batch-size|micro-batch|mbs|train-batch-size", "--batch"},
+        {"seq-len|seqlen|seq-length|max-seq-length|max-seq-len|sequence-length|max-length|max-model-len|ctx|tokens|"
+         "context-length|max-position-embeddings|cutoff-len|block-length",
+         "--seq"},
+        {"gradient-checkpointing|grad-checkpointing|activation-checkpointing|recompute", "--checkpointing full"},
+        {"gradient-accumulation-steps|grad-accum|gradient-accumulation|grad-accumulation", "--accumulation"},
+        {"optim|optimiser", "--optimizer"}, {"deepspeed|zero|zero-stage|zero3|stage", "--sharding zero1|zero2|zero3"},
+        {"fsdp|fsdp2", "--sharding fsdp|fsdp2"},
+        {"world-size|nproc-per-node|num-gpus|ngpus|ngpu|n-gpus|num-processes|devices", "--gpus"},
+        {"tensor-parallel-size|tensor-model-parallel-size|tensor-parallel", "--tp"},
+        {"pipeline-parallel-size|pipeline-model-parallel-size|pipeline-parallel", "--pp"},
+        {"context-parallel-size", "--cp"}, {"expert-parallel-size|expert-model-parallel-size", "--ep"},
+        {"cpu-offload|offload-optimizer|offload-param", "--offload optimizer|all"},
+        {"model-name|model-name-or-path|model-id|name", "--model"}, {"parameters|param|num-params|size", "--params"},
+        {"vram|gpu-memory|gpu-mem|mem", "--memory"}, {"compile|torch-compile|liger|use-liger-kernel", "--fused-layers"},
+        {"flash-attention|flash-attn|flash", "--attention flash"}, {"resolution|height|image-size", "--image"},
+        {"vllm-serve|sglang", "--serve"}, {"inference-only|infer|eval", "--inference"}),
 };
 
 static bool print_estimate_json(json_t *root)

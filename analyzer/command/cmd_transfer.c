@@ -22,8 +22,8 @@ const struct command_text command_text_transfer = {
     .options = OPTION_ROWS(
         {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18,
          "bytes to transfer: 28GB, 512MiB"},
-        {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, 1, ESTIMATE_PARAMS_MAX,
-         "the weights or gradients of N parameters: 7e9, 7B"},
+        {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, ESTIMATE_PARAMS_MIN,
+         ESTIMATE_PARAMS_MAX, "the weights or gradients of N parameters: 7e9, 7B"},
         {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
          "number format of --params; default fp32"},
         {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "number of GPUs; default 8"},

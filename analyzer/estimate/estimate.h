@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include "analyzer/estimate/plan.h"
 
+#define ESTIMATE_PARAMS_MIN 1e3  /* fewer are a number without its unit: 7 for 7B */
 #define ESTIMATE_PARAMS_MAX 1e15 /* 24 bytes each still fit in 64 bits */
 
 /* How the states of one tensor follow from its form: optimizer.c. */

@@ -26,7 +26,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: the 
      offsetof(type, member.params),                                                                               \
      "N",                                                                                                         \
      NULL,                                                                                                        \
-     1,                                                                                                           \
+     ESTIMATE_PARAMS_MIN,                                                                                         \
      ESTIMATE_PARAMS_MAX,                                                                                         \
      "number of parameters of the model: 1e9, 7B, 350M"},                                                         \
     {                                                                                                             \

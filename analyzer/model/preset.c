@@ -267,24 +267,66 @@ static bool longest_beginning(const char *name, char *near, size_t size)
     return longest > 0;
 }
 
-/* A known name that continues `name`, one that differs by a typing error, or one with which `name` begins. */
-static bool nearest_name(const char *name, char *near, size_t size)
+/* Letters, or digits with points: "llama", "3.1". */
+static size_t piece_length(const char *name)
 {
-    size_t n = strlen(name);
+    return isdigit((unsigned char)*name) ? strspn(name, "0123456789.") : strcspn(name, "0123456789.-|_ ");
+}
 
-    for (const char *p = model_names; n >= 4 && *p; p += strcspn(p, "|") + 1) {
-        if (strncmp(p, name, n) == 0 && p[n] == '-') {
-            snprintf(near, size, "%.*s", (int)strcspn(p, "|"), p);
-            return true;
+/* Its pieces are the first of `known`: "phi3" of "phi-3-mini"; with gaps, others between: "llama70b" of "llama-3-70b".
+ */
+static bool has_pieces_of(const char *known, const char *name, bool gaps)
+{
+    const char *const start = known;
+
+    for (;;) {
+        name += strspn(name, "-._ ");
+        const size_t n = piece_length(name);
+        if (!n) return known > start;
+        for (;; known += piece_length(known)) {
+            known += strspn(known, "-.");
+            const size_t length = piece_length(known);
+            if (!length) return false;
+            if (length == n && strncmp(known, name, n) == 0) break;
+            if (known == start || !gaps) return false;
         }
+        known += n;
+        name += n;
     }
-    return options_nearest(name, model_names, near, size) || longest_beginning(name, near, size);
+}
+
+/* "'qwen3-0.6b', 'qwen3-1.7b', …": known names that continue `name`. */
+static bool list_continuations(const char *name, bool gaps, char *out, size_t size)
+{
+    enum { LISTED = 4 };
+    size_t found = 0, at = 0;
+
+    for (const char *p = model_names; *p && found <= LISTED && at < size; p += strcspn(p, "|"), p += *p == '|') {
+        if (!has_pieces_of(p, name, gaps)) continue;
+        if (++found <= LISTED)
+            at += (size_t)snprintf(out + at, size - at, "%s'%.*s'", at ? ", " : "", (int)strcspn(p, "|"), p);
+        else
+            snprintf(out + at, size - at, ", …");
+    }
+    return found > 0;
+}
+
+/* Known names, quoted: those that continue `name`, one that differs by a typing error, or one with which `name` begins.
+ */
+static bool nearest_names(const char *name, char *near, size_t size)
+{
+    char one[64];
+
+    if (list_continuations(name, false, near, size) || list_continuations(name, true, near, size)) return true;
+    if (!options_nearest(name, model_names, one, sizeof one) && !longest_beginning(name, one, sizeof one)) return false;
+    snprintf(near, size, "'%s'", one);
+    return true;
 }
 
 bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code)
 {
     const struct preset *p = preset_called(text, are_names_equal);
-    char near[64], name[NAME_MAX_BYTES] = "";
+    char near[192], name[NAME_MAX_BYTES] = "";
     struct stat st;
 
     /* An existing file or folder has precedence over a published name of the same form. */
@@ -297,11 +339,12 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
         snprintf(m->note, sizeof m->note, "%s is read as a %s, whose name it contains", text, p->name);
         return ok;
     }
-    if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 && nearest_name(name, near, sizeof near)))
+    if (model_is_path(text) &&
+        !(published_name(text) && stat(text, &st) != 0 && nearest_names(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
-    if (nearest_name(name, near, sizeof near))
-        complain("%s: --model: '%s' is unknown; did you mean '%s'?", command, text, near);
+    if (nearest_names(name, near, sizeof near))
+        complain("%s: --model: '%s' is unknown; did you mean %s?", command, text, near);
     else
         complain("%s: --model: '%s' is unknown; 'gpuspy estimate --models' lists them", command, text);
     return false;

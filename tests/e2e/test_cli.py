@@ -89,7 +89,10 @@ def test_the_overview_lists_the_commands():
     (["import", "--to", "0", "x"], "--from 0 is not before --to 0"), (["top", "--interval", "0x1", "x"], "not a number of seconds"),
     (["estimate", "--params", "1e9", "--gpu", "h100", "--serve", "vllm", "--gpu-memory-utilization", "0x1"], "give 0.9 or 90%"),
     (["import", "-o", "-", "x"], "cannot be written to stdout"),
-    (["estimate", "--params", "7B", "--batch-size", "4"], "did you mean '--batch'?"), (["flamegraph", "x"], "did you mean 'gpuspy flame'?"),
+    (["estimate", "--params", "7B", "--batch-size", "4"], "did you mean '--batch'?"),
+    (["estimate", "--params", "7B", "--per_device_train_batch_size=4"], "did you mean '--batch'?"),
+    (["estimate", "--params", "7B", "--qlora"], "did you mean '--adapter qlora'?"),
+    (["estimate", "--params", "7"], "'7' is out of range; give a number from 1000 to 1e15"), (["flamegraph", "x"], "did you mean 'gpuspy flame'?"),
     (["run", "--limit", "rtx-4080-ti", "true"], "did you mean 'rtx4080'?"), (["report", "help"], "did you mean gpuspy report --help?"),
     (["--json", "report", "x"], "write options after it: gpuspy report --json"), (["attach", "--pid", "1"], "usage: gpuspy attach [OPTION...] PID..."),
     (["symbolize", "-o", "-", "x"], "cannot be written to stdout"), (["timeline", "--to", "0", "x"], "--from, which is 0 s by default"),
@@ -805,3 +808,20 @@ def test_a_report_into_a_full_disk(recorded):
     with open("/dev/full", "w") as full:
         assert "No space left" in one_line(gpuspy("report", "run.db", cwd=recorded, stdout=full), 3)
         assert gpuspy("report", "--json", "run.db", cwd=recorded, stdout=full).returncode == 3
+
+
+def test_what_other_tools_call_an_option():
+    """Each suggestion is accepted when it is typed, with each of its words, by the command that makes it."""
+    source = (Path(__file__).parents[2] / "analyzer/command/cmd_estimate.c").read_text()
+    rows = re.findall(r'\{\s*((?:"[^"]*"\s*)+),\s*"(--[^"]*)"\}', source.split(".synonyms")[1].split("};")[0])
+    assert len(rows) > 20
+    values = {"--lora-rank": "8", "--weights": "nf4", "--precision": "bf16", "--batch": "2", "--seq": "128", "--gpus": "2",
+              "--accumulation": "2", "--optimizer": "sgd", "--tp": "2", "--pp": "2", "--cp": "2", "--ep": "2", "--model": "gpt2",
+              "--params": "1e9", "--memory": "8GiB", "--image": "512", "--serve": "vllm"}
+    for words, meaning in rows:
+        option, _, choices = meaning.partition(" ")
+        for word in "".join(re.findall(r'"([^"]*)"', words)).split("|"):
+            assert f"did you mean '{meaning}'?" in one_line(gpuspy("estimate", "--model", "gpt2", "--" + word), 2)
+        for choice in choices.split("|") if choices else [values.get(option)]:
+            typed = gpuspy("estimate", *([option] if choice is None else [f"{option}={choice}"]))
+            assert "unknown" not in typed.stderr and "needs a value" not in typed.stderr, typed.stderr

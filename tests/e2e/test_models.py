@@ -91,6 +91,10 @@ def test_a_name_that_is_not_known():
     assert "2507 is read as a qwen2.5-7b, whose name it contains" in estimate("--model", "Qwen/Qwen2.5-7B-Instruct-2507").stdout
     assert "did you mean 'gpt2-medium'" in refused("--model", "gpt2-mediun")
     assert "--models" in refused("--model", "zzzzzzzz")
+    assert "did you mean 'llama-3-8b', 'llama-3-70b'?" in refused("--model", "llama3")
+    assert "did you mean 'llama-3.1-8b', 'llama-3.1-70b'," in refused("--model", "llama3.1")
+    assert "'llama-3-70b', 'llama-3.1-70b'," in refused("--model", "Llama_70B")
+    assert "did you mean 'phi-3-mini', 'phi-3-mini-4k'," in refused("--model", "phi3")
 
 
 CONFIGS = {

@@ -29,8 +29,9 @@ static const struct option_row rows[] = {
     {0},
 };
 static const struct command_example no_examples[] = {{0}};
-static const struct command_text text = {rows, "About.", no_examples, false};
-static const struct command_text text_program = {rows, "About.", no_examples, true};
+static const struct command_text text = {.options = rows, .about = "About.", .examples = no_examples};
+static const struct command_text text_program = {
+    .options = rows, .about = "About.", .examples = no_examples, .program_follows = true};
 static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL, command_print_help, NULL};
 static const struct command program = {"test", GROUP_READ,         "",  "", OPERAND_PROGRAM, &text_program,
                                        NULL,   command_print_help, NULL};
