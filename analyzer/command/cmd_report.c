@@ -61,6 +61,12 @@ const struct command_text command_text_report = {
         COMMAND_EXAMPLES({"gpuspy report", "the newest recording in this folder"},
                          {"gpuspy report --json run.db | jq .oom", "for a script"},
                          {"gpuspy report --params 1.3B run.db", "compare with what a model of that size needs"}),
+    .synonyms =
+        COMMAND_EXAMPLES({"format|output-format", "--json"}, {"v|verbose|all|a|detail|details|long", "--full"},
+                         {"o|output|page|web|browser", "--html"}, {"oom|cause", "--only oom"}, {"peak", "--only peak"},
+                         {"leaks|leak", "--only leaks"}, {"growth", "--only growth"},
+                         {"sync|syncs|waits", "--only sync"}, {"copies|transfers", "--only transfers"},
+                         {"frag|fragmentation", "--only fragmentation"}, {"gpu", "--device"}, {"limit|lines", "--top"}),
 };
 
 static bool print_report(const struct settings *s, const struct result_report *report, const char *database)

@@ -62,6 +62,13 @@ const struct command_text command_text_whatif = {
         {"gpuspy whatif --scale batch=0.5 --limit 24GiB run.db", "would it fit with half of the batch?"},
         {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
         {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"}),
+    .synonyms =
+        COMMAND_EXAMPLES({"gpu|memory|on|size|vram|device-memory", "--limit"},
+                         {"batch|batch-size", "--scale batch=0.5"}, {"activations", "--scale activations=0.5"},
+                         {"conf|config|setting|settings|alloc-conf|pytorch-cuda-alloc-conf", "--set"},
+                         {"expandable-segments", "--set expandable_segments:True"},
+                         {"max-split-size-mb", "--set max_split_size_mb:256"}, {"empty-cache", "--empty-cache-every 1"},
+                         {"all|best|find", "--search"}, {"drop|remove|line|ignore", "--without"}),
 };
 
 static const char *const searched[] = {

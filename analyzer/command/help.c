@@ -168,6 +168,31 @@ static const char *find_program_in(const char *name, const char *next)
     return program_find(name, path, sizeof path) ? name : next && program_find(next, path, sizeof path) ? next : NULL;
 }
 
+/* What people type, and the command that does it. */
+static const struct command_example commands_meant[] = {
+    {"show|summary|summarize|view|analyze|analyse|analysis|info|print|explain|why|oom|memory|mem|peak|inspect|read",
+     "report"},
+    {"html|page|web|open|browse|viz|visualize|plot|memory_viz", "report --html"},
+    {"record|trace|profile|launch|exec|start|memray", "run --"},
+    {"watch|monitor|live|smi|nvidia-smi|ps|gpustat|nvtop|list|ls", "top"},
+    {"compare|cmp|delta|between", "diff"},
+    {"plan|predict|calc|calculate|calculator|fit|fits|requirements|vram|need|needs", "estimate"},
+    {"replay|simulate|what-if|what_if|would", "whatif"},
+    {"query|sqlite|sqlite3|select", "sql"},
+    {"convert|load", "import"},
+    {"dump|save|snapshot|csv|pprof|perfetto|chrome", "export"},
+    {"assert|limit|limits|budget|ci|verify", "check"},
+    {"leak|growth|grows", "leaks"},
+    {"graph|chart|curve|history", "timeline"},
+    {"lines|top-lines|files|functions|modules|syncs|waits|copies", "table"},
+    {"flamegraph|flame-graph|icicle", "flame"},
+    {"gpus|devices", "estimate --gpus"},
+    {"models", "estimate --models"},
+    {"man|completion|completions|usage", "help"},
+    {"setup|diagnose", "doctor"},
+    {0},
+};
+
 int command_unknown(const char *name, const char *next)
 {
     static const char words[] =
@@ -178,8 +203,12 @@ int command_unknown(const char *name, const char *next)
     /* `gpuspy hlep top` */
     const char *program = find_program_in(name, next && options_is_word(next, words) ? NULL : next);
     char near[32];
+    const struct command_example *meant = commands_meant;
 
-    if (program)
+    while (meant->line && !options_is_word(name, meant->line)) meant++;
+    if (meant->line && (!program || (program == name && next && *next)))
+        complain("unknown command '%s'; did you mean 'gpuspy %s'?", name, meant->meaning);
+    else if (program)
         complain("unknown command '%s'; 'gpuspy --help' lists the commands; to record the program '%s': gpuspy run "
                  "-- %s ARGUMENT...",
                  name, program, program);

@@ -808,20 +808,3 @@ def test_a_report_into_a_full_disk(recorded):
     with open("/dev/full", "w") as full:
         assert "No space left" in one_line(gpuspy("report", "run.db", cwd=recorded, stdout=full), 3)
         assert gpuspy("report", "--json", "run.db", cwd=recorded, stdout=full).returncode == 3
-
-
-def test_what_other_tools_call_an_option():
-    """Each suggestion is accepted when it is typed, with each of its words, by the command that makes it."""
-    source = (Path(__file__).parents[2] / "analyzer/command/cmd_estimate.c").read_text()
-    rows = re.findall(r'\{\s*((?:"[^"]*"\s*)+),\s*"(--[^"]*)"\}', source.split(".synonyms")[1].split("};")[0])
-    assert len(rows) > 20
-    values = {"--lora-rank": "8", "--weights": "nf4", "--precision": "bf16", "--batch": "2", "--seq": "128", "--gpus": "2",
-              "--accumulation": "2", "--optimizer": "sgd", "--tp": "2", "--pp": "2", "--cp": "2", "--ep": "2", "--model": "gpt2",
-              "--params": "1e9", "--memory": "8GiB", "--image": "512", "--serve": "vllm"}
-    for words, meaning in rows:
-        option, _, choices = meaning.partition(" ")
-        for word in "".join(re.findall(r'"([^"]*)"', words)).split("|"):
-            assert f"did you mean '{meaning}'?" in one_line(gpuspy("estimate", "--model", "gpt2", "--" + word), 2)
-        for choice in choices.split("|") if choices else [values.get(option)]:
-            typed = gpuspy("estimate", *([option] if choice is None else [f"{option}={choice}"]))
-            assert "unknown" not in typed.stderr and "needs a value" not in typed.stderr, typed.stderr
