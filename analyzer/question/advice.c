@@ -117,6 +117,26 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
                                                             : "drop the reference, or store .detach().cpu()";
 }
 
+/* ", GPU 0 full after about 33 more steps"; "" if that is not known, or far away. */
+static const char *steps_to_full(struct advices *a, const struct result_growth *g)
+{
+    enum { FAR = 1000000 };
+    const struct result_report *r = a->b->report;
+    const bool goes_on = g->by_steps && !g->jumps && g->last_s > 0.9 * r->duration_s;
+
+    if (g->layer == RUN_SERIES_HOST || g->layer == RUN_SERIES_PINNED || !goes_on) return "";
+    EACH_IN (m, r->memory) {
+        if (m->process != g->process || m->device != g->device || m->total_bytes <= 0) continue;
+        const int64_t outside = (m->context_bytes == RUN_UNKNOWN ? 0 : m->context_bytes) +
+                                (m->other_bytes == RUN_UNKNOWN ? 0 : m->other_bytes);
+        const int64_t left = m->free_bytes == RUN_UNKNOWN ? m->total_bytes - m->live_bytes - outside : m->free_bytes;
+        const double steps = (double)left / g->bytes_per_step;
+        if (steps >= 1 && steps < FAR)
+            return arena_printf(a->b->arena, ", GPU %d full after about %.0f more steps", g->device, steps);
+    }
+    return "";
+}
+
 static void of_growth(struct advices *a)
 {
     size_t n;
@@ -132,11 +152,12 @@ static void of_growth(struct advices *a)
         const char *least = p->kept_from_ns && !p->lows_are_known ? "at least " : "";
         add_advice(a, "leak", r->simulated ? 1 + share : share, /* above waits, whose times have no meaning */
                    advice_at_site(a, &g->stack.site,
-                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total: %s%s%s",
+                                  arena_printf(a->b->arena, "%s more %s%s, %s%s in total%s: %s%s%s",
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line allocates", least,
-                                               site_bytes_text(a->b, (double)g->bytes), kept ?: "", kept ? "; " : "",
+                                               site_bytes_text(a->b, (double)g->bytes), steps_to_full(a, g), kept ?: "",
+                                               kept ? "; " : "",
                                                site_cpp_words(a->b, g->process, advice_of_growth(a->b, g)))));
     }
 }

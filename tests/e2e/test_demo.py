@@ -9,8 +9,8 @@ def line_of(text):
     return next(n for n, line in enumerate(SCRIPT.read_text().splitlines(), 1) if text in line)
 
 
-def leak(recording):
-    done = recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False)
+def leak(recording, **more):
+    done = recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False, **more)
     assert done.returncode == 1 and "CUDA out of memory" in done.stderr
     return done
 
@@ -45,8 +45,8 @@ def test_the_synchronising_line_is_found(recording):
 
 
 def test_a_free_at_interpreter_exit_is_named_so(recording):
-    """Its share of the waits depends on the machine's load, so the table has every row here."""
-    leak(recording)
+    """Its share of the waits depends on the machine's load, so the table has every row here, and the GPU is slow."""
+    leak(recording, SIMCUDA_HBM="5e8")
     assert [s["api"] for s in recording.report()["sync"] if s["site"]["at_exit"]] == ["cudaFree"]
     assert "at interpreter exit" in recording.gpuspy("report", "--full", "--top", "1000", recording.database).stdout
 
@@ -75,3 +75,15 @@ def test_the_verdict_reads_well(recording):
     advice = out[out.index("Also to do"):out.index("\nGPU 0\n")].count("•")
     assert 1 <= advice <= 5
     assert max(map(len, out.splitlines())) <= 100 or str(recording.database) in max(out.splitlines(), key=len)
+
+
+def test_the_step_in_which_the_gpu_will_be_full(recording):
+    """A run that ended before says after how many more steps memory runs out; the whole run shows it."""
+    done = recording.python("train_leak.py", "150", SIMCUDA_MEMORY="2GiB")
+    assert done.returncode == 0
+    (advice,) = [a["text"] for a in recording.report()["advice"] if a["topic"] == "leak"]
+    more = int(re.search(r"more per step, .* in total, GPU 0 full after about (\d+) more steps: kept by", advice)[1])
+    recording.database.unlink()
+    leak(recording)
+    (steps,) = recording.report()["steps"]
+    assert abs(150 + more - steps["n"]) <= 0.1 * more, (more, steps["n"])
