@@ -61,11 +61,12 @@ static size_t count_settings(const struct view_whatif *w)
     return n;
 }
 
+/* A setting that saves less than a hundredth is no reason to change it. */
 static bool does_scenario_help(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
 {
     const struct whatif_outcome *o = &s->outcome;
     if (s->error || !s->conf || !o->fits) return false;
-    return !recorded->fits || o->peak_reserved_bytes < recorded->peak_reserved_bytes;
+    return !recorded->fits || o->peak_reserved_bytes <= recorded->peak_reserved_bytes / 100 * 99;
 }
 
 /* Which setting helps, if one does. */
@@ -86,7 +87,7 @@ static void best_text(const struct view_whatif *w, char *out, size_t size)
                  DRAW_BYTES(best->outcome.peak_reserved_bytes), then,
                  best->outcome.doubts & WHATIF_HANDLED ? ", if the program goes on as recorded" : "");
     else
-        text_put(out, size, "none of the %zu settings tried reserves less than the recorded %s%s", n, then,
+        text_put(out, size, "none of the %zu settings tried saves 1 %% of the recorded %s%s", n, then,
                  w->proof->segments ? "" : ", all of which was reserved before the recording began");
 }
 
@@ -107,7 +108,11 @@ static void gpu_text(const struct view_whatif *w, char *out, size_t size)
                      s->outcome.request_fits ? spare_text(&s->outcome, spare, sizeof spare) : "");
     }
     const size_t n = strlen(out);
-    if (n > 2 && out[n - 2] == ';') out[n - 2] = 0;
+    const bool none = n > 2 && out[n - 2] == ';';
+    if (none && w->proof->recorded.fits)
+        text_put(out + n, size - n, "the recorded GPU is the smallest tried on which the run completes");
+    else if (none)
+        out[n - 2] = 0;
 }
 
 /* A space follows each comma between settings, so that a narrow table breaks the line there, not within a word. */
