@@ -118,11 +118,12 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
 }
 
 /* ", GPU 0 full after about 33 more steps"; "" if that is not known, or far away. */
-static const char *steps_to_full(struct advices *a, const struct result_growth *g)
+static const char *steps_to_full(struct advices *a, const struct result_growth *g, const struct run_process *p)
 {
     enum { FAR = 1000000 };
     const struct result_report *r = a->b->report;
-    const bool goes_on = g->by_steps && !g->jumps && g->last_s > 0.9 * r->duration_s;
+    const double end_s = site_seconds(p->last_alloc_ns);
+    const bool goes_on = g->by_steps && !g->jumps && end_s - g->last_s <= 0.1 * (end_s - g->first_s);
 
     if (g->layer == RUN_SERIES_HOST || g->layer == RUN_SERIES_PINNED || !goes_on) return "";
     EACH_IN (m, r->memory) {
@@ -156,8 +157,8 @@ static void of_growth(struct advices *a)
                                                site_bytes_text(a->b, g->bytes_per_step),
                                                g->layer == RUN_SERIES_HOST ? "in CPU tensors " : "",
                                                g->by_steps ? "per step" : "each time this line allocates", least,
-                                               site_bytes_text(a->b, (double)g->bytes), steps_to_full(a, g), kept ?: "",
-                                               kept ? "; " : "",
+                                               site_bytes_text(a->b, (double)g->bytes), steps_to_full(a, g, p),
+                                               kept ?: "", kept ? "; " : "",
                                                site_cpp_words(a->b, g->process, advice_of_growth(a->b, g)))));
     }
 }
