@@ -13,20 +13,39 @@ const char *question_rank_label(const struct site_builder *b, const struct resul
                         : arena_printf(b->arena, "process %u", p->pid);
 }
 
-/* "ranks 1, 2, 3 and 4 more" of the marked ones. */
+/* The end of the ranks that follow one another from `at` on, all marked. */
+static size_t consecutive_end(const struct site_builder *b, const struct result_rank *list, const bool *marked,
+                              size_t n, size_t at)
+{
+    int64_t rank = run_process_at(b->run, list[at].process)->rank;
+    for (at++; rank >= 0 && at < n && marked[at] && run_process_at(b->run, list[at].process)->rank == rank + 1; at++)
+        rank++;
+    return at;
+}
+
+/* "rank 0, ranks 8 to 15 and 4 more" of the marked ones. */
 const char *question_rank_labels(const struct site_builder *b, const struct result_rank *list, const bool *marked,
                                  size_t n)
 {
-    size_t all = 0, named = 0;
+    size_t all = 0, listed = 0, end;
     const char *text = "", *last = NULL;
     for (size_t i = 0; i < n; i++) all += marked[i];
-    for (size_t i = 0; i < n && (named < NAMED || all == NAMED + 1); i++) {
+    for (size_t i = 0, named = 0; i < n && (named < NAMED || all == listed + 1); i = end) {
+        end = i + 1;
         if (!marked[i]) continue;
         if (last) text = arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
         last = question_rank_label(b, &list[i]);
+        const size_t until = consecutive_end(b, list, marked, n, i);
+        if (until - i > 2) {
+            end = until;
+            last =
+                arena_printf(b->arena, "ranks %lld to %lld", (long long)run_process_at(b->run, list[i].process)->rank,
+                             (long long)run_process_at(b->run, list[end - 1].process)->rank);
+        }
+        listed += end - i;
         named++;
     }
-    if (all > named) return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - named);
+    if (all > listed) return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - listed);
     return *text ? arena_printf(b->arena, "%s and %s", text, last) : last;
 }
 

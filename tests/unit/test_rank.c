@@ -110,7 +110,7 @@ static const struct {
      2,
      {{.rank = 0, WORK(0)}, {.rank = 1, .held = {{0, 12, 0, CONTEXT}, {1, 30, 1000, PLAIN}}, .works = 1}}},
     {"several from one line",
-     "rank 1, rank 2 and rank 3 also have up to 6.00 MiB in total and one context each on GPU 0",
+     "ranks 1 to 3 also have up to 6.00 MiB in total and one context each on GPU 0",
      "set_device",
      4,
      {{.rank = 0, WORK(0)},
