@@ -78,7 +78,9 @@ static bool database_is_ours(const char *path, const char *run_id)
 {
     sqlite3 *db = NULL;
     sqlite3_stmt *query = NULL;
+    struct stat st;
     bool ours = false;
+    if (gs_path_status(path, &st)) return false; /* SQLite follows a circle of links until the stack overflows */
     gs_store_files_init(); /* otherwise SQLite would fill the numbers 0 to 2 if they are free, and leave them open */
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?1", -1, &query, NULL) == SQLITE_OK &&

@@ -177,6 +177,18 @@ def test_a_pipe_with_the_name_of_a_file_of_the_recording(recording, name, line):
     assert line in (recording.folder / "err.txt").read_text()
 
 
+@pytest.mark.parametrize("links", [2, 38])
+@pytest.mark.parametrize("last", ["run.db", "file"])
+def test_links_in_place_of_the_recording(recording, links, last):
+    """In a circle, whose reader must not follow them forever; and nearly as many in a row as the kernel follows."""
+    (recording.folder / "file").write_text("some text")
+    for n in range(links):
+        (recording.folder / f"run{n or ''}.db").symlink_to(f"run{n + 1}.db" if n + 1 < links else last)
+    done = recording.run(HOST, "forks")
+    assert done.returncode == 0 and "run-2.db (run.db exists)" in done.stderr
+    assert (recording.folder / "file").read_text() == "some text"
+
+
 @pytest.mark.parametrize("days", [-10, 10])
 def test_a_program_whose_date_is_faked(recording, days):
     """As by libfaketime, whose clock_gettime differs from the clock of the functions that wait for a lock or a thread."""
