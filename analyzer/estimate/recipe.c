@@ -23,7 +23,7 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
-    const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
+    const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
         *megatron_strategy;
@@ -222,7 +222,7 @@ static bool has_other_layers(const struct values *s)
     return s->hybrid > 0 || s->pattern;
 }
 
-static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
+static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters, bool answers)
 {
     char name[512] = "";
 
@@ -234,7 +234,7 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
         estimate_recipe_titan_model(recipe_text_of(s->titan_name), recipe_text_of(s->titan_flavor), name, sizeof name);
     if (*name) {
         put_model_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
-        if (!adapters && model_has_tower(name)) put_frozen(r, s);
+        if (!adapters && !answers && model_has_tower(name)) put_frozen(r, s);
         return;
     }
     const struct {
@@ -463,11 +463,6 @@ static bool lengths_vary(const struct estimate_recipe *r, const struct values *s
     return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
 }
 
-static int64_t count_or_one(int64_t n)
-{
-    return n > 1 ? n : 1;
-}
-
 /* What a training on preferences or rewards is called; NULL: the training is on text. */
 static const char *preference_of(const struct estimate_recipe *r, const struct values *s)
 {
@@ -554,9 +549,12 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
 
     const bool operations = is_written_for(r, "torchtitan") || is_written_for(r, "AutoModel");
 
-    if (s->selective > 0 || (!strcasecmp(mode, "selective") && !operations))
-        put_recipe_option(r, "--checkpointing=selective");
-    else if (strcasecmp(mode, "selective") == 0 && every > 0) {
+    if (s->remade_modules && !is_only_word(s->remade_modules, "core_attn"))
+        leave_out(r, "recompute_modules: only core_attn is known");
+    if (s->selective > 0 || (!strcasecmp(mode, "selective") && !operations)) {
+        if (!s->remade_modules || value_has_word(s->remade_modules, "core_attn"))
+            put_recipe_option(r, "--checkpointing=selective");
+    } else if (strcasecmp(mode, "selective") == 0 && every > 0) {
         put_recipe_option(r, "--checkpointing=full");
         if (every > 1) put_recipe_option(r, "--checkpoint-every=%d", every);
     } else if (!strcasecmp(mode, "selective"))
@@ -613,12 +611,6 @@ static int64_t recipe_replicas(const struct values *s)
     return s->replicas > 1 && gpus != s->replicas && gpus % s->replicas == 0 ? s->replicas : 1;
 }
 
-/* DeepSpeed's device of what is offloaded. */
-static bool is_on_host(const json_t *device)
-{
-    return json_is_true(device) || is_recipe_word(device, "cpu") || is_recipe_word(device, "nvme");
-}
-
 static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
 {
     static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
@@ -633,7 +625,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                  {"pp", s->pp},
                  {"cp", s->cp},
                  {"ep", s->ep},
-                 {"expert-tp", s->experts > 0 ? s->expert_tp : 0},
+                 {"expert-tp", s->experts > 0 || s->ep > 1 ? s->expert_tp : 0},
                  {"interleave", recipe_chunks(s)},
                  {"first-stage-layers", s->pp > 1 ? s->first_layers : 0},
                  {"last-stage-layers", s->pp > 1 ? s->last_layers : 0}};
@@ -711,7 +703,8 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     const int64_t gpus = recipe_gpus(s);
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
-    if (!model_given) put_model(r, s, adapter != NULL);
+    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
+    if (!model_given) put_model(r, s, adapter != NULL, answers);
     if (strcmp(r->tools, "vLLM") == 0) {
         put_serving(r, s);
         return;
@@ -719,7 +712,6 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     if ((s->layers > 0 || is_written_for(r, "ms-swift")) && !has_other_layers(s) &&
         (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
-    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
     if (!answers) put_precision(r, s, adapter != NULL);
     if (answers || (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter)) {
         put_recipe_option(r, "--inference");

@@ -516,6 +516,7 @@ static const struct {
     {"galore_adamw", "galore", false},
     {"galore_adamw_8bit", "galore8bit", false},
     {"lion_32bit", "lion", false},
+    {"dist_muon", "muon", false},
     {"lion_pytorch", "lion", false},
     {"schedule_free_adamw", "adamw-schedulefree", false},
     {"schedule_free_sgd", "sgd-schedulefree", false},

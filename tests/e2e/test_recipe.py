@@ -751,12 +751,15 @@ megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8 --sequence_pa
      "--gpus=8 --sequence-parallel --sharding=zero1", []),
     (MEGATRON_SWIFT, "--tuner_type lora --optimizer_cpu_offload true", "--runtime=megatron --precision=bf16 --adapter=lora --lora-rank=8 --lora-dropout=0.05 "
      "--batch=1 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 --gpus=8 --sequence-parallel --sharding=zero1 --offload=optimizer", []),
+    (MEGATRON_SWIFT.replace("32B", "30B-A3B").replace("size 8", "size 4"), "--expert_model_parallel_size 4 --optimizer dist_muon", "--runtime=megatron --precision=bf16 "
+     "--master-weights --optimizer=muon --batch=1 --accumulation=8 --seq=8192 --checkpointing=full --fused-loss --tp=4 --ep=4 --expert-tp=1 --gpus=8 "
+     "--sequence-parallel --sharding=zero1", []),
 ])
 def test_the_scripts_of_ms_swift(tmp_path, text, more, options, unused):
     """Its commands have defaults of their own: without them a LoRA would be read as a training of all parameters."""
     (tmp_path / "train.sh").write_text(text.replace("MORE", more))
     _, read = read_as(tmp_path, "--config", "train.sh")
-    assert read["tools"] == ("ms-swift on Megatron-LM" if text == MEGATRON_SWIFT else "ms-swift on TRL")
+    assert read["tools"] == ("ms-swift on TRL" if text == SWIFT else "ms-swift on Megatron-LM")
     assert " ".join(read["options"][1:]) == options and read["not_considered"] == unused
 
 
@@ -787,3 +790,18 @@ def test_adapters_of_an_image_tower_are_not_those_of_the_language_model(tmp_path
     (tmp_path / "a.yaml").write_text("base_model: gpt2\nadapter: lora\nlora_target_modules:\n  - self_attn.q_proj\n  - vision_adapter.mlp.fc1\n")
     _, read = read_as(tmp_path, "--config", "a.yaml")
     assert "--target=q_proj" in read["options"] and "adapters of vision_adapter.mlp.fc1" in read["not_considered"]
+
+
+@pytest.mark.parametrize("modules, selective, listed", [("core_attn", True, False), ("[core_attn]", True, False), ("layernorm moe_act", False, True),
+                                                        ("[core_attn mlp]", True, True), ("[mla_up_proj shared_experts]", False, True)])
+def test_only_the_attention_is_recomputed_selectively(tmp_path, modules, selective, listed):
+    """Megatron-LM recomputes the modules that its script names: without core_attn among them, the scores are kept."""
+    (tmp_path / "run.sh").write_text(MEGATRON.replace("granularity selective", f'granularity selective\n  --recompute-modules "{modules}"'))
+    read = read_as(tmp_path, "--config", "run.sh")[1]
+    assert ("--checkpointing=selective" in read["options"]) == selective
+    assert ("recompute_modules: only core_attn is known" in read["not_considered"]) == listed
+
+
+def test_a_served_model_of_images_has_no_frozen_tower(tmp_path):
+    (tmp_path / "c.yaml").write_text("model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct\ntemplate: qwen2_vl\ninfer_backend: huggingface\n")
+    assert "--inference" in read_as(tmp_path, "--config", "c.yaml", "--batch", "1", "--seq", "2048")[1]["options"]
