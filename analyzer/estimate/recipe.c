@@ -21,7 +21,7 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 /* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; the others: UNSET if unset. */
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
-    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl;
+    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl, *rejected, *beta;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
@@ -325,7 +325,7 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
         return;
     }
     /* all in 16 bits: loaded so, and trained parameters are not converted to float32 */
-    const bool whole = adapters || is_written_for(r, "torchtune") || s->pure > 0 ||
+    const bool whole = (adapters && !is_written_for(r, "verl")) || is_written_for(r, "torchtune") || s->pure > 0 ||
                        (is_written_for(r, "AutoModel") && !value_has_word(s->dtype, "32")) ||
                        (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
     put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
@@ -457,7 +457,8 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
 static bool lengths_vary(const struct estimate_recipe *r, const struct values *s)
 {
     const bool pads_to_longest = is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
-                                 is_written_for(r, "TRL") || is_written_for(r, "torchtune");
+                                 is_written_for(r, "TRL") || is_written_for(r, "torchtune") ||
+                                 is_written_for(r, "verl");
 
     if (is_written_for(r, "TRL") && !is_written_for(r, "ms-swift") && has_deepspeed(s)) return false;
     return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
@@ -472,6 +473,7 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
         return recipe_text_of(s->rl);
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
         return stage;
+    if (is_written_for(r, "OpenRLHF") && s->rejected) return s->beta ? "dpo" : "rm";
     if (!is_written_for(r, "torchtune") || !strstr(loss, ".rlhf.")) return NULL;
     return strstr(loss, "DPO") ? "dpo" : "ppo";
 }
@@ -572,9 +574,11 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     else if (away)
         put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
-        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers"))
+        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers") ||
+        is_written_for(r, "verl"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
-    if (is_written_for(r, "AutoModel"))         /* train_ft.py holds its outputs; auto_model.py has use_cache=False */
+    if (is_written_for(r, "AutoModel") ||
+        strcmp(r->tools, "verl") == 0) /* auto_model.py, dp_actor.py: use_cache=False */
         put_recipe_option(r, "--no-cache");
     if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
         (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||
@@ -709,7 +713,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
         put_serving(r, s);
         return;
     }
-    if ((s->layers > 0 || is_written_for(r, "ms-swift")) && !has_other_layers(s) &&
+    if ((s->layers > 0 || is_written_for(r, " on Megatron-LM")) && !has_other_layers(s) &&
         (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
     if (!answers) put_precision(r, s, adapter != NULL);
@@ -777,6 +781,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
                  command, paths[0]);
     const bool known = all && *r->tools;
     if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
+    if (is_written_for(r, "OpenRLHF") && values.rank > 0) values.lora = 1;
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);

@@ -282,10 +282,13 @@ static const char *resolve_variable(const json_t *variables, char *word)
     if (*word != '$') return word;
     snprintf(name, sizeof name, "%s", word + 1 + (word[1] == '{'));
     name[strcspn(name, "}:")] = 0;
+    const char *end = strchr(word, '}');
+    if (end && end[1] && !other) return word; /* a part of a path: its last name is a model's */
     value = json_string_value(json_object_get(variables, name));
     if (value || !other || word[1] != '{') return value ? value : word;
     other += 2;
-    other[strcspn(other, "}")] = 0;
+    char *close = strrchr(other, '}'); /* the default may have a variable of its own */
+    if (close) *close = 0;
     strip_quotes(other);
     return other;
 }
@@ -306,6 +309,14 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     } else if (*name) {
         json_object_set_new(root, name, scalar_json(resolve_variable(variables, word)));
         *name = 0;
+    } else if (equals && memchr(word, '.', (size_t)(equals - word)) &&
+               isalpha((unsigned char)word[strspn(word, "+")])) {
+        *equals = 0; /* Hydra's "section.key=value" */
+        strip_quotes(equals + 1);
+        char *key = strrchr(word, '.');
+        *key++ = 0;
+        json_object_set_new(toml_table(root, word + strspn(word, "+")), key,
+                            scalar_json(resolve_variable(variables, equals + 1)));
     } else if (equals) {
         *equals = 0;
         strip_quotes(equals + 1);
@@ -338,7 +349,9 @@ static json_t *read_arguments(char *text)
             before[0] = word;
         }
     }
-    static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"}, {"NNODES", "nnodes"}};
+    static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"},
+                                            {"NNODES", "nnodes"},
+                                            {"ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"}};
     for (size_t i = 0; i < COUNT_OF(counts); i++) { /* of torchrun, where a program calls it itself */
         const char *value = json_string_value(json_object_get(variables, counts[i][0]));
         if (value && !json_object_get(root, counts[i][1])) json_object_set_new(root, counts[i][1], scalar_json(value));
@@ -656,6 +669,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     unsigned left = VALUES_MAX;
     json_t *root = NULL;
     const char *swift = NULL;
+    bool verl = false;
     json_error_t error;
 
     if (!text) return NULL;
@@ -666,6 +680,8 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
         root = read_toml(text);
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
         const bool transformers = runs_transformers(text); /* before the text is taken apart */
+        verl = strstr(text, "verl.trainer");
+        estimate_recipe_add_up(text);
         swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);
         if (root && transformers) json_object_set_new(root, "transformers_script", json_true());
@@ -674,6 +690,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     follow_references(root, root, &left);
     if (swift && root) add_launched(root, path);
     if (json_is_object(root)) estimate_recipe_fill_swift(root, swift);
+    if (json_is_object(root)) estimate_recipe_fill_verl(root, verl);
     if (json_is_object(root) && !*estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
@@ -705,6 +722,10 @@ static const struct {
     const char *key, *tool;
 } tools[] = {{"megatron_swift", "ms-swift on Megatron-LM"},
              {"swift_script", "ms-swift on TRL"},
+             {"verl_on_megatron", "verl on Megatron-LM"},
+             {"verl_script", "verl"},
+             {"ds.zero_stage", "OpenRLHF"},
+             {"micro_train_batch_size", "OpenRLHF"},
              {"peft_type", "peft"},
              {"base_model", "axolotl"},
              {"finetuning_type", "LLaMA-Factory"},

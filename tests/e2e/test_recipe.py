@@ -805,3 +805,74 @@ def test_only_the_attention_is_recomputed_selectively(tmp_path, modules, selecti
 def test_a_served_model_of_images_has_no_frozen_tower(tmp_path):
     (tmp_path / "c.yaml").write_text("model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct\ntemplate: qwen2_vl\ninfer_backend: huggingface\n")
     assert "--inference" in read_as(tmp_path, "--config", "c.yaml", "--batch", "1", "--seq", "2048")[1]["options"]
+
+
+VERL = """model_path=${MODEL_PATH:-"${HOME}/models/Qwen2.5-7B-Instruct"}
+max_prompt_length=$((1024 * 2))
+max_response_length=$((1024 * 6))
+tokens=$(((max_prompt_length + max_response_length) * 2))
+python3 -m verl.trainer.main_ppo \\
+    data.max_prompt_length=$max_prompt_length data.max_response_length=${max_response_length} \\
+    actor_rollout_ref.model.path=$model_path \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.fsdp_config.param_offload=True \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \\
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.rollout.n=5 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=2 MORE
+"""
+VERL_SFT = """torchrun --nnodes=1 --nproc_per_node=4 -m verl.trainer.fsdp_sft_trainer \\
+    data.micro_batch_size_per_gpu=8 model.partial_pretrain=google/gemma-2-2b-it ulysses_sequence_parallel_size=2 MORE
+"""
+OPENRLHF = """read -r -d '' training_commands <<EOF
+openrlhf.cli.train_sft \\
+   --data.max_len 2048 --train.batch_size 256 --train.micro_batch_size 2 \\
+   --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.zero_stage 3 --ds.param_dtype bf16 --ds.packing_samples MORE
+EOF
+deepspeed --module $training_commands
+"""
+ACTOR = "--precision=amp-bf16 --optimizer=adamw "
+SAMPLES = "--checkpointing=full --drop-outputs --no-cache --fused-loss "
+
+
+@pytest.mark.parametrize("text, more, options, unused", [
+    # of 16 GPUs each has 256 · 5 / 16 samples per update, 4 at a time; what is offloaded is loaded for the update
+    (VERL, "", ACTOR + "--batch=4 --accumulation=20 --seq=8192 --varying-lengths " + SAMPLES + "--gpus=16 --sharding=fsdp",
+     ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
+    (VERL, "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$tokens "
+     "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 actor_rollout_ref.actor.strategy=fsdp2", ACTOR + "--batch=1 --seq=32768 " + SAMPLES
+     + "--cp=2 --gpus=16 --sharding=fsdp2", ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
+    (VERL, "actor_rollout_ref.model.lora_rank=32 critic.model.path=Qwen/Qwen2.5-7B", ACTOR + "--adapter=lora --lora-rank=32 --batch=4 --accumulation=20 "
+     "--seq=8192 --varying-lengths " + SAMPLES + "--gpus=16 --sharding=fsdp --separate-adapters",
+     ["ref_model", "rollout.gpu_memory_utilization=0.6", "critic_model=Qwen/Qwen2.5-7B"]),
+    (VERL, "+actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full",
+     "--runtime=megatron --precision=bf16 --master-weights --optimizer=adamw --batch=4 --accumulation=40 --seq=8192 --varying-lengths --checkpointing=full --drop-outputs "
+     "--fused-loss --tp=2 --gpus=16 --sequence-parallel --sharding=zero1", ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
+    (VERL_SFT, "", ACTOR + "--batch=8 --seq=1024 --varying-lengths " + SAMPLES + "--cp=2 --gpus=4 --sharding=fsdp2", []),
+    (OPENRLHF, "--model.gradient_checkpointing_enable --ds.adam_offload", "--precision=bf16 --master-weights --batch=2 --seq=2048 --checkpointing=full "
+     "--sharding=zero3 --offload=optimizer", ["the number of GPUs, which the file does not state: add --gpus N"]),
+    (OPENRLHF, "--ds.lora.rank 64", "--precision=bf16 --adapter=lora --lora-rank=64 --batch=2 --seq=2048 --sharding=zero3",
+     ["the number of GPUs, which the file does not state: add --gpus N"]),
+    (OPENRLHF, "--data.chosen_key chosen --data.rejected_key rejected --model.beta 0.1", "--precision=bf16 --master-weights --batch=4 --seq=2048 --sharding=zero3",
+     ["the reference model of dpo", "the number of GPUs, which the file does not state: add --gpus N"]),
+])
+def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused):
+    """One model's update is estimated; the other models and the rollout, which sleeps meanwhile, are listed."""
+    (tmp_path / "train.sh").write_text(text.replace("MORE", more))
+    _, read = read_as(tmp_path, "--config", "train.sh")
+    assert read["tools"] == ("OpenRLHF" if text == OPENRLHF else "verl on Megatron-LM" if "megatron" in more else "verl")
+    assert " ".join(read["options"][1:]) == options and read["not_considered"] == unused
+
+
+@pytest.mark.parametrize("text, seq", [("$((2048))", 2048), ("$((1024 * (1 + 2) - 24/2))", 3060), ("$((base * 2))", 1024), ("$(( $base + ${base} ))", 1024)])
+def test_arithmetic_of_scripts(tmp_path, text, seq):
+    (tmp_path / "run.sh").write_text(f"base=${{BASE:-512}}\nlength={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
+    assert f"--seq={seq}" in read_as(tmp_path, "--config", "run.sh")[1]["options"]
+
+
+@pytest.mark.parametrize("text", ["$((1 / 0))", "$((", "$((((((((((((((((((((1))))", "$((9223372036854775807 * 2))", "$((unknown * 2))", "$((-5))"])
+def test_arithmetic_that_has_no_result(tmp_path, text):
+    (tmp_path / "run.sh").write_text(f"length={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
+    done = gpuspy(tmp_path, "--config", "run.sh")
+    assert done.returncode in (0, 1, 2) and len(done.stderr.splitlines()) < 2
