@@ -21,7 +21,8 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 /* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; the others: UNSET if unset. */
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
-    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl, *rejected, *beta;
+    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl, *rejected, *beta,
+        *accelerators;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
@@ -469,7 +470,8 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
 {
     const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
 
-    if ((is_written_for(r, "axolotl") || is_written_for(r, "ms-swift")) && *recipe_text_of(s->rl))
+    if ((is_written_for(r, "axolotl") || is_written_for(r, " on TRL") || is_written_for(r, "ms-swift")) &&
+        *recipe_text_of(s->rl))
         return recipe_text_of(s->rl);
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
         return stage;
@@ -782,6 +784,8 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     const bool known = all && *r->tools;
     if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
     if (is_written_for(r, "OpenRLHF") && values.rank > 0) values.lora = 1;
+    const char *each = strchr(recipe_text_of(values.accelerators), ':');
+    if (each && values.devices <= 0) values.devices = atoi(each + 1);
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);

@@ -360,6 +360,37 @@ static json_t *read_arguments(char *text)
     return root;
 }
 
+/* Whether a script is one of TRL's own, whose defaults are not those of transformers' TrainingArguments;
+ * DeepSpeed-Chat, which has its own, is read as TRL. */
+static bool runs_trl(const char *text)
+{
+    static const char *const scripts[] = {"sft", "dpo", "grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd"};
+
+    if (strstr(text, "trl") || strstr(text, "zero_stage")) return true;
+    for (const char *at = text; (at = strstr(at, ".py")); at++)
+        for (size_t i = 0; i < COUNT_OF(scripts); i++) {
+            const size_t n = strlen(scripts[i]);
+            if ((size_t)(at - text) >= n && strncmp(at - n, scripts[i], n) == 0) return true;
+        }
+    return false;
+}
+
+/* Examples of Hugging Face's transformers and other scripts with its arguments, which have neither TRL's number formats
+ * nor its checkpointing. */
+static bool runs_transformers(const char *text)
+{
+    static const char *const scripts[] = {
+        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
+        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
+
+    for (const char *at = text; (at = strstr(at, "run_"));) {
+        at += strlen("run_");
+        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < COUNT_OF(scripts); i++)
+            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
+    }
+    return strstr(text, ".py") && strstr(text, "per_device_train_batch_size") && !runs_trl(text);
+}
+
 /* The options of a program that a list has, or a command in one text; NULL: none. */
 static json_t *arguments_of(const json_t *value)
 {
@@ -378,8 +409,11 @@ static json_t *arguments_of(const json_t *value)
     }
     fclose(words);
     const char *option = strstr(text, "--");
-    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))
+    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1]))) {
+        const bool transformers = runs_transformers(text);
         found = read_arguments(text);
+        if (transformers) json_object_set_new(found, "transformers_script", json_true());
+    }
     free(text);
     return found;
 }
@@ -595,21 +629,6 @@ static bool begins_with_an_option(const char *text)
     return strncmp(text, "--", 2) == 0 && isalpha((unsigned char)text[2]);
 }
 
-/* Examples of Hugging Face's transformers, which have neither TRL's number formats nor its checkpointing. */
-static bool runs_transformers(const char *text)
-{
-    static const char *const scripts[] = {
-        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
-        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
-
-    for (const char *at = text; (at = strstr(at, "run_"));) {
-        at += strlen("run_");
-        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < COUNT_OF(scripts); i++)
-            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
-    }
-    return false;
-}
-
 /* The value that "${model.seq_length}" names from the top, or "${.seq_length}" from the section `here`. NULL: none, or
  * a whole section. */
 static json_t *referred_value(json_t *root, json_t *here, const char *reference)
@@ -676,6 +695,14 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
+        char *code = estimate_recipe_notebook_code(root);
+        if (code) {
+            json_decref(root);
+            root = estimate_recipe_read_python(code);
+            free(code);
+        }
+    } else if (text_ends_with(path, ".py")) {
+        root = estimate_recipe_read_python(text);
     } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
@@ -724,6 +751,7 @@ static const struct {
              {"swift_script", "ms-swift on TRL"},
              {"verl_on_megatron", "verl on Megatron-LM"},
              {"verl_script", "verl"},
+             {"unsloth", "Unsloth on TRL"},
              {"ds.zero_stage", "OpenRLHF"},
              {"micro_train_batch_size", "OpenRLHF"},
              {"peft_type", "peft"},

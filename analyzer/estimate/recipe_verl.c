@@ -1,6 +1,6 @@
-/* verl's configurations and scripts, whose keys are those of Hydra ("actor_rollout_ref.model.path=NAME"): the update of the
- * actor, or a supervised training, as keys that recipe_keys.def has. The rollout sleeps during the update, and what is
- * offloaded is loaded for it (verl 0.7: workers/fsdp_workers.py, trainer/config). */
+/* verl's configurations and scripts, whose keys are those of Hydra ("actor_rollout_ref.model.path=NAME"): the update of
+ * the actor, or a supervised training, as keys that recipe_keys.def has. The rollout sleeps during the update, and what
+ * is offloaded is loaded for it (verl 0.7: workers/fsdp_workers.py, trainer/config). */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,8 +79,10 @@ static void fill_actor(json_t *out, const json_t *root, const json_t *all)
         json_object_set_new(out, "micro_batch_size", json_integer(count_or_one(of_all * parts / gpus)));
     if (length > 0) json_object_set_new(out, "max_length", json_integer(length));
     if (prompts > 0)
-        json_object_set_new(out, "global_batch_size", json_integer(prompts * count_or_one(verl_count(root, "rollout.n"))));
-    if (says_yes(verl_value(root, "actor.use_dynamic_bsz")) && tokens > 0) { /* as many samples as have so many tokens */
+        json_object_set_new(out, "global_batch_size",
+                            json_integer(prompts * count_or_one(verl_count(root, "rollout.n"))));
+    if (says_yes(verl_value(root, "actor.use_dynamic_bsz")) &&
+        tokens > 0) { /* as many samples as have so many tokens */
         json_object_set_new(out, "micro_batch_size", json_integer(1));
         json_object_set_new(out, "max_length", json_integer(tokens * parts));
         json_object_set_new(out, "packing", json_true());
@@ -130,7 +132,8 @@ void estimate_recipe_fill_verl(json_t *root, bool script)
     else
         fill_actor(out, actor, root);
     rename_keys(out, root, gpus, sizeof gpus / sizeof *gpus);
-    const bool megatron = verl_value(actor, "actor.megatron") || is_recipe_word(json_object_get(out, "fsdp"), "megatron");
+    const bool megatron =
+        verl_value(actor, "actor.megatron") || is_recipe_word(json_object_get(out, "fsdp"), "megatron");
     const json_t *dtype = verl_value(actor, "actor.fsdp_config.model_dtype");
     json_object_set_new(out, megatron ? "verl_on_megatron" : "verl_script", json_true());
     json_object_set_new(out, "bf16", json_true());

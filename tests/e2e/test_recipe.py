@@ -876,3 +876,73 @@ def test_arithmetic_that_has_no_result(tmp_path, text):
     (tmp_path / "run.sh").write_text(f"length={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
     done = gpuspy(tmp_path, "--config", "run.sh")
     assert done.returncode in (0, 1, 2) and len(done.stderr.splitlines()) < 2
+
+
+UNSLOTH = '''from unsloth import FastLanguageModel  # load_in_4bit = False
+max_seq_length = 4096
+fourbit_models = [
+    "unsloth/mistral-7b-bnb-4bit",  # More: max_seq_length = 1
+]
+text = """r = 999, per_device_train_batch_size = 99"""
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B-Instruct-bnb-4bit",
+    max_seq_length = max_seq_length,
+)
+model = FastLanguageModel.get_peft_model(model, r = 8 * 2, target_modules = ["q_proj", "v_proj",], RANK
+    use_gradient_checkpointing = "unsloth")
+trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4, optim = "adamw_8bit"))
+model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_length = 1024)
+'''
+UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double --lora-rank=16 "
+                "--lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
+                "--chunked-loss")
+PLAIN = '''import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
+tokenizer = AutoTokenizer.from_pretrained("gpt2-xl")
+model = AutoModelForCausalLM.from_pretrained("gpt2", torch_dtype=torch.float32)
+args = TrainingArguments("out", per_device_train_batch_size=16, bf16=True, gradient_checkpointing=False)
+'''
+
+
+@pytest.mark.parametrize("name, text, options", [
+    ("train.py", UNSLOTH.replace("RANK", ""), UNSLOTH_READ),
+    ("train.py", UNSLOTH.replace("RANK", "lora_dropout = 0.1,").replace('max_seq_length = 4096', 'load_in_4bit = False\nmax_seq_length = 4096'),
+     UNSLOTH_READ.replace("--weights=nf4-double ", "").replace("dropout=0", "dropout=0.1")),
+    ("train.ipynb", json.dumps({"cells": [{"cell_type": "markdown", "source": "max_seq_length = 1"}, {"cell_type": "code", "source": UNSLOTH.splitlines(True)}]})
+     .replace("RANK", ""), UNSLOTH_READ),
+    ("train.py", PLAIN, "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=16 --drop-outputs"),
+    ("train.py", 'llm = LLM(model="Qwen/Qwen2.5-7B-Instruct", max_model_len=4096, gpu_memory_utilization=0.8, tensor_parallel_size=2)',
+     "--model=Qwen/Qwen2.5-7B-Instruct --serve=vllm --gpu-memory-utilization=0.8 --seq=4096 --tp=2"),
+])
+def test_arguments_in_python(tmp_path, name, text, options):
+    """Of each name the first constant counts; comments, texts and expressions do not, and nothing is executed."""
+    (tmp_path / name).write_text(text)
+    assert " ".join(read_as(tmp_path, "--config", name, "--gpu", "h100-80g")[1]["options"]) == options
+
+
+def test_python_that_ends_early(tmp_path):
+    for n in range(len(UNSLOTH)):
+        (tmp_path / "train.py").write_text(UNSLOTH[:n])
+        if n % 31 == 0:
+            assert gpuspy(tmp_path, "--config", "train.py").returncode in (0, 1, 2, 3)
+
+
+LAUNCHED = "finetune.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --model_max_length 512 MORE\n"
+
+
+@pytest.mark.parametrize("name, text, tool, options", [
+    ("run.sh", "torchrun --nproc_per_node 4 " + LAUNCHED.replace("MORE", "--bf16 True --use_lora --lora_r 64"), "Transformers",
+     "--model=gpt2 --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=64 --batch=2 --seq=512 --drop-outputs --gpus=4"),
+    ("run.sh", "accelerate launch --num_processes 8 --use_fsdp --fsdp_version 2 " + LAUNCHED.replace("MORE", "--bf16 True"), "Transformers",
+     "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=2 --seq=512 --drop-outputs --gpus=8 --sharding=fsdp2"),
+    ("run.sh", "accelerate launch " + LAUNCHED.replace("finetune.py", "trl/scripts/sft.py").replace("MORE", ""), "TRL",
+     "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=2 --seq=512 --varying-lengths --checkpointing=full --drop-outputs"),
+    ("sky.yaml", "resources: {accelerators: 'H100:8'}\nnum_nodes: 2\nrun: |\n  torchrun --nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE "
+     + LAUNCHED.replace("MORE", "--fsdp 'full_shard auto_wrap'"), "Transformers",
+     "--model=gpt2 --precision=fp32 --optimizer=adamw --batch=2 --seq=512 --drop-outputs --gpus=16 --sharding=fsdp"),
+])
+def test_command_lines_as_they_are_pasted(tmp_path, name, text, tool, options):
+    """A script that is not TRL's has the defaults of transformers."""
+    (tmp_path / name).write_text(text)
+    _, read = read_as(tmp_path, "--config", name)
+    assert read["tools"] == tool and " ".join(read["options"]) == options
