@@ -21,9 +21,10 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 /* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; the others: UNSET if unset. */
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
-    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl;
+    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl, *rejected, *beta,
+        *accelerators;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
-    const json_t *dropout, *reentrant, *remade_every, *remaking, *schedule, *shared, *pattern, *stage;
+    const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
         *megatron_strategy;
@@ -222,7 +223,7 @@ static bool has_other_layers(const struct values *s)
     return s->hybrid > 0 || s->pattern;
 }
 
-static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
+static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters, bool answers)
 {
     char name[512] = "";
 
@@ -234,7 +235,7 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
         estimate_recipe_titan_model(recipe_text_of(s->titan_name), recipe_text_of(s->titan_flavor), name, sizeof name);
     if (*name) {
         put_model_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
-        if (!adapters && model_has_tower(name)) put_frozen(r, s);
+        if (!adapters && !answers && model_has_tower(name)) put_frozen(r, s);
         return;
     }
     const struct {
@@ -325,7 +326,7 @@ static void put_precision(struct estimate_recipe *r, const struct values *s, boo
         return;
     }
     /* all in 16 bits: loaded so, and trained parameters are not converted to float32 */
-    const bool whole = adapters || is_written_for(r, "torchtune") || s->pure > 0 ||
+    const bool whole = (adapters && !is_written_for(r, "verl")) || is_written_for(r, "torchtune") || s->pure > 0 ||
                        (is_written_for(r, "AutoModel") && !value_has_word(s->dtype, "32")) ||
                        (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
     put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
@@ -457,15 +458,11 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
 static bool lengths_vary(const struct estimate_recipe *r, const struct values *s)
 {
     const bool pads_to_longest = is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
-                                 is_written_for(r, "TRL") || is_written_for(r, "torchtune");
+                                 is_written_for(r, "TRL") || is_written_for(r, "torchtune") ||
+                                 is_written_for(r, "verl");
 
     if (is_written_for(r, "TRL") && !is_written_for(r, "ms-swift") && has_deepspeed(s)) return false;
     return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
-}
-
-static int64_t count_or_one(int64_t n)
-{
-    return n > 1 ? n : 1;
 }
 
 /* What a training on preferences or rewards is called; NULL: the training is on text. */
@@ -473,10 +470,12 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
 {
     const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
 
-    if ((is_written_for(r, "axolotl") || is_written_for(r, "ms-swift")) && *recipe_text_of(s->rl))
+    if ((is_written_for(r, "axolotl") || is_written_for(r, " on TRL") || is_written_for(r, "ms-swift")) &&
+        *recipe_text_of(s->rl))
         return recipe_text_of(s->rl);
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
         return stage;
+    if (is_written_for(r, "OpenRLHF") && s->rejected) return s->beta ? "dpo" : "rm";
     if (!is_written_for(r, "torchtune") || !strstr(loss, ".rlhf.")) return NULL;
     return strstr(loss, "DPO") ? "dpo" : "ppo";
 }
@@ -554,9 +553,12 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
 
     const bool operations = is_written_for(r, "torchtitan") || is_written_for(r, "AutoModel");
 
-    if (s->selective > 0 || (!strcasecmp(mode, "selective") && !operations))
-        put_recipe_option(r, "--checkpointing=selective");
-    else if (strcasecmp(mode, "selective") == 0 && every > 0) {
+    if (s->remade_modules && !is_only_word(s->remade_modules, "core_attn"))
+        leave_out(r, "recompute_modules: only core_attn is known");
+    if (s->selective > 0 || (!strcasecmp(mode, "selective") && !operations)) {
+        if (!s->remade_modules || value_has_word(s->remade_modules, "core_attn"))
+            put_recipe_option(r, "--checkpointing=selective");
+    } else if (strcasecmp(mode, "selective") == 0 && every > 0) {
         put_recipe_option(r, "--checkpointing=full");
         if (every > 1) put_recipe_option(r, "--checkpoint-every=%d", every);
     } else if (!strcasecmp(mode, "selective"))
@@ -574,9 +576,11 @@ static void put_activations(struct estimate_recipe *r, const struct values *s)
     else if (away)
         put_recipe_option(r, "--offload-activations");
     if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
-        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers"))
+        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers") ||
+        is_written_for(r, "verl"))
         put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
-    if (is_written_for(r, "AutoModel"))         /* train_ft.py holds its outputs; auto_model.py has use_cache=False */
+    if (is_written_for(r, "AutoModel") ||
+        strcmp(r->tools, "verl") == 0) /* auto_model.py, dp_actor.py: use_cache=False */
         put_recipe_option(r, "--no-cache");
     if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
         (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||
@@ -613,12 +617,6 @@ static int64_t recipe_replicas(const struct values *s)
     return s->replicas > 1 && gpus != s->replicas && gpus % s->replicas == 0 ? s->replicas : 1;
 }
 
-/* DeepSpeed's device of what is offloaded. */
-static bool is_on_host(const json_t *device)
-{
-    return json_is_true(device) || is_recipe_word(device, "cpu") || is_recipe_word(device, "nvme");
-}
-
 static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
 {
     static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
@@ -633,7 +631,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                  {"pp", s->pp},
                  {"cp", s->cp},
                  {"ep", s->ep},
-                 {"expert-tp", s->experts > 0 ? s->expert_tp : 0},
+                 {"expert-tp", s->experts > 0 || s->ep > 1 ? s->expert_tp : 0},
                  {"interleave", recipe_chunks(s)},
                  {"first-stage-layers", s->pp > 1 ? s->first_layers : 0},
                  {"last-stage-layers", s->pp > 1 ? s->last_layers : 0}};
@@ -711,15 +709,15 @@ static void settle_recipe(struct estimate_recipe *r, const struct values *s, boo
     const int64_t gpus = recipe_gpus(s);
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
-    if (!model_given) put_model(r, s, adapter != NULL);
+    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
+    if (!model_given) put_model(r, s, adapter != NULL, answers);
     if (strcmp(r->tools, "vLLM") == 0) {
         put_serving(r, s);
         return;
     }
-    if ((s->layers > 0 || is_written_for(r, "ms-swift")) && !has_other_layers(s) &&
+    if ((s->layers > 0 || is_written_for(r, " on Megatron-LM")) && !has_other_layers(s) &&
         (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
         put_recipe_option(r, "--runtime=megatron");
-    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
     if (!answers) put_precision(r, s, adapter != NULL);
     if (answers || (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter)) {
         put_recipe_option(r, "--inference");
@@ -785,6 +783,9 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
                  command, paths[0]);
     const bool known = all && *r->tools;
     if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
+    if (is_written_for(r, "OpenRLHF") && values.rank > 0) values.lora = 1;
+    const char *each = strchr(recipe_text_of(values.accelerators), ':');
+    if (each && values.devices <= 0) values.devices = atoi(each + 1);
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);

@@ -47,6 +47,13 @@ int64_t estimate_recipe_vocab(const char *type, const char *model, const char *f
  * defaults to the options of such a command, or to a configuration with its names (`command` NULL). */
 const char *estimate_recipe_swift_command(const char *text);
 void estimate_recipe_fill_swift(struct json_t *root, const char *command);
+/* The same for verl's (recipe_verl.c). `script`: the file starts one of its trainers. */
+void estimate_recipe_fill_verl(struct json_t *root, bool script);
+/* Constants of a script in Python, and the code of a notebook (recipe_python.c). */
+struct json_t *estimate_recipe_read_python(const char *text);
+char *estimate_recipe_notebook_code(const struct json_t *root);
+/* Replaces arithmetic of the shell by its result. */
+void estimate_recipe_add_up(char *text);
 /* recipe_words.c: the ZeRO stage in the name of a file: "zero3.json", "ds_z2_config.json"; -1: none. */
 int64_t estimate_recipe_stage_named(const char *name);
 /* Whether the end of a model's name states how its weights are stored ("Llama-2-7B-GPTQ"). `kept`: the

@@ -282,10 +282,13 @@ static const char *resolve_variable(const json_t *variables, char *word)
     if (*word != '$') return word;
     snprintf(name, sizeof name, "%s", word + 1 + (word[1] == '{'));
     name[strcspn(name, "}:")] = 0;
+    const char *end = strchr(word, '}');
+    if (end && end[1] && !other) return word; /* a part of a path: its last name is a model's */
     value = json_string_value(json_object_get(variables, name));
     if (value || !other || word[1] != '{') return value ? value : word;
     other += 2;
-    other[strcspn(other, "}")] = 0;
+    char *close = strrchr(other, '}'); /* the default may have a variable of its own */
+    if (close) *close = 0;
     strip_quotes(other);
     return other;
 }
@@ -306,6 +309,14 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     } else if (*name) {
         json_object_set_new(root, name, scalar_json(resolve_variable(variables, word)));
         *name = 0;
+    } else if (equals && memchr(word, '.', (size_t)(equals - word)) &&
+               isalpha((unsigned char)word[strspn(word, "+")])) {
+        *equals = 0; /* Hydra's "section.key=value" */
+        strip_quotes(equals + 1);
+        char *key = strrchr(word, '.');
+        *key++ = 0;
+        json_object_set_new(toml_table(root, word + strspn(word, "+")), key,
+                            scalar_json(resolve_variable(variables, equals + 1)));
     } else if (equals) {
         *equals = 0;
         strip_quotes(equals + 1);
@@ -338,13 +349,46 @@ static json_t *read_arguments(char *text)
             before[0] = word;
         }
     }
-    static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"}, {"NNODES", "nnodes"}};
+    static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"},
+                                            {"NNODES", "nnodes"},
+                                            {"ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"}};
     for (size_t i = 0; i < COUNT_OF(counts); i++) { /* of torchrun, where a program calls it itself */
         const char *value = json_string_value(json_object_get(variables, counts[i][0]));
         if (value && !json_object_get(root, counts[i][1])) json_object_set_new(root, counts[i][1], scalar_json(value));
     }
     json_decref(variables);
     return root;
+}
+
+/* Whether a script is one of TRL's own, whose defaults are not those of transformers' TrainingArguments;
+ * DeepSpeed-Chat, which has its own, is read as TRL. */
+static bool runs_trl(const char *text)
+{
+    static const char *const scripts[] = {"sft", "dpo", "grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd"};
+
+    if (strstr(text, "trl") || strstr(text, "zero_stage")) return true;
+    for (const char *at = text; (at = strstr(at, ".py")); at++)
+        for (size_t i = 0; i < COUNT_OF(scripts); i++) {
+            const size_t n = strlen(scripts[i]);
+            if ((size_t)(at - text) >= n && strncmp(at - n, scripts[i], n) == 0) return true;
+        }
+    return false;
+}
+
+/* Examples of Hugging Face's transformers and other scripts with its arguments, which have neither TRL's number formats
+ * nor its checkpointing. */
+static bool runs_transformers(const char *text)
+{
+    static const char *const scripts[] = {
+        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
+        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
+
+    for (const char *at = text; (at = strstr(at, "run_"));) {
+        at += strlen("run_");
+        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < COUNT_OF(scripts); i++)
+            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
+    }
+    return strstr(text, ".py") && strstr(text, "per_device_train_batch_size") && !runs_trl(text);
 }
 
 /* The options of a program that a list has, or a command in one text; NULL: none. */
@@ -365,8 +409,11 @@ static json_t *arguments_of(const json_t *value)
     }
     fclose(words);
     const char *option = strstr(text, "--");
-    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))
+    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1]))) {
+        const bool transformers = runs_transformers(text);
         found = read_arguments(text);
+        if (transformers) json_object_set_new(found, "transformers_script", json_true());
+    }
     free(text);
     return found;
 }
@@ -516,6 +563,7 @@ static const struct {
     {"galore_adamw", "galore", false},
     {"galore_adamw_8bit", "galore8bit", false},
     {"lion_32bit", "lion", false},
+    {"dist_muon", "muon", false},
     {"lion_pytorch", "lion", false},
     {"schedule_free_adamw", "adamw-schedulefree", false},
     {"schedule_free_sgd", "sgd-schedulefree", false},
@@ -581,21 +629,6 @@ static bool begins_with_an_option(const char *text)
     return strncmp(text, "--", 2) == 0 && isalpha((unsigned char)text[2]);
 }
 
-/* Examples of Hugging Face's transformers, which have neither TRL's number formats nor its checkpointing. */
-static bool runs_transformers(const char *text)
-{
-    static const char *const scripts[] = {
-        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
-        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
-
-    for (const char *at = text; (at = strstr(at, "run_"));) {
-        at += strlen("run_");
-        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < COUNT_OF(scripts); i++)
-            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
-    }
-    return false;
-}
-
 /* The value that "${model.seq_length}" names from the top, or "${.seq_length}" from the section `here`. NULL: none, or
  * a whole section. */
 static json_t *referred_value(json_t *root, json_t *here, const char *reference)
@@ -655,16 +688,27 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     unsigned left = VALUES_MAX;
     json_t *root = NULL;
     const char *swift = NULL;
+    bool verl = false;
     json_error_t error;
 
     if (!text) return NULL;
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
+        char *code = estimate_recipe_notebook_code(root);
+        if (code) {
+            json_decref(root);
+            root = estimate_recipe_read_python(code);
+            free(code);
+        }
+    } else if (text_ends_with(path, ".py")) {
+        root = estimate_recipe_read_python(text);
     } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
         const bool transformers = runs_transformers(text); /* before the text is taken apart */
+        verl = strstr(text, "verl.trainer");
+        estimate_recipe_add_up(text);
         swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);
         if (root && transformers) json_object_set_new(root, "transformers_script", json_true());
@@ -673,6 +717,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     follow_references(root, root, &left);
     if (swift && root) add_launched(root, path);
     if (json_is_object(root)) estimate_recipe_fill_swift(root, swift);
+    if (json_is_object(root)) estimate_recipe_fill_verl(root, verl);
     if (json_is_object(root) && !*estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
@@ -704,6 +749,11 @@ static const struct {
     const char *key, *tool;
 } tools[] = {{"megatron_swift", "ms-swift on Megatron-LM"},
              {"swift_script", "ms-swift on TRL"},
+             {"verl_on_megatron", "verl on Megatron-LM"},
+             {"verl_script", "verl"},
+             {"unsloth", "Unsloth on TRL"},
+             {"ds.zero_stage", "OpenRLHF"},
+             {"micro_train_batch_size", "OpenRLHF"},
              {"peft_type", "peft"},
              {"base_model", "axolotl"},
              {"finetuning_type", "LLaMA-Factory"},

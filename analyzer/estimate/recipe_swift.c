@@ -90,6 +90,7 @@ void estimate_recipe_fill_swift(json_t *root, const char *command)
         set_unless_given(root, "recompute_granularity", json_string("selective"));
         set_unless_given(root, "cross_entropy_loss_fusion", json_true());
         set_unless_given(root, "use_distributed_optimizer", json_true());
+        set_unless_given(root, "expert_tensor_parallel_size", json_integer(1));
         return;
     }
     replace_own_deepspeed(root);

@@ -42,3 +42,26 @@ static inline bool value_has_word(const json_t *value, const char *word)
     json_array_foreach((json_t *)value, i, item) if (strcasestr(recipe_text_of(item), word)) return true;
     return false;
 }
+
+/* Whether the word is all that a text or a list has; "[word]" of a command line is a list. */
+static inline bool is_only_word(const json_t *value, const char *word)
+{
+    const char *text = recipe_text_of(json_is_array(value) ? json_array_get(value, 0) : value);
+    size_t n;
+
+    text += strspn(text, "[ ");
+    n = strcspn(text, " ,]");
+    return n == strlen(word) && strncasecmp(text, word, n) == 0 && !text[n + strspn(text + n, " ]")] &&
+           json_array_size(value) < 2;
+}
+
+/* DeepSpeed's device of what is offloaded. */
+static inline bool is_on_host(const json_t *device)
+{
+    return json_is_true(device) || is_recipe_word(device, "cpu") || is_recipe_word(device, "nvme");
+}
+
+static inline int64_t count_or_one(int64_t n)
+{
+    return n > 1 ? n : 1;
+}

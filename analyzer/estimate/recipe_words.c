@@ -93,12 +93,13 @@ const char *estimate_recipe_weights(const char *quantization)
 }
 
 static const char *const recipe_words[] = {
-    "batch",      "seq_len",   "length",     "offload",    "checkpointing", "recompute", "optim",   "precision",
-    "dtype",      "quant",     "lora",       "parallel",   "shard",         "zero",      "fsdp",    "cache",
-    "expert",     "attention", "attn",       "memory",     "accum",         "fused",     "compile", "vocab",
-    "ema",        "image",     "bucket",     "activation", "unfrozen",      "freeze",    "adapter", "reward",
-    "ref_",       "teacher",   "generation", "gpus",       "num_nodes",     "galore",    "graph",   "layers_to",
-    "layer_freq", "hybrid",    "of_depths",  "asft",       "llama_pro"};
+    "batch",     "seq_len",    "length",    "offload",        "checkpointing", "recompute", "optim",   "precision",
+    "dtype",     "quant",      "lora",      "parallel",       "shard",         "zero",      "fsdp",    "cache",
+    "expert",    "attention",  "attn",      "memory",         "accum",         "fused",     "compile", "vocab",
+    "ema",       "image",      "bucket",    "activation",     "unfrozen",      "freeze",    "adapter", "reward",
+    "ref_",      "critic",     "teacher",   "generation",     "gpus",          "num_nodes", "galore",  "graph",
+    "layers_to", "layer_freq", "hybrid",    "of_depths",      "asft",          "llama_pro", "fp8",     "fp4",
+    "mtp_",      "wgrad",      "residual_", "grad_reduce_in", "_in_pipeline"};
 
 bool estimate_recipe_may_matter(const char *path)
 {

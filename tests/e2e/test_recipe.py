@@ -751,12 +751,15 @@ megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8 --sequence_pa
      "--gpus=8 --sequence-parallel --sharding=zero1", []),
     (MEGATRON_SWIFT, "--tuner_type lora --optimizer_cpu_offload true", "--runtime=megatron --precision=bf16 --adapter=lora --lora-rank=8 --lora-dropout=0.05 "
      "--batch=1 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 --gpus=8 --sequence-parallel --sharding=zero1 --offload=optimizer", []),
+    (MEGATRON_SWIFT.replace("32B", "30B-A3B").replace("size 8", "size 4"), "--expert_model_parallel_size 4 --optimizer dist_muon", "--runtime=megatron --precision=bf16 "
+     "--master-weights --optimizer=muon --batch=1 --accumulation=8 --seq=8192 --checkpointing=full --fused-loss --tp=4 --ep=4 --expert-tp=1 --gpus=8 "
+     "--sequence-parallel --sharding=zero1", []),
 ])
 def test_the_scripts_of_ms_swift(tmp_path, text, more, options, unused):
     """Its commands have defaults of their own: without them a LoRA would be read as a training of all parameters."""
     (tmp_path / "train.sh").write_text(text.replace("MORE", more))
     _, read = read_as(tmp_path, "--config", "train.sh")
-    assert read["tools"] == ("ms-swift on Megatron-LM" if text == MEGATRON_SWIFT else "ms-swift on TRL")
+    assert read["tools"] == ("ms-swift on TRL" if text == SWIFT else "ms-swift on Megatron-LM")
     assert " ".join(read["options"][1:]) == options and read["not_considered"] == unused
 
 
@@ -787,3 +790,159 @@ def test_adapters_of_an_image_tower_are_not_those_of_the_language_model(tmp_path
     (tmp_path / "a.yaml").write_text("base_model: gpt2\nadapter: lora\nlora_target_modules:\n  - self_attn.q_proj\n  - vision_adapter.mlp.fc1\n")
     _, read = read_as(tmp_path, "--config", "a.yaml")
     assert "--target=q_proj" in read["options"] and "adapters of vision_adapter.mlp.fc1" in read["not_considered"]
+
+
+@pytest.mark.parametrize("modules, selective, listed", [("core_attn", True, False), ("[core_attn]", True, False), ("layernorm moe_act", False, True),
+                                                        ("[core_attn mlp]", True, True), ("[mla_up_proj shared_experts]", False, True)])
+def test_only_the_attention_is_recomputed_selectively(tmp_path, modules, selective, listed):
+    """Megatron-LM recomputes the modules that its script names: without core_attn among them, the scores are kept."""
+    (tmp_path / "run.sh").write_text(MEGATRON.replace("granularity selective", f'granularity selective\n  --recompute-modules "{modules}"'))
+    read = read_as(tmp_path, "--config", "run.sh")[1]
+    assert ("--checkpointing=selective" in read["options"]) == selective
+    assert ("recompute_modules: only core_attn is known" in read["not_considered"]) == listed
+
+
+def test_a_served_model_of_images_has_no_frozen_tower(tmp_path):
+    (tmp_path / "c.yaml").write_text("model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct\ntemplate: qwen2_vl\ninfer_backend: huggingface\n")
+    assert "--inference" in read_as(tmp_path, "--config", "c.yaml", "--batch", "1", "--seq", "2048")[1]["options"]
+
+
+VERL = """model_path=${MODEL_PATH:-"${HOME}/models/Qwen2.5-7B-Instruct"}
+max_prompt_length=$((1024 * 2))
+max_response_length=$((1024 * 6))
+tokens=$(((max_prompt_length + max_response_length) * 2))
+python3 -m verl.trainer.main_ppo \\
+    data.max_prompt_length=$max_prompt_length data.max_response_length=${max_response_length} \\
+    actor_rollout_ref.model.path=$model_path \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.fsdp_config.param_offload=True \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \\
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.rollout.n=5 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=2 MORE
+"""
+VERL_SFT = """torchrun --nnodes=1 --nproc_per_node=4 -m verl.trainer.fsdp_sft_trainer \\
+    data.micro_batch_size_per_gpu=8 model.partial_pretrain=google/gemma-2-2b-it ulysses_sequence_parallel_size=2 MORE
+"""
+OPENRLHF = """read -r -d '' training_commands <<EOF
+openrlhf.cli.train_sft \\
+   --data.max_len 2048 --train.batch_size 256 --train.micro_batch_size 2 \\
+   --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.zero_stage 3 --ds.param_dtype bf16 --ds.packing_samples MORE
+EOF
+deepspeed --module $training_commands
+"""
+ACTOR = "--precision=amp-bf16 --optimizer=adamw "
+SAMPLES = "--checkpointing=full --drop-outputs --no-cache --fused-loss "
+
+
+@pytest.mark.parametrize("text, more, options, unused", [
+    # of 16 GPUs each has 256 · 5 / 16 samples per update, 4 at a time; what is offloaded is loaded for the update
+    (VERL, "", ACTOR + "--batch=4 --accumulation=20 --seq=8192 --varying-lengths " + SAMPLES + "--gpus=16 --sharding=fsdp",
+     ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
+    (VERL, "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$tokens "
+     "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 actor_rollout_ref.actor.strategy=fsdp2", ACTOR + "--batch=1 --seq=32768 " + SAMPLES
+     + "--cp=2 --gpus=16 --sharding=fsdp2", ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
+    (VERL, "actor_rollout_ref.model.lora_rank=32 critic.model.path=Qwen/Qwen2.5-7B", ACTOR + "--adapter=lora --lora-rank=32 --batch=4 --accumulation=20 "
+     "--seq=8192 --varying-lengths " + SAMPLES + "--gpus=16 --sharding=fsdp --separate-adapters",
+     ["ref_model", "rollout.gpu_memory_utilization=0.6", "critic_model=Qwen/Qwen2.5-7B"]),
+    (VERL, "+actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full",
+     "--runtime=megatron --precision=bf16 --master-weights --optimizer=adamw --batch=4 --accumulation=40 --seq=8192 --varying-lengths --checkpointing=full --drop-outputs "
+     "--fused-loss --tp=2 --gpus=16 --sequence-parallel --sharding=zero1", ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
+    (VERL_SFT, "", ACTOR + "--batch=8 --seq=1024 --varying-lengths " + SAMPLES + "--cp=2 --gpus=4 --sharding=fsdp2", []),
+    (OPENRLHF, "--model.gradient_checkpointing_enable --ds.adam_offload", "--precision=bf16 --master-weights --batch=2 --seq=2048 --checkpointing=full "
+     "--sharding=zero3 --offload=optimizer", ["the number of GPUs, which the file does not state: add --gpus N"]),
+    (OPENRLHF, "--ds.lora.rank 64", "--precision=bf16 --adapter=lora --lora-rank=64 --batch=2 --seq=2048 --sharding=zero3",
+     ["the number of GPUs, which the file does not state: add --gpus N"]),
+    (OPENRLHF, "--data.chosen_key chosen --data.rejected_key rejected --model.beta 0.1", "--precision=bf16 --master-weights --batch=4 --seq=2048 --sharding=zero3",
+     ["the reference model of dpo", "the number of GPUs, which the file does not state: add --gpus N"]),
+])
+def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused):
+    """One model's update is estimated; the other models and the rollout, which sleeps meanwhile, are listed."""
+    (tmp_path / "train.sh").write_text(text.replace("MORE", more))
+    _, read = read_as(tmp_path, "--config", "train.sh")
+    assert read["tools"] == ("OpenRLHF" if text == OPENRLHF else "verl on Megatron-LM" if "megatron" in more else "verl")
+    assert " ".join(read["options"][1:]) == options and read["not_considered"] == unused
+
+
+@pytest.mark.parametrize("text, seq", [("$((2048))", 2048), ("$((1024 * (1 + 2) - 24/2))", 3060), ("$((base * 2))", 1024), ("$(( $base + ${base} ))", 1024)])
+def test_arithmetic_of_scripts(tmp_path, text, seq):
+    (tmp_path / "run.sh").write_text(f"base=${{BASE:-512}}\nlength={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
+    assert f"--seq={seq}" in read_as(tmp_path, "--config", "run.sh")[1]["options"]
+
+
+@pytest.mark.parametrize("text", ["$((1 / 0))", "$((", "$((((((((((((((((((((1))))", "$((9223372036854775807 * 2))", "$((unknown * 2))", "$((-5))"])
+def test_arithmetic_that_has_no_result(tmp_path, text):
+    (tmp_path / "run.sh").write_text(f"length={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
+    done = gpuspy(tmp_path, "--config", "run.sh")
+    assert done.returncode in (0, 1, 2) and len(done.stderr.splitlines()) < 2
+
+
+UNSLOTH = '''from unsloth import FastLanguageModel  # load_in_4bit = False
+max_seq_length = 4096
+fourbit_models = [
+    "unsloth/mistral-7b-bnb-4bit",  # More: max_seq_length = 1
+]
+text = """r = 999, per_device_train_batch_size = 99"""
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B-Instruct-bnb-4bit",
+    max_seq_length = max_seq_length,
+)
+model = FastLanguageModel.get_peft_model(model, r = 8 * 2, target_modules = ["q_proj", "v_proj",], RANK
+    use_gradient_checkpointing = "unsloth")
+trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4, optim = "adamw_8bit"))
+model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_length = 1024)
+'''
+UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double --lora-rank=16 "
+                "--lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
+                "--chunked-loss")
+PLAIN = '''import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
+tokenizer = AutoTokenizer.from_pretrained("gpt2-xl")
+model = AutoModelForCausalLM.from_pretrained("gpt2", torch_dtype=torch.float32)
+args = TrainingArguments("out", per_device_train_batch_size=16, bf16=True, gradient_checkpointing=False)
+'''
+
+
+@pytest.mark.parametrize("name, text, options", [
+    ("train.py", UNSLOTH.replace("RANK", ""), UNSLOTH_READ),
+    ("train.py", UNSLOTH.replace("RANK", "lora_dropout = 0.1,").replace('max_seq_length = 4096', 'load_in_4bit = False\nmax_seq_length = 4096'),
+     UNSLOTH_READ.replace("--weights=nf4-double ", "").replace("dropout=0", "dropout=0.1")),
+    ("train.ipynb", json.dumps({"cells": [{"cell_type": "markdown", "source": "max_seq_length = 1"}, {"cell_type": "code", "source": UNSLOTH.splitlines(True)}]})
+     .replace("RANK", ""), UNSLOTH_READ),
+    ("train.py", PLAIN, "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=16 --drop-outputs"),
+    ("train.py", 'llm = LLM(model="Qwen/Qwen2.5-7B-Instruct", max_model_len=4096, gpu_memory_utilization=0.8, tensor_parallel_size=2)',
+     "--model=Qwen/Qwen2.5-7B-Instruct --serve=vllm --gpu-memory-utilization=0.8 --seq=4096 --tp=2"),
+])
+def test_arguments_in_python(tmp_path, name, text, options):
+    """Of each name the first constant counts; comments, texts and expressions do not, and nothing is executed."""
+    (tmp_path / name).write_text(text)
+    assert " ".join(read_as(tmp_path, "--config", name, "--gpu", "h100-80g")[1]["options"]) == options
+
+
+def test_python_that_ends_early(tmp_path):
+    for n in range(len(UNSLOTH)):
+        (tmp_path / "train.py").write_text(UNSLOTH[:n])
+        if n % 31 == 0:
+            assert gpuspy(tmp_path, "--config", "train.py").returncode in (0, 1, 2, 3)
+
+
+LAUNCHED = "finetune.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --model_max_length 512 MORE\n"
+
+
+@pytest.mark.parametrize("name, text, tool, options", [
+    ("run.sh", "torchrun --nproc_per_node 4 " + LAUNCHED.replace("MORE", "--bf16 True --use_lora --lora_r 64"), "Transformers",
+     "--model=gpt2 --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=64 --batch=2 --seq=512 --drop-outputs --gpus=4"),
+    ("run.sh", "accelerate launch --num_processes 8 --use_fsdp --fsdp_version 2 " + LAUNCHED.replace("MORE", "--bf16 True"), "Transformers",
+     "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=2 --seq=512 --drop-outputs --gpus=8 --sharding=fsdp2"),
+    ("run.sh", "accelerate launch " + LAUNCHED.replace("finetune.py", "trl/scripts/sft.py").replace("MORE", ""), "TRL",
+     "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=2 --seq=512 --varying-lengths --checkpointing=full --drop-outputs"),
+    ("sky.yaml", "resources: {accelerators: 'H100:8'}\nnum_nodes: 2\nrun: |\n  torchrun --nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE "
+     + LAUNCHED.replace("MORE", "--fsdp 'full_shard auto_wrap'"), "Transformers",
+     "--model=gpt2 --precision=fp32 --optimizer=adamw --batch=2 --seq=512 --drop-outputs --gpus=16 --sharding=fsdp"),
+])
+def test_command_lines_as_they_are_pasted(tmp_path, name, text, tool, options):
+    """A script that is not TRL's has the defaults of transformers."""
+    (tmp_path / name).write_text(text)
+    _, read = read_as(tmp_path, "--config", name)
+    assert read["tools"] == tool and " ".join(read["options"]) == options

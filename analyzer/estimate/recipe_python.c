@@ -1,0 +1,194 @@
+/* Trainings in Python: scripts and notebooks whose arguments are constants ("per_device_train_batch_size = 2"), as those of
+ * Unsloth and TRL. Nothing is executed: of each name, the first constant that it is given counts. */
+#include <ctype.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/base/arena.h"
+#include "analyzer/estimate/recipe.h"
+#include "analyzer/estimate/recipe_value.h"
+
+enum { NAME_LONGEST = 100, NAMES_LIMIT = 900 };
+
+static bool is_name_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Behind the string that begins at `at`, which may have three quotes on each side. */
+static const char *string_end(const char *at)
+{
+    const char quote = *at;
+    const bool three = at[1] == quote && at[2] == quote;
+
+    for (at += three ? 3 : 1; *at; at++) {
+        if (*at == '\\' && at[1])
+            at++;
+        else if (three ? strncmp(at, (const char[]){quote, quote, quote, 0}, 3) == 0 : *at == quote)
+            return at + (three ? 3 : 1);
+        else if (!three && *at == '\n')
+            return at;
+    }
+    return at;
+}
+
+static const char *skip_blanks(const char *at)
+{
+    for (;; at++) {
+        if (*at == '#') at += strcspn(at, "\n");
+        if (!*at || !isspace((unsigned char)*at)) return at;
+    }
+}
+
+static json_t *text_of_string(const char *at, const char *end)
+{
+    return end - at >= 2 && end[-1] == *at ? json_stringn(at + 1, (size_t)(end - at) - 2) : NULL;
+}
+
+/* A constant, or a name that has one; moves `at` behind it. NULL: anything else. */
+static json_t *read_constant(const char **at, const json_t *known)
+{
+    const char *from = *at;
+    char name[NAME_LONGEST], *end;
+
+    if (*from == '"' || *from == '\'') {
+        *at = string_end(from);
+        return text_of_string(from, *at);
+    }
+    if (*from == '[') {
+        json_t *list = json_array();
+        for (from = skip_blanks(from + 1); *from == '"' || *from == '\''; from = skip_blanks(from + (*from == ','))) {
+            const char *word = from;
+            from = skip_blanks(string_end(word));
+            json_array_append_new(list, text_of_string(word, string_end(word)));
+        }
+        *at = from + (*from == ']');
+        if (*from == ']' && json_array_size(list)) return list;
+        json_decref(list);
+        return NULL;
+    }
+    if (isdigit((unsigned char)*from)) {
+        const double real = strtod(from, &end);
+        const bool whole = !memchr(from, '.', (size_t)(end - from)) && !memchr(from, 'e', (size_t)(end - from));
+        *at = end;
+        return whole && real < 1e15 ? json_integer((json_int_t)real) : json_real(real);
+    }
+    size_t n = 0;
+    while (is_name_char(from[n]) || from[n] == '.') n++;
+    *at = from + n;
+    if (n == 0 || n >= sizeof name) return NULL;
+    memcpy(name, from, n);
+    name[n] = 0;
+    if (strcmp(name, "True") == 0 || strcmp(name, "False") == 0) return json_boolean(*name == 'T');
+    if (strncmp(name, "torch.", 6) == 0) return json_string(name + 6);
+    return json_incref(json_object_get(known, name));
+}
+
+static void set_first(json_t *root, const char *name, json_t *value)
+{
+    if (json_object_get(root, name) || json_object_size(root) > NAMES_LIMIT)
+        json_decref(value);
+    else
+        json_object_set_new(root, name, value);
+}
+
+/* "AutoModelForCausalLM.from_pretrained("NAME", …)". */
+static void take_model(json_t *root, const char *text, const char *at)
+{
+    const char *name = skip_blanks(at + strlen("from_pretrained")), *class = at;
+
+    while (class > text && (is_name_char(class[-1]) || class[-1] == '.')) class--;
+    const size_t n = (size_t)(at - class);
+    if (*name != '(' || memmem(class, n, "Token", 5) || memmem(class, n, "Processor", 9)) return;
+    name = skip_blanks(name + 1);
+    json_t *value = isdigit((unsigned char)*name) || *name == '[' ? NULL : read_constant(&name, root);
+    if (json_is_string(value) && *skip_blanks(name) != '=')
+        set_first(root, "model_name_or_path", value);
+    else
+        json_decref(value);
+}
+
+static void take_arguments(json_t *root, const char *text)
+{
+    char name[NAME_LONGEST];
+
+    for (const char *at = text; *at;) {
+        if (*at == '#')
+            at += strcspn(at, "\n");
+        else if (*at == '"' || *at == '\'')
+            at = string_end(at);
+        else if (isalpha((unsigned char)*at) || *at == '_') {
+            size_t n = 0;
+            while (is_name_char(at[n])) n++;
+            if (n == strlen("from_pretrained") && strncmp(at, "from_pretrained", n) == 0) take_model(root, text, at);
+            const char *value = at + n + strspn(at + n, " \t");
+            if (*value == '=' && value[1] != '=' && n < sizeof name && (at == text || at[-1] != '.')) {
+                memcpy(name, at, n);
+                name[n] = 0;
+                value = skip_blanks(value + 1);
+                json_t *constant = read_constant(&value, root);
+                value += strspn(value, " \t");
+                if (constant && (!*value || strchr(",)\n\r;#", *value)))
+                    set_first(root, strcmp(name, "model_name") == 0 ? "model_name_or_path" : name, constant);
+                else
+                    json_decref(constant);
+            }
+            at += n;
+        } else
+            at++;
+    }
+}
+
+json_t *estimate_recipe_read_python(const char *text)
+{
+    json_t *root = json_object();
+    static const char *const trainers[][2] = {
+        {"DPOTrainer(", "dpo"}, {"ORPOTrainer(", "orpo"}, {"GRPOTrainer(", "grpo"}, {"KTOTrainer(", "kto"}};
+
+    take_arguments(root, text);
+    for (size_t i = 0; i < sizeof trainers / sizeof *trainers; i++)
+        if (strstr(text, trainers[i][0])) json_object_set_new(root, "rl", json_string(trainers[i][1]));
+    if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig(")) json_object_set_new(root, "use_peft", json_true());
+    if (json_object_get(root, "use_peft")) {
+        set_first(root, "lora_dropout", json_integer(0)); /* the defaults of both libraries, and their ranks */
+        set_first(root, "r", json_integer(strstr(text, "unsloth") ? 16 : 8));
+    }
+    const bool trains = strstr(text, "per_device_train_batch_size") || strstr(text, "SFTTrainer(");
+    if (!strstr(text, "unsloth")) {
+        if (trains && !strstr(text, "trl")) json_object_set_new(root, "transformers_script", json_true());
+        return root;
+    }
+    if (trains) json_object_set_new(root, "unsloth", json_true());
+    json_object_set_new(root, "bf16", json_true()); /* the GPU's 16 bits */
+    if (!says_yes(json_object_get(root, "full_finetuning")) && !says_yes(json_object_get(root, "load_in_8bit")) &&
+        !says_yes(json_object_get(root, "load_in_16bit")))
+        set_first(root, "load_in_4bit", json_true());
+    json_object_set_new(root, "use_liger_kernel", json_true()); /* kernels of its own for layers and loss */
+    json_t *checkpointing = json_object_get(root, "use_gradient_checkpointing");
+    if (checkpointing) json_object_set(root, "gradient_checkpointing", checkpointing);
+    json_object_del(root, "use_gradient_checkpointing");
+    return root;
+}
+
+/* The code of a notebook. NULL: the JSON is something else. */
+char *estimate_recipe_notebook_code(const json_t *root)
+{
+    const json_t *cells = json_object_get(root, "cells");
+    json_t *cell, *line;
+    size_t i, j, n;
+    char *text = NULL;
+
+    if (!json_is_array(cells)) return NULL;
+    FILE *code = arena_stream(&text, &n);
+    json_array_foreach((json_t *)cells, i, cell)
+    {
+        if (!is_recipe_word(json_object_get(cell, "cell_type"), "code")) continue;
+        const json_t *source = json_object_get(cell, "source");
+        fputs(recipe_text_of(source), code);
+        json_array_foreach((json_t *)source, j, line) fputs(recipe_text_of(line), code);
+        fputc('\n', code);
+    }
+    fclose(code);
+    return text;
+}
