@@ -74,6 +74,11 @@ def check_installed_kernel():
         assert cell("%%gpuspy load\na = allocate(5)\n_ = cuda.cudaFree(allocate(3))")[0] == "ok"
         assert cell("os.chdir('/')")[0] == "ok"
         assert cell("%%gpuspy\nb = allocate(1)")[0] == "ok"
+        for fails, error in ("\n1 / 0", "ZeroDivisionError"), (" outer\n%%gpuspy\n1 = 0", "SyntaxError"):
+            status, text = cell("%%gpuspy" + fails)  # "Run All" ends there, with one traceback
+            assert status == "error" and error in text and text.count("Cell In[") == 1, text
+        status, text = cell("1 / 0")
+        assert status == "error" and "Cell In[" in text, text
         status, text = cell("%gpuspy report --only scopes")
         assert status == "ok" and "8.00 MiB" in text and "load" in text and "cell" in text, text
         assert "Peak 8.00 MiB in range load" in text, text

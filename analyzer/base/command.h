@@ -17,7 +17,7 @@ enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
 #undef COMMAND_GROUP
 
 /* The kind of operands, for completion. */
-enum command_operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND };
+enum command_operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND, OPERAND_INSTALL };
 
 struct command_example {
     const char *line;    /* what to type */

@@ -42,6 +42,12 @@ static void wrap_help(FILE *f, const char *text, int indent, int at)
     fputc('\n', f);
 }
 
+bool command_help_is_file(const struct option_row *row)
+{
+    return row->kind == OPTION_FILE || row->kind == OPTION_FILE_OR_ALONE ||
+           (row->argument && text_ends_with(row->argument, "FILE"));
+}
+
 void command_help_words(FILE *stream, const char *words)
 {
     for (; *words; words++)

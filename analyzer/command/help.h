@@ -16,6 +16,8 @@ void command_help_option_name(const struct option_row *row, char *out, size_t si
 void command_help_option_text(const struct option_row *row, char *out, size_t size);
 /* Prints "a|b|" with blanks instead of bars, as shells need it. */
 void command_help_words(FILE *stream, const char *words);
+/* Does a value of the option name a file, perhaps beside `words`? */
+bool command_help_is_file(const struct option_row *row);
 /* The man page, in roff, of gpuspy or of one command. */
 void command_help_man(const struct command *const *all, FILE *stream);
 void command_help_man_command(const struct command *c, FILE *stream);

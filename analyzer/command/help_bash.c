@@ -47,10 +47,10 @@ static void bash_values(FILE *f, const struct command *c)
             command_help_words(f, r->words);
             fputs("' -- \"${cur##*,}\")\n            compopt -o nospace", f);
         } else if (r->words) {
-            fputs("mapfile -t COMPREPLY < <(compgen -W '", f);
+            fputs(command_help_is_file(r) ? "_gpuspy_files -W '" : "_gpuspy_words '", f);
             command_help_words(f, r->words);
-            fputs("' -- \"$cur\")", f);
-        } else if (r->kind == OPTION_FILE) {
+            fputs("'", f);
+        } else if (command_help_is_file(r)) {
             fputs("_gpuspy_files", f);
         } else {
             fputs("COMPREPLY=()", f);
@@ -70,9 +70,10 @@ static void option_names(FILE *f, const struct command *c)
 
 static const char *const operands[] = {
     [OPERAND_NONE] = "COMPREPLY=()",
+    [OPERAND_INSTALL] = "_gpuspy_words install",
     [OPERAND_FILE] = "_gpuspy_files",
     [OPERAND_PROGRAM] = "_gpuspy_files -c",
-    [OPERAND_COMMAND] = "mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\")",
+    [OPERAND_COMMAND] = "_gpuspy_words \"$commands\"",
 };
 
 static void bash_each(FILE *f, const struct command *const *all, void (*print)(FILE *, const struct command *))
@@ -97,6 +98,9 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "    compopt -o filenames\n"
           "    mapfile -t COMPREPLY < <(compgen \"$@\" -f -- \"$cur\")\n"
           "}\n"
+          "_gpuspy_words()\n{\n"
+          "    mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$cur\")\n"
+          "}\n"
           "_gpuspy()\n{\n"
           "    local commands='",
           f);
@@ -110,7 +114,7 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
           "    fi\n"
           "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
-          "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
+          "        _gpuspy_words \"$commands --help --version\"\n"
           "        return\n"
           "    fi\n"
           "    local command=${COMP_WORDS[1]} at=2 complete\n"
@@ -138,7 +142,7 @@ void command_help_completion_bash(const struct command *const *all, FILE *f)
           f);
     bash_each(f, all, option_names);
     fputs("        esac\n"
-          "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
+          "        _gpuspy_words \"$options\"\n"
           "        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
           "        return\n"
           "    fi\n"

@@ -57,10 +57,10 @@ static void zsh_option(FILE *f, const struct option_row *r)
             fputs("_values -s , words ", f);
             command_help_words(f, r->words);
         } else if (r->words) {
-            fputc('(', f);
+            fputs(command_help_is_file(r) ? "{ compadd -- " : "(", f);
             command_help_words(f, r->words);
-            fputc(')', f);
-        } else if (r->kind == OPTION_FILE) {
+            fputs(command_help_is_file(r) ? "; _files }" : ")", f);
+        } else if (command_help_is_file(r)) {
             fputs("_files", f);
         }
     }
@@ -71,6 +71,7 @@ void command_help_completion_zsh(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_NONE] = "",
+        [OPERAND_INSTALL] = "':what:(install)'",
         [OPERAND_FILE] = "'*:file:_files'",
         [OPERAND_PROGRAM] = "'(-)1:program:_command_names -e' '*::arguments:_normal'",
         [OPERAND_COMMAND] = "':command:{ _describe command gpuspy_commands }'",
@@ -128,11 +129,11 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' -l %s", c->name, r->name);
     if (r->letter) fprintf(f, " -s %c", r->letter);
     if (r->words) {
-        fputs(several ? " -x -a '(gpuspy_list " : " -x -a '", f);
+        fputs(command_help_is_file(r) ? " -r -F -a '" : several ? " -x -a '(gpuspy_list " : " -x -a '", f);
         command_help_words(f, r->words);
         fputs(several ? ")'" : "'", f);
-    } else if (r->kind == OPTION_FILE) {
-        fputs(" -r -F", f);
+    } else if (command_help_is_file(r)) {
+        fputs(options_is_optional(r) ? " -F" : " -r -F", f);
     } else if (r->kind != OPTION_FLAG && r->kind != OPTION_COUNT_OR_ALONE) {
         fputs(" -x", f);
     }
@@ -157,6 +158,7 @@ void command_help_completion_fish(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_FILE] = "-F",
+        [OPERAND_INSTALL] = "-a install",
         [OPERAND_PROGRAM] = "-x -a '(__fish_complete_subcommand --fcs-skip=2",
         [OPERAND_COMMAND] = "-a '(gpuspy_commands)'",
     };

@@ -116,6 +116,17 @@ def usage_error() -> Any:
         return reader.GpuspyError
 
 
+def end_cell(shell: Any, result: Any) -> None:
+    """Fails the cell around one that failed, so that "Run All" ends there. IPython has shown the error already."""
+    def shown_again() -> None:
+        shell.events.unregister("post_execute", shown_again)
+        del shell.showtraceback
+
+    shell.showtraceback = lambda *_, **__: None
+    shell.events.register("post_execute", shown_again)
+    result.raise_error()
+
+
 def register(shell: Any) -> None:
     def before_cell(cell: Any) -> None:
         with contextlib.suppress(Exception):  # a cell must not fail because it is recorded
@@ -126,7 +137,9 @@ def register(shell: Any) -> None:
         """%gpuspy report [FILE] [OPTIONS], %gpuspy attach|detach [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
         if cell is not None:
             with marks.scope(line.strip() or "cell"):
-                shell.run_cell(cell)
+                result = shell.run_cell(cell)
+            if not result.success:
+                end_cell(shell, result)
             return None
         words = line.split(None, 1)
         if not words or words[0] not in COMMANDS:

@@ -187,6 +187,8 @@ def test_each_command_has_a_man_page(command):
     ("gpuspy export --at p", "peak"), ("gpuspy export -f torch", "torch-snapshot"),
     ("gpuspy estimate --gpu h100-80g,rtx409", "h100-80g,rtx4090-24g"), ("gpuspy estimate --solve b", "batch"),
     ("gpuspy estimate --gpus --js", "--json"), ("gpuspy estimate --checkpointing = f", "full"),
+    ("gpuspy jupyter ins", "install"), ("gpuspy estimate --config ru", "run.db"), ("gpuspy estimate --model ru", "run.db"),
+    ("gpuspy estimate --model llama-3.1-8", "llama-3.1-8b"), ("gpuspy report --html = ru", "run.db"),
 ])
 def test_completion(tmp_path, line, wanted):
     (tmp_path / "run.db").touch()
@@ -250,7 +252,9 @@ LINES = [("gpuspy re", "report"), ("gpuspy report --js", "--json"), ("gpuspy run
          ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"), ("gpuspy export --at p", "peak"),
          ("gpuspy export --format=torch", "torch-snapshot"), ("gpuspy estimate --precision=amp-b", "amp-bf16"),
          ("gpuspy export --for", "--format"), ("gpuspy run -- zzpro", "zzprogram"), ("gpuspy doctor zzpro", "zzprogram"),
-         ("gpuspy run --stacks=none zzprogram ru", "run.db"), ("gpuspy run -q -o new.db -- zzprogram ru", "run.db")]
+         ("gpuspy run --stacks=none zzprogram ru", "run.db"), ("gpuspy run -q -o new.db -- zzprogram ru", "run.db"),
+         ("gpuspy jupyter ins", "install"), ("gpuspy report --html=ru", "run.db"), ("gpuspy estimate --config ru", "run.db"),
+         ("gpuspy estimate --model ru", "run.db"), ("gpuspy estimate --model=llama-3.1-8", "llama-3.1-8b")]
 
 
 @pytest.fixture

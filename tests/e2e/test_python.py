@@ -248,6 +248,7 @@ def test_magics(run, gpuspy, capsys):
 
         def run_cell(self, cell):
             self.ran = cell
+            return types.SimpleNamespace(success=True)
 
     shell = Shell()
     gpuspy.load_ipython_extension(shell)
