@@ -68,7 +68,9 @@ static bool is_compiled(const char *file)
 bool gs_source_is_cell(const char *file)
 {
     static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
-    if (strncmp(file, "<ipython-input-", 15) == 0 || strncmp(file, "<cell", 5) == 0) return true;
+    static const char *const names[] = {"<ipython-input-", "<cell", "In [", "cell "}; /* the last two: run/notebook.c */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(file, names[i], strlen(names[i])) == 0) return true;
     const char *p = strstr(file, kernel);
     if (p) {
         p += strlen(kernel);

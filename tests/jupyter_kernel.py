@@ -53,8 +53,13 @@ class Notebook:
         return self
 
     def __exit__(self, *error):
+        self.client.shutdown()
+        for _ in range(600):  # after 2.5 seconds, shutdown_kernel() would end a kernel that is still writing its recording
+            if not self.manager.is_alive():
+                break
+            time.sleep(0.1)
         self.client.stop_channels()
-        self.manager.shutdown_kernel()
+        self.manager.shutdown_kernel(now=True)
 
 
 def report(path, *options):
@@ -111,21 +116,26 @@ def check_running_kernel():
         status, text = cell("%gpuspy attach")
         assert "has not loaded CUDA" in text, text
         assert cell(ALLOCATE + "first = allocate(7)")[0] == "ok"
+        defining = re.search(r"Cell In\[(\d+)\]", cell("def fill(n):\n    return [allocate(n), None.fail()]\nfill.fail()")[1])[1]
         status, text = cell("%gpuspy attach")
         if "ptrace" in text:
             return print("attach is not allowed here:", text)
         assert status == "ok" and "is now recorded" in text, text
-        status, text = cell("kept = []\nfor step in range(100):\n    block = allocate(2)\n    kept.append(block)\nkept.fail()\n")
-        number = re.search(r"Cell In\[(\d+)\], line 5", text)[1]  # as Jupyter names the cell
-        assert cell("%%gpuspy load\na = allocate(5)")[0] == "ok"
-        status, text = cell("%gpuspy report")
-        assert "205.00 MiB" in text and "kept.append(block)" in text, text
-        cell_file = re.search(r"kept by (\d+\.py):4", text)[1]
-        assert f"{cell_file}:3" in text and f"In [{number}] is {cell_file}" in text, text
-        assert "Cells" not in cell("%gpuspy report --json --only peak")[1]
+        loop = "kept = []\nfor step in range(50):\n    block = allocate(2)\n    kept.append(block)\nkept.fail()"
+        numbers = [re.search(r"Cell In\[(\d+)\], line 5", cell(loop)[1])[1] for _ in range(2)]  # as Jupyter names the cell
+        assert cell("%%gpuspy load\n\na = allocate(5)")[0] == "ok"
+        assert cell("%%time\nb = [allocate(3)]")[0] == "ok"
+        assert cell("%time c = allocate(4)")[0] == "ok"
+        assert cell("fill(6)")[0] == "error"
+        status, text = cell("%gpuspy report --full")
+        last = int(numbers[1])
+        assert "218.00 MiB" in text and f"kept by In [{last}]:4 kept.append(block)" in text, text
+        for line in [f"In [{last}]:3", f"In [{last + 1}]:3", f"In [{last + 2}]:2", f"In [{last + 3}]:1", f"In [{defining}]:2"]:
+            assert line in text, (line, text)
+        assert f"In [{numbers[0]}]:" not in text and not re.search(r"\d\.py:|<timed", text), text
         assert "wrote run.html" in cell("%gpuspy report --html")[1]
         assert "was recorded to" in cell("%gpuspy detach")[1]
-        assert "205.00 MiB" in cell("%gpuspy report")[1]
+        assert "218.00 MiB" in cell("%gpuspy report")[1]
         pid = notebook.cell("print(os.getpid())")[1].strip()
     assert not Path(tempfile.gettempdir(), f"ipykernel_{pid}").exists()
     grown = json.loads(report(folder / "run.db", "--json"))["growth"]

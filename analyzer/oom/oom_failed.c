@@ -5,6 +5,7 @@
  */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_layout.h"
+#include "analyzer/oom/oom_notebook.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/base/units.h"
 #include "analyzer/site/holder.h"
@@ -92,9 +93,12 @@ void oom_explain_failed(struct oom_words *w)
 {
     const struct oom_failed_pass *p = &w->f->failed_pass;
     const uint32_t retry = oom_failed_retry(w->b, w->f);
+    const char *keeper = retry == RUN_NONE ? oom_notebook_session(w->b->run, w->f->stack) : NULL;
+    const bool cell = keeper && oom_notebook_cell(w->b->run, w->f->stack);
     w->v->verdict = TEXT(w,
-                         "a kept exception: its traceback keeps the tensors of the pass that ran out of memory at %s "
+                         "a kept exception: %sits traceback keeps the tensors of the pass that ran out of memory at %s "
                          "alive: %s of the %s live, in %llu block%s, most from %s",
+                         keeper ? TEXT(w, "%s keeps the last one that no code caught, and ", keeper) : "",
                          UNITS_SECONDS(site_seconds(p->first_ns)), SIZE(w, p->bytes), SIZE(w, w->f->live),
                          (unsigned long long)p->count, p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
     w->v->holders_n = retry == RUN_NONE ? site_find_kept_errors(w->b, p->stack, &w->v->holders) : 0;
@@ -104,6 +108,11 @@ void oom_explain_failed(struct oom_words *w)
                 : retry != RUN_NONE
                     ? TEXT(w, "%s tries again inside the except block: do so after it has ended (set a variable there)",
                            oom_place_text(w, retry))
+                : keeper
+                    ? TEXT(w,
+                           "before you try again, run %s 1/0, which replaces that exception, then import gc; "
+                           "gc.collect()%s",
+                           cell ? "a cell with" : "the statement", cell ? " in another cell" : "")
                     : "try again after the except block has ended, not inside it, and do not store the exception (or "
                       "del it, or traceback.clear_frames(e.__traceback__))",
         .frees_bytes = p->bytes,

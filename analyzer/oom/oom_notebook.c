@@ -14,6 +14,18 @@ const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
     return cell;
 }
 
+const char *oom_notebook_session(const struct run *run, uint32_t stack)
+{
+    static const char *const prompts[] = {"<stdin>", "<python-input-", "<console>"};
+    if (oom_notebook_cell(run, stack)) return "IPython";
+    const struct run_frame *f;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (f->kind == GS_FRAME_PYTHON && f->file &&
+            ANY_OF(p, prompts, COUNT_OF(prompts), strncmp(f->file, *p, strlen(*p)) == 0))
+            return "Python's prompt";
+    return NULL;
+}
+
 static bool has_file(const struct oom_notebook_displays *d, const char *file)
 {
     return ANY_OF(f, d->files, d->n, strcmp(*f, file) == 0);

@@ -7,6 +7,10 @@
 /* The outermost frame of a stack that is in a cell; NULL none. */
 const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack);
 
+/* Who keeps exceptions that a statement typed there does not catch (sys.last_traceback): "IPython", "Python's prompt";
+ * NULL: the call path begins in a program. */
+const char *oom_notebook_session(const struct run *run, uint32_t stack);
+
 struct oom_notebook_displays { /* cells whose value IPython displayed: it was on the GPU, as its text was computed there
                                 */
     const char **files;

@@ -516,6 +516,8 @@ struct run_source_text {
     size_t n;
     bool from_disk;
     const char *cell; /* "code cell 3 of train.ipynb"; NULL: no cell, or unknown */
+    long position;    /* 3 of "code cell 3"; 0: unknown */
+    long count;       /* 5 of "In [5]"; 0: unknown */
 };
 const struct run_source_text *run_source_text(struct run *run, const char *file);
 /* The same of a library's file, to be examined and not to be displayed. */

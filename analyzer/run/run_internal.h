@@ -55,6 +55,11 @@ struct run_cell {
     size_t length;
     const char *notebook; /* its file; NULL: several have this cell, and which one ran is unknown */
     size_t number;        /* of the notebook's code cells; 0: unknown */
+    long count;           /* in the notebook's margin: In [5]; 0: unknown */
+};
+
+struct run_cell_name {
+    const char *shown, *file;
 };
 
 struct run {
@@ -101,6 +106,7 @@ struct run {
     ARENA_LIST(struct run_source_file *, sources); /* source.c: files that were requested */
     ARENA_LIST(struct run_cell, cells);            /* notebook.c: those of the notebooks in cells_folder */
     const char *cells_folder;
+    ARENA_LIST(struct run_cell_name, cell_names);
     /* frames and stacks */
     ARENA_LIST(struct run_frame, frames);
     struct map frame_map; /* hash → first frame with it */
@@ -228,3 +234,7 @@ void run_replay_free(struct run *run);
 /* The cell that ran under this file's name, if a notebook in the folder has it; NULL: none. Valid until the next call.
  */
 const struct run_cell *run_notebook_cell(struct run *run, const char *file, const char *folder);
+/* Names the cells of notebooks in all frames as IPython's tracebacks do, In [5], and puts the lines of cells that ran
+ * under a magic such as %%time where they are in the cell. After everything else was loaded. */
+void run_name_cells(struct run *run);
+const char *run_cell_file(const struct run *run, const char *name); /* as recorded */

@@ -307,6 +307,7 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
     }
     note_runs(run, n);
     run_load_finish(run);
+    run_name_cells(run);
     note_when(run);
     if (run_endless_loop(run)) run_add_note(run, "%s", run_endless_loop(run));
     run_backward_prepare(run);
@@ -325,7 +326,7 @@ void run_close(struct run *run)
     ARENA_RELEASE(run->allocator_facts, run->counted, run->checks, run->mappers, run->contexts, run->removed,
                   run->levels, run->removed_after, run->removed_scopes, run->removed_lows, run->removed_times,
                   run->settings, run->sources, run->notes);
-    free(run->cells);
+    ARENA_RELEASE(run->cells, run->cell_names);
     free(run->api_names);
     arena_free(&run->arena);
     free(run);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { FILES = 256, TEXT_MAX = 2 * GS_SOURCE_FILE_BYTES + 16 };
+enum { FILES = 1024, TEXT_MAX = 2 * GS_SOURCE_FILE_BYTES + 16 };
 
 struct run_source_file {
     const char *file; /* a string of the run */
@@ -121,11 +121,22 @@ static const char *cell_place(struct run *run, const struct run_cell *cell)
     return run_text(run, text, strlen(text));
 }
 
+/* gpuspy's extension writes the number of a cell as its last line (python/gpuspy/notebook.py). */
+static void take_cell_count(struct run_source_text *text)
+{
+    static const char prefix[] = "# In [";
+    const char *last = text->n ? text->lines[text->n - 1] : "";
+    if (strncmp(last, prefix, sizeof prefix - 1) != 0) return;
+    text->count = strtol(last + sizeof prefix - 1, NULL, 10);
+    text->n--;
+}
+
 /* Which cell of which notebook it is, and its text if nothing else has it: the file of a cell exists only while
  * gpuspy's extension is loaded, and nbconvert, papermill and editors do not load it. */
 static void from_notebook(struct run *run, struct run_source_file *f)
 {
     const bool cells = strstr(f->file, "/ipykernel_") != NULL;
+    take_cell_count(&f->text);
     for (size_t i = 0; cells && i < run->processes_n && !f->text.cell; i++) {
         const struct run_process *p = &run->processes[i];
         const struct run_cell *cell =
@@ -135,6 +146,8 @@ static void from_notebook(struct run *run, struct run_source_file *f)
             f->text.from_disk = true;
         }
         f->text.cell = cell ? cell_place(run, cell) : NULL;
+        f->text.position = f->text.cell ? (long)cell->number : 0;
+        if (cell && !f->text.count) f->text.count = cell->count;
     }
 }
 
@@ -171,7 +184,7 @@ static void from_command(struct run *run, struct run_source_file *f)
 static const struct run_source_text *text_of_file(struct run *run, const char *file, bool library)
 {
     if (!file || !*file) return NULL;
-    const char *name = run_text(run, file, strlen(file));
+    const char *name = run_cell_file(run, run_text(run, file, strlen(file)));
     for (size_t i = 0; i < run->sources_n; i++)
         if (run->sources[i]->file == name && run->sources[i]->library == library)
             return run->sources[i]->text.n ? &run->sources[i]->text : NULL;

@@ -25,15 +25,7 @@ NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs wi
            "from now on; gpuspy jupyter install adds a kernel that is recorded from its start")
 
 
-def name_cells(text: str, shell: Any) -> str:
-    """The cells whose files a text names, with the numbers that IPython shows in their tracebacks."""
-    numbers: Dict[str, int] = {**_numbers, **getattr(shell.compile, "_filename_map", {})}
-    named = sorted((number, os.path.basename(path)) for path, number in numbers.items())
-    shown = [f"In [{number}] is {name}" for number, name in named if name in text]
-    return "Cells: " + ", ".join(shown) + "\n" if shown else ""
-
-
-def report(words: str, shell: Any) -> Any:
+def report(words: str, _: Any) -> Any:
     """Of this kernel's recording, or of the file that is named."""
     options = shlex.split(words)
     named = [word for word in options if not word.startswith("-") and (os.path.exists(word) or word.endswith(".db"))]
@@ -42,7 +34,7 @@ def report(words: str, shell: Any) -> Any:
         print(NOTHING)
         return None
     text = reader.run_gpuspy("report", *options, *([] if named else [path]), with_messages=True)
-    print(text if "--json" in options else text + name_cells(text, shell))
+    print(text)
     return reader.Recording(path)
 
 
@@ -57,10 +49,11 @@ def traceable() -> Iterator[None]:
         prctl(PR_SET_PTRACER, 0, 0, 0, 0)
 
 
-def attach(words: str, _: Any) -> None:
+def attach(words: str, shell: Any) -> None:
     with traceable():
         print(reader.run_gpuspy("attach", *shlex.split(words), str(os.getpid()), with_messages=True))
     marks.forget_recorder()
+    write_earlier_cells(shell)
 
 
 def detach(words: str, _: Any) -> None:
@@ -73,7 +66,7 @@ def detach(words: str, _: Any) -> None:
 
 CELL = re.compile(r".*/(ipykernel_\d+/\d+|ipython-input-[\d-]+)\.py")  # the second in Colab
 _written: List[str] = []
-_numbers: Dict[str, int] = {}  # of cells by their files, for an IPython (before 8) that does not have them
+_numbers: Dict[str, int] = {}  # of cells by their files
 
 
 def remove_cells(owner: int) -> None:
@@ -89,19 +82,37 @@ def remove_cells(owner: int) -> None:
             os.rmdir(folder)
 
 
-def write_cell(shell: Any, text: str) -> None:
+def next_number(shell: Any) -> int:
+    """Of the cell that is about to run: newer versions of IPython have counted it already, and none has stored its text."""
+    count: int = shell.execution_count
+    return count - (count > len(shell.history_manager.input_hist_raw))
+
+
+def write_cell(shell: Any, text: str, number: int) -> None:
     """Writes a cell to the file that ipykernel names in its frames, and writes only for a debugger. The recorder stores its lines
-    from there."""
+    from there, with the number that IPython shows beside the cell. 0: a cell that a magic runs has none of its own."""
     code = shell.transform_cell(text)
     path = shell.compile.get_code_name(text, code, 0)
     if not CELL.fullmatch(path):
         return
-    _numbers[path] = shell.execution_count
+    if number and _numbers.setdefault(path, number) != number:
+        marks.mark(f"In [{number}] runs In [{_numbers[path]}] again")
+        _numbers[path] = number
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
         with open(path, "x", encoding="utf-8") as file:
             _written.append(path)
-            file.write(code)
+            file.write(text.lstrip() if text.lstrip().startswith("%%") else code)  # a magic's code is one line of the latter
+            if number:
+                file.write(f"\n# In [{number}]\n")
+
+
+def write_earlier_cells(shell: Any) -> None:
+    """Those that ran before the extension was loaded, or the kernel was recorded: later cells call their functions."""
+    with contextlib.suppress(Exception):
+        for number, text in enumerate(shell.history_manager.input_hist_raw):
+            if number and text and marks.recorder():
+                write_cell(shell, text, number)
 
 
 COMMANDS = {"attach": attach, "detach": detach, "report": report}
@@ -131,7 +142,7 @@ def register(shell: Any) -> None:
     def before_cell(cell: Any) -> None:
         with contextlib.suppress(Exception):  # a cell must not fail because it is recorded
             if marks.recorder():
-                write_cell(shell, cell.raw_cell)
+                write_cell(shell, cell.raw_cell, next_number(shell) if cell.store_history else 0)
 
     def gpuspy(line: str, cell: Optional[str] = None) -> Any:
         """%gpuspy report [FILE] [OPTIONS], %gpuspy attach|detach [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
@@ -152,3 +163,4 @@ def register(shell: Any) -> None:
     shell.register_magic_function(gpuspy, "line_cell", "gpuspy")
     shell.events.register("pre_run_cell", before_cell)
     atexit.register(remove_cells, os.getpid())
+    write_earlier_cells(shell)

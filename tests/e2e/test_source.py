@@ -309,9 +309,10 @@ def cell_name(text):
     return h ^ h >> 15
 
 
-def as_notebook(text, listed):
+def as_notebook(text, listed, count=None):
     source = text.splitlines(keepends=True) if listed else text
-    cells = [{"cell_type": "markdown", "source": text}, {"cell_type": "code", "source": "x = 1"}, {"cell_type": "code", "source": source}]
+    cells = [{"cell_type": "markdown", "source": text}, {"cell_type": "code", "source": "x = 1", "execution_count": count},
+             {"cell_type": "code", "source": source, "execution_count": count and count + 1}]
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
@@ -328,7 +329,7 @@ def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more)
     recording.python(run, SIMCUDA_MEMORY="512MiB", check=False)
     report = recording.report()
     found = [row for row in report["oom"][0]["source"] if row["marked"]]
-    assert found and all(row["from_disk"] and row["file"] == name for row in found)
+    assert found and all(row["from_disk"] and row["file"] == "cell 2" for row in found)
     assert found[0]["text"] == cell.lstrip().split("\n")[found[0]["line"] - 1]
     assert {row["cell"] for row in found} == {"code cell 2 of job.ipynb"}
     (recording.folder / "out.ipynb").write_text(as_notebook(cell, listed))  # papermill's copy
@@ -337,6 +338,9 @@ def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more)
     assert {row["cell"] for row in recording.report()["oom"][0]["source"] if row["marked"]} == {None}
     (recording.folder / "out.ipynb").unlink()
     assert "(code cell 2 of job.ipynb, read from disk)" in recording.gpuspy("report", recording.database).stdout
+    (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed, count=6))
+    report = recording.gpuspy("report", recording.database).stdout
+    assert f"In [7]:{found[0]['line']}" in report and str(cell_name(cell)) not in report, report
     (recording.folder / "job.ipynb").write_text(as_notebook(cell + " ", listed))  # edited since
     assert recording.report()["oom"][0]["source"] == []
     (recording.folder / "job.ipynb").write_text(as_notebook(cell, listed))
