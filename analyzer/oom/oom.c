@@ -517,7 +517,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_gr
     f.outside = f.earlier = RUN_UNKNOWN;
     f.outside_first = first_outside(o->b, row->process, row->device);
     f.nvml = question_sample_near(o->b, row->process, row->device, row->time_ns);
-    f.growing_stack = f.holder_stack = f.widened = RUN_NONE;
+    f.growing_stack = f.pass = f.holder_stack = f.widened = RUN_NONE;
     if (c) {
         f.examined = true;
         f.preallocated = question_preallocated(o->b->report, row->process, row->device);

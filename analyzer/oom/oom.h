@@ -76,6 +76,7 @@ struct oom_facts {
     int64_t growing, growing_in_pass; /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
     uint32_t growing_stack;                     /* the largest of them */
+    uint32_t pass;                              /* the line that called the pass, if the largest is made after it */
     ARENA_ROWS(const uint32_t, growing_stacks); /* all of them, ascending */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */

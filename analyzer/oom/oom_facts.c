@@ -119,7 +119,7 @@ const char *oom_place_text(struct oom_words *w, uint32_t stack)
 
 const char *oom_pass_text(struct oom_words *w, uint32_t stack)
 {
-    const uint32_t caller = site_pass_caller(w->b->run, stack);
+    const uint32_t of = site_pass_caller(w->b->run, stack), caller = of == RUN_NONE ? w->f->pass : of;
     const struct result_site pass = site_of_call(w->b, caller);
     return caller == RUN_NONE ? NULL : site_short_text(w->b, &pass);
 }

@@ -329,6 +329,27 @@ static uint32_t pass_before(const struct oom_passes *p, const struct run *run, u
     return found;
 }
 
+/* The line that called the pass whose memory a graph keeps most of, in the same call of a function as this place. */
+static uint32_t pass_kept_by(const struct run *run, const struct oom_live *live, size_t n, uint32_t place)
+{
+    const uint32_t within = run_stack_parent(run, place);
+    struct map kept = {0}; /* caller → MiB */
+    uint32_t found = RUN_NONE, most = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t stack = run_location(run, live[i].location)->stack,
+                       caller = stack == RUN_NONE ? RUN_NONE : site_pass_caller(run, stack);
+        if (caller == RUN_NONE || run_stack_parent(run, caller) != within) continue;
+        uint32_t *bytes = map_at(&kept, caller);
+        *bytes = (*bytes == MAP_NEW ? 0 : *bytes) + (uint32_t)(live[i].bytes >> 20);
+        if (*bytes > most) {
+            most = *bytes;
+            found = caller;
+        }
+    }
+    map_free(&kept);
+    return found;
+}
+
 /* A loss that the program keeps after backward() has lost its graph: backward() freed it, and little of its pass is
  * live. Then the graph is that of another pass, and its result is what the program keeps. */
 static const struct result_growth *ending_in_other(struct site_builder *b, const struct oom_passes *p,
@@ -380,6 +401,9 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
     if (f->graph == OOM_GRAPH_INFERRED) {
         f->growth = ending_in_number(b, live, n, f);
         f->growth = ending_in_other(b, p, live, n, f);
+        const uint32_t place = run_stack_python(b->run, f->growth->newest_stack);
+        if (place != RUN_NONE && site_pass_caller(b->run, f->growing_stack) == RUN_NONE)
+            f->pass = pass_kept_by(b->run, live, n, place);
     }
     const enum site_loss loss = since && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
     const bool states = is_evaluation(b, f->growing_stack, loss);

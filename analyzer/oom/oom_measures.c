@@ -257,8 +257,8 @@ static void measure_expandable(struct oom_sight *s)
 static void measure_widened(struct oom_sight *s)
 {
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
-    const size_t before = s->v->measures_n;
     int64_t held = 0;
+    const size_t before = s->v->measures_n;
     for (enum result_category of = 0; of < RESULT_CATEGORIES_N; of++) held = arena_add_capped(held, s->of[of].bytes);
     add_measure(s, OOM_EFFORT_LINE, held / 2, OOM_MEASURE_AT_MOST,
                 TEXT(s,
@@ -297,6 +297,7 @@ static void measure_batch(struct oom_sight *s)
         measure_widened(s);
         return;
     }
+    if (oom_dense_rows_measure(s, &square)) oom_add_measure(s->b, s->v, square);
     if (oom_square_measure(s, &square)) {
         oom_add_measure(s->b, s->v, square);
         return;
@@ -305,14 +306,14 @@ static void measure_batch(struct oom_sight *s)
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
-    const int64_t free = run_is_known(s->f->free) ? s->f->free : 0, states = states_to_come(s) - free;
-    const int64_t need = states > s->need ? states : s->need;
-    int64_t frees = grows / 2, left = need - (halves ? s->f->requested / 2 : 0);
-    const int64_t needs = arena_add_capped(s->f->live, s->f->requested);
+    const int64_t states = states_to_come(s) - (run_is_known(s->f->free) ? s->f->free : 0);
+    const int64_t frees = grows / 2, left = (states > s->need ? states : s->need) - (halves ? s->f->requested / 2 : 0),
+                  needs = arena_add_capped(s->f->live, s->f->requested);
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
+    const int8_t fits = s->f->pending ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS; /* more passes may follow */
     add_measure(
-        s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
+        s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? fits : OOM_MEASURE_FITS_NOT,
         larger ? TEXT(s,
                       "halve this batch, or the length or resolution of its samples (this step needs at "
                       "least %s, earlier ones at most %s)",
@@ -332,7 +333,7 @@ static void measure_checkpoint(struct oom_sight *s)
 {
     const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
     if (s->checkpointed || !s->trains || s->evaluates) return;
-    double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
+    const double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
                 TEXT(s, "checkpoint the activations, which hold %s (%s, a third more computation)", SIZE(s, a->bytes),
                      oom_setting_text(s, OOM_SETTING_CHECKPOINT, "torch.utils.checkpoint")));
@@ -753,17 +754,16 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             measures[i].add(&s);
         }
     }
-    bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0);
-    for (size_t i = 0; i < v->measures_n; i++)
-        helped = helped || (v->measures[i].enough && v->measures[i].effort != OOM_EFFORT_DEVICE); /* or may be */
+    const bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0) ||
+                        ANY_OF(m, v->measures, v->measures_n, m->enough && m->effort != OOM_EFFORT_DEVICE); /* or may */
     if (!helped) {
-        int64_t weights = arena_add_capped(
-            arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
-            s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
+        const int64_t trained =
+            arena_add_capped(s.of[RESULT_CATEGORY_GRADIENTS].bytes, s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
+        const int64_t weights = arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, trained);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
         const bool stores = s.f->growing_count >= STORED && s.f->growing > s.f->live / 2;
         struct oom_words words = {.b = b, .f = s.f, .v = v};
-        const bool serves = model && !training && oom_never_trains(b, s.f->stack);
+        const bool serves = model && (training ? !trained : oom_never_trains(b, s.f->stack));
         const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
                           !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
         oom_add_measure(

@@ -58,6 +58,7 @@ static bool may_be_square(const struct oom_sight *s, uint32_t stack, int64_t byt
     enum { LARGE = 16 }; /* of the device */
     const struct run *run = s->b->run;
     return stack != RUN_NONE && run_is_known(s->f->total) && bytes >= s->f->total / LARGE &&
+           !run_stack_is_in(run, stack, "/torch/optim/", NULL) &&
            (!oom_is_in_pass(run, stack) || run_stack_is_in(run, stack, "/torch/nn/functional.py", "loss") ||
             run_stack_is_in(run, stack, "/torch/nn/modules/loss.py", NULL));
 }
@@ -257,6 +258,38 @@ uint32_t oom_shape_behind_backward(struct oom_words *w)
                            run_stack_is_in(w->b->run, w->f->stack, "/torch/autograd/__init__.py", NULL));
     if (!backward) return RUN_NONE;
     return find_shape(w, &large) && large.bytes >= w->f->live / PART ? large.stack : largest_of_loss(w);
+}
+
+/* A gradient with a row for each entry of an embedding table, of which a batch reads a few. */
+static bool is_dense_rows(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *frame;
+    bool is = false;
+    for (; stack != RUN_NONE && !is && (frame = run_stack_frame(run, stack)) != NULL && frame->kind != GS_FRAME_PYTHON;
+         stack = run_stack_parent(run, stack))
+        is = frame->function &&
+             (strstr(frame->function, "EmbeddingBackward") || strstr(frame->function, "EmbeddingBagBackward"));
+    return is;
+}
+
+bool oom_dense_rows_measure(const struct oom_sight *s, struct result_measure *m)
+{
+    enum { PART = 2 }; /* of all gradients: those of a language model's other layers are most of its own */
+    const bool fails = is_dense_rows(s->b->run, s->f->stack);
+    int64_t rows = fails ? s->f->requested : 0, all = rows;
+    EACH_IN (l, s->v->by_category.lines) {
+        all = arena_add_capped(all, l->category == RESULT_CATEGORY_GRADIENTS ? l->bytes : 0);
+        rows = arena_add_capped(rows, is_dense_rows(s->b->run, l->stack) ? l->bytes : 0);
+    }
+    *m = (struct result_measure){
+        .text = "create the embedding tables with sparse=True, so that a gradient has only the rows that the batch "
+                "reads, and train them with torch.optim.SparseAdam or SGD",
+        .frees_bytes = rows,
+        .enough = OOM_MEASURE_AT_MOST,
+        .effort = OOM_EFFORT_TRAINING,
+        .certainty = RESULT_CERTAINTY_INFERRED,
+        .refuted_by = "if another layer shares the table's weight"};
+    return rows >= s->f->total / 16 && rows > all / PART;
 }
 
 bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)

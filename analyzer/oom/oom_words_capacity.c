@@ -66,6 +66,21 @@ static bool computes_attention(const struct oom_words *w)
     return multiplies && site_function_has(w->b, stack, "softmax(");
 }
 
+/* x[index], index_select(): not an embedding, whose rows a model needs. */
+static bool copies_rows(const struct oom_words *w)
+{
+    static const char *const operations[] = {"structured_index_Tensor", "index_select"};
+    const struct run_frame *frame;
+    bool copies = false;
+    for (uint32_t s = w->f->stack; (frame = run_stack_frame(w->b->run, s)) != NULL && frame->kind != GS_FRAME_PYTHON;
+         s = run_stack_parent(w->b->run, s)) {
+        if (frame->function && strstr(frame->function, "embedding")) return false;
+        copies =
+            copies || (frame->function && ANY_OF(o, operations, COUNT_OF(operations), strstr(frame->function, *o)));
+    }
+    return copies;
+}
+
 static const char *oversized_verdict(struct oom_words *w)
 {
     const struct oom_facts *f = w->f;
@@ -94,6 +109,15 @@ void oom_explain_oversized(struct oom_words *w)
                              "if these are attention scores (length × length), use "
                              "torch.nn.functional.scaled_dot_product_attention at %s, which does not store them",
                              oom_place_text(w, w->f->stack)));
+    }
+    if (copies_rows(w)) {
+        advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                        TEXT(w,
+                             "%s copies a row for each index: process a part of the indices at once (of a graph, the "
+                             "edges of some nodes: NeighborLoader, ClusterLoader), or sum the rows without copying "
+                             "them (a product with a sparse matrix)",
+                             oom_place_text(w, w->f->stack)));
+        return;
     }
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                     TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",

@@ -557,10 +557,12 @@ void oom_explain_pending(struct oom_words *w)
                     : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
                       "(contrastive), compute these without a graph, then repeat each pass and call "
                       "result.backward(gradient) with the loss's gradient of its result"));
-    if (f->graph_freed) return; /* a backward pass followed earlier passes of these lines */
+    const uint32_t pass = site_pass_caller(w->b->run, f->growing_stack);
+    if (f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))
+        return; /* a backward pass followed earlier passes of these lines, or will follow */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  TEXT(w,
                       "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or "
                       "store " QUESTION_STORE_NUMBERS,
-                      pass_line_of(w)));
+                      oom_pass_text(w, f->growing_stack) ?: line));
 }

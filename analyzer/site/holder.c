@@ -244,13 +244,14 @@ static void read_carried(struct site_search *s)
         is_forward_method(s))
         return;
     const bool retains = range_has(s, s->from, s->to, "retain_graph=True");
+    const bool within = range_has(s, loop, site_code_end(&s->code, loop), "retain_graph=True"); /* for each part */
     if (!retains && !s->pending && range_has(s, loop, site_code_end(&s->code, loop), "backward(")) return;
     struct site_candidates carried = {.n = 0};
     for (size_t i = 0; i < s->names.n; i++) {
         const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
         const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
         const bool sum = s->pending && site_only_adds(a.value, name.list[0]); /* of losses */
-        if (at < s->code.n && !sum && !is_reset_around(s, loop, name.list[0])) {
+        if (at < s->code.n && !sum && (within || !is_reset_around(s, loop, name.list[0]))) {
             site_add_candidate(&carried,
                                (struct site_candidate){
                                    .frame = s->frame,
@@ -382,6 +383,7 @@ static bool read_carried_state(struct site_search *s)
     read_carried_attribute(s);
     if (s->found.n) return true;
     s->found = found;
+    for (size_t i = 0; i < found.n && s->returned; i++) s->found.list[i].passed = true;
     return false;
 }
 

@@ -352,6 +352,8 @@ static bool is_emptied(struct site_search *s, const char *name)
     return false;
 }
 
+static const char state_advice[] =
+    "delete the entry of the parameter that the new one replaces (optimizer.state.pop(old))";
 static const char queue_advice[] = "bound the queue (Queue(maxsize=N)), if another thread reads it, or put copies on "
                                    "the host into it (.detach().cpu())";
 
@@ -555,6 +557,12 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
     return lasts;
 }
 
+/* optimizer.state[new] = …: its keys are the parameters. */
+static bool is_of_optimizer(const char *name)
+{
+    return text_ends_with(name, ".state") && strstr(name, "optim");
+}
+
 void site_consider_store(struct site_search *s, size_t i, const char *into, bool weak)
 {
     const bool named = strncmp(into, "getattr(", 8) == 0;
@@ -590,6 +598,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .why = what,
                                                .keyed = keyed,
                                                .instead = queue                                      ? queue_advice
+                                                          : keyed && is_of_optimizer(name)           ? state_advice
                                                           : site_is_given(s, name, is_bounded_deque) ? deque_advice
                                                           : is_bounded_by_size(s, i, name)           ? bound_advice
                                                           : strstr(code, ".append(") ? latest_advice(s, i, name)

@@ -19,7 +19,7 @@ struct flow {
     size_t files_n;
     struct map defined;                      /* the hash of each function's name → 1 */
     struct site_names attributes, functions; /* that refer to what is kept; that return it */
-    struct site_names receivers;             /* functions that get it as an argument */
+    struct site_names receivers;             /* functions that get it as an argument: "f 1", "f items=", "f *" any */
     struct site_names stores;                /* functions that store it into an argument: "f 1 items" */
     const char *local, *owner;               /* a variable of one function; NULL: the container is none */
     bool of_self;                            /* it is an attribute of self */
@@ -88,6 +88,12 @@ static bool has_any_name(const char *code, const struct site_names *names)
     return ANY_OF(l, names->list, names->n, strstr(code, *l));
 }
 
+/* A variable or a parameter of the function that is read, which may have the name of an attribute. */
+static bool is_local(struct flow *f, const char *name)
+{
+    return f->function && (site_parameter_of(f->arena, f->from->code, name) >= 0 || is_bound(f, name));
+}
+
 /* self.buffer.values[:n] mentions the attribute values; replay.values() of a function that returns it, too. */
 static void find_mentions(struct flow *f, const char *code)
 {
@@ -98,7 +104,8 @@ static void find_mentions(struct flow *f, const char *code)
             if (to < n && p[to] != '.') continue;
             const char *part = arena_printf(f->arena, "%.*s", (int)(to - from), p + from);
             const bool called = to == n && p[n] == '(';
-            if ((!called && site_names_has(&f->attributes, part)) || (to == n && site_names_has(&f->functions, part)))
+            if ((!called && site_names_has(&f->attributes, part) && !(!from && is_local(f, part))) ||
+                (to == n && site_names_has(&f->functions, part)))
                 add_name(f, &f->names, arena_printf(f->arena, "%.*s", (int)to, p));
             from = to + 1;
         }
@@ -114,6 +121,42 @@ static bool only_shows(const char *function)
     return TEXT_IS_ONE_OF(text_last_part(function), words);
 }
 
+/* Which arguments of the call are what is kept. After *args, their places are unknown. */
+static void add_receivers(struct flow *f, const char *called, const char *arguments)
+{
+    const char *part;
+    bool placed = true;
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(f->arena, arguments, k)); k++) {
+        const size_t n = site_name_length(part);
+        placed = placed && *part != '*';
+        if (!site_holds(part, &f->names, true)) continue;
+        add_name(f, &f->receivers,
+                 n && part[n] == '=' && part[n + 1] != '=' ? arena_printf(f->arena, "%s %.*s=", called, (int)n, part)
+                 : placed                                  ? arena_printf(f->arena, "%s %zu", called, k)
+                                                           : arena_printf(f->arena, "%s *", called));
+    }
+}
+
+/* The parameters of the function that is read that get what is kept. */
+static void take_received(struct flow *f)
+{
+    const char *open = strchr(f->from->code, '('), *close = open ? site_closing(open) : "";
+    if (!*close) return;
+    const char *all = arena_printf(f->arena, "%.*s", (int)(close - open - 1), open + 1);
+    const size_t self = strncmp(all, "self", 4) == 0 || strncmp(all, "cls", 3) == 0, length = strlen(f->function);
+    for (size_t i = 0; i < f->receivers.n; i++) {
+        const char *to = f->receivers.list[i];
+        if (strncmp(to, f->function, length) != 0 || to[length] != ' ') continue;
+        to += length + 1;
+        const char *name = strchr("0123456789", *to) ? site_part_of(f->arena, all, (size_t)atoi(to) + self) : to;
+        const size_t n = site_name_length(name);
+        if (n)
+            add_name(f, &f->names, arena_printf(f->arena, "%.*s", (int)n, name));
+        else
+            site_targets_of(f->arena, all, &f->names, NULL);
+    }
+}
+
 /* f(kept): its parameters refer to it if the function is known. `statement`: nothing else uses the result. */
 static void pass_on(struct flow *f, const char *code, bool statement)
 {
@@ -125,7 +168,7 @@ static void pass_on(struct flow *f, const char *code, bool statement)
             const char *called = text_last_part(arena_printf(f->arena, "%.*s", (int)n, p));
             if (site_holds(arguments, &f->names, true)) {
                 const bool known = is_defined(f, called);
-                if (known) add_name(f, &f->receivers, called);
+                if (known) add_receivers(f, called, arguments);
                 f->unknown = f->unknown || (!known && statement && p == code && !only_shows(called));
             }
         }
@@ -191,14 +234,40 @@ static bool calls_grad(const char *code)
     return false;
 }
 
-static void read_statement(struct flow *f, const struct site_statement *st)
+/* Where the value begins whose attribute or method follows at `end`: of `x + f(y)[0].detach()`, at f. */
+static const char *value_before(const char *code, const char *end)
+{
+    const char *p = end;
+    for (int depth = 0; p > code; p--) {
+        depth += strchr(")]}", p[-1]) ? 1 : strchr("([{", p[-1]) ? -1 : 0;
+        if (depth < 0 || (!depth && !strchr("([{.", p[-1]) && !site_is_name_character(p[-1]))) break;
+    }
+    return p;
+}
+
+/* Without the values that reach no loss: old of `new - old.detach()`, values of `(rewards - values).detach()`. */
+static const char *with_graphs_only(struct arena *arena, const char *code)
+{
+    static const char *const ends[] = {".detach()", ".item()", ".tolist()"};
+    char *text = NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        for (const char *p = strstr(code, ends[i]); p; p = strstr(p + 1, ends[i])) {
+            const char *from = value_before(code, p);
+            text = text ? text : arena_printf(arena, "%s", code);
+            memset(text + (from - code), '0', (size_t)(p - from));
+        }
+    return text ? text : code;
+}
+
+static void read_statement(struct flow *f, const struct site_statement *of)
 {
     static const char *const steps[] = {"training_step", "closure", "compute_loss"};
     static const char *const passes[] = {"forward", "__call__", "__getitem__", "__iter__"};
     struct site_assignment a;
     struct site_store store;
     struct site_names made = {.n = 0};
-    const char *code = st->code;
+    const char *code = with_graphs_only(f->arena, of->code);
+    const struct site_statement as_read = {of->line, of->last, of->indent, code}, *st = &as_read;
     find_mentions(f, code);
     take_stored(f, code);
     f->unknown = f->unknown || (f->of_self && passes_owner(f, code));
@@ -231,12 +300,7 @@ static void read_flow_range(struct flow *f, const struct site_code *code, size_t
     f->from = code->list + from;
     f->to = code->list + to;
     if (function && f->local && strcmp(function, f->owner) == 0) keep_container(f, f->local);
-    if (function && site_names_has(&f->receivers, function)) {
-        const char *open = strchr(code->list[from].code, '('), *close = open ? site_closing(open) : "";
-        if (*close)
-            site_targets_of(f->arena, arena_printf(f->arena, "%.*s", (int)(close - open - 1), open + 1), &f->names,
-                            NULL);
-    }
+    if (function) take_received(f);
     for (size_t round = 0; round < 2; round++) /* the next iteration of a loop reads what this one stores */
         for (size_t i = from + (function != NULL); i < to; i++) {
             if (!function && defined_name(f, &code->list[i])) {
