@@ -72,8 +72,8 @@ static int64_t read_product(struct sum *s)
         if ((sign != '*' && sign != '/') || s->failed) return product;
         s->at++;
         n = read_factor(s);
-        s->failed |= sign == '/' ? n == 0 : __builtin_mul_overflow(product, n, &product);
-        if (sign == '/' && n) product /= n;
+        s->failed |= sign == '/' ? n <= 0 : __builtin_mul_overflow(product, n, &product);
+        if (sign == '/' && n > 0) product /= n;
     }
 }
 

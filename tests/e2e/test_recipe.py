@@ -871,7 +871,7 @@ def test_arithmetic_of_scripts(tmp_path, text, seq):
     assert f"--seq={seq}" in read_as(tmp_path, "--config", "run.sh")[1]["options"]
 
 
-@pytest.mark.parametrize("text", ["$((1 / 0))", "$((", "$((((((((((((((((((((1))))", "$((9223372036854775807 * 2))", "$((unknown * 2))", "$((-5))"])
+@pytest.mark.parametrize("text", ["$((1 / 0))", "$((", "$((((((((((((((((((((1))))", "$((9223372036854775807 * 2))", "$((unknown * 2))", "$((-5))", "$((1 * (0 - 9223372036854775807 - 1) / (0 - 1)))"])
 def test_arithmetic_that_has_no_result(tmp_path, text):
     (tmp_path / "run.sh").write_text(f"length={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
     done = gpuspy(tmp_path, "--config", "run.sh")
