@@ -1,5 +1,5 @@
-/* Trainings in Python: scripts and notebooks whose arguments are constants ("per_device_train_batch_size = 2"), as those of
- * Unsloth and TRL. Nothing is executed: of each name, the first constant that it is given counts. */
+/* Trainings in Python: scripts and notebooks whose arguments are constants ("per_device_train_batch_size = 2"), as
+ * those of Unsloth and TRL. Nothing is executed: of each name, the first constant that it is given counts. */
 #include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -22,14 +22,13 @@ static const char *string_end(const char *at)
     const char quote = *at;
     const bool three = at[1] == quote && at[2] == quote;
 
-    for (at += three ? 3 : 1; *at; at++) {
+    for (at += three ? 3 : 1; *at; at++)
         if (*at == '\\' && at[1])
             at++;
         else if (three ? strncmp(at, (const char[]){quote, quote, quote, 0}, 3) == 0 : *at == quote)
             return at + (three ? 3 : 1);
         else if (!three && *at == '\n')
             return at;
-    }
     return at;
 }
 
@@ -98,7 +97,7 @@ static void take_model(json_t *root, const char *text, const char *at)
 {
     const char *name = skip_blanks(at + strlen("from_pretrained")), *class = at;
 
-    while (class > text && (is_name_char(class[-1]) || class[-1] == '.')) class--;
+    while (class > text && (is_name_char(class[-1]) || class[-1] == '.')) class --;
     const size_t n = (size_t)(at - class);
     if (*name != '(' || memmem(class, n, "Token", 5) || memmem(class, n, "Processor", 9)) return;
     name = skip_blanks(name + 1);
@@ -149,7 +148,8 @@ json_t *estimate_recipe_read_python(const char *text)
     take_arguments(root, text);
     for (size_t i = 0; i < sizeof trainers / sizeof *trainers; i++)
         if (strstr(text, trainers[i][0])) json_object_set_new(root, "rl", json_string(trainers[i][1]));
-    if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig(")) json_object_set_new(root, "use_peft", json_true());
+    if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig("))
+        json_object_set_new(root, "use_peft", json_true());
     if (json_object_get(root, "use_peft")) {
         set_first(root, "lora_dropout", json_integer(0)); /* the defaults of both libraries, and their ranks */
         set_first(root, "r", json_integer(strstr(text, "unsloth") ? 16 : 8));
