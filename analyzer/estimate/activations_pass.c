@@ -93,6 +93,52 @@ unsigned estimate_act_loss_pieces(const struct plan *p)
     return (unsigned)fmin(PIECES_MAX, fmax(1, ceil((double)p->seq / LITGPT_PIECE)));
 }
 
+/* torchtune's recipes are the only ones here that step in backward and compute a loss of pieces. Its pieces are
+ * ordinary operations: what the loss keeps of them lives until backward (compiled, the logits; otherwise float32
+ * log-probabilities, and the logits until the loss is computed). Backward of all losses runs before that of the
+ * products, whose gradients of the weight are added out of place: at the second, a sum, two terms and the gradients of
+ * six pieces are live. */
+static void walk_recipe(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
+                        struct estimate_act_pass *out)
+{
+    const struct model_shape *m = &p->model->shape;
+    const double logits = z->tokens * (double)m->vocab, c = z->compute, piece = logits / 8;
+    const double weight = (double)m->vocab * estimate_act_table_width(m) * z->gradient;
+
+    out->logits = p->fused_layers ? c * (logits + piece) : (c + 4) * logits + 4 * piece;
+    see_pass_peak(w, out->logits, 0);
+    w->live += c * z->tokens * (double)m->hidden;
+    see_pass_peak(w, 6 * c * piece, 3 * weight);
+    out->at_loss = true;
+    w->grads += weight;
+    if (m->tied) w->live += weight; /* until the embedding's */
+}
+
+/* A loss that makes the logits in pieces of so few tokens that they are as large as the hidden states. Liger's and
+ * Apple's kernels free the logits of a piece with it; high: they are kept for backward. Those beside adapters were not
+ * in 13 published rows of kernels and 4 of torchtune. */
+static void walk_pieces(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
+                        struct estimate_act_pass *out)
+{
+    const struct model_shape *m = &p->model->shape;
+    const bool full = p->adapter == PLAN_ADAPTER_NONE;
+    const double logits = z->tokens * (double)m->vocab, c = z->compute, input = c * z->tokens * (double)m->hidden;
+    const double weight = full ? (double)m->vocab * estimate_act_table_width(m) : 0;
+    const double kept = full && z->variant == (p->fused_layers ? ACT_EAGER : ACT_PADDED) ? c * logits : 0;
+    const double made = (c + 8) * fmin(logits, z->tokens * (double)m->hidden) + kept;
+
+    if (full && p->step == PLAN_STEP_IN_BACKWARD && z->variant >= (p->fused_layers ? ACT_FUSED : ACT_EAGER)) {
+        walk_recipe(p, z, w, out);
+        return;
+    }
+    out->logits = made + input;
+    w->live += input; /* the gradient of the input is made immediately */
+    see_pass_peak(w, made, weight * z->gradient);
+    out->at_loss = true;
+    w->live -= w->copies ? weight * c : 0; /* autocast's copy is freed after the product */
+    w->grads += weight * z->gradient;
+}
+
 /* The loss over the vocabulary. The script holds the logits in the matrix product's type (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
 static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
@@ -114,18 +160,8 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     const bool compiled =
         p->fused_loss && p->fused_layers && z->variant != ACT_PADDED && p->runtime != PLAN_RUNTIME_LITGPT;
 
-    if (p->chunked_loss) { /* pieces of so few tokens that their logits are as large as the hidden states */
-        double piece = fmin(logits, z->tokens * (double)m->hidden);
-        /* torchtune's chunked losses are ordinary operations: they keep the logits of all pieces for backward; those
-         * beside adapters did not in 13 published rows of kernels and 4 of torchtune */
-        const bool keeps = p->adapter == PLAN_ADAPTER_NONE && z->variant == (p->fused_layers ? ACT_EAGER : ACT_PADDED);
-        const double kept = keeps ? c * logits : 0;
-        out->logits = (c + 8) * piece + c * z->tokens * (double)m->hidden + kept;
-        w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made immediately */
-        see_pass_peak(w, (c + 8) * piece + kept, weight * z->gradient);
-        out->at_loss = true;
-        w->live -= w->copies ? weight * c : 0; /* autocast's copy is freed after the product */
-        w->grads += weight * z->gradient;
+    if (p->chunked_loss) {
+        walk_pieces(p, z, w, out);
         return;
     }
     /* transformers before 4.46 returned float32 logits (`logits = logits.float()`); high: an unknown version */

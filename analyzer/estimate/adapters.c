@@ -336,16 +336,11 @@ static void add_kept_inputs(const struct plan *p, struct estimate_result *r)
     if (!may_hold_inputs(p)) return;
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(BACKWARD) | (holds_inputs(p) ? IN_PHASE(FORWARD) : 0),
                         "inputs that quantised products still hold",
-                        (struct estimate_interval){0,
-                                                   !keeps               ? 0
-                                                   : p->varying_lengths ? bytes / 2
-                                                                        : bytes,
-                                                   bytes});
+                        (struct estimate_interval){0, keeps ? bytes : 0, bytes});
     estimate_explain(line, "bitsandbytes autograd/_functions.py: ctx.tensors, freed with the graph",
                      "%ju layers · %.0f tokens · %.0f inputs · %.0f B", (uintmax_t)m->layers, likely.tokens, width,
                      likely.compute);
-    line->why =
-        "low: the loop drops its loss before the next forward pass; half, if the previous micro-batch is shorter";
+    line->why = "low: the loop drops its loss before the next forward pass; expected: two long micro-batches in a row";
 }
 
 /* GPTQ's and AWQ's layers, whose kernels for inference are off in training, unpack by PyTorch's operations: shifted

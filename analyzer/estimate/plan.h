@@ -252,6 +252,7 @@ struct plan {
     double share;                        /* vLLM's gpu_memory_utilization; 0: no --serve */
     unsigned vllm;                       /* its version, 0.19: 19; 0: not given, a current one */
     uint64_t most_requests, most_tokens; /* vLLM's max_num_seqs, max_num_batched_tokens; 0: not given */
+    uint64_t lora_slots;                 /* vLLM's max_loras, if it serves adapters, of rank `rank` */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
     double context;                                 /* bytes of CUDA's context; 0: not given */

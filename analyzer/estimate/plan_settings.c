@@ -311,8 +311,10 @@ static bool adapter_size_of(const char *command, const struct plan_settings *s, 
     p->rank = p->adapter != PLAN_ADAPTER_NONE ? kind->size : is_galore(s) ? 128 : PLAN_RANK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE &&
-                          (is_galore(s) || is_setting_word(s->adapter, "none"));
+                          (is_galore(s) || s->lora_slots || is_setting_word(s->adapter, "none"));
         if (!sizes[i].given) continue;
+        if (s->serve && !rank && sizes[i].what == ADAPTER_HAS_RANK)
+            return complain_with(false, "%s: --lora-rank: only served adapters have it; add --max-loras N", command);
         if (!rank && sizes[i].what != kind->size_is) {
             return complain_with(false, "%s: --%s: %s%s%s%s", command, sizes[i].option,
                                  p->adapter == PLAN_ADAPTER_NONE ? "only adapters have it; add --adapter "
@@ -349,6 +351,7 @@ static bool read_memory_share(const char *command, const struct plan_settings *s
     const char *option = s->share           ? "gpu-memory-utilization"
                          : s->most_requests ? "max-num-seqs"
                          : s->most_tokens   ? "max-num-batched-tokens"
+                         : s->lora_slots    ? "max-loras"
                          : s->vllm          ? "vllm"
                                             : NULL;
 
@@ -514,6 +517,7 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
                                        : 0,
         .prompt = s->prompt,
         .most_requests = s->most_requests,
+        .lora_slots = s->lora_slots,
         .most_tokens = s->most_tokens,
         .context = (double)s->context_size,
         .memory = (double)s->memory,

@@ -37,7 +37,7 @@ struct plan_settings {
     const char *cache;
     uint64_t cache_block, prompt;
     const char *serve, *share, *vllm, *runtime;
-    uint64_t most_requests, most_tokens;
+    uint64_t most_requests, most_tokens, lora_slots;
     /* the device */
     struct option_list gpu;
     uint64_t memory, context_size;
@@ -266,47 +266,49 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
             "how weights of the text encoders are stored"                                                            \
     }
 
-#define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
-    PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"),          \
-        PLAN_WORD(type, member, "serve", serve, plan_servers,                                           \
-                  "compute how much this server leaves for the KV cache, and how many requests fit"),   \
-        {"gpu-memory-utilization",                                                                      \
-         0,                                                                                             \
-         OPTION_TEXT,                                                                                   \
-         PLAN_AT(type, member, share),                                                                  \
-         "SHARE",                                                                                       \
-         NULL,                                                                                          \
-         0,                                                                                             \
-         0,                                                                                             \
-         "with --serve: the share of the GPU that the server takes; default 0.9"},                      \
-        PLAN_COUNT(type, member, "max-num-seqs", most_requests, "N",                                    \
-                   "with --serve: at most N requests in one pass; default 256, or 1024 on large GPUs"), \
-        PLAN_COUNT(type, member, "max-num-batched-tokens", most_tokens, "N",                            \
-                   "with --serve: at most N tokens in one pass; default 2048, or 8192 on large GPUs"),  \
-        {"vllm",                                                                                        \
-         0,                                                                                             \
-         OPTION_TEXT,                                                                                   \
-         PLAN_AT(type, member, vllm),                                                                   \
-         "VERSION",                                                                                     \
-         NULL,                                                                                          \
-         0,                                                                                             \
-         0,                                                                                             \
-         "vLLM's version: before 0.21 CUDA graphs take memory beyond the share, before 0.17 sampling "  \
-         "sorts all logits"},                                                                           \
-        {"kv-cache",                                                                                    \
-         0,                                                                                             \
-         OPTION_TEXT,                                                                                   \
-         PLAN_AT(type, member, cache),                                                                  \
-         "WORD",                                                                                        \
-         plan_quantisations,                                                                            \
-         0,                                                                                             \
-         0,                                                                                             \
-         "number format of the KV cache; default 16 bits"},                                             \
-        PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"), \
-        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),  \
-        PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                             \
-                  "each token copies the whole KV cache, as in transformers before 4.36"),              \
-        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes,                                      \
+#define PLAN_INFERENCE_OPTIONS(type, member)                                                             \
+    PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"),           \
+        PLAN_WORD(type, member, "serve", serve, plan_servers,                                            \
+                  "compute how much this server leaves for the KV cache, and how many requests fit"),    \
+        {"gpu-memory-utilization",                                                                       \
+         0,                                                                                              \
+         OPTION_TEXT,                                                                                    \
+         PLAN_AT(type, member, share),                                                                   \
+         "SHARE",                                                                                        \
+         NULL,                                                                                           \
+         0,                                                                                              \
+         0,                                                                                              \
+         "with --serve: the share of the GPU that the server takes; default 0.9"},                       \
+        PLAN_COUNT(type, member, "max-num-seqs", most_requests, "N",                                     \
+                   "with --serve: at most N requests in one pass; default 256, or 1024 on large GPUs"),  \
+        PLAN_COUNT(type, member, "max-num-batched-tokens", most_tokens, "N",                             \
+                   "with --serve: at most N tokens in one pass; default 2048, or 8192 on large GPUs"),   \
+        PLAN_COUNT(type, member, "max-loras", lora_slots, "N",                                           \
+                   "with --serve: N LoRA adapters of --lora-rank at once, for which vLLM takes memory"), \
+        {"vllm",                                                                                         \
+         0,                                                                                              \
+         OPTION_TEXT,                                                                                    \
+         PLAN_AT(type, member, vllm),                                                                    \
+         "VERSION",                                                                                      \
+         NULL,                                                                                           \
+         0,                                                                                              \
+         0,                                                                                              \
+         "vLLM's version: before 0.21 CUDA graphs take memory beyond the share, before 0.17 sampling "   \
+         "sorts all logits"},                                                                            \
+        {"kv-cache",                                                                                     \
+         0,                                                                                              \
+         OPTION_TEXT,                                                                                    \
+         PLAN_AT(type, member, cache),                                                                   \
+         "WORD",                                                                                         \
+         plan_quantisations,                                                                             \
+         0,                                                                                              \
+         0,                                                                                              \
+         "number format of the KV cache; default 16 bits"},                                              \
+        PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"),  \
+        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache"),   \
+        PLAN_FLAG(type, member, "tuple-cache", tuple_cache,                                              \
+                  "each token copies the whole KV cache, as in transformers before 4.36"),               \
+        PLAN_WORD(type, member, "runtime", runtime, plan_runtimes,                                       \
                   "the program that serves or trains the model; default any")
 
 #define PLAN_DEVICE_OPTIONS(type, member)                                                                            \

@@ -33,7 +33,8 @@ struct values {
     int64_t pure, fp8, galore, apollo, muon, adam_mini, badam, galore_rank, master, four_bits, eight_bits, bits;
     int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
         step_in_backward, distributed;
-    int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens;
+    int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens, serves_lora,
+        lora_slots, slot_rank;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
@@ -63,14 +64,6 @@ static int64_t recipe_count_of(const json_t *value)
         return (int64_t)json_real_value(value);
     const long long n = strtoll(recipe_text_of(value), &end, 10);
     return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
-}
-
-static bool recipe_pattern_matches(const char *pattern, const char *path)
-{
-    const size_t n = strlen(pattern);
-
-    if (n > 1 && strcmp(pattern + n - 2, ".*") == 0) return strncasecmp(path, pattern, n - 1) == 0;
-    return strcasecmp(path, pattern) == 0;
 }
 
 static void keep_value(struct values *values, const struct key *key, const json_t *value)
@@ -701,6 +694,8 @@ static void put_serving(struct estimate_recipe *r, const struct values *s)
     if (s->recipe_form && s->tp <= 1) leave_out(r, "the number of GPUs, which the file does not state: add --tp N");
     if (s->requests > 0) put_recipe_option(r, "--max-num-seqs=%" PRId64, s->requests);
     if (s->pass_tokens > 0) put_recipe_option(r, "--max-num-batched-tokens=%" PRId64, s->pass_tokens);
+    if (s->serves_lora > 0) put_recipe_option(r, "--max-loras=%" PRId64, count_or_one(s->lora_slots));
+    if (s->serves_lora > 0 && s->slot_rank > 0) put_recipe_option(r, "--lora-rank=%" PRId64, s->slot_rank);
 }
 
 static void settle_recipe(struct estimate_recipe *r, const struct values *s, bool model_given)

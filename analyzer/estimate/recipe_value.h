@@ -65,3 +65,12 @@ static inline int64_t count_or_one(int64_t n)
 {
     return n > 1 ? n : 1;
 }
+
+/* "section.*" matches any key of a section. */
+static inline bool recipe_pattern_matches(const char *pattern, const char *path)
+{
+    const size_t n = strlen(pattern);
+
+    if (n > 1 && strcmp(pattern + n - 2, ".*") == 0) return strncasecmp(path, pattern, n - 1) == 0;
+    return strcasecmp(path, pattern) == 0;
+}

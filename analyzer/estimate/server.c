@@ -134,7 +134,7 @@ static struct estimate_interval profiled_peak(const struct plan *p, const struct
         if (l->host || !(l->phases & IN_PHASE(PREFILL))) continue;
         if (strcmp(l->name, "CUDA graphs") == 0 && !is_server_before(p, WITH_GRAPHS))
             sum = estimate_interval_add(sum, (struct estimate_interval){0, l->bytes.likely, l->bytes.high});
-        if (l->part == ESTIMATE_WEIGHTS) sum = estimate_interval_add(sum, l->bytes);
+        if (l->part == ESTIMATE_WEIGHTS || l->part == ESTIMATE_ADAPTERS) sum = estimate_interval_add(sum, l->bytes);
         if (l->part == ESTIMATE_ALLOCATOR && may_be_before(p, 7)) sum.high += l->bytes.high;
     }
     return sum;

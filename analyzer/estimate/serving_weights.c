@@ -7,6 +7,7 @@
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/serving.h"
+#include "analyzer/estimate/shard.h"
 
 static bool is_stored_as(const struct plan *p, const char *words)
 {
@@ -329,6 +330,31 @@ static void add_casts(const struct plan *p, uint64_t stage, struct estimate_resu
     estimate_explain(line, "ATen/autocast_mode.cpp: cached_cast", "%.0f elements of matrices · 2 B", elements);
 }
 
+/* vLLM's --enable-lora: zeros for so many adapters beside each matrix of a layer (lora/layers), those of its inputs
+ * whole on each GPU if tensor parallelism divides the outputs, and the other way round. Classes with embedding_modules
+ * also have adapters of both tables; experts have them since version 0.11, in some classes. */
+static void add_adapter_slots(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    const double each = 2.0 * (double)(p->lora_slots * p->rank);
+    double low = 0, experts = 0, tables = 0;
+    struct estimate_shard s;
+
+    EACH_IN (t, p->model->tensors) {
+        const bool table = t->role == TENSOR_EMBEDDING || t->role == TENSOR_HEAD;
+        if (t->dims < 2 || t->tower || t->role == TENSOR_ROUTER || !estimate_shard_of(p, stage, t, &s)) continue;
+        const bool inputs_divided = strncmp(t->name, "o_proj", 6) == 0 || strncmp(t->name, "down_proj", 9) == 0;
+        const double outputs = inputs_divided ? (double)t->rows : s.rows,
+                     inputs = inputs_divided ? s.cols * s.rows / (double)t->rows : s.cols;
+        *(table ? &tables : t->role == TENSOR_EXPERT ? &experts : &low) += each * s.count * (outputs + inputs);
+    }
+    const double likely = low + (p->vllm && p->vllm < 11 ? 0 : experts);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_ADAPTERS, IN_INFERENCE, "slots for adapters",
+                                              (struct estimate_interval){low, likely, low + experts + tables});
+    line->why = "classes of models differ in whether experts, the embedding and the output layer have adapters";
+    estimate_explain(line, "vLLM lora/layers: max_loras of max_lora_rank beside each matrix",
+                     "%ju adapters of rank %ju · 2 B", (uintmax_t)p->lora_slots, (uintmax_t)p->rank);
+}
+
 void estimate_serving_weights(const struct plan *p, uint64_t stage, bool decodes, struct estimate_result *r)
 {
     add_served_weights(p, stage, r);
@@ -338,4 +364,5 @@ void estimate_serving_weights(const struct plan *p, uint64_t stage, bool decodes
         add_unpacked(p, stage, r);
     }
     add_casts(p, stage, r);
+    if (p->lora_slots) add_adapter_slots(p, stage, r);
 }

@@ -83,10 +83,7 @@ static uint64_t add_proof_area(struct beside *b)
     const uint64_t base = b->request_address;
     const bool below = base && base < b->lowest_area;
     if (base && (below || !b->lowest_area)) b->lowest_area = base;
-    if (below)
-        *ARENA_ADD(b->areas_below) = base;
-    else
-        *ARENA_ADD(b->areas_above) = base;
+    *(below ? ARENA_ADD(b->areas_below) : ARENA_ADD(b->areas_above)) = base;
     return (below ? FIRST_AREA - b->areas_below_n : FIRST_AREA + b->areas_above_n - 1) << AREA_BITS;
 }
 

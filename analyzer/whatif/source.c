@@ -531,9 +531,25 @@ unsigned whatif_source_facts(struct run *run)
     return facts;
 }
 
+/* torch.rand(8, 8), x.new_zeros(8), and nothing else: a new tensor has no graph, whatever the arguments are. */
+static bool is_new_tensor(const char *value)
+{
+    static const char *const makers[] = {
+        "rand", "randn",    "randint", "randperm",  "zeros",      "ones",       "empty",     "full",       "arange",
+        "eye",  "linspace", "tensor",  "rand_like", "randn_like", "zeros_like", "ones_like", "empty_like", "full_like"};
+    const char *open = value + site_name_length(value), *dot = memrchr(value, '.', (size_t)(open - value));
+    const char *name = dot ? dot + 1 : value;
+    if (*open != '(' || !dot || !site_closes_at_end(open)) return false;
+    if (strncmp(name, "new_", 4) == 0) return true;
+    return dot - value == 5 && strncmp(value, "torch", 5) == 0 &&
+           ANY_OF(m, makers, COUNT_OF(makers),
+                  strlen(*m) == (size_t)(open - name) && strncmp(name, *m, (size_t)(open - name)) == 0);
+}
+
 /* Does a stored value hold no graph and no tensor that another line made, such as x of `(x, y.detach() + 1)`? */
 static bool is_detached(struct arena *arena, const char *value)
 {
+    if (is_new_tensor(value)) return true;
     const char *open = value + strspn(value, "([{"), *each = strstr(open, " for ");
     if (open > value && each) return site_is_host_value(arena_printf(arena, "%.*s", (int)(each - open), open), true);
     for (size_t i = 0;; i++) {
@@ -554,6 +570,7 @@ bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
     size_t at;
     if (!site_open_source(b, frame, &code, &at)) return false;
     const char *statement = code.list[at].code;
+    if (strncmp(statement, "return ", 7) == 0) return is_new_tensor(statement + 7);
     if (site_store_of(b->arena, statement, &store)) return is_detached(b->arena, store.value);
     return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
 }

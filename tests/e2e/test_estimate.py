@@ -577,6 +577,26 @@ def test_what_vllm_is_told():
     assert done.returncode == 2 and "'new' is not a version; give 0.19" in done.stderr
 
 
+@pytest.mark.parametrize("model, tp, rank, slots, bytes", [
+    # Llama 3.1 8B: q, k, v, o, gate, up, down beside each of 32 layers; with two GPUs only one side of each is divided
+    ("llama-3.1-8b", 1, 16, 4, 32 * (8192 + 2 * 5120 + 8192 + 2 * 18432 + 18432) * 16 * 4 * 2),
+    ("llama-3.1-8b", 2, 64, 1, 32 * (4096 + 2048 + 2 * (4096 + 512) + 2048 + 4096 + 3 * (4096 + 7168)) * 64 * 2),
+])
+def test_vllm_reserves_memory_for_adapters(model, tp, rank, slots, bytes):
+    """vLLM's lora/layers: zeros for max_loras adapters of max_lora_rank beside each matrix, which leave less for the cache."""
+    words = ["--serve", "vllm", "--model", model, "--precision", "bf16", "--seq", "8192", "--gpu", "h100-80g", "--vllm", "0.19", "--tp", tp, "--gpus", tp]
+    plain, e = answer(*words), answer(*words, "--max-loras", slots, "--lora-rank", rank)
+    used = [x["gpus"][0]["server"]["used"]["bytes"] for x in (plain, e)]
+    assert next(x["bytes"] for x in e["lines"] if x["name"] == "slots for adapters") == used[1] - used[0] == bytes
+
+
+def test_adapters_without_a_server_are_refused():
+    for more, says in ((["--max-loras", "2", "--batch", "1", "--seq", "64"], "--max-loras applies to servers only; add --serve vllm"),
+                       (["--serve", "vllm", "--seq", "64", "--memory", "24GiB", "--lora-rank", "8"], "--lora-rank: only served adapters have it; add --max-loras N")):
+        done = gpuspy("estimate", "--model", "gpt2", *more)
+        assert done.returncode == 2 and says in done.stderr
+
+
 def test_a_server_that_does_not_start():
     text = gpuspy("estimate", "--serve", "vllm", "--model", "llama-3-8b", "--seq", "8192", "--memory", "17GiB").stdout
     assert "vLLM does not start" in text and "--max-model-len" in text
@@ -1364,7 +1384,7 @@ def test_4_bit_products_hold_their_inputs_until_the_loss_is_dropped():
     def line(*more):
         return next((l for l in json.loads(gpuspy("estimate", *words, *more).stdout)["lines"] if l["name"] == name), None)
     old = ("--bitsandbytes", "0.42")
-    for more, expected, phases in ((old, whole, 2), ((*old, "--varying-lengths"), whole // 2, 2), ((*old, "--drop-outputs"), whole, 1), ((), 0, 2)):
+    for more, expected, phases in ((old, whole, 2), ((*old, "--varying-lengths"), whole, 2), ((*old, "--drop-outputs"), whole, 1), ((), 0, 2)):
         held = line(*more)
         assert (held["low_bytes"], held["bytes"], held["high_bytes"]) == (0, expected, whole)
         assert held["phases"] == ["forward_end", "backward_end"][2 - phases:]

@@ -913,6 +913,8 @@ args = TrainingArguments("out", per_device_train_batch_size=16, bf16=True, gradi
     ("train.py", PLAIN, "--model=gpt2 --precision=amp-bf16 --optimizer=adamw --batch=16 --drop-outputs"),
     ("train.py", 'llm = LLM(model="Qwen/Qwen2.5-7B-Instruct", max_model_len=4096, gpu_memory_utilization=0.8, tensor_parallel_size=2)',
      "--model=Qwen/Qwen2.5-7B-Instruct --serve=vllm --gpu-memory-utilization=0.8 --seq=4096 --tp=2"),
+    ("run.sh", "vllm serve Qwen/Qwen2.5-7B-Instruct --max-model-len 4096 --enable-lora --max-lora-rank 64 --max-cpu-loras 8",
+     "--model=Qwen/Qwen2.5-7B-Instruct --serve=vllm --seq=4096 --max-loras=1 --lora-rank=64"),
 ])
 def test_arguments_in_python(tmp_path, name, text, options):
     """Of each name the first constant counts; comments, texts and expressions do not, and nothing is executed."""

@@ -30,6 +30,8 @@ parser.add_argument("--checkpointing", choices=["none", "selective-op", "full"],
 parser.add_argument("--optimizer", choices=["adamw", "fused", "sgd"], default="adamw")
 parser.add_argument("--no-cache", action="store_true", help="the model of --hf makes no KV cache in training")
 parser.add_argument("--drop-logits", action="store_true", help="the script lets go of the logits before backward")
+parser.add_argument("--recipe", choices=["eager", "compiled"],
+                    help="like torchtune: parameters step in backward, and the loss has 8 pieces")
 parser.add_argument("--how", choices=["ddp", "ddp_view", "fsdp", "grad_op", "fully_shard", "fully_shard_kept"],
                     default="ddp", help="of several ranks")
 parser.add_argument("--ranks", type=int, default=2)
@@ -173,7 +175,37 @@ class Model(nn.Module):
             x = CHECKPOINTS[a.checkpointing](layer, x, *rotary)
         if a.family == "bert":
             return self.classes(self.drop(torch.tanh(self.pooler(x[:, 0]))))
+        if a.recipe:
+            return [self.head(piece) for piece in self.last(x).tensor_split(8, 1)]
         return self.head(self.last(x))
+
+
+def step_in_backward(model, made):
+    """An optimizer for each parameter, which steps as soon as the gradient is complete."""
+    each = {p: made([p]) for p in model.parameters()}
+
+    def step(p):
+        each[p].step()
+        each[p].zero_grad(set_to_none=True)
+
+    for p in each:
+        p.register_post_accumulate_grad_hook(step)
+
+
+def loss_of_piece(logits, goals):
+    return F.cross_entropy(logits.float(), goals, reduction="sum")
+
+
+class CompiledLoss(torch.autograd.Function):
+    """What torch.compile makes of loss_of_piece: float32 only in registers, the logits are kept."""
+    @staticmethod
+    def forward(ctx, logits, goals):
+        ctx.save_for_backward(logits)
+        return torch.zeros((), device=logits.device)
+
+    @staticmethod
+    def backward(ctx, _):
+        return torch.empty_like(ctx.saved_tensors[0]), None
 
 
 def loss_of(model, ids):
@@ -184,6 +216,10 @@ def loss_of(model, ids):
     logits = model(ids)
     if a.family == "bert":
         return F.cross_entropy(logits, ids[:, 0] % 2), logits
+    if a.recipe:
+        of_piece = CompiledLoss.apply if a.recipe == "compiled" else loss_of_piece
+        return sum(of_piece(piece.reshape(-1, a.vocab), goal.reshape(-1))
+                   for piece, goal in zip(logits, ids.tensor_split(8, 1))), None
     wide = logits.float()
     loss = F.cross_entropy(wide.view(-1, a.vocab), F.pad(ids, (0, 1), value=-100)[:, 1:].reshape(-1))
     return loss, None if a.drop_logits else logits
@@ -216,8 +252,11 @@ def train(wrapped=lambda model: model, cast=a.precision.startswith("amp")):
     model.train()
     parameters = sum(p.numel() for p in model.parameters())
     model = wrapped(model)
-    optimizer = {"adamw": lambda p: torch.optim.AdamW(p, lr=1e-4), "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-                 "fused": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True)}[a.optimizer](model.parameters())
+    made_of = {"adamw": lambda p: torch.optim.AdamW(p, lr=1e-4), "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+                 "fused": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True)}[a.optimizer]
+    optimizer = None if a.recipe else made_of(model.parameters())
+    if a.recipe:
+        step_in_backward(model, made_of)
     reported = dict(parameters=parameters, loaded=cuda.memory_allocated(), torch=torch.__version__)
     ids = torch.zeros(a.batch, a.seq, dtype=torch.long, device="cuda")
     for _ in range(a.steps):
@@ -231,9 +270,10 @@ def train(wrapped=lambda model: model, cast=a.precision.startswith("amp")):
         reported["backward_end"], reported["backward_peak"] = cuda.memory_allocated(), cuda.max_memory_allocated()
         del loss, logits
         cuda.reset_peak_memory_stats()
-        optimizer.step()
-        reported["step_peak"] = cuda.max_memory_allocated()
-        optimizer.zero_grad(set_to_none=True)
+        if optimizer:
+            optimizer.step()
+            reported["step_peak"] = cuda.max_memory_allocated()
+            optimizer.zero_grad(set_to_none=True)
     if not a.hf:
         with open("config.json", "w") as out:
             json.dump(CONFIG[a.family], out)

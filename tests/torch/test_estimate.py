@@ -84,6 +84,32 @@ def test_the_pass(both, request):
         assert abs(likely - peak) <= 0.03 * peak + WORKSPACE, likely / peak
 
 
+TALKATIVE = "--family llama --layers 6 --hidden 1024 --heads 16 --kv-heads 4 --ffn 2816 --vocab 65536"
+RECIPES = {  # torchtune's: untied and tied output matrices, losses of 8 pieces with and without torch.compile
+    "eager": (TALKATIVE, 4, 2048, "eager"), "compiled": (TALKATIVE, 4, 2048, "compiled"),
+    "compiled, few tokens": (TALKATIVE, 1, 512, "compiled"),
+    "compiled, tied": ("--family gpt --layers 6 --hidden 768 --heads 12 --vocab 65536 --context 1024", 8, 1024, "compiled")}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_loss_of_pieces_with_steps_in_backward(once, name):
+    model, batch, seq, recipe = RECIPES[name]
+    same = ["--precision", "bf16", "--checkpointing", "full", "--batch", batch, "--seq", seq]
+    done = once(f"recipe {name}", HERE / "estimate_measure.py", *model.split(), *same, "--recipe", recipe, "--optimizer", "fused",
+                SIMCUDA_MEMORY="400GiB", GPUSPY_DISABLE="1", SIMCUDA_CAPABILITY="9.0", fresh=False)
+    assert done.code == 0, done.stderr[-3000:]
+    asked = subprocess.run([BUILD / "gpuspy", "estimate", "--model", done.folder / "config.json", "--optimizer", "adamw", "--step",
+                            "in-backward", "--chunked-loss", "--drop-outputs", *map(str, same), "--json",
+                            *(["--fused-layers"] if recipe == "compiled" else [])],
+                           text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+    assert asked.returncode == 0, asked.stderr
+    measured, estimate = json.loads(done.stdout.splitlines()[-1]), json.loads(asked.stdout)
+    states = sums({"lines": [l for l in estimate["lines"] if l["part"] in ("weights", "optimizer_states")]}, "forward_end")[1]
+    peak = max(measured["forward_peak"], measured["backward_peak"]) - measured["begin"] + states  # without workspaces
+    low, likely, high = passes(estimate)
+    assert low <= peak <= high and abs(likely - peak) <= 0.02 * peak, (low / peak, likely / peak, high / peak)
+
+
 @pytest.mark.parametrize("both", CASES, indirect=True)
 def test_the_step(both):
     measured, estimate = both

@@ -233,7 +233,9 @@ for step in range(8):
 """
 
 
-@pytest.mark.parametrize("output, keeps", [("y * y", True), ("(y * y).sum()", True), ("(y * y).detach()", False)])
+@pytest.mark.parametrize("output, keeps", [
+    ("y * y", True), ("(y * y).sum()", True), ("(y * y).detach()", False), ("torch.rand(3000, 512, device='cuda')", False),
+    ("torch.rand_like(y)", False), ("y.new_zeros(8, 512)", False), ("torch.rand_like(y) * y", True), ("torch.rand(8, 3000, device='cuda') @ y", True)])
 def test_a_later_tensor_of_the_step_may_keep_what_the_line_makes(once, tmp_path, output, keeps):
     """Its graph saves y: dropping y at the end of the step frees nothing."""
     script = tmp_path / "later.py"

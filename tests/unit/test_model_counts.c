@@ -129,8 +129,9 @@ static const struct count by_torchvision[] = {
     {"regnet-y-800mf", 6432512},     {"regnet-y-1-6gf", 11202430},
     {"regnet-y-3-2gf", 19436338},    {"regnet-y-8gf", 39381472},
     {"regnet-y-16gf", 83590140},     {"regnet-y-32gf", 145046770},
-    {"convnext-tiny", 28589128},     {"convnext-small", 50223688},
-    {"convnext-base", 88591464},     {"convnext-large", 197767336},
+    {"regnet-y-128gf", 644812894},   {"convnext-tiny", 28589128},
+    {"convnext-small", 50223688},    {"convnext-base", 88591464},
+    {"convnext-large", 197767336},
 };
 
 /* Counted with diffusers 0.38.0 on the meta device. */
