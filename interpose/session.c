@@ -2,10 +2,13 @@
 #include "interpose/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
@@ -26,9 +29,11 @@
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
+#include "schema/open_high.h"
 #include "schema/spool_file.h"
 #include "schema/store.h"
 #include "schema/store_files.h"
+#include "schema/system_call.h"
 
 static struct {
     pthread_rwlock_t lock; /* held while a session starts; forks share it while they copy the process */
@@ -48,9 +53,11 @@ static struct {
 } session = {.lock = GS_FORK_LOCK};
 
 #define START_STACK (256 * 1024)
-#define OPEN_MS 5000 /* how long the program waits for the recording's file system at most */
+#define OPEN_MS 5000     /* how long the program waits for the recording's file system at most */
+#define STARVED_MS 60000 /* the same while opening it lacks a processor */
 enum { OPENING, OPENED, GIVEN_UP };
 static _Atomic int opening;
+static _Atomic long opening_thread;
 
 /* --- start ----------------------------------------------------------------------------------- */
 
@@ -230,6 +237,7 @@ static void *open_and_drain(void *unused)
 {
     int expected = OPENING;
     struct gs_store *store;
+    atomic_store(&opening_thread, gs_system_call(SYS_gettid));
     /* the drain, which this thread starts, shares them */
     const bool own_files = gs_host_malloc_is_libcs() && !(gs_filter_refused & GS_FILTER_OWN_FILES) && gs_own_files();
     gs_store_files_private(own_files);
@@ -249,19 +257,38 @@ static void *open_and_drain(void *unused)
     return NULL;
 }
 
+/* Does the thread that opens the recording wait for a processor, as on a busy machine, rather than for the file system?
+ * Unknown counts as no. */
+static bool is_opening_starved(void)
+{
+    char text[256];
+    const long thread = atomic_load(&opening_thread);
+    if (!thread) return true; /* it has not run yet */
+    snprintf(text, sizeof text, "/proc/self/task/%ld/stat", thread);
+    const int fd = gs_open_high(text, O_RDONLY, 0);
+    const ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (len <= 0) return false;
+    text[len] = 0;
+    const char *state = strrchr(text, ')'); /* the name may contain anything */
+    return state && !strncmp(state, ") R", 3);
+}
+
 /* A file system that hangs (a network's) must not stop the program: it leaves that thread alone. */
 static void *join_opening(pthread_t thread)
 {
     void *done = NULL;
-    int expected = OPENING;
-    const struct timespec until = gs_deadline(OPEN_MS);
-    if (!pthread_timedjoin_np(thread, &done, &until)) return done;
+    int expected = OPENING, ms = 0;
+    do {
+        const struct timespec until = gs_deadline(OPEN_MS);
+        if (!pthread_timedjoin_np(thread, &done, &until)) return done;
+        ms += OPEN_MS;
+    } while (ms < STARVED_MS && is_opening_starved());
     if (atomic_compare_exchange_strong(&opening, &expected, GIVEN_UP)) {
         pthread_detach(thread);
         if (gs_session_spool()->map)
             gs_segment_remove(gs_session_spool()->shmid); /* goes when the last user detaches */
-        gs_deactivate("not recording: the file system of %s has not responded for %d s", gs_config()->db,
-                      OPEN_MS / 1000);
+        gs_deactivate("not recording: the file system of %s has not responded for %d s", gs_config()->db, ms / 1000);
     } else {
         pthread_join(thread, &done);
     }
@@ -273,6 +300,7 @@ static bool open_and_drain_elsewhere(void)
 {
     pthread_t thread;
     int failed = gs_watcher_start(gs_session_end);
+    atomic_store(&opening_thread, 0);
     atomic_store(&opening, OPENING);
     if (!failed) failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
     if (!failed) return join_opening(thread) != NULL;

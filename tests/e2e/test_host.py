@@ -499,6 +499,15 @@ def test_a_file_system_that_hangs(recording, call, line):
         assert recording.report()["run"]["lost_events"] == 0
 
 
+def test_a_busy_machine_is_not_a_file_system_that_hangs(recording):
+    """Opening the recording takes longer than the program waits for a file system, because the thread gets no processor."""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'hung_disk.so'}"
+    script = HUNG.replace("pair()\nwhile", "import threading\nthreading.Timer(7, os.remove, ['hung']).start()\npair()\nwhile")
+    done = recording.python(script, "open", LD_PRELOAD=preload, HUNG_CALL="open", HUNG_BUSY=1, GPUSPY_DB="run.db")
+    assert done.stdout == "done\n" and "has not responded" not in done.stderr
+    assert recording.report()["run"]["lost_events"] == 0
+
+
 def test_a_file_system_that_responds_late(recording):
     """No recording without events is left, which would look as if it were still being made."""
     preload = f"{recording.environment()['LD_PRELOAD']}:{BUILD / 'programs' / 'hung_disk.so'}"
