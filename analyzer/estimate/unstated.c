@@ -1,5 +1,7 @@
 #include "analyzer/estimate/unstated.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/fit.h"
@@ -53,6 +55,66 @@ static bool is_typed(const char *option, int argc, char **argv)
     return false;
 }
 
+static bool is_same_estimate(const struct estimate_result *a, const struct estimate_result *b)
+{
+    bool same = a->lines_n == b->lines_n;
+
+    for (size_t i = 0; same && i < a->lines_n; i++) {
+        const struct estimate_line *x = &a->lines[i], *y = &b->lines[i];
+        same = x->part == y->part && x->phases == y->phases && x->host == y->host && x->bytes.low == y->bytes.low &&
+               x->bytes.likely == y->bytes.likely && x->bytes.high == y->bytes.high;
+    }
+    return same;
+}
+
+/* Options that change no line of this estimate. Each is left out, if its value is one that a plan can be without. */
+static void note_without_effect(const struct plan *p, int argc, char **argv, struct estimate_result *r)
+{
+    static struct estimate_result other;
+#define FIELD(member) offsetof(struct plan, member), sizeof((struct plan *)0)->member
+    static const struct {
+        const char *option;
+        size_t at, size; /* 0: without effect in inference */
+    } rows[] = {{"--fused-layers", FIELD(fused_layers)},
+                {"--fused-norms", FIELD(fused_norms)},
+                {"--fused-loss", FIELD(fused_loss)},
+                {"--chunked-loss", FIELD(chunked_loss)},
+                {"--offload-activations", FIELD(away)},
+                {"--varying-lengths", FIELD(varying_lengths)},
+                {"--no-cache", FIELD(no_cache)},
+                {"--checkpoint-modules", FIELD(by_module)},
+                {"--drop-outputs", FIELD(drop_outputs)},
+                {"--late-zero-grad", FIELD(late_zero_grad)},
+                {"--no-reentrant", FIELD(not_reentrant)},
+                {"--checkpointing", FIELD(checkpoint)},
+                {"--bucket-view", FIELD(bucket_view)},
+                {"--sequence-parallel", FIELD(sequence_parallel)},
+                {"--half-reduce", FIELD(half_reduce)},
+                {"--half-adapters", FIELD(half_adapters)},
+                {"--frozen", FIELD(frozen)},
+                {"--lora-dropout", FIELD(dropout)},
+                {"--modules-to-save", FIELD(saved)},
+                {"--kv-cache", FIELD(cache)},
+                {"--cache-block", FIELD(cache_block)},
+                {"--vae", FIELD(decoding)},
+                {"--text-weights", FIELD(text_weights)},
+                {"--optimizer", 0, 0},
+                {"--step", 0, 0}};
+#undef FIELD
+    char names[160] = "";
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan changed = *p;
+        if (!is_typed(rows[i].option, argc, argv) || (!rows[i].size && !p->inference)) continue;
+        memset((char *)&changed + rows[i].at, 0, rows[i].size);
+        const bool same = rows[i].size == 0 || (memcmp(&changed, p, sizeof changed) != 0 && plan_possible(&changed) &&
+                                                estimate_make(&changed, &other) && is_same_estimate(&other, r));
+        const size_t n = strlen(names);
+        if (same) snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", rows[i].option);
+    }
+    if (*names) estimate_note(r, "without effect here: %s", names);
+}
+
 void estimate_note_unstated(const struct plan *p, int argc, char **argv, struct estimate_result *r)
 {
     static struct estimate_result other;
@@ -78,4 +140,5 @@ void estimate_note_unstated(const struct plan *p, int argc, char **argv, struct 
         estimate_note(r, "the high end becomes %s if %s: %s", UNITS_BYTES(units_whole(other.peak.high)), rows[i].words,
                       rows[i].option);
     }
+    note_without_effect(p, argc, argv, r);
 }

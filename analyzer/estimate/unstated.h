@@ -1,5 +1,5 @@
 /* Settings that the user did not give and whose other values raise the high end: it is a bound only with the assumed
- * ones. Each is computed anew by estimate_make and becomes a note. */
+ * ones. And options that were typed but change nothing. Each is computed anew by estimate_make and becomes a note. */
 #pragma once
 
 #include "analyzer/estimate/estimate.h"

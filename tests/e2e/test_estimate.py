@@ -1836,3 +1836,21 @@ def test_megatron_has_no_closed_form_of_other_layers(model):
 @pytest.mark.parametrize("option", ["--tied", "--untied"])
 def test_a_model_that_states_its_output_layer_is_not_changed(model, option):
     assert option in one_line(gpuspy("estimate", *model, option), 2)
+
+
+@pytest.mark.parametrize("words, options", [
+    ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --sharding fsdp --gpus 8 --no-reentrant --frozen tower --chunked-loss", "--no-reentrant, --frozen"),
+    ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --checkpointing selective --sharding zero3 --gpus 8", "--checkpointing"),
+    ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --inference --optimizer sgd --kv-cache fp8", "--optimizer"),
+    ("flux.1-dev --inference --precision bf16 --image 512 --kv-cache fp8 --text-weights nf4", "--kv-cache"),
+    ("sdxl --precision amp-fp16 --batch 1 --image 512 --vae tiling", "--vae"),
+    ("gpt2 --batch 2 --seq 512 --checkpointing full --accumulation 2 --fused-layers", None),
+])
+def test_options_without_effect_are_named(words, options):
+    notes = [n for n in answer("--model", *words.split())["notes"] if n.startswith("without effect here")]
+    assert notes == ([f"without effect here: {options}"] if options else [])
+
+
+def test_buckets_are_ddps():
+    words = ("estimate", "--model", "gpt2", "--batch", "4", "--seq", "512", "--gpus", "4", "--bucket-view", "--sharding")
+    assert [gpuspy(*words, sharding).returncode for sharding in ("ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp2")] == [0, 0, 2, 2, 2, 2]
