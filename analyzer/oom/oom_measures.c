@@ -22,7 +22,7 @@
 #include "analyzer/site/source_input.h"
 #include "analyzer/base/sort.h"
 
-enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16, STORED = 128 };
+enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
 /* The value of an amount: of two similar ones the easier is preferred. */
 static double measure_worth(const struct result_measure *m)
@@ -761,29 +761,26 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
             arena_add_capped(s.of[RESULT_CATEGORY_GRADIENTS].bytes, s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         const int64_t weights = arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, trained);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        const bool stores = s.f->growing_count >= STORED && s.f->growing > s.f->live / 2;
-        struct oom_words words = {.b = b, .f = s.f, .v = v};
+        const char *stored = oom_stored_text(&(struct oom_words){.b = b, .f = s.f, .v = v});
+        const char *library = oom_library_advice(b, s.f->stack)
+                                  ?: question_pool_beside(b, v->process, v->device, s.f->stack, s.f->live / 2);
         const bool serves = model && (training ? !trained : oom_never_trains(b, s.f->stack));
         const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
                           !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
-        oom_add_measure(
-            b, v,
-            (struct result_measure){
-                .text = serves  ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
-                                  "checkpoint), keep models that are not in use on the host, or use a larger "
-                                  "GPU"
-                        : model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
-                                  "estimate' computes the minimum for its weights and optimizer"
-                        : pass  ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
-                        : stores
-                            ? TEXT(&s,
-                                   "%s: hardly anything was freed, so all %llu blocks of this line are live: if the "
-                                   "program no longer reads the earlier ones, drop the references to them; "
-                                   "otherwise process the data in smaller pieces, or use a larger GPU",
-                                   oom_place_text(&words, s.f->growing_stack), (unsigned long long)s.f->growing_count)
-                            : "process the data in smaller pieces, or use a larger GPU",
-                .frees_bytes = RUN_UNKNOWN,
-                .effort = OOM_EFFORT_TRAINING});
+        oom_add_measure(b, v,
+                        (struct result_measure){
+                            .text = serves
+                                        ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
+                                          "checkpoint), keep models that are not in use on the host, or use a larger "
+                                          "GPU"
+                                    : model   ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                                                "estimate' computes the minimum for its weights and optimizer"
+                                    : library ? library
+                                    : pass    ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
+                                    : stored  ? stored
+                                              : "process the data in smaller pieces, or use a larger GPU",
+                            .frees_bytes = RUN_UNKNOWN,
+                            .effort = OOM_EFFORT_TRAINING});
     }
     choose_measures(b, v);
 }

@@ -2,6 +2,7 @@
 #include "analyzer/base/each.h"
 #include "analyzer/oom/oom_sight.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/owner.h"
 
 #include <string.h>
 
@@ -62,9 +63,29 @@ static const struct {
     const char *file, *setting;
 } settings[] = {
 #define SETTING(measure, file, setting) {OOM_SETTING_##measure, file, setting},
+#define LIBRARY(...)
 #include "analyzer/oom/oom_settings.def"
 #undef SETTING
+#undef LIBRARY
 };
+
+static const struct {
+    const char *owner, *advice;
+} libraries[] = {
+#define SETTING(...)
+#define LIBRARY(owner, advice) {owner, owner ": " advice},
+#include "analyzer/oom/oom_settings.def"
+#undef SETTING
+#undef LIBRARY
+};
+
+const char *oom_library_advice(struct site_builder *b, uint32_t stack)
+{
+    const char *owner = stack != RUN_NONE ? site_owner_word(b, site_owner_of(b, stack)) : "";
+    for (size_t i = 0; i < COUNT_OF(libraries); i++)
+        if (strcmp(libraries[i].owner, owner) == 0) return libraries[i].advice;
+    return NULL;
+}
 
 static bool pattern_matches(const struct run *run, uint32_t stack, const struct row *row)
 {

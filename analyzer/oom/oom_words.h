@@ -91,6 +91,8 @@ const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack);
 /* A library that keeps what the program passes to it; NULL: none is known. */
 const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack);
 /* Does the holder gather what functions of the program return, and is the statement in one that it calls? */
+/* How the user of a library makes it request less, if the library allocated by this stack; NULL: none is known. */
+const char *oom_library_advice(struct site_builder *b, uint32_t stack);
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement);
 /* Did the step() of an optimizer allocate that is the program's own? */
 bool oom_is_own_optimizer(const struct run *run, uint32_t stack);
@@ -110,6 +112,9 @@ bool oom_keeps_optimizers(const struct oom_facts *f);
  * printed before. */
 void oom_explain_pinned(struct oom_words *w);
 void oom_explain_oversized(struct oom_words *w);
+/* Most of the live memory is blocks of one line that are all live; without PyTorch, a few that a statement stores.
+ * NULL: no such line is known. */
+const char *oom_stored_text(struct oom_words *w);
 void oom_explain_driver_fragmentation(struct oom_words *w);
 bool oom_stays_refused(const struct oom_facts *f);
 void oom_explain_cap(struct oom_words *w);

@@ -81,6 +81,27 @@ static bool copies_rows(const struct oom_words *w)
     return copies;
 }
 
+const char *oom_stored_text(struct oom_words *w)
+{
+    enum { STORED = 128 };
+    const struct oom_facts *f = w->f;
+    const struct result_growth *g = NULL;
+    EACH_IN (x, w->b->report->growth)
+        if (!g && f->layer == RUN_SERIES_DEVICE && x->process == f->row->process && x->device == f->row->device &&
+            x->layer == f->layer && x->holders_n && x->bytes > f->live / 2)
+            g = x;
+    const bool many = f->growing_count >= STORED && f->growing > f->live / 2;
+    if (!many && !g) return NULL;
+    return TEXT(
+        w,
+        "%s: hardly anything was freed, so all %llu blocks of this line are live%s%s%s: if the program no longer "
+        "reads the earlier ones, drop the references to them; otherwise process the data in smaller pieces, or "
+        "use a larger GPU",
+        oom_place_text(w, many ? f->growing_stack : g->stack.number),
+        (unsigned long long)(many ? f->growing_count : g->count), many ? "" : ", kept by `",
+        many ? "" : g->holders[0].text, many ? "" : "` (guess)");
+}
+
 static const char *oversized_verdict(struct oom_words *w)
 {
     const struct oom_facts *f = w->f;
@@ -109,6 +130,11 @@ void oom_explain_oversized(struct oom_words *w)
                              "if these are attention scores (length × length), use "
                              "torch.nn.functional.scaled_dot_product_attention at %s, which does not store them",
                              oom_place_text(w, w->f->stack)));
+    }
+    const char *library = oom_library_advice(w->b, w->f->stack);
+    if (library) {
+        advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN, library);
+        return;
     }
     if (copies_rows(w)) {
         advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,

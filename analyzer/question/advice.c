@@ -289,6 +289,15 @@ static void of_flushes(struct advices *a)
 static void of_pools(struct advices *a)
 {
     const struct result_report *r = a->b->report;
+    EACH_IN (p, r->processes) {
+        const char *at = p->exception_place ? strrchr(p->exception_place, '/') : NULL;
+        if (!result_names_arena_limit(p->exception)) continue;
+        add_advice(a, "oom", 10,
+                   arena_printf(a->b->arena,
+                                "%s: ONNX Runtime's arena reached its provider option gpu_mem_limit: raise it, or use "
+                                "smaller batches or inputs",
+                                at ? at + 1 : "the exception"));
+    }
     EACH_IN (pool, r->preallocations) {
         const struct run_process *p = &r->processes[pool->process];
         if (!pool->in_advance || pool->within || !result_names_pool(p->exception)) continue;

@@ -10,8 +10,20 @@ static const struct idiom {
     const char *part, *instead[FRAMEWORKS];
 } idioms[] = {
 #define IDIOM(part, jax, cupy, tensorflow, numba, others) {part, {jax, cupy, tensorflow, numba, others}},
+#define PATTERN(torch, plain)
 #include "analyzer/question/idiom.def"
 #undef IDIOM
+#undef PATTERN
+};
+
+static const struct {
+    const char *torch, *plain;
+} names[] = {
+#define IDIOM(part, jax, cupy, tensorflow, numba, others)
+#define PATTERN(torch, plain) {torch, plain},
+#include "analyzer/question/idiom.def"
+#undef IDIOM
+#undef PATTERN
 };
 
 /* By the package in which a frame's file is. A program that uses PyTorch on the GPU keeps PyTorch's words, whatever
@@ -19,11 +31,9 @@ static const struct idiom {
 static const struct {
     const char *package;
     enum framework framework;
-} packages[] = {
-    {"/torch/", PYTORCH},         {"/jax/", JAX},          {"/jaxlib/", JAX},         {"/jax_plugins/", JAX},
-    {"/tensorflow/", TENSORFLOW}, {"/cupy/", CUPY},        {"/cupy_backends/", CUPY}, {"/cupyx/", CUPY},
-    {"/numba/", NUMBA},           {"/numba_cuda/", NUMBA}, {"/rmm/", OTHERS},         {"/warp/", OTHERS},
-    {"/pycuda/", OTHERS}};
+} packages[] = {{"/torch/", PYTORCH},         {"/jax/", JAX},         {"/jaxlib/", JAX},         {"/jax_plugins/", JAX},
+                {"/tensorflow/", TENSORFLOW}, {"/cupy/", CUPY},       {"/cupy_backends/", CUPY}, {"/cupyx/", CUPY},
+                {"/numba/", NUMBA},           {"/numba_cuda/", NUMBA}};
 enum { PACKAGES = sizeof packages / sizeof *packages };
 
 /* The row of a frame's package; PACKAGES: none. A folder of the program may have a framework's name, and so may the one
@@ -38,8 +48,8 @@ static size_t package_of(const struct run_frame *f)
     return i;
 }
 
-/* PYTORCH also if no frame shows a framework. The innermost framework of a call path makes the call: JAX's arrays may
- * be made within PyTorch's DataLoader, which uses no GPU. */
+/* OTHERS if no frame shows one of these. Another tool's recording may lack the frames that would. The innermost
+ * framework of a call path makes the call: JAX's arrays may be made within PyTorch's DataLoader, which uses no GPU. */
 static enum framework framework_of(const struct site_builder *b)
 {
     const struct run *run = b->run;
@@ -47,7 +57,11 @@ static enum framework framework_of(const struct site_builder *b)
     bool *called = arena_alloc(b->arena, n + 1); /* it is another one's caller */
     size_t best = PACKAGES;
     memset(called, 0, n + 1);
-    if (ANY_IN(peak, b->report->peaks, peak->layer == RUN_SERIES_TENSOR && peak->device >= 0)) return PYTORCH;
+    if (b->report->imported) return PYTORCH;
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *series = run_series(run, (uint32_t)i);
+        if (series->layer == RUN_SERIES_TENSOR && series->device >= 0) return PYTORCH;
+    }
     for (size_t s = 0; s < n; s++) {
         const uint32_t parent = run_stack_parent(run, (uint32_t)s);
         if (parent < n) called[parent] = true;
@@ -60,7 +74,15 @@ static enum framework framework_of(const struct site_builder *b)
             at = package_of(f);
         best = at < best ? at : best;
     }
-    return best < PACKAGES ? packages[best].framework : PYTORCH;
+    return best < PACKAGES ? packages[best].framework : OTHERS;
+}
+
+/* The name of a wait or copy: PyTorch's method or, without PyTorch, what CUDA does. */
+static const char *plain_name(const char *pattern)
+{
+    for (size_t i = 0; pattern && i < sizeof names / sizeof *names; i++)
+        if (strcmp(pattern, names[i].torch) == 0) return names[i].plain;
+    return pattern;
 }
 
 static const char *in_words_of(struct arena *arena, enum framework framework, const char *text)
@@ -73,12 +95,21 @@ static const char *in_words_of(struct arena *arena, enum framework framework, co
     return text;
 }
 
+void question_use_plain_names(struct site_builder *b)
+{
+    struct result_report *r = b->report;
+    if (framework_of(b) == PYTORCH) return;
+    EACH_IN (s, r->syncs) s->pattern = plain_name(s->pattern);
+    EACH_IN (s, r->sync_lines) s->pattern = plain_name(s->pattern);
+}
+
 void question_use_frameworks_words(struct site_builder *b)
 {
     struct result_report *r = b->report;
     const enum framework framework = framework_of(b);
     r->other_framework = framework != PYTORCH;
     if (!r->other_framework) return;
+    question_use_plain_names(b);
 #define TRANSLATE(list, n, field) \
     for (size_t i = 0; i < (n); i++) (list)[i].field = in_words_of(b->arena, framework, (list)[i].field)
     for (size_t o = 0; o < r->ooms_n; o++) {

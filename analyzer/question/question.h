@@ -49,6 +49,10 @@ const struct result_preallocation *question_preallocated(const struct result_rep
 const char *question_preallocates(struct site_builder *b, uint32_t process, uint32_t stack, int64_t bytes,
                                   int64_t total, const char **less);
 
+/* Advice about a pool of at least so many bytes from which this request did not come: it may hold unused memory that no
+ * other allocator can have. NULL: there is none. */
+const char *question_pool_beside(struct site_builder *b, uint32_t process, int device, uint32_t stack, int64_t least);
+
 /* mark.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
                                                      int64_t time_ns);
@@ -125,5 +129,7 @@ enum { QUESTION_ADVICE_SYNCS = 32 };
 /* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */
 struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done);
 void question_advice_build(struct site_builder *b); /* last */
-/* After it: advice names the framework's own functions in a program without PyTorch. */
+/* Before it: in a program without PyTorch, waits have names of what they do, not of PyTorch's methods. */
+void question_use_plain_names(struct site_builder *b);
+/* After all questions: advice names the framework's own functions in a program without PyTorch. */
 void question_use_frameworks_words(struct site_builder *b);

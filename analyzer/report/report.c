@@ -123,9 +123,9 @@ static void watch_call(struct site_builder *b, void *state, const struct run_cop
 
 static bool advice_build(struct site_builder *b, char *error, size_t error_size)
 {
+    question_use_plain_names(b); /* of waits, which advice mentions */
     question_advice_build(b);
     question_loop_advice(b);
-    question_use_frameworks_words(b);
     return true;
 }
 
@@ -219,6 +219,7 @@ static bool conclude_questions(struct asked *a, char *error, size_t error_size)
         const struct question *q = &questions[a->order[i]];
         ok = !q->build || q->build(a->b, error, error_size);
     }
+    question_use_frameworks_words(a->b);
     return ok;
 }
 

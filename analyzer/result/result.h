@@ -610,6 +610,7 @@ const char *result_outcome_hint(const struct result_report *r);
 bool result_names_memory(const char *exception);
 /* Does it name the memory of a framework's pool: XLA's, TensorFlow's, RMM's? */
 bool result_names_pool(const char *exception);
+bool result_names_arena_limit(const char *exception); /* of ONNX Runtime: gpu_mem_limit */
 /* Did CUDA run out of memory in a process that had allocated none, as if its context did not fit? */
 bool result_lacked_context(const struct result_report *r);
 /* By SIGKILL, and no process failed otherwise: a launcher kills the others after the first failure. */

@@ -161,22 +161,30 @@ bool result_lacked_context(const struct result_report *r)
     return false;
 }
 
+/* ONNX Runtime: its arena would exceed gpu_mem_limit. */
+bool result_names_arena_limit(const char *exception)
+{
+    return exception && strstr(exception, "bfc_arena.cc") && strstr(exception, "is smaller than requested bytes of");
+}
+
 /* The words of XLA (JAX), TensorFlow and RMM. A server's quota and a gRPC message that is too long are
  * RESOURCE_EXHAUSTED as well; TensorFlow also names the host's memory. */
 bool result_names_pool(const char *exception)
 {
     static const char *const memory[] = {"memory", "allocat"};
     if (!exception || strstr(exception, "device:CPU:0 by allocator")) return false;
-    if (strstr(exception, "ResourceExhaustedError") || strstr(exception, "OOM when allocating") ||
-        strstr(exception, "pool size exceeded"))
+    if (result_names_arena_limit(exception) || strstr(exception, "ResourceExhaustedError") ||
+        strstr(exception, "OOM when allocating") || strstr(exception, "pool size exceeded"))
         return true;
     return strstr(exception, "RESOURCE_EXHAUSTED") && ANY_OF(word, memory, COUNT_OF(memory), strstr(exception, *word));
 }
 
-/* The exception that ended a process names the memory of a framework that had preallocated the GPU in it. */
+/* The exception that ended a process names a limit, or the memory of a framework that had preallocated the GPU in it.
+ */
 static bool ran_out_in_pool(const struct result_report *r)
 {
-    return ANY_IN(p, r->preallocations,
+    return ANY_IN(p, r->processes, result_names_arena_limit(p->exception)) ||
+           ANY_IN(p, r->preallocations,
                   p->in_advance && !p->within && p->process < r->processes_n &&
                       result_names_pool(r->processes[p->process].exception));
 }

@@ -83,6 +83,13 @@ static bool is_command_line(const struct run_frame *frame)
     return frame->file && strcmp(frame->file, "<string>") == 0;
 }
 
+/* Code that an installed package compiled: it names that "<string>", too, and calls it. */
+static bool is_compiled_by_package(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *by = run_stack_frame(run, run_stack_python(run, run_stack_parent(run, stack)));
+    return is_command_line(run_stack_frame(run, stack)) && by && by->kind == GS_FRAME_PYTHON && site_is_third_party(by);
+}
+
 void site_add_helper(struct map *helpers, const char *function, const char *file)
 {
     *map_at(helpers, site_function_key(function, file)) = 1;
@@ -140,7 +147,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 f->python = stack;
             else if (f->python_caller == RUN_NONE)
                 f->python_caller = stack;
-            if (site_is_library(frame) || is_generated(frame)) /* continue to its caller */
+            if (site_is_library(frame) || is_generated(frame) || is_compiled_by_package(run, stack)) /* its caller */
                 f->inner = f->inner == RUN_NONE && site_is_third_party(frame) ? stack : f->inner;
             else if (is_helper(run, stack, helpers))
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;

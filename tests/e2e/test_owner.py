@@ -72,3 +72,12 @@ def test_a_pool_that_grew_is_not_one_in_advance(recording, library):
     taken(recording, (xla, "take", 4 * GIB), (xla, "take", 14 * GIB), XLA_PYTHON_CLIENT_PREALLOCATE="false")
     (took,) = recording.report()["preallocations"]
     assert not took["in_advance"] and took["bytes"] == 18 * GIB and "MEM_FRACTION" not in (took["advice"] or "")
+
+
+def test_runtimes_of_languages_do_not_own(recording, library):
+    """The program that offloads by directives, or by SYCL, owns what its runtime allocates."""
+    for name in ("libomptarget.rtl.cuda.so", "libaccdevice.so", "libnvomp.so", "libur_adapter_cuda.so.0"):
+        taken(recording, (library(f"../../../opt/{name}"), "take", 8 * MIB), GPUSPY_DB=recording.folder / f"{name}.db")
+        recording.database = recording.folder / f"{name}.db"
+        (peak,) = [p for p in recording.report()["peak"] if p["layer"] == "device"]
+        assert peak["by_owner"] == {"script.py": 8 * MIB}, name

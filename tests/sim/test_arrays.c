@@ -440,5 +440,24 @@ static void test_variables(void **state)
     scenario(variables, "SIMCUDA_DEVICES=2", NULL);
 }
 
+static void views(void)
+{
+    static const char description[64]; /* the simulator does not read it */
+    const struct cudaResourceDesc *of = (const void *)description;
+    cudaTextureObject_t texture = 0;
+    cudaSurfaceObject_t surface = 0;
+    OK(cudaCreateTextureObject(&texture, of, (const void *)description, NULL));
+    OK(cudaCreateSurfaceObject(&surface, of));
+    CHECK(texture != 0 && surface != 0 && texture != surface);
+    CHECK_EQ(cudaCreateSurfaceObject(&surface, NULL), cudaErrorInvalidValue);
+    OK(cudaDestroyTextureObject(texture));
+    OK(cudaDestroySurfaceObject(surface));
+}
+
+static void test_views(void **state)
+{
+    scenario(views, NULL);
+}
+
 CASES(test_cost, test_descriptors, test_channel_formats, test_mipmaps, test_linear_array_copies, test_old_forms,
-      test_solid_copies, test_flat_copies, test_variables)
+      test_solid_copies, test_flat_copies, test_variables, test_views)

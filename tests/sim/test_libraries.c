@@ -83,6 +83,12 @@ static void three_runtimes(void)
         OK(get(&version));
         CHECK_EQ(version, versions[i]);
         OK(allocate(&memory, 10 * MIB));
+        __typeof__(&cudaPointerGetAttributes) ask = (__typeof__(ask))dlsym(library, "cudaPointerGetAttributes");
+        struct cudaPointerAttributes attributes;
+        memset(&attributes, 0xab, sizeof attributes);
+        OK(ask(&attributes, memory)); /* the words after the fourth are CUDA 13's */
+        CHECK(attributes.devicePointer == memory);
+        CHECK((attributes.reserved[0] == 0) == (versions[i] >= 13000));
         OK(info(&free, &total)); /* all three use one driver and one primary context */
         CHECK_EQ(total - free, (before = before + 10 * MIB) + 100 * MIB);
     }
