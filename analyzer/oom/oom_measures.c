@@ -333,8 +333,7 @@ static void measure_checkpoint(struct oom_sight *s)
 {
     const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
     if (s->checkpointed || !s->trains || s->evaluates) return;
-    const double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
-    add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
+    add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(a->blocks > 4 ? 1 - 2 / sqrt(a->blocks) : 0, a->bytes), 0,
                 TEXT(s, "checkpoint the activations, which hold %s (%s, a third more computation)", SIZE(s, a->bytes),
                      oom_setting_text(s, OOM_SETTING_CHECKPOINT, "torch.utils.checkpoint")));
 }
@@ -763,7 +762,8 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
         const bool stores = s.f->growing_count >= STORED && s.f->growing > s.f->live / 2;
         struct oom_words words = {.b = b, .f = s.f, .v = v};
-        const bool serves = model && (training ? !trained : oom_never_trains(b, s.f->stack));
+        const bool serves =
+            model && (training ? !trained && s.phase == OOM_ELSEWHERE : oom_never_trains(b, s.f->stack));
         const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
                           !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
         oom_add_measure(
