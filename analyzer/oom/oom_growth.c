@@ -158,10 +158,11 @@ static bool continues_series(const struct site_builder *b, const struct oom_live
  * optimizer states and activations grow with them. */
 static bool is_widened(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
-    enum { TIMES = 8, SMALL = 64 };
+    enum { TIMES = 8, SMALL = 64, GROUPS = 16 }; /* groups of parameters, which a loop replaces one by one */
     static const double larger = 1.5;
     const uint32_t stack = run_location(b->run, l->location)->stack;
-    if (!l->made || l->times < TIMES || l->count > 2 || l->bytes < f->live / SMALL || oom_is_in_pass(b->run, stack) ||
+    if (!l->made || l->times < TIMES * (l->count > 2 ? l->count : 1) || l->count > GROUPS ||
+        l->bytes < f->live / SMALL || oom_is_in_pass(b->run, stack) ||
         (double)l->bytes / (double)l->count < larger * (double)l->made / (double)l->times ||
         !run_stack_calls(b->run, stack, "_ops::cat"))
         return false;

@@ -333,8 +333,7 @@ static void measure_checkpoint(struct oom_sight *s)
 {
     const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
     if (s->checkpointed || !s->trains || s->evaluates) return;
-    const double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
-    add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(1 - kept, a->bytes), 0,
+    add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(a->blocks > 4 ? 1 - 2 / sqrt(a->blocks) : 0, a->bytes), 0,
                 TEXT(s, "checkpoint the activations, which hold %s (%s, a third more computation)", SIZE(s, a->bytes),
                      oom_setting_text(s, OOM_SETTING_CHECKPOINT, "torch.utils.checkpoint")));
 }
@@ -764,7 +763,8 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
         const char *stored = oom_stored_text(&(struct oom_words){.b = b, .f = s.f, .v = v});
         const char *library = oom_library_advice(b, s.f->stack)
                                   ?: question_pool_beside(b, v->process, v->device, s.f->stack, s.f->live / 2);
-        const bool serves = model && (training ? !trained : oom_never_trains(b, s.f->stack));
+        const bool serves =
+            model && (training ? !trained && s.phase == OOM_ELSEWHERE : oom_never_trains(b, s.f->stack));
         const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
                           !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
         oom_add_measure(b, v,

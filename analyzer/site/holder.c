@@ -251,7 +251,8 @@ static void read_carried(struct site_search *s)
         const struct site_names name = {.list = {s->names.list[i]}, .n = 1};
         const size_t at = site_holds(a.value, &name, true) ? carrying_statement(s, loop, name.list[0]) : s->code.n;
         const bool sum = s->pending && site_only_adds(a.value, name.list[0]); /* of losses */
-        if (at < s->code.n && !sum && (within || !is_reset_around(s, loop, name.list[0]))) {
+        if (at < s->code.n && !sum &&
+            ((within && site_is_passed_to_call(a.value, name.list[0])) || !is_reset_around(s, loop, name.list[0]))) {
             site_add_candidate(&carried,
                                (struct site_candidate){
                                    .frame = s->frame,
@@ -383,7 +384,9 @@ static bool read_carried_state(struct site_search *s)
     read_carried_attribute(s);
     if (s->found.n) return true;
     s->found = found;
-    for (size_t i = 0; i < found.n && s->returned; i++) s->found.list[i].passed = true;
+    for (size_t i = 0; i < found.n && s->returned; i++)
+        s->found.list[i].passed = s->found.list[i].passed ||
+                                  (s->found.list[i].into && site_is_made_in(s, s->found.list[i].into, s->from, s->to));
     return false;
 }
 

@@ -19,6 +19,7 @@ struct flow {
     size_t files_n;
     struct map defined;                      /* the hash of each function's name → 1 */
     struct site_names attributes, functions; /* that refer to what is kept; that return it */
+    struct site_names shared;                /* those of attributes that are variables of several functions */
     struct site_names receivers;             /* functions that get it as an argument: "f 1", "f items=", "f *" any */
     struct site_names stores;                /* functions that store it into an argument: "f 1 items" */
     const char *local, *owner;               /* a variable of one function; NULL: the container is none */
@@ -35,11 +36,17 @@ static void add_name(struct flow *f, struct site_names *to, const char *name)
     if (*name && !site_names_has(to, name)) site_names_add(f->arena, to, name, strlen(name));
 }
 
+static void share_name(struct flow *f, const char *name)
+{
+    add_name(f, &f->attributes, text_last_part(name));
+    if (!strchr(name, '.')) add_name(f, &f->shared, name);
+}
+
 /* A target: a variable of the function, or an attribute, which others see, too. */
 static void keep_name(struct flow *f, const char *name)
 {
     add_name(f, &f->names, name);
-    if (strchr(name, '.') || !f->function) add_name(f, &f->attributes, text_last_part(name));
+    if (strchr(name, '.') || !f->function) share_name(f, name);
 }
 
 /* Is it a variable of the function that is read, and not one of the file or of a function around it? */
@@ -67,7 +74,7 @@ static void keep_container(struct flow *f, const char *name)
     if (index >= 0)
         add_name(f, &f->stores, arena_printf(f->arena, "%s %d %s", f->function, index, name));
     else if (!is_bound(f, name))
-        add_name(f, &f->attributes, name);
+        share_name(f, name);
 }
 
 /* Of `def f(self, x):` the name f; NULL: another statement. */
@@ -88,10 +95,11 @@ static bool has_any_name(const char *code, const struct site_names *names)
     return ANY_OF(l, names->list, names->n, strstr(code, *l));
 }
 
-/* A variable or a parameter of the function that is read, which may have the name of an attribute. */
-static bool is_local(struct flow *f, const char *name)
+/* A variable or a parameter of the function that is read, which only has the name of an attribute. */
+static bool is_own(struct flow *f, const char *name)
 {
-    return f->function && (site_parameter_of(f->arena, f->from->code, name) >= 0 || is_bound(f, name));
+    return f->function && !site_names_has(&f->shared, name) &&
+           (site_parameter_of(f->arena, f->from->code, name) >= 0 || is_bound(f, name));
 }
 
 /* self.buffer.values[:n] mentions the attribute values; replay.values() of a function that returns it, too. */
@@ -104,7 +112,7 @@ static void find_mentions(struct flow *f, const char *code)
             if (to < n && p[to] != '.') continue;
             const char *part = arena_printf(f->arena, "%.*s", (int)(to - from), p + from);
             const bool called = to == n && p[n] == '(';
-            if ((!called && site_names_has(&f->attributes, part) && !(!from && is_local(f, part))) ||
+            if ((!called && site_names_has(&f->attributes, part) && !(!from && is_own(f, part))) ||
                 (to == n && site_names_has(&f->functions, part)))
                 add_name(f, &f->names, arena_printf(f->arena, "%.*s", (int)to, p));
             from = to + 1;
@@ -374,7 +382,7 @@ enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const st
         f.local = into;
         f.owner = owner;
     } else {
-        add_name(&f, &f.attributes, text_last_part(into));
+        share_name(&f, into);
         f.of_self = strncmp(into, "self.", 5) == 0;
     }
     for (size_t before = 0, after = 1, round = 0; before != after && round < ROUNDS && !f.reaches; round++) {
