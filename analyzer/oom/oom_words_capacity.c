@@ -1,11 +1,14 @@
 /* Verdicts about an OOM's cause, with the numbers that support them, and advice. */
+#include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_layout.h"
+#include "analyzer/oom/oom_sight.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_square.h"
 
 #include "analyzer/site/owner.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -568,4 +571,37 @@ void oom_explain_capacity(struct oom_words *w)
     advise_pools(w);
     advise_donation(w);
     oom_advise_growth(w);
+}
+
+/* The advice if no measure helps. */
+void oom_advise_otherwise(const struct oom_sight *s, bool training)
+{
+    enum { STORED = 128 };
+    int64_t weights = arena_add_capped(
+        arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_GRADIENTS].bytes),
+        s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
+    bool model = weights > 0 && run_is_known(s->v->total_bytes) && weights >= s->v->total_bytes / 4;
+    const bool stores = s->f->growing_count >= STORED && s->f->growing > s->f->live / 2;
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    const bool serves = model && !training && oom_never_trains(s->b, s->f->stack);
+    const bool pass = s->f->layer == RUN_SERIES_TENSOR && (s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD) &&
+                      !site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
+    oom_add_measure(
+        s->b, s->v,
+        (struct result_measure){
+            .text = serves  ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
+                              "checkpoint), keep models that are not in use on the host, or use a larger "
+                              "GPU"
+                    : model ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                              "estimate' computes the minimum for its weights and optimizer"
+                    : pass  ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
+                    : stores
+                        ? TEXT(s,
+                               "%s: hardly anything was freed, so all %llu blocks of this line are live: if the "
+                               "program no longer reads the earlier ones, drop the references to them; "
+                               "otherwise process the data in smaller pieces, or use a larger GPU",
+                               oom_place_text(&words, s->f->growing_stack), (unsigned long long)s->f->growing_count)
+                        : "process the data in smaller pieces, or use a larger GPU",
+            .frees_bytes = RUN_UNKNOWN,
+            .effort = OOM_EFFORT_TRAINING});
 }
